@@ -499,3 +499,42 @@ fn many_lines() {
     let all = compare(&scratch, &["a.tar", "empty", "--ignore=mtime,mode,owner"]);
     assert_eq!(all.text().lines().count(), 30_000, "{}", all.err);
 }
+
+/// > What is damaged is told, and the rest is compared.
+#[test]
+fn what_is_damaged_is_told_with_force_too() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; seq 1000 > tree/f; seq 99 > tree/g; cd tree; zip -q0 ../a.zip f g");
+    let archive = fs::OpenOptions::new().write(true).open(scratch.path("a.zip")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&archive, b"x", 500).unwrap();
+    // With a folder that has the same wrong bytes, and with itself.
+    scratch.shell(&format!("{} extract --force -C out a.zip || [ $? = 5 ]", env!("CARGO_BIN_EXE_tarnfs")));
+    for words in [&["--content-only", "--force", "a.zip", "out"][..], &["--force", "a.zip", "a.zip"]] {
+        let ran = compare(&scratch, words);
+        assert_eq!((ran.code, ran.text().as_str()), (5, ""), "{words:?} {}", ran.err);
+        assert!(ran.err.contains("f: is damaged, and was compared as it is"), "{words:?} {}", ran.err);
+    }
+}
+
+/// A FUSE file system may say anything of where data lie.
+#[test]
+fn data_before_what_was_asked_for_is_no_data() {
+    if !have("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; truncate -s 4M tree/f; printf x | dd of=tree/f conv=notrunc status=none
+         printf x | dd of=tree/f seek=3000000 bs=1 conv=notrunc status=none; tar -S -cf a.tar -C tree f",
+    );
+    let said = scratch.shell(&format!(
+        "export XDG_CACHE_HOME=$PWD/cache; strace -f -qq -o log -e inject=lseek:retval=0:when=2+ {} compare --no-extra a.tar tree 2>&1
+         grep -c INJECTED log",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    assert_ne!(said.trim(), "0", "{said}");
+    assert!(said.trim().parse::<u64>().is_ok(), "{said}");
+}

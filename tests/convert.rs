@@ -174,7 +174,7 @@ fn nothing_is_replaced_that_the_new_one_cannot_hold() {
     for (words, code, message) in [
         ("--replace fifo.tar fifo.zip", 1, "the new one would not have all of it"),
         ("--replace versions.tar versions.zip", 1, "1 older entry of the same names"),
-        ("--replace --force plain.tar plain.zip", 2, "--replace removes the archive, which --force does not allow"),
+        ("--replace --force plain.tar plain.zip", 2, "--force: what is damaged would look whole in the new archive"),
         ("--replace parts.tar.001 parts.zip", 2, "it lies in several files"),
     ] {
         let (found, said) = run_in(&scratch, &format!("convert {words}"));
@@ -257,4 +257,88 @@ fn what_replaces_another_file_is_not_readable_by_more() {
         .shell("echo x > f; tar -cf secret.tar f; chmod 600 secret.tar; tar -czf old.tar.gz f; chmod 644 old.tar.gz");
     convert(&scratch, "--replace --overwrite secret.tar old.tar.gz");
     assert_eq!(fs::metadata(scratch.path("old.tar.gz")).unwrap().mode() & 0o777, 0o600);
+}
+
+/// > Who may not read an archive may not read what `convert` makes of it.
+#[test]
+fn what_becomes_of_a_private_archive_is_private() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "umask 022; for n in $(seq 1500); do echo $n > f$n; done; tar -cf a.tar f*; cp a.tar group.tar; cp a.tar open.tar
+         chmod 600 a.tar; chmod 640 group.tar; chmod 444 open.tar; tar -cf old.zip f1; chmod 644 old.zip",
+    );
+    for (words, mode) in [
+        ("a.tar a.tar.gz", 0o600),
+        ("a.tar a.zip", 0o600),
+        ("group.tar group.tar.gz", 0o640),
+        ("open.tar open.tar.gz", 0o644),
+        ("--overwrite a.tar old.zip", 0o600),
+    ] {
+        scratch.shell(&format!("umask 022; {} convert {words}", env!("CARGO_BIN_EXE_tarnfs")));
+        let to = words.split_whitespace().last().unwrap();
+        let of = |name: &str| fs::metadata(scratch.path(name)).map(|found| found.mode() & 0o777).ok();
+        assert_eq!(of(to), Some(mode), "{words}");
+        let index = of(&format!("{to}.tarnfs.sqlite"));
+        assert_eq!(index.is_some(), to.contains(".tar"), "{words}");
+        assert!(index.is_none_or(|index| index & !mode == 0), "{words}: {index:?}");
+    }
+    if is_root() {
+        // Another group has nothing to do with it.
+        scratch.shell("chgrp 4321 group.tar; mkdir in; chgrp 0 in");
+        convert(&scratch, "group.tar in/group.zip");
+        assert_eq!(fs::metadata(scratch.path("in/group.zip")).unwrap().mode() & 0o777, 0o600);
+    }
+}
+
+/// The index of an archive that is removed goes with it, wherever that was called from.
+#[test]
+fn an_archive_that_is_removed_leaves_no_index() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir in; cd in; for n in $(seq 1500); do echo $n > f$n; done; tar -cf ../a.tar f*");
+    for (from, to, is_indexed) in [
+        ("x.tar", "y.zip", true),
+        ("x.tar", "y.zip", false),
+        ("./x.tar", "z.zip", true),
+        ("in/x.tar", "in/z.zip", true),
+    ] {
+        scratch.shell(&format!("cp a.tar {from}; echo mine > x.tar.mine"));
+        if is_indexed {
+            assert_eq!(run_in(&scratch, &format!("index {from}")).0, 0);
+            assert!(scratch.path(format!("{from}.tarnfs.sqlite")).exists());
+        }
+        convert(&scratch, &format!("--replace {from} {to}"));
+        assert_eq!(scratch.shell("ls -d x.* in/x.* 2> /dev/null || true"), "x.tar.mine\n", "{from} {to}");
+        scratch.shell(&format!("rm {to}"));
+    }
+}
+
+/// > Nothing that is damaged is made to look whole by `convert`.
+#[test]
+fn nothing_damaged_is_made_to_look_whole() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 1000 > f; zip -q0 a.zip f");
+    let archive = fs::OpenOptions::new().write(true).open(scratch.path("a.zip")).unwrap();
+    archive.write_all_at(b"x", 500).unwrap();
+    for words in ["--force a.zip b.tar", "--force a.zip b.zip"] {
+        let (code, said) = run_in(&scratch, &format!("convert {words}"));
+        assert!(code == 2 && said.contains("--force: what is damaged would look whole"), "{code} {said}");
+    }
+    assert_eq!(run_in(&scratch, "convert a.zip b.tar").0, 5);
+    assert!(!scratch.path("b.tar").exists() && !scratch.path("b.zip").exists());
+}
+
+/// More names in one folder than are read at once.
+#[test]
+fn folders_of_many_names_are_converted_and_verified() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; cd t; for n in $(seq 513); do mkdir d$n; echo $n > d$n/f; done; mkdir d7/full d8/none; cd d7/full; seq 256 | xargs touch
+         cd ../../..; tar --sort=name -cf a.tar t; cp a.tar b.tar",
+    );
+    convert(&scratch, "--replace a.tar a.zip");
+    convert(&scratch, "--replace a.zip c.tar.gz");
+    scratch.shell("mkdir out; tar -xf c.tar.gz -C out; diff -r t out/t; [ $(find out/t | wc -l) = $(find t | wc -l) ]");
 }

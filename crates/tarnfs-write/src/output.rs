@@ -33,6 +33,8 @@ struct Place {
     replaces: bool,
     /// What is replaced.
     old: Option<Stat>,
+    /// What its mode is limited to.
+    most: u32,
 }
 
 /// Tries to find a name that is not taken.
@@ -42,6 +44,16 @@ const TRIES: u32 = 100;
 fn is_written_as_it_is(path: &Path) -> bool {
     statat(CWD, path, AtFlags::empty())
         .is_ok_and(|stat| !matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory))
+}
+
+/// Opens it.
+fn as_it_is(path: &Path) -> io::Result<File> {
+    let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    // Somebody may have put another one there meanwhile.
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    Ok(file.into())
 }
 
 impl Output {
@@ -54,8 +66,7 @@ impl Output {
     /// end.
     pub fn create(path: &Path, replaces: bool) -> io::Result<Self> {
         if is_written_as_it_is(path) {
-            let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
-            return Ok(Self::stream(file.into()));
+            return Ok(Self::stream(as_it_is(path)?));
         }
         // What a symbolic link leads to is replaced, not the link.
         let target = if replaces { path.canonicalize().ok() } else { None };
@@ -70,7 +81,7 @@ impl Output {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => old = Some(stat),
             _ => {}
         }
-        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces, old };
+        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces, old, most: 0o777 };
         let file = place.open()?;
         Ok(Self { file, place: Some(place) })
     }
@@ -100,6 +111,19 @@ impl Output {
         }
     }
 
+    /// Lets nobody but its owner read it who may not read a file of this mode and group.
+    pub fn limit_mode(&mut self, mode: u32, group: u32) -> io::Result<()> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        let own = fstat(&self.file)?;
+        let of_group = |gid: u32| if gid == group { mode & 0o070 } else { mode << 3 & 0o070 };
+        place.most = 0o700 | of_group(place.old.as_ref().map_or(own.st_gid, |old| old.st_gid)) | mode & 0o007;
+        // What replaces a file gets its mode in the end.
+        if place.old.is_none() && own.st_mode & 0o777 & !place.most != 0 {
+            fchmod(&self.file, Mode::from_raw_mode(own.st_mode & place.most))?;
+        }
+        Ok(())
+    }
+
     /// What removes the hidden name that the file has until then, for a process that ends without dropping this.
     /// `None` if it has none, as where files need no name.
     pub fn remover(&self) -> Option<impl Fn() + Send + Sync + use<>> {
@@ -121,7 +145,7 @@ impl Output {
         self.file.flush()?;
         let Some(place) = &mut self.place else { return self.file.metadata() };
         if let Some(old) = &place.old {
-            as_old(&self.file, old)?;
+            as_old(&self.file, old, place.most)?;
         }
         self.file.sync_all()?;
         let written = self.file.metadata()?;
@@ -139,14 +163,15 @@ impl Output {
     }
 }
 
-/// What replaces a file may be read by those who could read that, and belongs to the same user, if that is possible.
-fn as_old(file: &File, old: &Stat) -> io::Result<()> {
+/// What replaces a file may be read by those who could read that, as far as `most` lets them, and belongs to the same
+/// user, if that is possible.
+fn as_old(file: &File, old: &Stat, most: u32) -> io::Result<()> {
     let own = fstat(file)?;
     let is_given = (own.st_uid, own.st_gid) == (old.st_uid, old.st_gid)
         || fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid))).is_ok();
     // Another group has nothing to do with it.
     let mode = if is_given { old.st_mode & 0o777 } else { old.st_mode & 0o700 };
-    Ok(fchmod(file, Mode::from_raw_mode(mode))?)
+    Ok(fchmod(file, Mode::from_raw_mode(mode & most))?)
 }
 
 impl Place {
@@ -268,6 +293,21 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         output.commit().unwrap();
         assert_eq!((fs::read(&path).unwrap(), names()), (b"new".to_vec(), 1));
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_a_device_is_not_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("x.tar"));
+        fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert!(is_written_as_it_is(&link));
+        Output::create(&link, false).unwrap().write_all(b"new").unwrap();
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        // As if it had been swapped behind the first look.
+        assert_eq!(as_it_is(&link).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&target).unwrap(), b"old");
     }
 
     #[test]

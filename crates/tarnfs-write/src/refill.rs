@@ -50,14 +50,42 @@ impl Content for Bytes<'_> {
     }
 }
 
+/// Names of a folder that are in memory at the same time.
+const MOST_NAMES: usize = 256;
+
 /// A folder, and what of it is still to be put.
 struct Level<'a> {
     tree: &'a dyn Tree,
     /// Where it is in the archive.
     path: Vec<u8>,
-    /// To be forgotten in the end.
-    folder: Option<Node>,
+    folder: Node,
+    /// It is to be forgotten in the end.
+    is_looked_up: bool,
     children: IntoIter<(Vec<u8>, Attributes)>,
+    /// Where those behind them begin, if there may be some.
+    next: Option<u64>,
+}
+
+impl Level<'_> {
+    /// The next one in it; `None` at the end.
+    fn child(&mut self) -> Result<Option<(Vec<u8>, Attributes)>, Error> {
+        if self.children.as_slice().is_empty()
+            && let Some(from) = self.next.take()
+        {
+            let (mut found, mut next) = (Vec::new(), None);
+            let listed = self.tree.read_dir(self.folder, from, &mut |child| {
+                if found.len() == MOST_NAMES {
+                    return false;
+                }
+                found.push((child.name.to_vec(), child.attributes));
+                next = (found.len() == MOST_NAMES).then_some(child.next);
+                true
+            });
+            (self.children, self.next) = (found.into_iter(), next);
+            listed?;
+        }
+        Ok(self.children.next())
+    }
 }
 
 impl Drop for Level<'_> {
@@ -65,8 +93,9 @@ impl Drop for Level<'_> {
         for (_, attributes) in self.children.by_ref() {
             self.tree.forget(attributes.node, 1);
         }
-        if let Some(folder) = self.folder {
-            self.tree.forget(folder, 1);
+        self.tree.close_folder(self.folder);
+        if self.is_looked_up {
+            self.tree.forget(self.folder, 1);
         }
     }
 }
@@ -93,16 +122,17 @@ impl<'a> Refill<'a> {
     /// Puts all that is below `folder`; in the archive it goes below `path`, which is empty for its root.
     pub fn below(&mut self, folder: Node, path: &[u8]) -> Result<(), RefillError> {
         // Each folder is followed by all that is in it: who unpacks a tar gives a folder its time when that is over.
-        let mut levels = vec![self.level(folder, path.to_vec(), false)?];
+        let mut levels = vec![self.level(folder, path.to_vec(), false)];
         while let Some(level) = levels.last_mut() {
-            let Some((name, attributes)) = level.children.next() else {
+            let child = level.child().map_err(|error| RefillError::Tree { path: level.path.clone(), error })?;
+            let Some((name, attributes)) = child else {
                 levels.pop();
                 continue;
             };
             let path = joined(&level.path, &name);
             let added = self.cancel.check().map_err(RefillError::Output).and_then(|()| self.entry(&attributes, &path));
             if added.is_ok() && attributes.kind == Kind::Folder {
-                levels.push(self.level(attributes.node, path, true)?);
+                levels.push(self.level(attributes.node, path, true));
             } else if self.first.get(&attributes.node) != Some(&path) {
                 // The number of a file with several names must not become another's.
                 self.tree.forget(attributes.node, 1);
@@ -113,19 +143,8 @@ impl<'a> Refill<'a> {
     }
 
     /// What is in a folder, which is forgotten with it if somebody has looked it up for that.
-    fn level(&self, folder: Node, path: Vec<u8>, is_looked_up: bool) -> Result<Level<'a>, RefillError> {
-        let mut found = Vec::new();
-        let listed = self.tree.read_dir(folder, 0, &mut |child| {
-            found.push((child.name.to_vec(), child.attributes));
-            true
-        });
-        self.tree.close_folder(folder);
-        let level =
-            Level { tree: self.tree, path, folder: is_looked_up.then_some(folder), children: found.into_iter() };
-        match listed {
-            Ok(()) => Ok(level),
-            Err(error) => Err(RefillError::Tree { path: level.path.clone(), error }),
-        }
+    fn level(&self, folder: Node, path: Vec<u8>, is_looked_up: bool) -> Level<'a> {
+        Level { tree: self.tree, path, folder, is_looked_up, children: Vec::new().into_iter(), next: Some(0) }
     }
 
     /// Puts one entry. Of a folder, not what is in it.
@@ -235,4 +254,153 @@ fn holes(content: &dyn Source) -> Option<Vec<Extent>> {
     }
     let is_whole = matches!(extents.as_slice(), [Extent { offset: 0, length, .. }] if *length == size);
     (!is_whole).then_some(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+    use tarnfs_tree::{Child, Lifetime, Time, Totals, Xattrs};
+
+    use crate::{Finished, Missing};
+
+    /// So many empty files in one folder, which counts how many names somebody holds.
+    struct Many {
+        count: u64,
+        held: AtomicI64,
+        most: AtomicI64,
+        closed: AtomicU64,
+    }
+
+    fn attributes(node: u64) -> Attributes {
+        let none = Time { seconds: 0, nanoseconds: 0 };
+        let (node, kind) = (Node(node), Kind::Fifo);
+        Attributes {
+            node,
+            kind,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            blocks: 0,
+            mtime: none,
+            atime: none,
+            ctime: none,
+        }
+    }
+
+    impl Tree for Many {
+        fn lookup(&self, _: Node, _: &[u8]) -> Result<Attributes, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn read_dir(&self, _: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+            for number in from..self.count {
+                let name = number.to_string();
+                let child = Child { name: name.as_bytes(), attributes: attributes(number + 2), next: number + 1 };
+                if !receive(child) {
+                    break;
+                }
+                let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
+                self.most.fetch_max(held, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+
+        fn forget(&self, _: Node, times: u64) {
+            self.held.fetch_sub(times.cast_signed(), Ordering::Relaxed);
+        }
+
+        fn close_folder(&self, _: Node) {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+            Ok(attributes(node.0))
+        }
+
+        fn parent(&self, _: Node) -> Result<Node, Error> {
+            Ok(Node::ROOT)
+        }
+
+        fn read_link(&self, _: Node) -> Result<Vec<u8>, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn xattrs(&self, _: Node) -> Result<Xattrs, Error> {
+            Ok(Xattrs::new())
+        }
+
+        fn node_limit(&self) -> u64 {
+            self.count + 2
+        }
+
+        fn open(&self, _: Node) -> Result<SharedSource, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+            Ok((Vec::new(), Vec::new()))
+        }
+
+        fn lifetime(&self, _: Node) -> Lifetime {
+            Lifetime::None
+        }
+
+        fn totals(&self) -> Totals {
+            Totals::default()
+        }
+    }
+
+    /// Keeps the paths.
+    struct Paths(Vec<Vec<u8>>, u64);
+
+    impl ArchiveWriter for Paths {
+        fn why_not(&self, _: &Entry) -> Option<&'static str> {
+            None
+        }
+
+        fn leaves_out(&self, _: &Entry) -> Vec<&'static str> {
+            Vec::new()
+        }
+
+        fn add(&mut self, entry: &Entry, _: &dyn Content) -> io::Result<Missing> {
+            if self.0.len() as u64 == self.1 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.0.push(entry.path.clone());
+            Ok(Missing::default())
+        }
+
+        fn has_hard_links(&self) -> bool {
+            true
+        }
+
+        fn finish(self: Box<Self>) -> io::Result<Finished> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn few_names_of_a_folder_are_held_at_once() {
+        let most = MOST_NAMES as u64;
+        for (count, writes) in
+            [(0, 0), (1, 1), (most, most), (most + 1, most + 1), (2500, 2500), (2500, 0), (2500, 300)]
+        {
+            let held = (AtomicI64::new(0), AtomicI64::new(0));
+            let tree = Many { count, held: held.0, most: held.1, closed: AtomicU64::new(0) };
+            let mut writer = Paths(Vec::new(), writes);
+            let (cancel, is_added) = (Cancel::default(), |_: &[u8]| false);
+            let mut refill = Refill::new(&tree, &mut writer, &cancel, &is_added);
+            assert_eq!(refill.below(Node::ROOT, b"").is_ok(), writes == count, "{count} {writes}");
+            drop(refill);
+            let expected: Vec<_> = (0..writes).map(|number| number.to_string().into_bytes()).collect();
+            assert!(writer.0 == expected, "{count} {writes}");
+            assert_eq!(tree.held.into_inner(), 0, "{count} {writes}");
+            assert!(tree.most.into_inner() <= most as i64, "{count} {writes}");
+            assert_eq!(tree.closed.into_inner(), 1, "{count} {writes}");
+        }
+    }
 }

@@ -35,12 +35,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
             "--replace needs a file to replace the archive with, not standard output",
         ));
     }
-    if arguments.replace && arguments.open.force {
+    if arguments.open.force {
         // What is damaged would have a right checksum in the new one, and nobody would know.
-        return Err(Failure::new(
-            Code::Usage,
-            "--replace removes the archive, which --force does not allow: give one of them",
-        ));
+        let what = "--force: what is damaged would look whole in the new archive; `tarnfs extract --force` takes what can be decoded";
+        return Err(Failure::new(Code::Usage, what));
     }
     let target = target(arguments)?;
     let is_same = is_same(from, to);
@@ -78,8 +76,13 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     let looks_into_archives = options.shape.recursion.is_some();
     let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives };
-    let output = output(to, arguments.how.overwrite || is_same)?;
+    let mut output = output(to, arguments.how.overwrite || is_same)?;
     ending.removes(output.remover());
+    // Who may not read the archive may not read what becomes of it.
+    if let Err(error) = output.limit_mode(known.mode(), known.gid()) {
+        let to = shown(to.as_os_str());
+        log::warn!("{to}: more may read it than may read the archive, as its mode cannot be changed: {error}");
+    }
     let mut finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
     cancel.check().map_err(|error| of_output(to, &error))?;
     if arguments.replace {
@@ -91,13 +94,14 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         is_unchanged(from, &known, "no other archive was written")?;
     }
     let length = finished.length;
-    let index = opened.index_path.clone();
+    // Asked while both are there.
+    let index = opened.index_path.clone().filter(|index| is_index_of(index, from));
     commit(to, finished, &cancel)?;
     if arguments.replace && !is_same {
         is_unchanged(from, &known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
         // Its index is of no use without it.
-        if let Some(index) = index.filter(|index| index.parent() == from.parent() || is_beside(index, from)) {
+        if let Some(index) = index {
             let _ = fs::remove_file(index);
         }
     }
@@ -142,9 +146,13 @@ fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some() && identity(one) == identity(other)
 }
 
-fn is_beside(index: &Path, archive: &Path) -> bool {
+/// True if `index` lies beside `archive` and has its name. One of another name was asked for, and stays.
+fn is_index_of(index: &Path, archive: &Path) -> bool {
     let folder = |path: &Path| path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-    folder(index).is_some() && folder(index) == folder(archive)
+    let names = index.file_name().zip(archive.file_name());
+    names.is_some_and(|(index, archive)| index.as_bytes() == [archive.as_bytes(), b".tarnfs.sqlite"].concat())
+        && folder(index).is_some()
+        && folder(index) == folder(archive)
 }
 
 /// The new file belongs to whom the old one belongs, and may be read by the same people.
@@ -292,10 +300,15 @@ impl Job<'_> {
             return self.compare(&*self.opened.stream, &*new.stream, b"", &cannot);
         }
         let (old, new) = (inside::tree(self.opened), inside::tree(&new));
-        let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new())];
-        while let Some((old_folder, new_folder, path)) = folders.pop() {
-            for (name, attributes) in children(&old, old_folder).map_err(|error| self.of_input(&path, &error))? {
-                let path = joined(&path, &name);
+        let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new(), 0)];
+        while let Some((old_folder, new_folder, folder_path, from)) = folders.pop() {
+            let found = children(&old, old_folder, from);
+            let (found, next) = found.map_err(|error| self.of_input(&folder_path, &error))?;
+            if let Some(next) = next {
+                folders.push((old_folder, new_folder, folder_path.clone(), next));
+            }
+            for (name, attributes) in found {
+                let path = joined(&folder_path, &name);
                 if self.is_left_out(&attributes, &path) {
                     continue;
                 }
@@ -320,7 +333,7 @@ impl Job<'_> {
                     }
                 }
                 match attributes.kind {
-                    Kind::Folder => folders.push((attributes.node, found.node, path)),
+                    Kind::Folder => folders.push((attributes.node, found.node, path, 0)),
                     Kind::File => {
                         let one = old.open(attributes.node).map_err(|error| self.of_input(&path, &error))?;
                         let two = new.open(found.node).map_err(other)?;
@@ -408,12 +421,23 @@ fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
     if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
 }
 
-/// What is in a folder, by name.
-fn children(tree: &dyn Tree, folder: Node) -> Result<Vec<(Vec<u8>, Attributes)>, tarnfs_tree::Error> {
-    let mut found = Vec::new();
-    tree.read_dir(folder, 0, &mut |child| {
+/// Some of what is in a folder, from position `from` on, and where the rest begins if there may be more.
+#[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+fn children(
+    tree: &dyn Tree,
+    folder: Node,
+    from: u64,
+) -> Result<(Vec<(Vec<u8>, Attributes)>, Option<u64>), tarnfs_tree::Error> {
+    /// However many there are, they take little memory.
+    const MOST: usize = 256;
+    let (mut found, mut next) = (Vec::new(), None);
+    tree.read_dir(folder, from, &mut |child| {
+        if found.len() == MOST {
+            return false;
+        }
         found.push((child.name.to_vec(), child.attributes));
+        next = (found.len() == MOST).then_some(child.next);
         true
     })?;
-    Ok(found)
+    Ok((found, next))
 }

@@ -145,10 +145,10 @@ impl Readable for DiskFile {
 
     fn next_data(&self, at: u64) -> Option<u64> {
         match seek(&self.0, SeekFrom::Data(at)) {
-            Ok(data) => Some(data),
+            Ok(data) if data >= at => Some(data),
             Err(Errno::NXIO) => None,
-            // Not known: it is read.
-            Err(_) => Some(at),
+            // Not known: it is read. (What a FUSE file system says, nobody checks.)
+            Ok(_) | Err(_) => Some(at),
         }
     }
 

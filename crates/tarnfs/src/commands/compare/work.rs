@@ -265,6 +265,12 @@ impl<S: Side> Worker<'_, S> {
         if !file.is_still(seen).map_err(|error| Unread::Other(error.into()))? {
             add(&Difference::Changed);
         }
+        if comparison.force
+            && let Some(what) = comparison.tree.xattr(item.node, super::DAMAGED).map_err(Unread::Archive)?
+        {
+            let what = format!("is damaged, and was compared as it is: {}", String::from_utf8_lossy(&what));
+            comparison.report.of_file(&comparison.path_of(item.folder, &item.name), Code::Damaged, &what);
+        }
         Ok(first)
     }
 }
