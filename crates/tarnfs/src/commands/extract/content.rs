@@ -137,5 +137,5 @@ pub(super) fn ends_all(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem
     ) || Errno::from_io_error(error) == Some(Errno::IO)
-        || error.get_ref().is_some_and(|error| error.is::<super::destination::Replaced>())
+        || error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<super::destination::Replaced>)
 }

@@ -525,7 +525,8 @@ fn is_own(folder: &OwnedFd) -> bool {
     /// A name that [`is_made_here`] knows. The numbers of others have no letters.
     const TRIAL: &str = "new-f";
     let Ok(stat) = fstat(folder) else { return false };
-    if stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o077 == 0 {
+    let is_open = |stat: &Stat| stat.st_mode & 0o077 != 0;
+    if stat.st_uid == geteuid().as_raw() && !is_open(&stat) {
         return true;
     }
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -534,7 +535,7 @@ fn is_own(folder: &OwnedFd) -> bool {
         // If it cannot be removed, it is in a folder that is not used, or is removed with what is made there.
         let _ = unlinkat(folder, TRIAL, AtFlags::empty());
     }
-    made.is_ok_and(|made| made.st_uid == stat.st_uid && (stat.st_mode & 0o077 == 0 || made.st_mode & 0o077 != 0))
+    made.is_ok_and(|made| made.st_uid == stat.st_uid && (!is_open(&stat) || is_open(&made)))
 }
 
 fn is_empty(folder: &OwnedFd) -> io::Result<bool> {
