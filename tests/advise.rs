@@ -235,6 +235,41 @@ fn every_archive_is_converted_by_the_command_that_is_said() {
     assert!(scratch.shell("tar -tf outer.tar.*").contains("a.tar.gz/tree/numbers"));
 }
 
+/// What cannot be read is not taken for zeros, which are compressed very well.
+#[test]
+fn there_is_no_advice_for_what_cannot_be_read() {
+    if !have("zip") {
+        return println!("left out: zip is not there");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 100000 > a; seq 300 > b; : > c; zip -qP secret e.zip a c; cp e.zip f.zip; zip -q g.zip a; zip -qP secret g.zip b");
+    let (code, out, errors) = said(&scratch, &["e.zip"]);
+    assert!(code == 3 && out.is_empty() && errors.contains("so there is no advice"), "{code}: {out}{errors}");
+    assert_eq!(said(&scratch, &["--password", "secret", "f.zip"]).0, 0);
+    // What is left is most of it.
+    let (code, out, errors) = said(&scratch, &["g.zip"]);
+    assert!(
+        code == 0 && out.lines().count() == 3 && errors.contains("one file, folder or part"),
+        "{code}: {out}{errors}"
+    );
+}
+
+/// How many levels are tried is a matter of time: who gets the advice learns that there are others.
+#[test]
+fn what_was_not_tried_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell(TREE);
+    let (code, out, errors) = said(&scratch, &["-v", "tree"]);
+    assert_eq!(code, 0, "{errors}");
+    let left_out = out.lines().filter(|line| line.contains(": left out: ")).count();
+    let line = out.lines().rfind(|line| line.starts_with("Over all: ")).unwrap();
+    match left_out {
+        0 => assert!(!line.contains("not tried"), "{line}"),
+        1 => assert!(line.contains("; 1 level was not tried"), "{line}"),
+        more => assert!(line.contains(&format!("; {more} levels were not tried")), "{line}"),
+    }
+}
+
 /// > `advise` opens nothing but files, and tells what it cannot read.
 #[test]
 fn odd_folders_are_looked_at() {

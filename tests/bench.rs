@@ -297,25 +297,63 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let scratch = Scratch::new();
     scratch.shell("mkdir full; touch full/file; mkdir empty; echo text > text");
     for (words, code, says) in [
-        (&["mount"][..], 2, "ARCHIVE"),
+        (&[] as &[&str], 2, "tarnfs bench needs a command: mount, tar, scale or compress; see tarnfs bench --help"),
+        (&["mont"], 2, "mont: there is no such command; did you mean mount? Or see tarnfs bench --help"),
+        (&["mount"], 2, "no ARCHIVE is given: tarnfs bench mount [OPTIONS] ARCHIVE...|--make SIZE|--grid"),
+        (&["compress"], 2, "no DIR is given: tarnfs bench compress [OPTIONS] DIR|--make SIZE"),
         (&["mount", "text", "--runs=0"], 2, "from 1 to 1000"),
         (&["mount", "text", "--limit=soon"], 2, "such as 90s or 5m"),
         (&["mount", "text", "--out=full"], 2, "is not empty"),
         (&["mount", "text", "--grid"], 2, "--grid"),
-        (&["mount", "none"], 1, "none"),
+        (&["mount", "none"], 3, "none: cannot be opened: No such file"),
         (&["mount", "text", "--program=/bin/false"], 2, "does not say its version"),
         (&["tar", "empty"], 2, "no files"),
         (&["tar", "none"], 1, "none"),
-        (&["tar"], 2, "PATH"),
-        (&["scale", "none"], 1, "none"),
+        (&["tar"], 2, "no PATH is given: tarnfs bench tar [OPTIONS] PATH...|--make SIZE"),
+        (&["scale", "none"], 3, "none: cannot be opened: No such file"),
         (&["sprint"], 2, "sprint"),
     ] {
-        let ran = bench(&scratch, words);
+        // The options that the tests add would be before the command.
+        let ran = if words.is_empty() { support::run(&scratch, ["bench"]) } else { bench(&scratch, words) };
         assert!(ran.code == code && ran.err.contains(says), "{words:?}: {} {}", ran.code, ran.err);
         assert!(ran.err.starts_with("tarnfs: ") && ran.err.lines().count() == 1, "{words:?}: {}", ran.err);
     }
     let inner = Ran::from(tarnfs(&scratch).args(["bench", "mount", "--nosuch"]).output().unwrap());
     assert_eq!(inner.err, "tarnfs: --nosuch is not an option of tarnfs bench mount; see tarnfs bench mount --help\n");
+}
+
+/// What tarnfs cannot mount ends with its exit code and its words, and archives that are damaged are not measured.
+#[test]
+fn an_archive_that_cannot_be_measured_is_called_so() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 100000 > n; tar -cf a.tar n; head -c 300000 a.tar > cut.tar; echo text > text.txt");
+    let ran = bench(&scratch, ["mount", "--keep-caches", "text.txt"]);
+    let words = (ran.code, ran.err.lines().last().unwrap());
+    assert!(words.0 == 4 && words.1.starts_with("tarnfs: text.txt: is not an archive that tarnfs knows"), "{words:?}");
+    let ran = bench(&scratch, ["mount", "--keep-caches", "cut.tar"]);
+    let words = (ran.code, ran.err.lines().last().unwrap());
+    assert!(words.0 == 5 && words.1.starts_with("tarnfs: cut.tar: is damaged, so it is not measured: "), "{words:?}");
+}
+
+/// > `bench` drops the caches of the machine only where it says so before, and not with `--keep-caches`.
+#[test]
+fn caches_of_the_machine_are_kept_where_that_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir bin; seq 1000 > n; tar -cf a.tar n; echo text > text.txt");
+    let empty = scratch.folder("none");
+    // No other programs: they have nothing to do with it.
+    scratch.shell("for name in find cat xargs md5sum fusermount3; do ln -s \"$(command -v $name)\" bin/ || :; done");
+    let path = scratch.path("bin");
+    let ran = bench_with(&scratch, ["mount", "--runs=1", "--keep-caches", "a.tar"], path.as_os_str(), &empty).ok();
+    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("The caches of the system were left as they are (--keep-caches)"), "{text}");
+    assert!(!text.contains("were dropped") && !ran.err.contains("dropped"), "{text}{}", ran.err);
 }
 
 /// > Mounts are taken away and scratch files removed, also after Ctrl-C.
@@ -354,11 +392,21 @@ fn commands_of_a_command_have_help_and_completions() {
     let scratch = Scratch::new();
     let says = |words: &[&str]| Ran::from(tarnfs(&scratch).args(words).output().unwrap()).ok().text();
     let page = says(&["man", "bench"]);
+    assert_eq!(says(&["man", "bench", "mount"]), page);
+    let wrong = Ran::from(tarnfs(&scratch).args(["man", "bench", "mont"]).output().unwrap());
+    assert_eq!(
+        (wrong.code, wrong.err.as_str()),
+        (2, "tarnfs: mont: there is no such command; see tarnfs bench --help\n")
+    );
+    let help = says(&["bench", "mount", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("as root, all of them are dropped before each cold run"), "{help}");
     for part in ["\n.SH MOUNT\n", "\n.SH TAR\n", "\n.SH SCALE\n", "\\-\\-grid", "\\-\\-out", "tarnfs bench scale"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert_eq!(page.matches("\n.SH NAME\n").count(), 1);
-    assert!(says(&["bench", "mount", "-h"]).contains("Usage: tarnfs bench mount [OPTIONS] [ARCHIVE...]"));
+    assert!(
+        says(&["bench", "mount", "-h"]).contains("Usage: tarnfs bench mount [OPTIONS] ARCHIVE...|--make SIZE|--grid")
+    );
     assert!(says(&["bench", "-h"]).contains("Usage: tarnfs bench COMMAND ..."));
     let offers = |words: &[&str]| says(&[&["__complete", "--", "tarnfs"], words].concat());
     assert!(offers(&["bench", "sc"]).contains("\nscale\t"));

@@ -102,6 +102,14 @@ fn sizes_and_names_are_chosen() {
     assert_eq!((rows(0), rows(1)), (4, 2));
     let notes = report["notes"].to_string();
     assert!(notes.contains("307200 bytes of") && notes.contains("of the 20 files"), "{notes}");
+    // Of files that are read from all over the list, the mean is told, without the spread of their lengths.
+    for row in [0, 1].iter().flat_map(|&number| report["tables"][number]["rows"].as_array().unwrap()) {
+        let cells = row["cells"].as_array().unwrap();
+        assert!(cells.last().unwrap()["median"].as_f64().is_some_and(|mean| mean > 0.0), "{row}");
+        assert!(cells.iter().all(|cell| cell["spread"].is_null()), "one run has no spread: {row}");
+    }
+    let (code, out, errors) = bench(&["--runs", "1", "--only", "lz4", "--make", "300K"]);
+    assert!(code == 0 && out.contains("lz4"), "{out}{errors}");
     // What takes too long is "-", with the reason.
     let (code, out, _) = bench(&["--runs", "1", "--limit", "0.001", "--only", "xz", "mail"]);
     assert_eq!(code, 0);

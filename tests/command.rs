@@ -386,7 +386,7 @@ fn messages_are_one_line_and_name_the_file_once() {
     let size = "give bytes, or a number with K, M or G behind it, such as 512M";
     let cases: &[(&[&str], i32, String)] = &[
         (&["ls", "missing.tar"], 3, "missing.tar: cannot be opened: No such file or directory".into()),
-        (&["ls", "tree"], 3, "tree: cannot be opened: it is a folder, not a file".into()),
+        (&["cat", "tree"], 3, "tree: cannot be opened: it is a folder, not a file".into()),
         (&["ls", "empty"], 4, "empty: is empty: a file of 0 bytes is no archive; its writing may have failed".into()),
         (&["cat", "a.tar", "nope"], 1, "a.tar: nope: no such file or folder".into()),
         (&["cat", "a.tar", "tree"], 1, "a.tar: tree: is a folder".into()),

@@ -18,7 +18,7 @@ fn ran(scratch: &Scratch, words: &[&str]) -> Ran {
 #[test]
 fn who_types_as_for_another_program_is_told_what_it_is_called() {
     let scratch = Scratch::new();
-    scratch.shell("echo one > one; tar -czf a.tar.gz one");
+    scratch.shell("echo one > one; tar -czf a.tar.gz one; tar -cf b.tar one; mkdir d");
     let word = |word: &str, command: &str| {
         format!("{word} is no command, and there is no file of that name; did you mean `tarnfs {command}`?")
     };
@@ -40,7 +40,9 @@ fn who_types_as_for_another_program_is_told_what_it_is_called() {
         (
             &["extract", "-xf", "a.tar.gz"],
             2,
-            "-x is not an option of tarnfs extract; see tarnfs extract --help".to_owned(),
+            "-x is not an option of tarnfs extract: the archive is named without it, and its compression is found out; \
+             see tarnfs extract --help"
+                .to_owned(),
         ),
         (
             &["extract", "-d", "out", "a.tar.gz"],
@@ -60,6 +62,60 @@ fn who_types_as_for_another_program_is_told_what_it_is_called() {
             2,
             "-n is not an option of tarnfs find, and tests go behind the archive; see tarnfs find --help".to_owned(),
         ),
+        (
+            &["extract", "-O", "a.tar.gz"],
+            2,
+            "-O is not an option of tarnfs extract: `tarnfs cat` writes files to standard output; see tarnfs extract --help"
+                .to_owned(),
+        ),
+        (
+            &["create", "-9", "b.tar.gz", "one"],
+            2,
+            "-9 is not an option of tarnfs create: --level says how hard to compress; see tarnfs create --help".to_owned(),
+        ),
+        (
+            &["cat", "-psecret", "a.tar.gz", "one"],
+            2,
+            "-p is not an option of tarnfs cat: a password is given with --password, or with --password-file; see tarnfs \
+             cat --help"
+                .to_owned(),
+        ),
+        (
+            &["extract", "-o", "out", "a.tar.gz"],
+            3,
+            "out: cannot be opened: No such file or directory; the folder to extract to is named with -C".to_owned(),
+        ),
+        (&["verify", "a.tar.gz"], 2, word("verify", "check")),
+        (&["version"], 2, word("version", "--version")),
+        (
+            &["ls", "a.tar.gz", "b.tar"],
+            1,
+            "a.tar.gz: b.tar: no such file or folder, but there is an archive of that name here: one is read at a time"
+                .to_owned(),
+        ),
+        (
+            &["find", "d", "-name", "x"],
+            3,
+            "d: cannot be opened: it is a folder, not a file; the archive comes first: tarnfs find ARCHIVE [PATH...] \
+             [EXPRESSION]"
+                .to_owned(),
+        ),
+        (
+            &["ls", "d"],
+            3,
+            "d: cannot be opened: it is a folder, not a file; what is in an archive is listed: tarnfs ls ARCHIVE [PATH...]"
+                .to_owned(),
+        ),
+        (
+            &["compare", "d", "a.tar.gz"],
+            3,
+            "d: cannot be opened: it is a folder, not a file; the archive comes first: tarnfs compare ARCHIVE DIR".to_owned(),
+        ),
+        (
+            &["convert", "d", "b.tar.gz"],
+            3,
+            "d: cannot be opened: it is a folder, not a file; `tarnfs create` makes an archive of it".to_owned(),
+        ),
         (&["--verbose", "a.tar.gz"], 2, "--verbose goes with --version; -d 2 and -d 3 log what is done".to_owned()),
         (
             &["ls", "https://localhost/a.tar.gz"],
@@ -72,7 +128,7 @@ fn who_types_as_for_another_program_is_told_what_it_is_called() {
         let ran = ran(&scratch, words);
         assert_eq!((ran.code, ran.err), (code, format!("tarnfs: {said}\n")), "{words:?}");
     }
-    assert_eq!(scratch.shell("ls -A"), "a.tar.gz\none\nto\n");
+    assert_eq!(scratch.shell("ls -A"), "a.tar.gz\nb.tar\nd\none\nto\n");
     // A file of such a name is an archive as any other.
     scratch.shell("cp a.tar.gz xf");
     ran(&scratch, &["--no-mount", "xf"]).ok();
@@ -87,6 +143,17 @@ fn what_reverses_the_order_in_ls_is_told_to_be_something_else() {
         (&["ls", "-tr", "a.tar"][..], "two\none\n", said),
         (&["ls", "a.tar", "-Sr"], "one\ntwo\n", said),
         (&["ls", "-t", "-r", "a.tar"], "two\none\n", ""),
+        (
+            &["ls", "-tc", "a.tar"],
+            "two\none\n",
+            "tarnfs: warning: -c makes a new index; `tarnfs stat` shows when a file was changed\n",
+        ),
+        (
+            &["ls", "-ti", "a.tar"],
+            "two\none\n",
+            "tarnfs: warning: -i reads on behind zero blocks; `tarnfs stat` shows numbers of nodes\n",
+        ),
+        (&["ls", "-c", "a.tar"], "one\ntwo\n", ""),
         (&["ls", "-t", "--reverse", "a.tar"], "one\ntwo\n", ""),
         (&["ls", "-r", "a.tar", "--", "-tr"], "", "tarnfs: a.tar: -tr: no such file or folder\n"),
     ] {
@@ -221,4 +288,103 @@ fn completions_of_what_writes_offer_files() {
     for words in [&["create", ""][..], &["create", "a.tar", ""], &["convert", ""], &["convert", "a.tar", "b"]] {
         assert_eq!(offered(words), "files\n", "{words:?}");
     }
+    // What the parser does not offer by itself.
+    assert!(offered(&["create", "--compress", "z"]).contains("\nzip\nzstd\n"));
+    let tests = offered(&["find", "a.tar", "-new"]);
+    assert!(
+        tests.starts_with("nothing\n-newer\n") && !offered(&["find", "a.tar", "-ex"]).contains("-exec\n"),
+        "{tests}"
+    );
+    assert!(!offered(&["find", "-new"]).contains("-newer"), "no test stands before the archive");
+    assert!(offered(&["find", "a.tar", "--js"]).contains("\n--json\t"));
+    assert!(offered(&["he"]).contains("\nhelp\t") && offered(&["help", "ex"]).contains("\nextract\t"));
+    assert!(
+        offered(&["help", "bench", "mo"]).contains("\nmount\t")
+            && offered(&["man", "bench", "sc"]).contains("\nscale\t")
+    );
+}
+
+/// Names that were typed wrong look like entries that are not there.
+#[test]
+fn find_says_what_it_does_not_know() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar --owner=somebody:1234 --group=some:1234 -cf a.tar one");
+    for (words, said) in [
+        (
+            &["-nmae", "x"][..],
+            "-nmae: is no test that tarnfs find knows; did you mean -name? Or see tarnfs find --help",
+        ),
+        (&["-Name", "x"], "-Name: is no test that tarnfs find knows; did you mean -name? Or see tarnfs find --help"),
+        (&["-readable"], "-readable: is no test that tarnfs find knows; see tarnfs find --help"),
+        (&["-exec-foo"], "-exec-foo: is no test that tarnfs find knows; see tarnfs find --help"),
+    ] {
+        let ran = ran(&scratch, &[&["find", "a.tar"], words].concat());
+        assert_eq!((ran.code, ran.err), (2, format!("tarnfs: {said}\n")), "{words:?}");
+    }
+    let nobody = "nobody is called so among the entries that were looked at";
+    for (words, out, err) in [
+        (&["-user", "nosuch"][..], "", format!("tarnfs: warning: a.tar: -user nosuch: {nobody}\n")),
+        (&["-group", "nosuch"], "", format!("tarnfs: warning: a.tar: -group nosuch: {nobody}\n")),
+        (&["-user", "somebody"], "./one\n", String::new()),
+        (&["-group", "some", "-type", "f"], "./one\n", String::new()),
+        // Who is there may well have no file, and no entry was asked.
+        (&["-user", "daemon"], "", String::new()),
+        (&["-name", "two", "-user", "nosuch"], "", String::new()),
+    ] {
+        let ran = ran(&scratch, &[&["find", "a.tar"], words].concat());
+        assert_eq!((ran.code, String::from_utf8(ran.out).unwrap().as_str(), ran.err), (0, out, err), "{words:?}");
+    }
+}
+
+/// `-ul` of umount(8) and ratarmount, and a mount over the folder in which somebody stands.
+#[test]
+fn who_unmounts_as_elsewhere_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one; mkdir -p over/sub");
+    let unmounted = |at: &str, folder: &str, words: &[&str], said: &str| {
+        let at = scratch.path(at);
+        support::run(&scratch, [scratch.path("a.tar").as_os_str(), at.as_os_str()]).ok();
+        let ran = Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path(folder)).output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (0, said), "{words:?}");
+        assert!(!support::is_mounted(&at), "{words:?}");
+    };
+    unmounted("k", ".", &["-ul", "k"], "");
+    let nothing =
+        |option: &str| format!("tarnfs: warning: {option} has no effect with -u; -l detaches what is in use\n");
+    unmounted("m", ".", &["-uf", "m"], &nothing("-f (--foreground)"));
+    unmounted("n", ".", &["-u", "--force", "n"], &nothing("--force"));
+    // `sub` is below what is mounted over, so `..` leads up to the mount.
+    let sub = fs::File::open(scratch.path("over/sub")).unwrap();
+    let over = scratch.path("over");
+    support::run(&scratch, [scratch.path("a.tar").as_os_str(), over.as_os_str()]).ok();
+    let here = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&sub));
+    let ran = Ran::from(tarnfs(&scratch).args(["-u", ".."]).current_dir(here).output().unwrap());
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(!support::is_mounted(&over));
+}
+
+/// > unmounts; never ignores one
+#[test]
+fn options_of_mount_that_mean_nothing_here_are_said() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one");
+    let ran_in = ran(&scratch, &["-o", "suid,dev", "a.tar", "m"]).ok();
+    let said = "tarnfs: warning: -o suid has no effect: mounts of tarnfs are always nosuid\n\
+                tarnfs: warning: -o dev has no effect: mounts of tarnfs are always nodev\n";
+    assert_eq!(ran_in.err, said);
+    ran(&scratch, &["-u", "m"]).ok();
+    // Of fstab they mean what is usual.
+    let ran_in = ran(&scratch, &["a.tar", "n", "-o", "ro,suid,dev"]).ok();
+    assert_eq!(ran_in.err, "");
+    ran(&scratch, &["-u", "n"]).ok();
+    let refused =
+        "tarnfs: -o remount: a mount cannot be changed, and is read-only anyway: unmount it, and mount it again\n";
+    let ran_in = ran(&scratch, &["-o", "remount,ro", "a.tar", "k"]);
+    assert_eq!((ran_in.code, ran_in.err.as_str()), (2, refused));
 }

@@ -108,6 +108,12 @@ fn a_listing_is_ordered_by_time_or_size() {
     assert!(place("small.txt") < place("large.txt") && place("large.txt") < place(".hidden"), "{by_time:?}");
     assert_eq!(names(&["-R", "--reverse"])[..2], ["sub", "sub/middle.c"]);
     assert_eq!(names(&["-t", "-S"])[0], "large.txt", "the last one counts");
+    // What is named, too: files first, then folders.
+    assert_eq!(names(&["small.txt", "large.txt"]), ["small.txt", "large.txt"]);
+    assert_eq!(names(&["-S", "*.txt", ".hidden"]), ["large.txt", "small.txt", ".hidden"]);
+    assert_eq!(names(&["-S", "--reverse", "*.txt", ".hidden"]), [".hidden", "small.txt", "large.txt"]);
+    assert_eq!(names(&["-t", ".hidden", "large.txt", "small.txt"]), ["small.txt", "large.txt", ".hidden"]);
+    assert_eq!(names(&["--directory", "--reverse", "sub", "sub/deep", "link"]), ["sub/deep", "sub", "link"]);
 }
 
 #[test]

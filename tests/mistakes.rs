@@ -295,7 +295,8 @@ fn the_index_of_another_archive_is_not_replaced() {
     assert_eq!(says(&scratch, &["ls", "--index-file", "i", "c.tar"]), (0, String::new()));
     scratch.shell("echo two > two; tar -cf a.tar two; rm two");
     let changed = format!(
-        "tarnfs: warning: a.tar: index {}: does not belong to this archive: its bytes are not those that were indexed\n",
+        "tarnfs: warning: a.tar: index {}: does not belong to this archive: its bytes are not those that were indexed; it \
+         is not used, and the archive is read again if it has to be\n",
         index.display()
     );
     assert_eq!(says(&scratch, &["ls", "--index-file", "i", "a.tar"]), (0, changed));
@@ -534,5 +535,106 @@ fn a_mount_point_that_nobody_has_named_is_no_mistake() {
         let ended = run(&scratch, ["-u".as_ref(), scratch.path(at).as_os_str()]);
         assert_eq!((ran.code, names), (0, vec![file.to_owned()]), "{archive}: {}", ran.err);
         ended.ok();
+    }
+}
+
+/// What was to be done is said, and with which option.
+#[test]
+fn what_cannot_be_made_or_opened_is_said_with_what_was_to_be_done() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one; echo x > file; seq 300 > numbers; mkfifo pipe; mkdir ro d");
+    for (words, code, said) in [
+        (
+            &["extract", "-C", "x/y", "a.tar"][..],
+            1,
+            "-C x/y: cannot be made: the folder that it is to be in is not there",
+        ),
+        (&["extract", "-C", "file", "a.tar"], 1, "-C file: cannot be extracted to: it is no folder"),
+        (&["create", "x/y.tar", "one"], 1, "x/y.tar: cannot be written: No such file or directory"),
+        (&["convert", "a.tar", "x/y.tar.gz"], 1, "x/y.tar.gz: cannot be written: No such file or directory"),
+        (&["convert", "b.tar", "y.tar.gz"], 3, "b.tar: cannot be opened: No such file or directory"),
+        (&["compare", "a.tar", "nope"], 3, "nope: cannot be opened: No such file or directory"),
+        (
+            &["ls", "--password-file", "-", "-"],
+            2,
+            "--password-file -: the archive is already there; name a file with the passwords",
+        ),
+    ] {
+        assert_eq!(says(&scratch, words), (code, format!("tarnfs: {said}\n")), "{words:?}");
+    }
+    let (code, said) = says(&scratch, &["create", "--compress", "zstd", "n.tar.gz", "numbers"]);
+    assert!(
+        code == 0 && said.starts_with("tarnfs: warning: n.tar.gz: the name says gzip, and this is zstd\n"),
+        "{said}"
+    );
+    for words in
+        [&["create", "--compress", "gzip", "m.tgz", "numbers"], &["create", "--compress", "zstd", "m.tar", "numbers"]]
+    {
+        let (code, said) = says(&scratch, words);
+        assert!(code == 0 && !said.contains("the name says"), "{words:?}: {said}");
+    }
+    // The same of both: what is not in the new archive is no success.
+    scratch.shell("tar -cf p.tar pipe numbers; mkdir p; cd p; tar -xf ../p.tar");
+    for words in [&["create", "p1.zip", "p"][..], &["convert", "p.tar", "p2.zip"]] {
+        let (code, said) = says(&scratch, words);
+        assert!(code == 1 && said.contains("pipe") && said.contains("as was said above"), "{words:?}: {said}");
+    }
+    assert!(scratch.path("p2.zip").exists());
+}
+
+/// A disk that was full leaves zeros; `tar` makes an archive of nothing no longer than 10 KiB.
+#[test]
+fn an_archive_of_zeros_is_said_to_be_one() {
+    let scratch = Scratch::new();
+    scratch.shell("head -c 300000 /dev/zero > a.tar; head -c 10240 /dev/zero > b.tar; : > none; tar -cf c.tar none");
+    let what = "a.tar: there is nothing in it but 300000 zero bytes: its writing may have failed\n";
+    assert_eq!(says(&scratch, &["ls", "a.tar"]), (0, format!("tarnfs: warning: {what}")));
+    assert_eq!(says(&scratch, &["ls", "b.tar"]), (0, String::new()));
+    // `./` alone is something.
+    scratch.shell("mkdir e; tar -cf d.tar -b 100 -C e .");
+    assert_eq!(says(&scratch, &["ls", "d.tar"]), (0, String::new()));
+    let checked = run(&scratch, ["check".as_ref(), scratch.path("a.tar").as_os_str()]).ok();
+    assert!(checked.text().contains(&what[2..]), "{}", checked.text());
+    let checked = run(&scratch, ["check".as_ref(), scratch.path("b.tar").as_os_str()]).ok();
+    assert!(!checked.text().contains("zero bytes"), "{}", checked.text());
+}
+
+/// Messages say the place, and whose it is, once.
+#[test]
+fn messages_name_the_right_place() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "seq 200000 > numbers; tar -cf a.tar numbers; head -c 700000 a.tar > cut.tar; gzip -k cut.tar; mv cut.tar.gz c.tar.gz
+         echo junk > b.tar.tarnfs.sqlite; cp a.tar b.tar; chmod 666 b.tar.tarnfs.sqlite",
+    );
+    for archive in ["cut.tar", "c.tar.gz"] {
+        let (_, said) = says(&scratch, &["compare", archive, "."]);
+        assert!(said.contains("ends at byte 700000, but what begins at byte 512 goes on"), "{archive}: {said}");
+        assert!(!said.contains("were asked for"), "{archive}: {said}");
+    }
+    let (code, said) = says(&scratch, &["ls", "b.tar"]);
+    assert!(
+        code == 0
+            && said.contains(
+                "everybody may write it (--trust-index uses it nevertheless); it is not used, and the archive"
+            ),
+        "{said}"
+    );
+    assert_eq!(said.matches("b.tar.tarnfs.sqlite").count(), 1, "{said}");
+    if support::have("7z") {
+        scratch.shell(
+            "7z a -bd -bso0 -psecret -mhe=on e.7z numbers; 7z a -bd -bso0 f.7z numbers; head -c 1000 f.7z > cut.7z",
+        );
+        let (code, said) = says(&scratch, &["ls", "e.7z"]);
+        assert!(code == 3 && said.contains("encrypted") && !said.contains("failed"), "{said}");
+        let (code, said) = says(&scratch, &["ls", "cut.7z"]);
+        assert!(code == 3 && said.starts_with("tarnfs: cut.7z: its header begins at byte"), "{said}");
+        // A password on standard input.
+        let mut command = tarnfs(&scratch);
+        command.args(["cat", "--password-file", "-", "e.7z", "numbers"]).current_dir(scratch.path(""));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"secret\n").unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap()).ok();
+        assert!(ran.out == fs::read(scratch.path("numbers")).unwrap());
     }
 }

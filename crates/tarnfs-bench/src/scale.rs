@@ -37,7 +37,7 @@ struct Subject {
 
 impl Subject {
     fn new(path: &Path, settings: &Settings, scratch: &Scratch) -> Result<Self, Error> {
-        let path = path.canonicalize().map_err(Error::at(path))?;
+        let path = path.canonicalize().map_err(Error::opening(path))?;
         let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
         settings.say(&format!("{name}: decoding it once"));
         let keeps = scratch.folder("keeps")?;

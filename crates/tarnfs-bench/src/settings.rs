@@ -21,6 +21,8 @@ pub struct Settings {
     pub limit: Duration,
     /// The folder for scratch files; none is a temporary one on a disk.
     pub folder: Option<PathBuf>,
+    /// Leave the caches of the system as they are, also where they may be dropped.
+    pub keep_caches: bool,
     /// The command line, for the report.
     pub command: Vec<OsString>,
     /// Ends everything.
@@ -39,6 +41,7 @@ impl Settings {
             runs: 3,
             limit: Duration::from_secs(300),
             folder: None,
+            keep_caches: false,
             command: std::env::args_os().collect(),
             cancel,
             progress: None,

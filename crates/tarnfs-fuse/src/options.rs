@@ -242,6 +242,10 @@ impl Parsed {
                 let what = "the kernel knows only allow_other; root can always read what is mounted with that";
                 return Err(Error::Option(format!("allow_root: {what}")));
             }
+            "remount" => {
+                let what = "a mount cannot be changed, and is read-only anyway: unmount it, and mount it again";
+                return Err(Error::Option(format!("remount: {what}")));
+            }
             "rw" => return Err(Error::Option("rw: an archive is mounted for reading only; leave rw out".to_owned())),
             "suid" | "dev" => {
                 return Err(Error::Option(format!(
@@ -333,6 +337,7 @@ mod tests {
     #[test]
     fn what_is_not_known_or_cannot_be_is_named() {
         for option in [
+            "remount",
             "rw",
             "suid",
             "dev",

@@ -81,6 +81,11 @@ pub trait Source: Send + Sync + Debug {
         if read == buffer.len() {
             return Ok(());
         }
+        let behind = offset.saturating_add(read as u64);
+        if behind < self.len() {
+            // What is missing there is said by who reads on, such as a part of an archive that was cut.
+            self.read_at(&mut buffer[read..], behind)?;
+        }
         Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
             format!(

@@ -159,6 +159,12 @@ mod tests {
             error.to_string(),
             "digits ends at byte 10, but what begins at byte 8 goes on to byte 18: it was cut"
         );
+        let exact = cut.read_exact_at(&mut buffer, 0).unwrap_err();
+        assert_eq!(
+            (exact.kind(), exact.to_string()),
+            (error.kind(), error.to_string()),
+            "more than there is says so, too"
+        );
         let far = Slice::new(whole, u64::MAX, 2);
         assert!(far.read_at(&mut buffer, 1).is_err());
     }

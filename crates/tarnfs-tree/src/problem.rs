@@ -113,6 +113,8 @@ impl fmt::Display for Problem {
                 }
                 Ok(())
             }
+            // What is said of the archive itself says enough.
+            Self::Read { error, .. } if is_of_format(error) => write!(f, "{error}"),
             Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
             Self::NoIndex(reason) => {
                 write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
@@ -126,6 +128,11 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+/// True if nothing went wrong with reading, but the format or the password says that there is no more to read.
+fn is_of_format(error: &io::Error) -> bool {
+    error.get_ref().is_some() && matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::UnexpectedEof)
+}
 
 impl From<tarnfs_index::Error> for Problem {
     fn from(error: tarnfs_index::Error) -> Self {

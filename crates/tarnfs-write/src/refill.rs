@@ -41,6 +41,9 @@ pub struct Refill<'a> {
     is_less: bool,
 }
 
+/// How what is said begins, where something is not in the new archive at all.
+pub const LEFT_OUT: &str = "left out: ";
+
 /// Bytes of a tree, to be put into an archive.
 struct Bytes<'a>(&'a dyn Source);
 
@@ -178,7 +181,7 @@ impl<'a> Refill<'a> {
             ..Entry::default()
         };
         if let Some(why_not) = self.writer.why_not(&entry) {
-            self.leave_out(&format!("left out: {why_not}"), path);
+            self.leave_out(&format!("{LEFT_OUT}{why_not}"), path);
             self.is_less = true;
             return Ok(Ok(()));
         }

@@ -1,6 +1,6 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use crate::input;
 use crate::progress::Bar;
 use crate::signals::Ending;
 use crate::terminal::{self, Colour, escaped, output_failure};
+use crate::typos;
 
 /// Damaged places that are named one by one; of more, only the number is told.
 const MOST_NAMED: usize = 10;
@@ -102,6 +103,10 @@ fn open_as(
     prepare: impl FnOnce(&mut Options) -> Result<(), Failure>,
     tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
 ) -> Result<(OpenArchive, Code, Options), Failure> {
+    if archive == Path::new("-") && arguments.password_files().any(|file| file == Path::new("-")) {
+        let what = "the archive is already there; name a file with the passwords";
+        return Err(Failure::new(Code::Usage, format!("--password-file -: {what}")));
+    }
     // Before signals are listened to: they end who waits for its bytes.
     let input = if archive == Path::new("-") { Some(input::standard_input()?) } else { None };
     let keys = Keys::read(arguments)?;
@@ -281,10 +286,25 @@ pub(crate) fn noun(number: u64, one: &str) -> String {
 /// is far less.
 const PADDING: u64 = 4 << 20;
 
+/// What is said of a tar of nothing that is longer than `tar` makes one.
+pub(crate) fn only_zeros(opened: &OpenArchive) -> Option<String> {
+    /// A record of GNU tar, which is all of an archive of nothing.
+    const RECORD: u64 = 10_240;
+    let summary = opened.index.summary();
+    let is_empty = summary.files == 0 && summary.end == 0 && summary.notes.is_empty() && summary.label.is_none();
+    let length = opened.stream.len();
+    (summary.format == "tar" && is_empty && !opened.is_sidecar && length > RECORD)
+        .then(|| format!("there is nothing in it but {length} zero bytes: its writing may have failed"))
+}
+
 /// Says at the first reading what lies behind the end of an archive. What is compressed would have to be decoded once
 /// more for that.
 pub(crate) fn tell_of_the_rest(archive: &Path, opened: &OpenArchive) {
     if opened.is_new
+        && let Some(what) = only_zeros(opened)
+    {
+        log::warn!("{}: {what}", crate::args::shown(archive.as_os_str()));
+    } else if opened.is_new
         && opened.index.summary().layers.is_empty()
         && let Ok(Some(what)) = behind_the_end(opened, PADDING)
     {
@@ -367,6 +387,15 @@ fn opened_with_bar(
     let opened = open();
     drop(bar);
     opened.map_err(|problem| cannot_open(archive, &problem))
+}
+
+/// `failure` to open `archive`, with `instead` behind it where that is a folder.
+pub(crate) fn of_folder(archive: &Path, mut failure: Failure, instead: &str) -> Failure {
+    if failure.code == Code::CannotOpen && archive.is_dir() {
+        failure.message.push_str("; ");
+        failure.message.push_str(instead);
+    }
+    failure
 }
 
 /// That `archive` could not be opened.
@@ -456,12 +485,24 @@ pub(crate) fn find(tree: &dyn Tree, archive: &Path, path: &[u8], follow: bool) -
         let target = matches!(error, Error::NotFound)
             .then(|| path::find(tree, path, false).and_then(|link| tree.read_link(link.node)).ok())
             .flatten();
-        let Some(target) = target else { return failure(archive, path, &error) };
+        let Some(target) = target else {
+            let mut failure = failure(archive, path, &error);
+            if matches!(error, Error::NotFound) && is_another_archive(path) {
+                failure.message.push_str(", but there is an archive of that name here: one is read at a time");
+            }
+            return failure;
+        };
         let (archive, path) = (crate::args::shown(archive.as_os_str()), escaped(path));
         let message =
             format!("{archive}: {path}: is a symbolic link to {}, which is not in the archive", escaped(&target));
         Failure::new(Code::Failure, message)
     })
+}
+
+/// True if `path`, which is not in the archive, is that of an archive on this machine, as behind `*.tar`.
+fn is_another_archive(path: &[u8]) -> bool {
+    let path = Path::new(OsStr::from_bytes(path));
+    path.file_name().is_some_and(|name| typos::is_archive(name.as_bytes())) && path.is_file()
 }
 
 /// What may go wrong while something of an archive is written to standard output.

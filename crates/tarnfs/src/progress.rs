@@ -36,6 +36,16 @@ impl Bar {
     }
 }
 
+/// How the bar looks. When all bytes of the archive are read, there may still be much to do: what they decode to, and
+/// what is computed of it, is of any length.
+fn template(total: u64, bytes: u64) -> &'static str {
+    if bytes < total {
+        "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files, {eta} left"
+    } else {
+        "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files; all is read, and being worked on"
+    }
+}
+
 fn draw(name: String, progress: &Progress, over: &AtomicBool) {
     std::thread::park_timeout(DELAY);
     if over.load(Ordering::Relaxed) {
@@ -43,14 +53,18 @@ fn draw(name: String, progress: &Progress, over: &AtomicBool) {
     }
     // Not on the screen before it has something to show.
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
-    let template = "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files, {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
     bar.set_prefix(name);
+    let mut shown = "";
     while !over.load(Ordering::Relaxed) {
-        bar.set_length(progress.total.load(Ordering::Relaxed));
-        bar.set_position(progress.bytes.load(Ordering::Relaxed));
+        let (total, bytes) = (progress.total.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+        let template = template(total, bytes);
+        if std::mem::replace(&mut shown, template) != template
+            && let Ok(style) = ProgressStyle::with_template(template)
+        {
+            bar.set_style(style);
+        }
+        bar.set_length(total);
+        bar.set_position(bytes);
         bar.set_message(progress.entries.load(Ordering::Relaxed).to_string());
         if bar.is_hidden() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -68,5 +82,18 @@ impl Drop for Bar {
             // Its panic, if any, concerns nobody but the bar.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_is_told_that_nobody_knows() {
+        assert!(template(10, 9).contains("{eta} left"));
+        assert!(!template(10, 10).contains("eta") && template(10, 10).contains("being worked on"));
+        // A format can be read beyond what was known to be there.
+        assert!(!template(10, 11).contains("eta"));
     }
 }

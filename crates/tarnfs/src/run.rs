@@ -107,7 +107,14 @@ fn mount_or_unmount(mount: &Mount) -> Result<Code, Failure> {
         Some(mountpoints) if mountpoints.is_empty() => {
             Err(Failure::new(Code::Usage, "--unmount needs a value: --unmount MOUNTPOINT"))
         }
-        Some(mountpoints) => Ok(unmount::run(&mountpoints, mount.lazy)),
+        Some(mountpoints) => {
+            for (option, is_given) in [("-f (--foreground)", mount.foreground), ("--force", mount.open.force)] {
+                if is_given {
+                    log::warn!("{option} has no effect with -u; -l detaches what is in use");
+                }
+            }
+            Ok(unmount::run(&mountpoints, mount.lazy))
+        }
     }
 }
 
@@ -136,7 +143,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Serve(arguments)) => serve::run(&arguments),
         Some(Command::Advise(arguments)) => advise::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
-        Some(Command::Man { command }) => pages::man(command.as_deref()),
+        Some(Command::Man { command }) => pages::man(&command),
         Some(Command::Complete { words }) => complete::run(&words),
     }
 }

@@ -12,7 +12,7 @@ const MOST_NAMES: usize = 10_000;
 const OTHER_ARCHIVES: &[u8] = b".rar";
 
 /// True if one letter more or less, another one, or two neighbours swapped make `right` of `typed`.
-fn is_near(typed: &[u8], right: &[u8]) -> bool {
+pub(crate) fn is_near(typed: &[u8], right: &[u8]) -> bool {
     if typed == right {
         return false;
     }
@@ -32,8 +32,14 @@ fn is_near(typed: &[u8], right: &[u8]) -> bool {
 pub(crate) fn command_of_habit(word: &[u8]) -> Option<&'static str> {
     /// Letters that tar's users put behind the first one.
     const OTHERS: &[u8] = b"afhjkmpvwzJZ";
-    if matches!(word, b"unzip" | b"untar" | b"unpack") {
-        return Some("extract");
+    match word {
+        b"unzip" | b"untar" | b"unpack" => return Some("extract"),
+        b"test" | b"verify" | b"fsck" => return Some("check"),
+        b"info" => return Some("stat"),
+        b"show" => return Some("cat"),
+        b"tree" | b"dir" => return Some("ls"),
+        b"version" => return Some("--version"),
+        _ => {}
     }
     let (first, others) = word.strip_prefix(b"-").unwrap_or(word).split_first()?;
     let command = match first {
@@ -59,7 +65,7 @@ pub(crate) fn command(word: &Path) -> Option<String> {
 }
 
 /// True if the name says that this is an archive.
-fn is_archive(name: &[u8]) -> bool {
+pub(crate) fn is_archive(name: &[u8]) -> bool {
     // The names of sites end in what brotli has, and those are folders.
     let name = name.to_ascii_lowercase();
     let is_other = name.len() > OTHER_ARCHIVES.len() && name.ends_with(OTHER_ARCHIVES);
@@ -146,7 +152,9 @@ mod tests {
 
     #[test]
     fn what_other_programs_call_it_is_known() {
-        for (word, command) in [("xf", "extract"), ("-tvf", "ls"), ("czf", "create"), ("x", "extract")] {
+        for (word, command) in
+            [("xf", "extract"), ("-tvf", "ls"), ("czf", "create"), ("x", "extract"), ("verify", "check")]
+        {
             assert_eq!(command_of_habit(word.as_bytes()), Some(command), "{word}");
         }
         for word in ["", "-", "--xf", "text", "xfs", "cat", "gx", "a.tar"] {

@@ -4,6 +4,9 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise, sync};
+use rustix::process::geteuid;
+
+use crate::Settings;
 
 /// What can be done about the caches of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,13 +15,21 @@ pub enum Caches {
     AllDrop,
     /// Only pages of files that are named, and only some kernels do so.
     OnlyFiles,
+    /// The same, as whoever measures spares the others on this machine.
+    Spared,
 }
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
 
 impl Caches {
-    /// What this process may do. Tries it, so caches are dropped then.
-    pub fn new() -> Self {
+    /// What this process may do, and is to do if it may. Tries it, so caches are dropped then; that is said before.
+    pub fn new(settings: &Settings) -> Self {
+        if settings.keep_caches {
+            return Self::Spared;
+        }
+        if geteuid().is_root() {
+            settings.say("all caches of this machine are dropped before each cold run; --keep-caches leaves them");
+        }
         sync();
         if fs::write(DROP, "3").is_ok() { Self::AllDrop } else { Self::OnlyFiles }
     }
@@ -37,18 +48,19 @@ impl Caches {
     /// For the report.
     pub fn line(self) -> &'static str {
         match self {
-            Self::AllDrop => "All caches of the system were dropped before what is called cold.",
+            Self::AllDrop => {
+                "All caches of the system were dropped before what is called cold, also those that other programs use \
+                 (--keep-caches leaves them)."
+            }
+            Self::Spared => {
+                "The caches of the system were left as they are (--keep-caches); before what is called cold, the kernel \
+                 was asked to forget the pages of the files that are read."
+            }
             Self::OnlyFiles => {
                 "Only root may drop all caches; before what is called cold, the kernel was asked to forget the pages \
                  of the files that are read."
             }
         }
-    }
-}
-
-impl Default for Caches {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -111,6 +111,13 @@ pub enum Reason {
     TooLong(Duration),
     /// It failed, with its last words.
     Failed(String),
+    /// The same, with its exit code.
+    Exit {
+        /// The code.
+        code: i32,
+        /// Its last words.
+        words: String,
+    },
     /// Somebody wants all to end.
     Cancelled,
 }
@@ -119,7 +126,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong(limit) => write!(f, "took longer than {} s", limit.as_secs_f64()),
-            Self::Failed(words) => write!(f, "failed: {words}"),
+            Self::Failed(words) | Self::Exit { words, .. } => write!(f, "failed: {words}"),
             Self::Cancelled => f.write_str("interrupted"),
         }
     }
@@ -178,8 +185,10 @@ impl Job {
             _ => {
                 let text = String::from_utf8_lossy(&errors).into_owned();
                 let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(escaped);
-                let how = code.map_or("ended by a signal".to_owned(), |code| format!("exit code {code}"));
-                Err(Reason::Failed(last.unwrap_or(how)))
+                Err(match code {
+                    Some(code) => Reason::Exit { code, words: last.unwrap_or_else(|| format!("exit code {code}")) },
+                    None => Reason::Failed(last.unwrap_or_else(|| "ended by a signal".to_owned())),
+                })
             }
         }
     }
@@ -361,9 +370,9 @@ mod tests {
         let failed = |script: &str| shell(script).run(&Cancel::default()).unwrap_err();
         assert_eq!(
             failed("echo first >&2; printf 'last \\033[2J\\n\\n' >&2; exit 7"),
-            Reason::Failed("last \\u{1b}[2J".into())
+            Reason::Exit { code: 7, words: "last \\u{1b}[2J".into() }
         );
-        assert_eq!(failed("exit 7"), Reason::Failed("exit code 7".into()));
+        assert_eq!(failed("exit 7"), Reason::Exit { code: 7, words: "exit code 7".into() });
         assert_eq!(failed("kill -9 $$"), Reason::Failed("ended by a signal".into()));
         assert_eq!(shell("exit 7").allow(7).run(&Cancel::default()).unwrap().code, 7);
         assert!(matches!(

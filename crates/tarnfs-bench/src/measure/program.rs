@@ -65,6 +65,9 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
+/// How lines begin in which programs that mount say the versions of what they stand on.
+const OF_OTHERS: [&str; 4] = ["fusermount", "FUSE library version", "using FUSE kernel", "libfuse"];
+
 /// The first line with a digit of what it says of its version.
 fn version(name: &str, path: &Path) -> Option<String> {
     const LIMIT: Duration = Duration::from_secs(20);
@@ -75,7 +78,9 @@ fn version(name: &str, path: &Path) -> Option<String> {
     // Some say it in an error message.
     let said = job.said(&Cancel::default())?;
     let text = String::from_utf8_lossy(&said).into_owned();
-    let line = text.lines().map(str::trim).find(|line| line.bytes().any(|byte| byte.is_ascii_digit()))?;
+    let line = text.lines().map(str::trim).find(|line| {
+        line.bytes().any(|byte| byte.is_ascii_digit()) && !OF_OTHERS.iter().any(|other| line.starts_with(other))
+    })?;
     Some(escaped(&line.chars().take(LONGEST).collect::<String>()))
 }
 

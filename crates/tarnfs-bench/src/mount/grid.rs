@@ -37,7 +37,7 @@ struct Measured {
 pub fn grid(settings: &Settings, most_folders: u64) -> Result<Report, Error> {
     let scratch = settings.scratch(256 << 20)?;
     let mut report = settings.report("Mounting archives that grow", &scratch);
-    let caches = about(&mut report);
+    let caches = about(settings, &mut report);
     let mounters = Mounter::all(settings, &mut report, &[Kind::Other]);
     let mut all: Vec<Measured> = Vec::new();
     for (bytes, size) in SIZES {

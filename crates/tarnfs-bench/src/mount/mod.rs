@@ -19,8 +19,8 @@ pub use grid::grid;
 pub use recompress::recompress;
 
 /// Says in the report how all of this is measured. Returns what drops caches.
-fn about(report: &mut Report) -> Caches {
-    let caches = Caches::new();
+fn about(settings: &Settings, report: &mut Report) -> Caches {
+    let caches = Caches::new(settings);
     report.note(caches.line());
     report.note(
         "First mount: no index, cold. Next mount: with what the first one kept. cat: one file of ten that are chosen \
@@ -37,7 +37,7 @@ pub fn compare(
     scratch: &Scratch,
     mut report: Report,
 ) -> Result<Report, Error> {
-    let caches = about(&mut report);
+    let caches = about(settings, &mut report);
     let kinds = archives.iter().map(|archive| Kind::of(archive)).collect::<Result<Vec<_>, _>>()?;
     let mounters = Mounter::all(settings, &mut report, &kinds);
     let mut table = Table::new("mount", "Mounting, finding and reading", &["archive", "program"], &FIGURES);

@@ -19,8 +19,8 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn of(archive: &Path) -> Result<Self, Error> {
         let mut start = [0; 4];
-        let mut file = File::open(archive).map_err(Error::at(archive))?;
-        let read = file.read(&mut start).map_err(Error::at(archive))?;
+        let mut file = File::open(archive).map_err(Error::opening(archive))?;
+        let read = file.read(&mut start).map_err(Error::opening(archive))?;
         Ok(match &start[..read] {
             b"PK\x03\x04" | b"PK\x05\x06" => Self::Zip,
             b"hsqs" => Self::Squashfs,

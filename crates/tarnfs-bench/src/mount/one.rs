@@ -106,15 +106,12 @@ impl Figures {
 impl Subject {
     /// Lists `archive` with the first program, and chooses files.
     pub(super) fn new(archive: &Path, own: &Mounter, scratch: &Scratch, settings: &Settings) -> Result<Self, Error> {
-        let archive = archive.canonicalize().map_err(Error::at(archive))?;
+        let archive = archive.canonicalize().map_err(Error::opening(archive))?;
         let name = escaped(&archive.file_name().unwrap_or_default().to_string_lossy());
         settings.say(&format!("{name}: choosing files"));
         let tools = Tools::new()?;
         let keeps = scratch.folder("keeps")?;
-        let failed = |reason: Reason| match reason {
-            Reason::Cancelled => Error::Cancelled,
-            _ => Error::Other(format!("{name}: cannot be listed: {reason}")),
-        };
+        let failed = |reason: Reason| Error::of_archive(&name, reason);
         let mounted = Mounted::new(own, &archive, &keeps, scratch, settings)?.map_err(failed)?;
         let mut job = tools.find.job(find_words(mounted.at(), "%s %P\\0"), settings.limit);
         let listed = job.keep(Kept::All).run(&settings.cancel).map_err(failed)?.output;

@@ -25,7 +25,7 @@ pub fn recompress(
     scratch: &Scratch,
     mut report: Report,
 ) -> Result<Report, Error> {
-    let caches = about(&mut report);
+    let caches = about(settings, &mut report);
     report.note("Each archive was decompressed, and compressed again with the usual options of each program.");
     let mounters = Mounter::all(settings, &mut report, &[Kind::Other]);
     let all_mounters: Vec<&Mounter> = mounters.iter().collect();

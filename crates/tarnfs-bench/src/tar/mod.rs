@@ -69,12 +69,12 @@ pub fn compare(settings: &Settings, paths: &[PathBuf]) -> Result<Report, Error> 
     let disk = settings.scratch(room)?;
     let memory = Scratch::in_memory(room);
     let mut report = settings.report("Writing and reading tars", &disk);
-    let caches = Caches::new();
+    let caches = Caches::new(settings);
     report.note(caches.line());
     let megabytes = size.bytes as f64 / f64::from(1 << 20);
     report.note(format!("What goes in: {} files, {megabytes:.1} MiB.", size.files));
     report.note(
-        "Speed is the size of the files over the best time. On the disk caches are dropped before each run, and it \
+        "Speed is the size of the files over the best time. On the disk each run is cold, and it \
          ends when all is written (syncfs). All read the same archive, which GNU tar has written; what each program \
          writes and extracts is compared with the files by GNU tar.",
     );
@@ -259,7 +259,9 @@ impl Bench<'_> {
             let verify = |archive: &Path, folder: &Path| {
                 let call = gnu.call(Operation::Compare, command, archive, [folder, &out, &keeps], self.settings);
                 call.run(cancel).map_err(|reason| match reason {
-                    Reason::Failed(words) => Reason::Failed(format!("GNU tar finds a difference: {words}")),
+                    Reason::Failed(words) | Reason::Exit { words, .. } => {
+                        Reason::Failed(format!("GNU tar finds a difference: {words}"))
+                    }
                     other => other,
                 })
             };

@@ -580,7 +580,10 @@ impl UnindexedSource {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }
         if position > self.length || read == 0 && position < self.length {
-            let what = format!("it has {} bytes, not the {} that the archive says", position, self.length);
+            let what = format!(
+                "what is stored decodes to {} bytes, not to the {} that the archive says",
+                position, self.length
+            );
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)));
         }
         // What is verified before it is served is kept until then, if there is memory: else it is decoded again.

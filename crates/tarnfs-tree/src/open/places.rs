@@ -111,7 +111,14 @@ impl Opening<'_> {
                     let is_said_later = is_unreachable(&path)
                         || (self.options.index.recreate == Recreate::IfNeeded && self.of_another_archive().is_some());
                     let level = if is_said_later { log::Level::Info } else { log::Level::Warn };
-                    log::log!(level, "{}: index {}: {error}", self.path.display(), path.display());
+                    // The error may name it, too.
+                    let (archive, index_file) = (self.path.display(), path.display());
+                    let why = error.to_string().replacen(&format!("{index_file}: "), "", 1);
+                    let then = match self.options.index.recreate {
+                        Recreate::Never => "",
+                        _ => "; it is not used, and the archive is read again if it has to be",
+                    };
+                    log::log!(level, "{archive}: index {index_file}: {why}{then}");
                     reason = error.to_string();
                 }
             }

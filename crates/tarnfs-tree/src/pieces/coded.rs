@@ -387,7 +387,11 @@ fn decoded_with(
     }
     let source = done.pop().unwrap_or(stored);
     if source.len() != piece.decoded {
-        let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
+        let what = format!(
+            "what is stored decodes to {} bytes, not to the {} that the archive says",
+            source.len(),
+            piece.decoded
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     in_order = in_order.filter(|in_order| in_order.len() == source.len());

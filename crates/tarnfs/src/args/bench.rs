@@ -92,6 +92,11 @@ pub(crate) struct BenchMount {
     )]
     pub(crate) most_folders: u64,
 
+    /// Leave the caches of the machine as they are. Without it, as root, all of them are dropped before each cold run,
+    /// and other programs have to read from the disk again
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) keep_caches: bool,
+
     /// Compress each archive with gzip, pixz, xz, bzip2 and zstd first, and measure these
     #[arg(long, help_heading = "Measuring")]
     pub(crate) recompress: bool,
@@ -109,6 +114,11 @@ pub(crate) struct BenchTar {
     /// Make the files: so many bytes, with K, M or G
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "paths", help_heading = "Measuring")]
     pub(crate) make: Option<u64>,
+
+    /// Leave the caches of the machine as they are. Without it, as root, all of them are dropped before each cold run,
+    /// and other programs have to read from the disk again
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) keep_caches: bool,
 
     #[command(flatten)]
     pub(crate) measuring: Measuring,
@@ -137,8 +147,12 @@ pub(crate) struct BenchScale {
 #[derive(Debug, Args)]
 pub(crate) struct BenchCompress {
     /// The folder
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) directory: PathBuf,
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "make")]
+    pub(crate) directory: Option<PathBuf>,
+
+    /// Make the files: so many bytes, with K, M or G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "directory", help_heading = "Measuring")]
+    pub(crate) make: Option<u64>,
 
     /// Take so many bytes of its files, with K, M or G: they are held in memory
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_size, help_heading = "Measuring")]

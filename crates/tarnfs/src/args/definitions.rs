@@ -112,8 +112,9 @@ pub(crate) enum Command {
     },
     /// Print the man page, or that of a command
     Man {
-        /// The command
-        command: Option<String>,
+        /// The command; that of a command is on the same page
+        #[arg(num_args = 0..=2)]
+        command: Vec<String>,
     },
     /// Say what may come next in a command line: see `commands::complete`
     #[command(name = "__complete", hide = true)]
@@ -149,7 +150,8 @@ pub(crate) struct Open {
     pub(crate) verify_mtime: bool,
 
     /// Path of the index file, in a folder that exists. The index of another archive is replaced only with -c. With
-    /// `:memory:` no index is kept: a small one is held in memory, a large one in a temporary file
+    /// `:memory:` no index is kept: a small one is held in memory, a large one in a temporary file. Where the file
+    /// cannot be written, it is an error, and nothing is mounted
     #[arg(
         hide_short_help = true,
         long,
@@ -162,7 +164,8 @@ pub(crate) struct Open {
     /// Folders for the index, with commas between
     ///
     /// They may be a list as JSON. The first that works is used, and made if what it lies in is there. An empty item
-    /// is the archive's own folder [default: the archive's folder, then the user's cache].
+    /// is the archive's own folder [default: the archive's folder, then the user's cache]. Where none of them can be
+    /// written, that is a warning, and there is no index.
     #[arg(long, value_name = "FOLDERS", value_hint = ValueHint::DirPath, help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
@@ -202,7 +205,7 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "PASSWORD", help_heading = "Decoding")]
     pub(crate) password: Vec<OsString>,
 
-    /// File with passwords, one in each line, which are tried in order
+    /// File with passwords, one in each line, which are tried in order; `-` is standard input
     #[arg(
         hide_short_help = true,
         long,

@@ -39,10 +39,17 @@ const SHARED: [&str; 5] = ["Archives in archives", "Decoding", "Index", "Message
 
 /// How a command is called, in one line: `tarnfs ls [OPTIONS] ARCHIVE [PATH]...`.
 pub(crate) fn usage_of(command: &clap::Command) -> String {
+    // Where something is to be measured, these options stand for it: clap does not say so.
+    let instead: String = [("make", "|--make SIZE"), ("grid", "|--grid")]
+        .into_iter()
+        .filter(|(id, _)| command.get_arguments().any(|arg| arg.get_id() == id))
+        .map(|(_, option)| option)
+        .collect();
     let arguments = command.get_positionals().filter(|arg| !arg.is_hide_set()).map(|arg| {
         let name = arg.get_value_names().unwrap_or_default().join(" ");
         let dots = if arg.get_num_args().is_some_and(|number| number.max_values() > 1) { "..." } else { "" };
         match arg.is_required_set() {
+            _ if !instead.is_empty() => format!("{name}{dots}{instead}"),
             // It says that itself.
             _ if name.contains("...") => name,
             true => format!("{name}{dots}"),
@@ -104,7 +111,9 @@ enum Early {
 }
 
 fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
-    let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
+    let Some(arguments) = as_mount_helper(unmount_last(two_letter_options(arguments))) else {
+        return Err(Early::Nothing);
+    };
     let arguments = with_expression_behind(as_help_of_ls(arguments));
     let command = later::with_ratarmounts_options(command_in_short());
     let matches = |arguments: &[OsString]| {
@@ -203,6 +212,28 @@ fn two_letter_options(arguments: Vec<OsString>) -> Vec<OsString> {
             }
         })
         .collect()
+}
+
+/// `-ul` is `-u -l`, as for umount(8) and ratarmount, not a mount point that is called `l`: names go behind `-u`, so
+/// that it comes last.
+fn unmount_last(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let command =
+        arguments.get(1).and_then(|word| Cli::command().find_subcommand(word).map(|it| it.get_name().to_owned()));
+    if command.is_some_and(|name| name != "mount") {
+        return arguments;
+    }
+    for word in arguments.iter_mut().skip(1).take_while(|word| *word != "--") {
+        if let Some(letters) = word.as_bytes().strip_prefix(b"-")
+            && letters.iter().all(|letter| b"ulf".contains(letter))
+            && let Some(at) = letters.iter().position(|&letter| letter == b'u')
+            && !letters[at + 1..].contains(&b'u')
+            && !letters.ends_with(b"u")
+        {
+            let others: Vec<u8> = letters.iter().copied().filter(|&letter| letter != b'u').collect();
+            *word = OsString::from_vec([b"-", &others[..], b"u"].concat());
+        }
+    }
+    arguments
 }
 
 /// `mount` calls its helpers as `mount.fuse.tarnfs ARCHIVE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`:

@@ -211,7 +211,11 @@ pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, Strin
     const MOST: u64 = 1 << 20;
     let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
+    let read = if path == Path::new("-") {
+        io::stdin().take(MOST + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
+    };
     read.map_err(|error| refused(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MOST {
         return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
@@ -319,6 +323,11 @@ pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
     let is_typed = !["suid", "nosuid", "dev", "nodev"].into_iter().any(has) && !super::is_called_by_mount();
     let is_refused = has("rw") && is_typed && !mount.control_interface;
     options.retain(|option| is_ours(&option) || (is_refused && option == "rw"));
+    if !super::is_called_by_mount() {
+        for word in ["suid", "dev"].into_iter().filter(|word| mount.fuse.iter().any(|option| option == word)) {
+            log::warn!("-o {word} has no effect: mounts of tarnfs are always no{word}");
+        }
+    }
     let before = options.len();
     options.retain(|option| option != "allow_other");
     MountOptions {

@@ -15,6 +15,7 @@ pub(super) fn sentence(error: &clap::Error, command: &clap::Command, arguments: 
         ErrorKind::MissingRequiredArgument => typed.missing(),
         ErrorKind::UnknownArgument => typed.unknown(),
         ErrorKind::InvalidSubcommand => typed.no_command(),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => typed.missing_command(),
         ErrorKind::ArgumentConflict => typed.conflict(),
         ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => typed.too_few_values(),
         ErrorKind::TooManyValues | ErrorKind::NoEquals => typed.too_many_values(),
@@ -60,6 +61,11 @@ impl Typed<'_> {
                 _ => format!("tarnfs {name}"),
             },
         }
+    }
+
+    /// `tarnfs bench mount [OPTIONS] ...`
+    fn usage(&self) -> String {
+        super::usage_of(self.command).replacen(&format!("tarnfs {}", self.command.get_name()), &self.called(), 1)
     }
 
     fn see(&self) -> String {
@@ -114,14 +120,14 @@ impl Typed<'_> {
         if first.starts_with("--") {
             return Some(format!("{first} is missing; {}", self.see()));
         }
-        Some(format!("no {first} is given: {}", super::usage_of(self.command)))
+        Some(format!("no {first} is given: {}", self.usage()))
     }
 
     fn unknown(&self) -> Option<String> {
         let typed = self.text(ContextKind::InvalidArg)?;
         let (typed, see) = (crate::terminal::escaped(typed.as_bytes()), self.see());
         if !typed.starts_with('-') {
-            return Some(format!("{typed}: one argument too many: {}", super::usage_of(self.command)));
+            return Some(format!("{typed}: one argument too many: {}", self.usage()));
         }
         let similar: Vec<_> = self.texts(ContextKind::SuggestedArg).iter().map(|name| plain(name)).collect();
         let called = self.called();
@@ -130,6 +136,8 @@ impl Typed<'_> {
             format!("{typed} is not an option of {called}, and {name} is not there yet; {see}")
         } else if let (Some(command), true) = (self.habit(&typed), similar.is_empty()) {
             format!("{typed} is not an option of {called}; did you mean `tarnfs {command}`? Or {see}")
+        } else if let Some(hint) = self.hint(&typed) {
+            format!("{typed} is not an option of {called}: {hint}; {see}")
         } else if similar.is_empty() && self.command.get_name() == "find" {
             format!("{typed} is not an option of {called}, and tests go behind the archive; {see}")
         } else if similar.is_empty() {
@@ -148,9 +156,67 @@ impl Typed<'_> {
         clusters.find(is_it).and_then(crate::typos::command_of_habit)
     }
 
+    /// What does here what options of this name do in other programs.
+    fn hint(&self, typed: &str) -> Option<&'static str> {
+        let hints: &[(&[&str], &str)] = match self.command.get_name() {
+            "extract" => &[
+                (&["-O", "--to-stdout"], "`tarnfs cat` writes files to standard output"),
+                (
+                    &["-k", "--keep-old-files", "-n"],
+                    "files that are there stay anyway, and --skip-old is silent about them",
+                ),
+                (
+                    &["--exclude", "--exclude-from"],
+                    "what is to be extracted is named behind the archive, also as globs",
+                ),
+                (&["-x", "-f", "-z", "-j", "-J"], "the archive is named without it, and its compression is found out"),
+            ],
+            "create" => &[
+                (
+                    &["-z", "-j", "-J", "-a", "--gzip", "--bzip2", "--xz", "--zstd"],
+                    "OUT's name, or --compress, says the compression",
+                ),
+                (
+                    &["-1", "-2", "-3", "-4", "-5", "-6", "-7", "-8", "-9", "--best", "--fast"],
+                    "--level says how hard to compress",
+                ),
+                (&["-f", "-c"], "the archive is named without it, before what goes in"),
+                (&["-p", "--preserve-permissions"], "permissions are kept anyway"),
+                (&["-v", "--verbose"], "in the end one line says how much went in"),
+            ],
+            "ls" | "cat" | "stat" | "check" | "index" | "mount" | "compare" => {
+                &[(&["-f", "-v", "-z", "-j", "-J"], "the archive is named without it")]
+            }
+            _ => &[],
+        };
+        let found = hints.iter().find(|(options, _)| options.contains(&typed)).map(|(_, hint)| *hint);
+        // 7z has it right before the password. Nobody else sees it in a message.
+        let reads = |arg: &clap::Arg| arg.get_long() == Some("password");
+        found.or_else(|| {
+            let is_password = typed == "-p" && self.command.get_arguments().any(reads);
+            is_password.then_some("a password is given with --password, or with --password-file")
+        })
+    }
+
     fn no_command(&self) -> Option<String> {
         let typed = crate::terminal::escaped(self.text(ContextKind::InvalidSubcommand)?.as_bytes());
-        Some(format!("{typed}: there is no such command; {}", self.see()))
+        Some(match self.texts(ContextKind::SuggestedSubcommand) {
+            [] => format!("{typed}: there is no such command; {}", self.see()),
+            similar => {
+                format!("{typed}: there is no such command; did you mean {}? Or {}", similar.join(" or "), self.see())
+            }
+        })
+    }
+
+    /// Of a command that has commands.
+    fn missing_command(&self) -> Option<String> {
+        let names: Vec<_> = (self.command.get_subcommands())
+            .filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
+            .map(clap::Command::get_name)
+            .collect();
+        let (last, others) = names.split_last()?;
+        let one_of = if others.is_empty() { (*last).to_owned() } else { format!("{} or {last}", others.join(", ")) };
+        Some(format!("{} needs a command: {one_of}; {}", self.called(), self.see()))
     }
 
     fn conflict(&self) -> Option<String> {

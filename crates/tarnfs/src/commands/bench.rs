@@ -16,10 +16,10 @@ use crate::terminal;
 /// Makes one of the comparisons.
 pub(crate) fn run(arguments: &Bench) -> Result<Code, Failure> {
     match &arguments.what {
-        BenchCommand::Mount(it) => report(&it.measuring, |settings| bench_mount(it, settings)),
-        BenchCommand::Tar(it) => report(&it.measuring, |settings| bench_tar(it, settings)),
-        BenchCommand::Scale(it) => report(&it.measuring, |settings| bench_scale(it, settings)),
-        BenchCommand::Compress(it) => report(&it.measuring, |settings| bench_compress(it, settings)),
+        BenchCommand::Mount(it) => report(&it.measuring, it.keep_caches, |settings| bench_mount(it, settings)),
+        BenchCommand::Tar(it) => report(&it.measuring, it.keep_caches, |settings| bench_tar(it, settings)),
+        BenchCommand::Scale(it) => report(&it.measuring, true, |settings| bench_scale(it, settings)),
+        BenchCommand::Compress(it) => report(&it.measuring, true, |settings| bench_compress(it, settings)),
     }
 }
 
@@ -76,12 +76,20 @@ fn bench_scale(it: &BenchScale, settings: &Settings) -> Result<Report, Error> {
 }
 
 fn bench_compress(it: &BenchCompress, settings: &Settings) -> Result<Report, Error> {
-    let (folder, only) = (it.directory.clone(), it.only.clone());
-    compress::compress(settings, &compress::Options { folder, size: it.size, only })
+    let compress = |folder: PathBuf| {
+        compress::compress(settings, &compress::Options { folder, size: it.size, only: it.only.clone() })
+    };
+    let Some(bytes) = it.make else { return compress(it.directory.clone().unwrap_or_default()) };
+    let scratch = settings.scratch(bytes.saturating_add(SOME_ROOM))?;
+    compress(made::tree(bytes, &scratch, settings)?)
 }
 
 /// Prints what `compare` finds, and writes it into a folder.
-fn report(measuring: &Measuring, compare: impl FnOnce(&Settings) -> Result<Report, Error>) -> Result<Code, Failure> {
+fn report(
+    measuring: &Measuring,
+    keep_caches: bool,
+    compare: impl FnOnce(&Settings) -> Result<Report, Error>,
+) -> Result<Code, Failure> {
     let cancel = until_signalled()?;
     let program = measuring.program.clone().map_or_else(std::env::current_exe, Ok);
     let program = program.map_err(|error| Failure::new(Code::Failure, format!("where this program is: {error}")))?;
@@ -92,6 +100,7 @@ fn report(measuring: &Measuring, compare: impl FnOnce(&Settings) -> Result<Repor
     settings.runs = measuring.runs;
     settings.limit = measuring.limit;
     settings.folder.clone_from(&measuring.folder);
+    settings.keep_caches = keep_caches;
     settings.progress = Some(terminal::tell);
     let report = compare(&settings).map_err(failure)?;
     let text = if measuring.json {
@@ -121,6 +130,7 @@ fn failure(error: Error) -> Failure {
     match error {
         Error::Cancelled => Failure::new(Code::Interrupted, "interrupted"),
         Error::Usage(what) => Failure::new(Code::Usage, what),
+        Error::Archive { code, what } => Failure::new(Code::from_number(code), what),
         other => Failure::new(Code::Failure, other.to_string()),
     }
 }

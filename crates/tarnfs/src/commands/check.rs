@@ -115,6 +115,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
             inside::noun(bytes, "byte")
         ));
     }
+    lines.extend(inside::only_zeros(&fresh).map(|what| format!("{name}: {what}")));
     // What was found is said whatever fails from here on.
     let mut trouble = None;
     match inside::behind_the_end(&fresh, u64::MAX) {

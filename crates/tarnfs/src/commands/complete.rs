@@ -15,7 +15,9 @@ use clap::{Arg, ValueHint};
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{IndexPlace, Recreate, open};
 use tarnfs_tree::{Kind, Node, Tree, path};
+use tarnfs_write::Target;
 
+use super::find;
 use super::mounts::shown_source;
 use crate::args::{self, Cli, Command, Open};
 use crate::exit::{Code, Failure};
@@ -102,18 +104,40 @@ fn offers(words: &[OsString]) -> (Else, Words) {
     if let Some(option) = position.value_of {
         return values(option, current.as_bytes());
     }
-    if !position.only_paths && current.as_bytes().starts_with(b"-") {
-        return options(position.command, current.as_bytes());
-    }
     let count = position.before.len();
+    if !position.only_paths && current.as_bytes().starts_with(b"-") {
+        let (what_else, mut words) = options(position.command, current.as_bytes());
+        // Tests have one dash, and go behind the archive.
+        if count > 0 && position.command.get_name() == "find" {
+            let tests = find::words().map(|word| format!("-{word}").into_bytes());
+            words.extend(tests.filter(|word| word.starts_with(current.as_bytes())).map(|word| (word, String::new())));
+        }
+        return (what_else, words);
+    }
+    if named.is_none() && before.first().is_some_and(|word| word == "help") {
+        // clap adds it only where a command line is read.
+        let outer = before.get(1).map(|word| root.find_subcommand(word));
+        let words = match (outer, before.len()) {
+            (None, _) => commands(&root, current),
+            (Some(Some(outer)), 2) => commands(outer, current),
+            _ => Vec::new(),
+        };
+        return (Else::Nothing, words);
+    }
     if let Some(inner) = inner {
         return inner.get_positionals().next().map_or((Else::Nothing, Vec::new()), |arg| values(arg, b""));
     }
     match named.map_or("mount", clap::Command::get_name) {
         "bench" if count == 0 => (Else::Nothing, commands(named.unwrap_or(&root), current)),
         "mount" if count == 0 => {
-            let commands = if named.is_none() && before.is_empty() { commands(&root, current) } else { Vec::new() };
-            (Else::Files, commands)
+            let mut words = Vec::new();
+            if named.is_none() && before.is_empty() {
+                words = commands(&root, current);
+                if b"help".starts_with(current.as_bytes()) {
+                    words.push((b"help".to_vec(), "Print help, or that of a command".to_owned()));
+                }
+            }
+            (Else::Files, words)
         }
         // The mount point, or another archive: the shell offers files where there is no such folder.
         "mount" => (Else::Folders, Vec::new()),
@@ -127,7 +151,11 @@ fn offers(words: &[OsString]) -> (Else, Words) {
             Some(shell) => values(shell, current.as_bytes()),
             None => (Else::Nothing, Vec::new()),
         },
-        "help" | "man" if count == 0 => (Else::Nothing, commands(&root, current)),
+        "man" if count == 0 => (Else::Nothing, commands(&root, current)),
+        "man" if count == 1 => {
+            let outer = position.before.first().and_then(|word| root.find_subcommand(word));
+            (Else::Nothing, outer.map(|outer| commands(outer, current)).unwrap_or_default())
+        }
         "ls" | "find" | "cat" | "extract" | "stat" | "index" | "check" | "create" | "convert" => {
             (Else::Files, Vec::new())
         }
@@ -176,6 +204,10 @@ fn values(arg: &Arg, typed: &[u8]) -> (Else, Words) {
     let mut words: Words = Vec::new();
     for value in arg.get_possible_values() {
         words.push((value.get_name().into(), explanation(value.get_help())));
+    }
+    // Those are of another crate, which knows nothing of command lines.
+    if arg.get_id() == "compress" {
+        words.extend(Target::names().map(|name| (name.into(), String::new())));
     }
     words.retain(|(word, _)| word.starts_with(typed));
     let what_else = match arg.get_value_hint() {

@@ -1,5 +1,6 @@
 //! `tarnfs convert`: from any archive that can be mounted to one that `tarnfs create` writes.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -13,7 +14,7 @@ use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
 use tarnfs_tree::{Attributes, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
-use tarnfs_write::{BlockStream, Finished, Output, Refill, RefillError, Target};
+use tarnfs_write::{BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
 
 use super::create::{self, commit, of_output, output};
 use crate::args::{Convert, Keys, shown};
@@ -59,8 +60,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     // That of ratarmount says too little: what it leaves out would not be in the new archive.
     options.index.use_sidecars = false;
-    let known = fs::metadata(from).map_err(|error| of_input(from, &error))?;
-    let (opened, code) = inside::open_with(from, &options)?;
+    let known = fs::metadata(from).map_err(|error| {
+        let what = format!("{}: cannot be opened: {error}", shown(from.as_os_str()));
+        Failure::new(Code::CannotOpen, what)
+    })?;
+    let (opened, code) = inside::open_with(from, &options)
+        .map_err(|failure| inside::of_folder(from, failure, "`tarnfs create` makes an archive of it"))?;
     if code != Code::Success {
         let what = "it is damaged, and was not converted";
         return Err(Failure::new(code, format!("{}: {what}", shown(from.as_os_str()))));
@@ -75,7 +80,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(from.as_os_str()))));
     }
     let looks_into_archives = options.shape.recursion.is_some();
-    let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives };
+    let left_out = Cell::new(0);
+    let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives, left_out };
     let mut output = output(to, arguments.how.overwrite || is_same)?;
     ending.removes(output.remover());
     // Who may not read the archive may not read what becomes of it.
@@ -111,7 +117,17 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         known.len(),
         shown(from.as_os_str())
     ));
-    Ok(Code::Success)
+    match job.left_out.get() {
+        0 => Ok(Code::Success),
+        1 => Err(Failure::new(
+            Code::Failure,
+            format!("{}: one entry is not in it, as was said above", shown(to.as_os_str())),
+        )),
+        more => {
+            let what = format!("{}: {more} entries are not in it, as was said above", shown(to.as_os_str()));
+            Err(Failure::new(Code::Failure, what))
+        }
+    }
 }
 
 /// Fails if the archive at `path` is not the one that was `known`, or was changed since. `instead` says what there is.
@@ -180,6 +196,8 @@ struct Job<'a> {
     opened: &'a OpenArchive,
     /// Archives in it are folders there. The index may have been made so, and serve a call without that.
     looks_into_archives: bool,
+    /// Entries that the new archive cannot have at all.
+    left_out: Cell<u64>,
 }
 
 impl Job<'_> {
@@ -250,6 +268,9 @@ impl Job<'_> {
         let (left_out, mut is_less) = refill.left_out();
         drop(refill);
         for (what, (count, first)) in left_out {
+            if what.starts_with(LEFT_OUT) {
+                self.left_out.set(self.left_out.get().saturating_add(count));
+            }
             let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
         }

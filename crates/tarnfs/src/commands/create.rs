@@ -127,7 +127,9 @@ pub(crate) fn of_output(archive: &Path, error: &io::Error) -> Failure {
     let name = shown(archive.as_os_str());
     let what = match error.kind() {
         io::ErrorKind::AlreadyExists => "it exists already: --overwrite replaces it".to_owned(),
-        _ => error.to_string(),
+        // What is no error of the system says itself what was done.
+        _ if error.get_ref().is_some() => error.to_string(),
+        _ => format!("cannot be written: {error}"),
     };
     Failure::new(Code::Failure, format!("{name}: {what}"))
 }
@@ -160,6 +162,12 @@ pub(crate) fn target(archive: &Path, how: &Compress) -> Result<Target, Failure> 
                 && said != meant
             {
                 return Err(usage(format!("--compress {named}: the name says {said}, and this would be a {meant}")));
+            }
+            if let Some(said) = by_name.map(Target::compression).filter(|said| !said.is_plain())
+                && said.name() != target.compression().name()
+            {
+                let name = shown(archive.as_os_str());
+                log::warn!("{name}: the name says {}, and this is {named}", said.name());
             }
             target
         }

@@ -14,10 +14,18 @@ use crate::{json, times};
 
 /// Lists folders and files.
 pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
-    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open)?;
+    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open).map_err(|failure| {
+        inside::of_folder(&arguments.archive, failure, "what is in an archive is listed: tarnfs ls ARCHIVE [PATH...]")
+    })?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
-    if (arguments.by_time || arguments.by_size) && arguments.open.recursive && has_reversed_as_ls(std::env::args_os()) {
-        log::warn!("-r looks into archives in the archive; --reverse reverses the order");
+    for (letter, what) in [
+        (b'c', "-c makes a new index; `tarnfs stat` shows when a file was changed"),
+        (b'i', "-i reads on behind zero blocks; `tarnfs stat` shows numbers of nodes"),
+        (b'r', "-r looks into archives in the archive; --reverse reverses the order"),
+    ] {
+        if has_letter_as_ls(std::env::args_os(), letter) {
+            log::warn!("{what}");
+        }
     }
     let tree = inside::tree(&opened);
     let mut listing =
@@ -25,26 +33,33 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     // As `ls`: what leads to a folder is followed, unless it is asked for itself. Programs get all links as they are.
     let follow = !arguments.long && !arguments.directory && !arguments.json;
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
-    let mut folders = Vec::new();
-    let mut has_files = false;
+    let (mut folders, mut files) = (Vec::new(), Vec::new());
     for path in paths.expand(&tree, &arguments.paths) {
         let folder = follow.then(|| path::find(&tree, &path, true).ok()).flatten();
         let folder = folder.filter(|found| found.kind == Kind::Folder);
         let Some(found) = folder.or_else(|| paths.find(&tree, &path, false)) else { continue };
         if found.kind == Kind::Folder && !arguments.directory {
-            folders.push((path, found.node));
+            folders.push((path, found));
         } else {
-            has_files = true;
-            if let Err(trouble) = listing.line(&path, &found) {
-                paths.failed(trouble.failure(&arguments.archive, &path))?;
-            }
+            files.push((path, found));
+        }
+    }
+    // Without an order that was asked for, they come as they were named.
+    if listing.is_sorted() {
+        listing.sort(&mut files);
+        listing.sort(&mut folders);
+    }
+    let has_files = !files.is_empty();
+    for (path, found) in files {
+        if let Err(trouble) = listing.line(&path, &found) {
+            paths.failed(trouble.failure(&arguments.archive, &path))?;
         }
     }
     let has_headings = folders.len() > 1 || has_files || paths.has_failed();
-    for (number, (path, node)) in folders.into_iter().enumerate() {
+    for (number, (path, found)) in folders.into_iter().enumerate() {
         let result = listing
             .heading((has_headings && !arguments.json).then_some(path.as_slice()), number > 0 || has_files)
-            .and_then(|()| listing.folder(node, listing.prefix(&path)));
+            .and_then(|()| listing.folder(found.node, listing.prefix(&path)));
         match result {
             Ok(()) => {}
             Err(trouble) => paths.failed(trouble.failure(&arguments.archive, &path))?,
@@ -60,12 +75,14 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     Ok(paths.code())
 }
 
-/// True if `-r` stands beside `-t` or `-S` in one word, as in `ls -ltr`: there it reverses the order.
-fn has_reversed_as_ls(arguments: impl Iterator<Item = OsString>) -> bool {
+/// True if this letter stands beside letters of ls(1) in one word, as in `ls -ltr`: there it means something else.
+fn has_letter_as_ls(arguments: impl Iterator<Item = OsString>, wanted: u8) -> bool {
     let mut words = arguments.take_while(|word| word != "--");
     words.any(|word| match word.as_bytes() {
         [b'-', letters @ ..] if !letters.starts_with(b"-") => {
-            letters.contains(&b'r') && letters.iter().any(|letter| b"tS".contains(letter))
+            // No value of an option, as in `-elatin1`.
+            let are_all = letters.iter().all(|letter| b"lRhtSa1cirs".contains(letter));
+            are_all && letters.contains(&wanted) && letters.iter().any(|letter| b"ltS".contains(letter))
         }
         _ => false,
     })
@@ -143,9 +160,14 @@ impl Listing<'_> {
         prefix
     }
 
-    fn folder(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
+    /// True if another order than by name was asked for.
+    fn is_sorted(&self) -> bool {
         let List { by_time, by_size, reverse, .. } = *self.arguments;
-        if by_time || by_size || reverse { self.sorted(folder, prefix) } else { self.by_name(folder, prefix) }
+        by_time || by_size || reverse
+    }
+
+    fn folder(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
+        if self.is_sorted() { self.sorted(folder, prefix) } else { self.by_name(folder, prefix) }
     }
 
     /// Lists a folder and, with `-R`, those in it: each under its path, depth first, without recursion in the program.
@@ -214,6 +236,12 @@ impl Listing<'_> {
             entries.push((child.name.to_vec(), child.attributes));
             true
         })?;
+        self.sort(&mut entries);
+        Ok(entries.into_iter())
+    }
+
+    /// Puts names, or paths, into the order that was asked for.
+    fn sort(&self, entries: &mut [(Vec<u8>, Attributes)]) {
         let key = |attributes: &Attributes| -> Key {
             if self.arguments.by_time {
                 (-i128::from(attributes.mtime.seconds), -i128::from(attributes.mtime.nanoseconds))
@@ -227,7 +255,6 @@ impl Listing<'_> {
         if self.arguments.reverse {
             entries.reverse();
         }
-        Ok(entries.into_iter())
     }
 
     fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {

@@ -88,18 +88,23 @@ the time zone in which times are shown
 ";
 
 /// The page of tarnfs, or that of one of its commands: `tarnfs-ls(1)`.
-pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
+pub(crate) fn man(of: &[String]) -> Result<Code, Failure> {
     // Else those that `-h` leaves out would have no text.
     let with_all = |command: clap::Command| command.mut_args(|argument| argument.hide_short_help(false));
     let root = with_all(command_in_short());
     let mut text = Vec::new();
     let rendered = match of {
-        None => page(&mut text, &root),
-        Some(name) => {
-            let found = root.get_subcommands().find(|command| command.get_name() == name && !command.is_hide_set());
-            let Some(found) = found else {
-                return Err(Failure::new(Code::Usage, format!("{name}: there is no such command; see tarnfs --help")));
+        [] => page(&mut text, &root),
+        [name, inner @ ..] => {
+            let none = |name: &str, see: &str| {
+                Failure::new(Code::Usage, format!("{name}: there is no such command; see {see} --help"))
             };
+            let found = root.get_subcommands().find(|command| command.get_name() == name && !command.is_hide_set());
+            let found = found.ok_or_else(|| none(name, "tarnfs"))?;
+            // What a command has of its own is on its page.
+            if let Some(inner) = inner.iter().find(|inner| found.find_subcommand(inner).is_none()) {
+                return Err(none(inner, &format!("tarnfs {name}")));
+            }
             page_of_command(&mut text, with_all(found.clone()).mut_subcommands(with_all))
         }
     };

@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::mounts::sources;
 use crate::args::shown;
@@ -21,7 +21,7 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
             terminal::report(&Failure::new(code, message), Colour::default());
             continue;
         }
-        let place = of_archive.into_iter().next().unwrap_or_else(|| named.clone());
+        let place = of_archive.into_iter().next().unwrap_or_else(|| up(named));
         let whole = std::path::absolute(&place).unwrap_or_else(|_| place.clone());
         if !places.iter().any(|(_, known)| *known == whole) {
             places.push((place, whole));
@@ -43,6 +43,16 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
         }
     }
     code
+}
+
+/// `path`, or the whole path of what lies above, where it ends with `..`: from the current folder that is found also
+/// where something was mounted over it meanwhile, and the way there from the root leads elsewhere.
+fn up(path: &Path) -> PathBuf {
+    let mut components = path.components();
+    match components.next_back() {
+        Some(Component::ParentDir) => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+        _ => path.to_owned(),
+    }
 }
 
 /// Where what `path` names is mounted, alone or with others: an archive, also one that is gone by now, or a folder.

@@ -55,6 +55,11 @@ pub(crate) fn run(arguments: &Advise) -> Result<Code, Failure> {
     } else {
         sample::of_tree(&inside::tree(&opened), &cancel).map_err(|error| inside::failure(path, b"", &error))
     }?;
+    if sample.says_little() {
+        let what = "most of what was to be tried cannot be read, so there is no advice";
+        let code = if code == Code::Success { Code::CannotOpen } else { code };
+        return Err(Failure::new(code, format!("{}: {what}", shown(path.as_os_str()))));
+    }
     let input = Input::Archive {
         path,
         open: &arguments.open,

@@ -3,13 +3,13 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tarnfs_format::{Body, Entry, Kind, Time};
-use tarnfs_source::{Cancel, SharedSource, Source};
+use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::{Attributes, Error, Node, Tree};
 use tarnfs_write::{ArchiveWriter, Content, Nothing, Output, Target, Writing};
 
@@ -49,12 +49,19 @@ pub(super) struct Sample {
     pub(super) is_cut: bool,
     /// Folders, files and pieces that cannot be read.
     pub(super) unreadable: u64,
+    /// Bytes of files that cannot be read which would be in the sample.
+    pub(super) lost: u64,
 }
 
 impl Sample {
     /// Bytes in it.
     pub(super) fn length(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// True if it says little of the whole: more of what was to be in it cannot be read than can.
+    pub(super) fn says_little(&self) -> bool {
+        self.lost > self.length()
     }
 
     /// True if it is all that there is.
@@ -264,7 +271,10 @@ impl Walk<'_> {
             let skip = at.saturating_sub(seen.before);
             match self.put(&mut *writer, seen, skip, left) {
                 Ok(put) => left = left.saturating_sub(put),
-                Err(Refused::Input) => self.sample.unreadable += 1,
+                Err(Refused::Input(bytes)) => {
+                    self.sample.unreadable += 1;
+                    self.sample.lost = self.sample.lost.saturating_add(bytes);
+                }
                 Err(Refused::Output(error)) => return Err(error),
             }
             at = self.seen.get(number + 1).map_or(self.sample.total, |next| next.before);
@@ -279,6 +289,11 @@ impl Walk<'_> {
     /// Puts what is seen there from byte `skip` of its bytes on, at most `most` bytes. Returns how many it takes.
     fn put(&self, writer: &mut dyn ArchiveWriter, seen: &Seen, skip: u64, most: u64) -> Result<u64, Refused> {
         let attributes = self.tree.attributes(seen.node)?;
+        let wanted = if attributes.kind == Kind::File { attributes.size.saturating_sub(skip).min(most) } else { 0 };
+        let refused = |error: Error| match Refused::from(error) {
+            Refused::Input(_) => Refused::Input(wanted),
+            output @ Refused::Output(_) => output,
+        };
         let (user, group) = self.tree.owner_names(seen.node)?;
         let folder = &self.folders[seen.folder as usize];
         let path = if folder.is_empty() { seen.name.to_vec() } else { [folder, &b"/"[..], &seen.name].concat() };
@@ -299,10 +314,13 @@ impl Walk<'_> {
         let mut content = None;
         match attributes.kind {
             Kind::File => {
-                let source = self.tree.open(seen.node)?;
+                let source = self.tree.open(seen.node).map_err(refused)?;
                 let size = source.len().saturating_sub(skip).min(most);
+                // Before its header is written: zeros for what cannot be read would be compressed very well.
+                let mut bytes = vec![0; usize::try_from(size).map_err(|_| Refused::Input(wanted))?];
+                source.read_exact_at(&mut bytes, skip).map_err(|error| refused(error.into()))?;
                 entry.body = Body { size, stored: size, ..Body::default() };
-                content = Some(Part { source, skip });
+                content = Some(Part(bytes));
             }
             Kind::Symlink => entry.link = self.tree.read_link(seen.node)?,
             _ => {}
@@ -313,7 +331,7 @@ impl Walk<'_> {
         };
         match added.map_err(Refused::Output)?.error {
             Some(error) if error.kind() == io::ErrorKind::Interrupted => Err(Refused::Output(error)),
-            Some(_) => Err(Refused::Input),
+            Some(_) => Err(Refused::Input(wanted)),
             // The bytes behind it are filled up, too.
             None => Ok(header(entry.mtime).saturating_add(entry.body.size.next_multiple_of(HEADER))),
         }
@@ -322,8 +340,8 @@ impl Walk<'_> {
 
 /// Why a file is not in a piece.
 enum Refused {
-    /// It cannot be read.
-    Input,
+    /// It cannot be read, and so many bytes of it are missing.
+    Input(u64),
     Output(io::Error),
 }
 
@@ -331,20 +349,18 @@ impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         match error {
             Error::Io(error) if error.kind() == io::ErrorKind::Interrupted => Self::Output(error),
-            _ => Self::Input,
+            _ => Self::Input(0),
         }
     }
 }
 
-/// A file from some byte on.
-struct Part {
-    source: SharedSource,
-    skip: u64,
-}
+/// Bytes of a file, of which there are never more than in a piece.
+struct Part(Vec<u8>);
 
 impl Content for Part {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.source.read_at(buffer, offset.saturating_add(self.skip))
+    fn read_at(&self, mut buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
+        buffer.write(&rest[..rest.len().min(buffer.len())])
     }
 }
 

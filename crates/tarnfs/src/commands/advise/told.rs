@@ -88,6 +88,15 @@ impl Told<'_> {
         format!("estimated from {} of {at_least}", size(sample.length() as f64))
     }
 
+    /// Why another one may be better.
+    fn not_tried(&self) -> String {
+        match self.results.left_out.len() {
+            0 => String::new(),
+            1 => "; 1 level was not tried (-v says why)".to_owned(),
+            more => format!("; {more} levels were not tried (-v says why)"),
+        }
+    }
+
     /// Three lines; the last is the command for `purpose`.
     pub(super) fn lines(&self, out: &mut Output, purpose: Purpose) -> io::Result<()> {
         let Advice { size: small, speed, access, all, best, is_worth_it } = self.advice;
@@ -119,7 +128,7 @@ impl Told<'_> {
         let now = self.now.map(|now| format!(", which are {} now", size(now as f64))).unwrap_or_default();
         writeln!(
             out,
-            "Over all: {}: {} of {total}{now}: {}, in {} on {} {}, {} a file; {}.",
+            "Over all: {}: {} of {total}{now}: {}, in {} on {} {}, {} a file; {}{}.",
             of(all),
             percent(all.ratio),
             size(self.size(all)),
@@ -127,7 +136,8 @@ impl Told<'_> {
             all.threads,
             if all.threads == 1 { "thread" } else { "threads" },
             time(all.access),
-            self.basis(all)
+            self.basis(all),
+            self.not_tried()
         )?;
         let chosen = self.advice.of(purpose);
         writeln!(out, "{}", (self.command)(chosen))?;

@@ -117,7 +117,9 @@ pub(crate) fn run(arguments: &Compare) -> Result<Code, Failure> {
     }
     let cannot_open =
         |error: std::io::Error| Failure::new(Code::CannotOpen, format!("{}: {error}", shown(other.as_os_str())));
-    if fs::metadata(other).map_err(cannot_open)?.is_dir() {
+    let missing =
+        |error: std::io::Error| cannot_open(std::io::Error::new(error.kind(), format!("cannot be opened: {error}")));
+    if fs::metadata(other).map_err(missing)?.is_dir() {
         let disk = Disk::open(other).map_err(cannot_open)?;
         return with(arguments, other, |_| Ok((disk, Code::Success)));
     }
@@ -154,7 +156,9 @@ fn with<S: Side>(
         Ok(passing.clone().map(|passing| passing as Arc<dyn Contents>))
     });
     let passed = passing.as_ref().map_or(Ok(()), |passing| passing.finish());
-    let ToExtract { opened, code, cancel, limits, threads } = opened?;
+    let first = "the archive comes first: tarnfs compare ARCHIVE DIR";
+    let ToExtract { opened, code, cancel, limits, threads } =
+        opened.map_err(|failure| inside::of_folder(archive, failure, first))?;
     passed.map_err(|error| Failure::new(Code::Failure, format!("{}: {error}", shown(archive.as_os_str()))))?;
     let Some((side, other_code)) = side else {
         return Err(Failure::new(Code::Failure, format!("{}: not opened", shown(other.as_os_str()))));

@@ -78,8 +78,15 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
     let keeping = Arc::new(Keeping::new(arguments)?);
     let existing = Existing::of(arguments);
     let folder = arguments.directory.as_path();
-    let cannot_open =
-        |error: &io::Error| Failure::new(Code::Failure, format!("{}: {error}", shown(folder.as_os_str())));
+    let cannot_open = |error: &io::Error| {
+        let what = match error.kind() {
+            io::ErrorKind::NotFound => "cannot be made: the folder that it is to be in is not there",
+            io::ErrorKind::NotADirectory => "cannot be extracted to: it is no folder",
+            io::ErrorKind::PermissionDenied => "cannot be made or opened: permission denied",
+            _ => return Failure::new(Code::Failure, format!("-C {}: {error}", shown(folder.as_os_str()))),
+        };
+        Failure::new(Code::Failure, format!("-C {}: {what}", shown(folder.as_os_str())))
+    };
     let mut destination = None;
     let mut staging = None;
     let opened = inside::open_to_extract(archive, &arguments.open, |options| {
@@ -100,7 +107,13 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         let _ = std::fs::remove_dir(folder);
     }
     staged.map_err(|error| cannot_write(archive, folder, &error).0)?;
-    let ToExtract { opened, code, cancel, limits, threads } = opened?;
+    let ToExtract { opened, code, cancel, limits, threads } = opened.map_err(|mut failure| {
+        // In 7z, -o names the folder.
+        if failure.code == Code::CannotOpen && arguments.no_same_owner && !archive.is_file() {
+            failure.message.push_str("; the folder to extract to is named with -C");
+        }
+        failure
+    })?;
     let Some(destination) = &destination else { return Err(cannot_open(&io::ErrorKind::NotFound.into())) };
     let staging = staging.filter(|_| opened.is_new && !opened.index.summary().layers.is_empty());
     let names_all = arguments.open.debug >= 2;

@@ -2,15 +2,19 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use tarnfs_tree::{Error, Node, Time, Tree, path};
+use tarnfs_write::files;
 
 use super::mode::ModeTest;
 use super::pattern::{Pattern, Syntax};
 use super::printf::Format;
+use crate::typos;
 
 /// How deep parentheses and negations may lie in each other.
 const MOST_DEPTH: usize = 200;
@@ -70,7 +74,38 @@ pub(super) enum Which {
 #[derive(Debug)]
 pub(super) enum Owner {
     Number(u32),
-    Name(Vec<u8>),
+    Name(Arc<Sought>),
+}
+
+/// A name of a user or group.
+#[derive(Debug)]
+pub(super) struct Sought {
+    /// `-user`
+    of: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    is_known_here: bool,
+    /// An entry was asked for it, and one has it.
+    asked: AtomicBool,
+    met: AtomicBool,
+}
+
+impl Sought {
+    /// Whether an entry has that name, by its owner or group.
+    pub(super) fn is(&self, owner: &[u8]) -> bool {
+        let is_it = self.name == owner;
+        self.asked.store(true, Ordering::Relaxed);
+        if is_it {
+            self.met.store(true, Ordering::Relaxed);
+        }
+        is_it
+    }
+
+    /// What is said if nobody is called so: it was probably mistyped.
+    pub(super) fn never_met(&self) -> Option<String> {
+        let is_missing = self.asked.load(Ordering::Relaxed) && !self.met.load(Ordering::Relaxed) && !self.is_known_here;
+        let (of, name) = (shown(&self.of), shown(&self.name));
+        is_missing.then(|| format!("{of} {name}: nobody is called so among the entries that were looked at"))
+    }
 }
 
 #[derive(Debug)]
@@ -127,95 +162,111 @@ pub(super) struct Query {
     pub(super) most_depth: usize,
     /// What is in a folder comes before the folder.
     pub(super) depth_first: bool,
+    pub(super) sought: Vec<Arc<Sought>>,
 }
 
 /// True if a word begins an expression and is no path. Options of tarnfs have one letter or two dashes.
 pub(crate) fn begins_expression(word: &[u8]) -> bool {
     match word {
         b"(" | b")" | b"!" | b"," | b"-a" | b"-o" => true,
-        // Words of three letters and more that nobody knows are mistyped tests.
-        [b'-', name @ ..] => is_known(name) || name.len() > 2 && name.iter().all(u8::is_ascii_alphabetic),
+        // Words of three letters and more that nobody knows are mistyped tests; so is what begins as one does.
+        [b'-', name @ ..] => {
+            is_known(name.split(|&byte| byte == b'-').next().unwrap_or_default())
+                || name.len() > 2 && name.iter().all(u8::is_ascii_alphabetic)
+        }
         _ => false,
     }
 }
 
 /// Words of GNU find; those that are refused, too.
+const WORDS: [&str; 73] = [
+    "amin",
+    "and",
+    "anewer",
+    "atime",
+    "cmin",
+    "cnewer",
+    "ctime",
+    "daystart",
+    "delete",
+    "depth",
+    "empty",
+    "exec",
+    "execdir",
+    "executable",
+    "false",
+    "fls",
+    "follow",
+    "fprint",
+    "fprint0",
+    "fprintf",
+    "fstype",
+    "gid",
+    "group",
+    "ilname",
+    "iname",
+    "inum",
+    "ipath",
+    "iregex",
+    "iwholename",
+    "links",
+    "lname",
+    "ls",
+    "maxdepth",
+    "mindepth",
+    "mmin",
+    "mount",
+    "mtime",
+    "name",
+    "newer",
+    "nogroup",
+    "noleaf",
+    "not",
+    "nouser",
+    "nowarn",
+    "ok",
+    "okdir",
+    "or",
+    "path",
+    "perm",
+    "print",
+    "print0",
+    "printf",
+    "prune",
+    "quit",
+    "readable",
+    "regex",
+    "regextype",
+    "samefile",
+    "size",
+    "true",
+    "type",
+    "uid",
+    "used",
+    "user",
+    "warn",
+    "wholename",
+    "writable",
+    "xattr",
+    "xdev",
+    "xtype",
+    "ignore_readdir_race",
+    "noignore_readdir_race",
+    "context",
+];
+
+/// Words of GNU find that say nothing of an entry of an archive, or are refused for another reason.
+const REFUSED: [&str; 18] = [
+    "context", "delete", "exec", "execdir", "fls", "follow", "fprint", "fprint0", "fprintf", "fstype", "nogroup",
+    "nouser", "ok", "okdir", "readable", "used", "writable", "xattr",
+];
+
+/// The words of an expression that there are, for completions.
+pub(crate) fn words() -> impl Iterator<Item = &'static str> {
+    WORDS.into_iter().filter(|word| !REFUSED.contains(word))
+}
+
 fn is_known(word: &[u8]) -> bool {
-    const WORDS: [&str; 73] = [
-        "amin",
-        "and",
-        "anewer",
-        "atime",
-        "cmin",
-        "cnewer",
-        "ctime",
-        "daystart",
-        "delete",
-        "depth",
-        "empty",
-        "exec",
-        "execdir",
-        "executable",
-        "false",
-        "fls",
-        "follow",
-        "fprint",
-        "fprint0",
-        "fprintf",
-        "fstype",
-        "gid",
-        "group",
-        "ilname",
-        "iname",
-        "inum",
-        "ipath",
-        "iregex",
-        "iwholename",
-        "links",
-        "lname",
-        "ls",
-        "maxdepth",
-        "mindepth",
-        "mmin",
-        "mount",
-        "mtime",
-        "name",
-        "newer",
-        "nogroup",
-        "noleaf",
-        "not",
-        "nouser",
-        "nowarn",
-        "ok",
-        "okdir",
-        "or",
-        "path",
-        "perm",
-        "print",
-        "print0",
-        "printf",
-        "prune",
-        "quit",
-        "readable",
-        "regex",
-        "regextype",
-        "samefile",
-        "size",
-        "true",
-        "type",
-        "uid",
-        "used",
-        "user",
-        "warn",
-        "wholename",
-        "writable",
-        "xattr",
-        "xdev",
-        "xtype",
-        "ignore_readdir_race",
-        "noignore_readdir_race",
-        "context",
-    ];
     let is_newer = word.len() == 7 && word.starts_with(b"newer");
     is_newer || WORDS.iter().any(|known| known.as_bytes() == word)
 }
@@ -235,6 +286,7 @@ pub(super) fn parse(words: &[OsString], tree: &dyn Tree) -> Result<Query, String
         least_depth: 0,
         most_depth: usize::MAX,
         depth_first: false,
+        sought: Vec::new(),
     };
     let expression = if words.is_empty() { Expression::Test(Test::True) } else { parser.list()? };
     if let Some(word) = parser.peek() {
@@ -243,10 +295,10 @@ pub(super) fn parse(words: &[OsString], tree: &dyn Tree) -> Result<Query, String
             word => format!("{}: is no test of find; paths stand before the expression", shown(word)),
         });
     }
-    let Parser { has_action, least_depth, most_depth, depth_first, .. } = parser;
+    let Parser { has_action, least_depth, most_depth, depth_first, sought, .. } = parser;
     let expression =
         if has_action { expression } else { Expression::And(vec![expression, Expression::Test(Test::Print)]) };
-    Ok(Query { expression, least_depth, most_depth, depth_first })
+    Ok(Query { expression, least_depth, most_depth, depth_first, sought })
 }
 
 fn shown(word: &[u8]) -> String {
@@ -266,6 +318,7 @@ struct Parser<'a> {
     least_depth: usize,
     most_depth: usize,
     depth_first: bool,
+    sought: Vec<Arc<Sought>>,
 }
 
 impl<'a> Parser<'a> {
@@ -464,7 +517,9 @@ impl<'a> Parser<'a> {
             }
             b"-delete" => return Err("-delete: tarnfs find changes no archive".into()),
             word if word.starts_with(b"-") => {
-                return Err(format!("{}: is no test that tarnfs find knows", shown(word)));
+                let mut near = words().filter(|known| typos::is_near(&word[1..], known.as_bytes()));
+                let meant = near.next().map_or("; ".to_owned(), |known| format!("; did you mean -{known}? Or "));
+                return Err(format!("{}: is no test that tarnfs find knows{meant}see tarnfs find --help", shown(word)));
             }
             word => return Err(format!("{}: paths stand before the expression", shown(word))),
         })
@@ -499,7 +554,19 @@ impl<'a> Parser<'a> {
     fn owner(&mut self, word: &[u8]) -> Result<Owner, String> {
         let name = self.argument(word)?;
         let number = std::str::from_utf8(name).ok().and_then(|text| text.parse().ok());
-        Ok(number.map_or_else(|| Owner::Name(name.to_vec()), Owner::Number))
+        if let Some(number) = number {
+            return Ok(Owner::Number(number));
+        }
+        let here = if word == b"-user" { files::user_number(name) } else { files::group_number(name) };
+        let sought = Arc::new(Sought {
+            of: word.to_vec(),
+            name: name.to_vec(),
+            is_known_here: here.is_some(),
+            asked: AtomicBool::default(),
+            met: AtomicBool::default(),
+        });
+        self.sought.push(Arc::clone(&sought));
+        Ok(Owner::Name(sought))
     }
 
     /// A time of a file: in the archive, or else on this machine.

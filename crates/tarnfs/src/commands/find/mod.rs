@@ -19,16 +19,22 @@ use crate::json;
 use crate::terminal::Output;
 use expression::{Expression, Owner, Query, Test, Which};
 
-pub(crate) use expression::begins_expression;
+pub(crate) use expression::{begins_expression, words};
 
 /// Finds files and folders, below the root or the folders that are named.
 pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
-    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open)?;
+    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open).map_err(|failure| {
+        inside::of_folder(
+            &arguments.archive,
+            failure,
+            "the archive comes first: tarnfs find ARCHIVE [PATH...] [EXPRESSION]",
+        )
+    })?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
     let paths = arguments.words.iter().position(|word| begins_expression(word.as_bytes()));
     let (typed, words) = arguments.words.split_at(paths.unwrap_or(arguments.words.len()));
-    let Query { expression, least_depth, most_depth, depth_first } =
+    let Query { expression, least_depth, most_depth, depth_first, sought } =
         expression::parse(words, &tree).map_err(|what| Failure::new(Code::Usage, what))?;
     let mut out = Output::new();
     let search = Search {
@@ -58,6 +64,9 @@ pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
     searched
         .and_then(|()| out.flush().map_err(Trouble::Output))
         .map_err(|trouble| trouble.failure(&arguments.archive, b""))?;
+    for what in sought.iter().filter_map(|sought| sought.never_met()) {
+        log::warn!("{}: {what}", shown(arguments.archive.as_os_str()));
+    }
     if untold > 0 {
         log::error!("{}: {untold} more entries cannot be read", shown(arguments.archive.as_os_str()));
     }
@@ -292,7 +301,7 @@ impl<'a> Looker<'a> {
             Owner::Number(number) => Ok(*number == if is_group { attributes.gid } else { attributes.uid }),
             Owner::Name(name) => {
                 let (user, group) = self.search.tree.owner_names(attributes.node)?;
-                Ok(*name == if is_group { group } else { user })
+                Ok(name.is(if is_group { &group } else { &user }))
             }
         }
     }
