@@ -318,7 +318,9 @@ mod tests {
             (&["h.tar.00", "h.tar.01", "h.tar.03"], "h.tar.02"),
             (&["i.tar.aa", "i.tar.ad"], "i.tar.ab"),
         ] {
-            names.iter().for_each(|name| write(name, 8));
+            for name in names {
+                write(name, 8);
+            }
             for name in names {
                 assert!(found(folder.path(), name).unwrap_err().contains(missing), "{name}");
             }
