@@ -296,7 +296,6 @@ fn commands_see_what_a_mount_shows() {
     assert_eq!(as_file, fs::read(scratch.path("inner.tar.gz")).unwrap(), "without -r it is the file again");
 }
 
-/// > A file that only looks like an archive stays a file and does no harm.
 /// Who looks after a folder of backups with `check -r` has to learn which of them were not looked into.
 #[test]
 fn an_archive_that_cannot_be_opened_is_named() {
@@ -321,6 +320,7 @@ fn an_archive_that_cannot_be_opened_is_named() {
     }
 }
 
+/// > A file that only looks like an archive stays a file and does no harm.
 #[test]
 fn what_only_looks_like_an_archive_stays_a_file() {
     if !can_mount() {
