@@ -50,7 +50,8 @@ fn every_compressor_is_in_the_tables_and_plots() {
             assert!(value > 0.0, "{name}: {row:?}");
             if row[3] == "ratio" {
                 *count.entry((row[0].to_owned(), row[2].to_owned())).or_default() += 1;
-                // Numbers become shorter by more than a third, with all but the simplest compressors and the first level.
+                // Numbers become shorter by more than a third, with all but the simplest compressors and the first
+                // level.
                 let is_simple = ["lzjb", "snappy", "lz4"].contains(&row[0]) || row[1] == "1";
                 let least = if is_simple { 1.1 } else { 1.5 };
                 assert!(value > least && value < 30.0, "{name}: {row:?}");

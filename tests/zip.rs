@@ -33,7 +33,8 @@ fn make_tree(scratch: &Scratch) {
     );
 }
 
-/// Some programs leave bytes behind the compressed data of a member. Its checksum and its length tell that all is there.
+/// Some programs leave bytes behind the compressed data of a member. Its checksum and its length tell that all is
+/// there.
 #[test]
 fn what_lies_behind_compressed_data_does_no_harm() {
     let scratch = Scratch::new();

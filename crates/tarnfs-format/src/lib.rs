@@ -181,8 +181,8 @@ pub trait Format: Send + Sync {
         Ok(None)
     }
 
-    /// True if `head` begins a later volume of an archive whose volumes cannot simply be joined: it begins with headers of
-    /// its own. What joins them is [`Options::ignore_zeros`].
+    /// True if `head` begins a later volume of an archive whose volumes cannot simply be joined: it begins with headers
+    /// of its own. What joins them is [`Options::ignore_zeros`].
     fn is_later_volume(&self, head: &[u8]) -> bool {
         let _ = head;
         false

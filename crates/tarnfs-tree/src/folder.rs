@@ -319,8 +319,8 @@ fn kind(found: FileType, device: Device) -> Kind {
     }
 }
 
-/// What is listed of a name about which nothing can be learned: a mount of ours, what a server does not tell, or anything
-/// in a folder in which this user may not look. Only its kind is true.
+/// What is listed of a name about which nothing can be learned: a mount of ours, what a server does not tell, or
+/// anything in a folder in which this user may not look. Only its kind is true.
 fn hidden(found: FileType) -> Attributes {
     // Not that of a whiteout, which hides other files in a union.
     let kind = kind(found, Device { major: u32::MAX, minor: u32::MAX });

@@ -58,10 +58,11 @@ fn start_of_words() -> Option<usize> {
 fn secrets(word: &[u8], passwords: &[&[u8]]) -> Vec<Range<usize>> {
     const ALONE: &[u8] = b"--password=";
     const IN_LIST: &[u8] = b"password=";
-    if passwords.contains(&word) {
-        return vec![0..word.len()];
-    }
     let mut found = Vec::new();
+    if passwords.contains(&word) {
+        found.push(0..word.len());
+        return found;
+    }
     if word.starts_with(ALONE) {
         found.push(ALONE.len()..word.len());
         return found;

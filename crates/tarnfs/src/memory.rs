@@ -17,8 +17,8 @@ pub(crate) fn share_free_memory() {
     #[cfg(target_env = "gnu")]
     {
         const ARENAS: i32 = 2;
-        // Larger blocks are always mapped. Without a number malloc chooses one that grows: then the zeros of a dictionary
-        // are written, which takes time, and are in memory before anybody uses them.
+        // Larger blocks are always mapped. Without a number malloc chooses one that grows: then the zeros of a
+        // dictionary are written, which takes time, and are in memory before anybody uses them.
         const MAPPED_FROM: i32 = 1 << 20;
         // SAFETY: sets numbers inside malloc, before there is a second thread.
         #[allow(unsafe_code, reason = "nothing safe sets them")]

@@ -565,8 +565,8 @@ impl UnindexedSource {
             self.cannot_copy.store(true, Ordering::Relaxed);
             (pass.copied, pass.lost_copy) = (None, true);
         }
-        // What concerns no byte, such as something else behind the compressed data, says nothing of those that are there:
-        // their checksum does.
+        // What concerns no byte, such as something else behind the compressed data, says nothing of those that are
+        // there: their checksum does.
         if self.crc.is_some() {
             pass.table.damage.retain(|damage| !damage.decoded.is_empty());
         }

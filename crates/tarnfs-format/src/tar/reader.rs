@@ -106,8 +106,8 @@ impl<'run> Reader<'run> {
         Ok(None)
     }
 
-    /// Where volumes are joined, one may have ended among the headers of a file. Passes what the next one says of that, and
-    /// true if there was something: the rest of these headers comes next.
+    /// Where volumes are joined, one may have ended among the headers of a file. Passes what the next one says of that,
+    /// and true if there was something: the rest of these headers comes next.
     fn pass_beginning(&mut self) -> Result<bool, Error> {
         if !self.options.ignore_zeros {
             return Ok(false);
@@ -614,8 +614,8 @@ impl<'run> Reader<'run> {
         }
     }
 
-    /// Passes whole blocks of a hole within the next `most` bytes, but for the last one, in which a header may begin that
-    /// is not at a whole block. That is also read to learn of a file that was changed.
+    /// Passes whole blocks of a hole within the next `most` bytes, but for the last one, in which a header may begin
+    /// that is not at a whole block. That is also read to learn of a file that was changed.
     fn pass_hole(&mut self, most: u64) -> Result<u64, Error> {
         let hole = self.stream.hole().min(most);
         let blocks = hole.checked_div(BLOCK as u64).unwrap_or_default().saturating_sub(1);

@@ -47,8 +47,8 @@ pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Opti
     }
 }
 
-/// The length of the headers at the start of `head`, if they say that a file goes on at its byte 0. Where no content of a
-/// file was stored yet, the volume before ended among its headers, and these go on here.
+/// The length of the headers at the start of `head`, if they say that a file goes on at its byte 0. Where no content of
+/// a file was stored yet, the volume before ended among its headers, and these go on here.
 pub(super) fn beginning(head: &[u8]) -> Option<u64> {
     let mut rest = head;
     let mut announced = None;

@@ -348,8 +348,8 @@ impl Session {
     /// All owners and groups; `None` if there are very many.
     pub(super) fn owners(&self) -> Result<Option<Vec<(Owner, Owner)>>, Error> {
         const MOST: usize = 4096;
-        // Not DISTINCT: there may be many classes of one owner, and no row would come for a long time. Nobody writes longer
-        // names, and of those that an index claims to have nothing is read.
+        // Not DISTINCT: there may be many classes of one owner, and no row would come for a long time. Nobody writes
+        // longer names, and of those that an index claims to have nothing is read.
         let sql = "SELECT class, uid, gid, CASE WHEN length(user) <= ?1 THEN user END, \
                    CASE WHEN length(\"group\") <= ?1 THEN \"group\" END FROM classes ORDER BY class";
         let mut query = self.connection.prepare_cached(sql).map_err(broken)?;

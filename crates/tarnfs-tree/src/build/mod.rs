@@ -495,8 +495,8 @@ fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
     Ok(head)
 }
 
-/// The error of a format that could not look at the bytes that it is known by. Damaged ones are no error: it is not that
-/// format.
+/// The error of a format that could not look at the bytes that it is known by. Damaged ones are no error: it is not
+/// that format.
 fn refuse_unread(probe: &Probe<'_>) -> Result<(), Problem> {
     match probe.take_error() {
         Some((offset, error)) if !is_unreadable(&error) => Err(Problem::Read { offset, error }),

@@ -12,8 +12,8 @@ const FILLER: u8 = 0xff;
 /// What is tried at once where something cannot be read, first and then: a block of a tar.
 const STEPS: [usize; 2] = [64 << 10, 512];
 
-/// Bytes that are filled, beside as many as could be read. Each 512 of them are a read that fails, and a few bytes of an
-/// image may say that a file has a TiB of damaged blocks.
+/// Bytes that are filled, beside as many as could be read. Each 512 of them are a read that fails, and a few bytes of
+/// an image may say that a file has a TiB of damaged blocks.
 const MOST_FILLED: u64 = 64 << 20;
 
 /// Bytes of `source` that are there: a file in an archive that was cut may say that it is longer.

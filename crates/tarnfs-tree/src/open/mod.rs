@@ -288,8 +288,8 @@ impl Opening<'_> {
         Implied { uid: user, gid: group, mtime: self.facts.mtime() }
     }
 
-    /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead, but not those
-    /// of a sidecar.
+    /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead, but not
+    /// those of a sidecar.
     fn recheck(&self, summary: &Summary, origin: Origin) -> Option<Recheck> {
         let is_sidecar = origin == Origin::Sidecar;
         let is_wanted = origin != Origin::Read && (summary.layers.is_empty() || is_sidecar);

@@ -370,8 +370,8 @@ impl Opening<'_> {
     }
 }
 
-/// True of a plain archive with contents for which neither a checksum nor a header of their own stands: samples of it may
-/// not show that they were moved, and what is read there would be something else.
+/// True of a plain archive with contents for which neither a checksum nor a header of their own stands: samples of it
+/// may not show that they were moved, and what is read there would be something else.
 fn has_unproven(index: &dyn Index) -> bool {
     let summary = index.summary();
     let has_checksums = tarnfs_format::by_name(&summary.format).is_some_and(Format::compares_content);

@@ -51,7 +51,8 @@ impl Parts {
         Ok(most)
     }
 
-    /// The format whose volumes they are, if each of these has headers of its own, so that they cannot simply be joined.
+    /// The format whose volumes they are, if each of these has headers of its own, so that they cannot simply be
+    /// joined.
     pub(crate) fn are_volumes(&self) -> io::Result<Option<&'static str>> {
         /// Bytes that such headers have together, at the most.
         const HEAD: usize = 16 << 10;

@@ -38,7 +38,9 @@ fn others_of(cli: &Cli) -> Vec<&Path> {
                 BenchCommand::Mount(bench) => (all(&bench.archives), &bench.measuring),
                 BenchCommand::Tar(bench) => (all(&bench.paths), &bench.measuring),
                 BenchCommand::Scale(bench) => (all(&bench.archives), &bench.measuring),
-                BenchCommand::Compress(bench) => (vec![bench.directory.as_path()], &bench.measuring),
+                BenchCommand::Compress(bench) => {
+                    (bench.directory.iter().map(PathBuf::as_path).collect(), &bench.measuring)
+                }
             };
             let Measuring { out, folder, program, peers, .. } = measuring;
             paths.extend([out, folder, program].into_iter().flatten().map(PathBuf::as_path));
