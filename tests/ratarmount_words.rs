@@ -103,12 +103,82 @@ fn an_empty_file_name_is_none() {
     let prepare = "echo one > one; tar -czf a.tar.gz one";
     let words = ["--log-file", "", "--password-file=", "--index-file", "", "a.tar.gz", "m"];
     assert_eq!(both(prepare, &words), (vec!["m".to_owned()], vec!["one".to_owned()]));
+    for words in
+        [["--password", "", "a.tar.gz", "m"], ["-w", "", "a.tar.gz", "m"], ["--use-backend", "", "a.tar.gz", "m"]]
+    {
+        assert_eq!(both(prepare, &words), (vec!["m".to_owned()], vec!["one".to_owned()]));
+    }
     // The index goes where it goes without the option.
     let scratch = Scratch::new();
     scratch.shell(prepare);
     let words = ["index", "--index-file=", "--password-file", ""].map(PathBuf::from);
     run(&scratch, words.into_iter().chain([scratch.path("a.tar.gz")])).ok();
     assert!(scratch.path("a.tar.gz.tarnfs.sqlite").exists());
+}
+
+/// Folders have no index.
+#[test]
+fn an_index_file_is_that_of_the_one_archive() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let prepare = "mkdir f; echo one > one; tar -czf a.tar.gz one";
+    let words = ["--index-file", "ix.sqlite", "f", "a.tar.gz", "m"];
+    assert_eq!(both(prepare, &words), (vec!["m".to_owned()], vec!["one".to_owned()]));
+    let scratch = Scratch::new();
+    scratch.shell(&format!("{prepare}; cp a.tar.gz b.tar.gz"));
+    let ran = in_it(&scratch, &["--index-file=ix", "f", "a.tar.gz", "b.tar.gz", "m"]);
+    assert!(ran.code == 2 && ran.err.contains("there are several"), "{}", ran.err);
+}
+
+/// What `words` say in the scratch folder.
+fn in_it(scratch: &Scratch, words: &[&str]) -> Ran {
+    Ran::from(tarnfs(scratch).args(words).current_dir(scratch.path("")).output().unwrap())
+}
+
+/// A sidecar holds the paths that it was made with.
+#[test]
+fn paths_are_changed_whether_there_is_a_sidecar_or_not() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > a.txt; tar -cf a.tar a.txt");
+    in_it(&scratch, &["index", "--format", "ratarmount", "a.tar"]).ok();
+    assert!(scratch.path("a.tar.index.sqlite").exists());
+    let ran = in_it(&scratch, &["ls", "--transform", "a.txt", "b.txt", "a.tar"]);
+    assert_eq!(ran.text(), "b.txt\n");
+    assert!(ran.err.contains("was made without --transform"), "{}", ran.err);
+    assert_eq!(in_it(&scratch, &["ls", "a.tar"]).text(), "a.txt\n");
+}
+
+/// With an alias, the first source may be called like a command.
+#[test]
+fn a_source_that_is_called_like_a_command_is_told_of() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir find; echo one > one; tar -cf a.tar one");
+    let hint = "find is taken for the command; to mount the folder of that name, write ./find";
+    let ran = in_it(&scratch, &["find", "a.tar"]);
+    assert!(ran.err.contains(hint) && ran.text().contains("./one"), "{}", ran.err);
+    // These can be meant for no mount, or there is nothing of that name.
+    for words in [&["find", "a.tar", "-name", "x"][..], &["ls", "a.tar"]] {
+        assert_eq!(in_it(&scratch, words).ok().err, "", "{words:?}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_told_with_the_option() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; gzip -k one; tar -czf a.tar.gz one.gz");
+    let ran = in_it(&scratch, &["a.tar.gz", "http://x.invalid/b.tar"]);
+    assert!(ran.err.contains("is a URL"), "{}", ran.err);
+    let words = ["ls", "-r", "--password=x", "--index-folders=ix", "a.tar.gz"];
+    let ran = in_it(&scratch, &words).ok();
+    assert!(ran.err.contains("no index is kept") && !scratch.path("ix/a.tar.gz.tarnfs.sqlite").exists(), "{}", ran.err);
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let words = ["-r", "-l", "--transform-recursive-mount-point", "gz", "x", "a.tar.gz", "m"];
+    let ran = in_it(&scratch, &words).ok();
+    in_it(&scratch, &["-u", "m"]).ok();
+    assert!(ran.err.contains("a.tar.gz: --transform-recursive-mount-point has no effect"), "{}", ran.err);
 }
 
 /// An alias may have an option that is then taken back.

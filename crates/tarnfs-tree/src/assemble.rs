@@ -119,7 +119,8 @@ pub fn assemble(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Assembly, AssembleError> {
-    if locations.len() > 1 && matches!(options.index.place, IndexPlace::File(_)) {
+    let is_archive = |location: &&Location| !matches!(location, Location::Path(path) if path.is_dir());
+    if locations.iter().filter(is_archive).count() > 1 && matches!(options.index.place, IndexPlace::File(_)) {
         return Err(AssembleError::OneIndexFile);
     }
     let mut sources = Sources { how, options, observer, folders: Vec::new(), is_lazy: false, first: None };
@@ -186,7 +187,8 @@ impl Sources<'_> {
     fn lazily(&mut self, base: Base, path: &Path) -> Result<Arc<dyn Tree>, AssembleError> {
         self.is_lazy = true;
         if self.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.transform.is_some()) {
-            log::warn!("folders are renamed only for archives that are indexed with the one that they lie in");
+            let what = "--transform-recursive-mount-point has no effect on archives in a folder, and with -l";
+            log::warn!("{}: {what}: they show under their names", path.display());
         }
         let how = Lazily {
             options: self.options.clone(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::args::{
     Advise, Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Serve, Stat, parse,
-    shown,
+    parse_quietly, shown,
 };
 use crate::commands::{
     advise, bench, cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages,
@@ -18,6 +18,7 @@ use crate::{hide, logging};
 
 /// Runs a command line. The colour is for the message of a failure.
 pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
+    let may_be_a_source = may_be_a_source(&arguments);
     let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(early) => return (early, Colour::default()),
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
         hide::passwords(&open.password);
     }
     let colour = options_of(&cli).map_or(Colour::default(), Open::colour);
-    (dispatch(cli, colour), colour)
+    (dispatch(cli, colour, may_be_a_source), colour)
 }
 
 pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
@@ -118,10 +119,36 @@ fn mount_or_unmount(mount: &Mount) -> Result<Code, Failure> {
     }
 }
 
-fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
+/// What is said where the name of a command is that of a file or folder here, too, and the words behind it could be
+/// archives and a mount point: with `alias ratarmount=tarnfs`, a mount may have been meant.
+fn may_be_a_source(arguments: &[OsString]) -> Option<String> {
+    let [program, name, rest @ ..] = arguments else { return None };
+    let found = Path::new(name).symlink_metadata().ok()?;
+    crate::args::command().find_subcommand(name)?;
+    let meant = Path::new(".").join(name);
+    let words: Vec<_> = [program.clone(), meant.clone().into()].into_iter().chain(rest.iter().cloned()).collect();
+    let mount = parse_quietly(words).filter(|cli| cli.command.is_none())?.mount;
+    // The last one may be the mount point. A mount is asked for of an archive, not of folders alone.
+    let [sources @ .., last] = &mount.paths[..] else { return None };
+    let is_right = !sources.is_empty() && mount.to_unmount().is_none() && sources.iter().all(|path| path.exists());
+    if !is_right || !mount.paths.iter().any(|path| path.is_file()) || last.as_os_str().is_empty() {
+        return None;
+    }
+    let what = if found.is_dir() { "folder" } else { "file" };
+    let (name, meant) = (shown(name), shown(meant.as_os_str()));
+    Some(format!("{name} is taken for the command; to mount the {what} of that name, write {meant}"))
+}
+
+/// `warning`: what is to be said before anything else.
+fn dispatch(cli: Cli, colour: Colour, warning: Option<String>) -> Result<Code, Failure> {
     if let Some(open) = options_of(&cli) {
         not_an_archive(open.log_file().map(PathBuf::as_path), archives_of(&cli))?;
         logging::start(open.debug, open.log_file().map(PathBuf::as_path), colour)?;
+        if let Some(warning) = warning {
+            log::warn!("{warning}");
+        }
+    } else if let Some(warning) = warning {
+        crate::terminal::say(&warning);
     }
     match cli.command {
         None if cli.version => version::run(cli.version_in_full),

@@ -182,6 +182,9 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     if arguments.get("transformPattern").is_some_and(|pattern| !pattern.is_null()) {
         return Err(Error::OtherOptions("paths were rewritten with --transform".into()));
     }
+    if shape.transform.is_some() {
+        return Err(Error::OtherOptions("it was made without --transform".into()));
+    }
     if !shape.hashes.is_empty() {
         return Err(Error::OtherOptions("it has no hashes that are known to be right".into()));
     }

@@ -106,6 +106,10 @@ impl Opening<'_> {
             let what = "no index is written of what a password opens: it would not be encrypted";
             return Err(Problem::Unwritten(what.to_owned()));
         }
+        if !is_open && is_worth_it && options.index.is_written && !has_random_format(&summary) {
+            let what = "with -r and a password no index is kept: it might say what the password opens, and to all";
+            log::warn!("{}: {what}; without one of them it is", self.path.display());
+        }
         let keep = options.index.is_written && no_folder.is_none() && is_open && (is_named || is_worth_it);
         let (free, kept) = if keep { self.destinations() } else { Default::default() };
         let mut destinations: Vec<_> = free.iter().map(|path| Destination::File(self.at(path))).collect();

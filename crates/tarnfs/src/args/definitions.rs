@@ -412,7 +412,7 @@ pub(crate) struct Mount {
 
     /// With -r, open archives when somebody looks into them
     ///
-    /// Not during the first mount. Archives in folders are always opened this way.
+    /// They are not indexed during the first mount. Archives in folders are always opened this way.
     #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Mounting")]
     pub(crate) lazy: bool,
 

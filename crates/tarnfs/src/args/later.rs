@@ -52,11 +52,7 @@ pub(crate) fn with_ratarmounts_options(command: Command) -> Command {
             Some(short) => arg.short(short),
             None => arg,
         };
-        command.arg(if takes_values {
-            arg.num_args(1..).action(ArgAction::Append)
-        } else {
-            arg.action(ArgAction::Count)
-        })
+        command.arg(if takes_values { arg.action(ArgAction::Append) } else { arg.action(ArgAction::Count) })
     })
 }
 
@@ -127,7 +123,13 @@ pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), Failure> {
         matches.try_contains_id(long).unwrap_or(false)
             && matches.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
     };
-    match OPTIONS.iter().find(|(long, _, _)| is_given(matches, long)) {
+    // An empty value is none, as in ratarmount: scripts have it in a variable.
+    let has_value = |long: &str| {
+        let values = matches.try_get_raw(long).ok().flatten();
+        values.into_iter().flatten().any(|value| !value.is_empty())
+    };
+    let is_refused = |long: &str, takes_values: bool| is_given(matches, long) && (!takes_values || has_value(long));
+    match OPTIONS.iter().find(|(long, _, takes_values)| is_refused(long, *takes_values)) {
         Some((long, _, _)) => Err(Failure::new(
             Code::Usage,
             format!("--{long} is an option of ratarmount that tarnfs does not have yet; nothing was mounted"),

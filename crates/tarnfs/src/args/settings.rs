@@ -198,7 +198,9 @@ fn recursion(open: &Open) -> Option<Recursion> {
 
 /// All passwords that are given, in order.
 fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
-    let mut passwords: Vec<Arc<[u8]>> = open.password.iter().map(|password| password.as_bytes().into()).collect();
+    // An empty one is none, as in ratarmount: scripts have it in a variable.
+    let typed = open.password.iter().filter(|password| !password.is_empty());
+    let mut passwords: Vec<Arc<[u8]>> = typed.map(|password| password.as_bytes().into()).collect();
     for path in open.password_files() {
         passwords.extend(secrets("--password-file", path)?);
     }

@@ -39,7 +39,9 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     if arguments.no_mount {
         return only_index(&request.sources, arguments);
     }
+    // What is wrong with a URL is told below.
     if !request.made_up
+        && !is_url(&request.mountpoint)
         && let Some(mistake) = typos::mistaken_mountpoint(&request.mountpoint, &request.sources)
     {
         return Err(Failure::new(Code::CannotOpen, mistake));
