@@ -242,3 +242,23 @@ open('a.tar.gz', 'wb').write(first + second)";
         mounted.unmount();
     }
 }
+
+/// What an archive says of itself is no hash that was computed.
+#[test]
+fn hashes_in_json_are_those_that_were_asked_for() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "printf abc > f; tar --format=posix --pax-option=SCHILY.xattr.user.hash.md5=dead,SCHILY.xattr.user.hash.sha1=beef -cf h.tar f",
+    );
+    let archive = scratch.path("h.tar");
+    let archive = archive.to_str().unwrap();
+    for command in ["stat", "ls", "find"] {
+        let said =
+            |options: &[&str]| run(&scratch, [&[command, "--json"], options, &[archive, "f"]].concat()).ok().text();
+        let none = said(&[]);
+        assert!(!none.contains("\"hashes\"") && none.contains("user.hash.md5"), "{command}: {none}");
+        let some = said(&["--hashes", "sha1"]);
+        let real = "\"hashes\":{\"sha1\":\"a9993e364706816aba3e25717850c26c9cd0d89d\"}";
+        assert!(some.contains(real) && some.contains("user.hash.md5") && !some.contains("beef"), "{command}: {some}");
+    }
+}

@@ -7,16 +7,25 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+use tarnfs_tree::hashes::normalise;
 use tarnfs_tree::{Attributes, Error, Kind, Tree};
 
+use crate::args::Open;
 use crate::commands::stat::kind_name;
 use crate::inside;
 
 /// Prefix of the extended attributes that `--hashes` adds.
 const HASH: &str = "user.hash.";
 
-/// All that is known of an entry, and why the target of a link is not, if it cannot be read.
-pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Result<(Value, Option<Error>), Error> {
+/// All that is known of an entry, and why the target of a link is not, if it cannot be read. `open` says which hashes
+/// were asked for: an archive may have attributes of its own with such names.
+pub(crate) fn of(
+    tree: &dyn Tree,
+    open: &Open,
+    path: &[u8],
+    attributes: &Attributes,
+) -> Result<(Value, Option<Error>), Error> {
+    let asked = if open.hashes.is_empty() { Vec::new() } else { normalise(&open.hashes).unwrap_or_default() };
     let (user, group) = tree.owner_names(attributes.node)?;
     let time = |time: tarnfs_tree::Time| json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds });
     let (mut entry, mut unreadable) = (Map::new(), None);
@@ -48,7 +57,7 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
     let (mut hashes, mut xattrs) = (Map::new(), Vec::new());
     for (name, value) in tree.xattrs(attributes.node)? {
         let hash = std::str::from_utf8(&name).ok().and_then(|name| name.strip_prefix(HASH));
-        if let Some(hash) = hash {
+        if let Some(hash) = hash.filter(|hash| asked.iter().any(|asked| asked == hash)) {
             hashes.insert(hash.to_owned(), String::from_utf8_lossy(&value).into());
         } else {
             let mut xattr = Map::new();

@@ -259,7 +259,7 @@ impl Listing<'_> {
 
     fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         if self.arguments.json {
-            let (value, unreadable) = json::of(self.tree, path, attributes)?;
+            let (value, unreadable) = json::of(self.tree, &self.arguments.open, path, attributes)?;
             self.out.json(&value)?;
             if let Some(error) = unreadable {
                 self.cannot_be_read(path, error);

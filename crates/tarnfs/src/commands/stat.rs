@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     for path in paths.expand(&tree, &arguments.paths) {
         let Some(attributes) = paths.find(&tree, &path, false) else { continue };
         let written = if arguments.json {
-            let value = json::of(&tree, &path, &attributes);
+            let value = json::of(&tree, &arguments.open, &path, &attributes);
             value.map_err(Trouble::from).and_then(|(value, unreadable)| {
                 out.json(&json::with_damage(value, damage(attributes.node)))?;
                 unreadable.map_or(Ok(()), |error| Err(error.into()))

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use tarnfs_tree::{Attributes, Error, Kind, Tree, path};
 
-use crate::args::{Find, shown};
+use crate::args::{Find, Open, shown};
 use crate::exit::{Code, Failure};
 use crate::inside::{self, Trouble};
 use crate::json;
@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
     let mut out = Output::new();
     let search = Search {
         tree: &tree,
+        open: &arguments.open,
         expression: &expression,
         depths: (least_depth, most_depth),
         depth_first,
@@ -126,6 +127,7 @@ const MOST_TOLD: usize = 100;
 /// What is looked for, by all threads.
 struct Search<'a> {
     tree: &'a dyn Tree,
+    open: &'a Open,
     expression: &'a Expression,
     /// The least and the most levels below what was typed.
     depths: (usize, usize),
@@ -261,7 +263,8 @@ impl<'a> Looker<'a> {
                 while let Some(rest) = way.strip_prefix(b"./").or_else(|| way.strip_prefix(b"/")) {
                     way = rest;
                 }
-                let (value, unreadable) = json::of(self.search.tree, if way == b"." { b"" } else { way }, attributes)?;
+                let (value, unreadable) =
+                    json::of(self.search.tree, self.search.open, if way == b"." { b"" } else { way }, attributes)?;
                 self.out.json(&value)?;
                 self.tell(visit, unreadable)
             }
