@@ -82,6 +82,7 @@ fn main() -> Result<(), Error> {
         bytes: 0,
         has_xattrs: false,
         has_acls: false,
+        has_locked: false,
         label: None,
         notes: Vec::new(),
     };

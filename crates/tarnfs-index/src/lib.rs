@@ -178,6 +178,8 @@ pub struct Summary {
     pub has_acls: bool,
     /// The name that the archive gives itself.
     pub label: Option<Vec<u8>>,
+    /// True if an archive in it stayed a file for want of a password.
+    pub has_locked: bool,
     /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be
     /// served says [`Index::damage_in`].)
     pub notes: Vec<(u64, String)>,
@@ -200,6 +202,7 @@ impl Summary {
             has_xattrs: false,
             has_acls: false,
             label: None,
+            has_locked: false,
             notes: Vec::new(),
         }
     }

@@ -162,6 +162,7 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("grown_from", summary.grown_from.map_or(Value::Null, |fingerprint| number(fingerprint.0))),
         ("hashes", joined(&summary.shape.hashes)),
         ("has_acls", truth(summary.has_acls)),
+        ("has_locked", truth(summary.has_locked)),
         ("has_xattrs", truth(summary.has_xattrs)),
         ("header_unit", number(unit)),
         ("ignore_zeros", truth(summary.shape.ignore_zeros)),
@@ -263,6 +264,8 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         Some(Value::Null) | None => None,
         Some(_) => return Err(wrong("archive_name")),
     };
+    // Older indexes do not say it.
+    let has_locked = self::value(connection, "has_locked")? == Some(Value::Integer(1));
     Ok(Summary {
         archive,
         name,
@@ -277,6 +280,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         has_xattrs,
         has_acls,
         label,
+        has_locked,
         notes: read_notes(connection)?,
     })
 }

@@ -112,6 +112,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         has_xattrs,
         has_acls,
         label: None,
+        has_locked: false,
         notes: Vec::new(),
     };
     drop(connection);

@@ -702,6 +702,7 @@ mod tests {
             has_xattrs: false,
             has_acls: false,
             label: None,
+            has_locked: false,
             notes: Vec::new(),
         };
         writer.finish(summary, &Destination::Memory).unwrap()

@@ -39,6 +39,7 @@ pub(crate) fn summary() -> Summary {
         bytes: 0,
         has_xattrs: false,
         has_acls: false,
+        has_locked: false,
         label: Some(b"label".to_vec()),
         notes: Vec::new(),
     }

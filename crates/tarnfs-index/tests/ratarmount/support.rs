@@ -327,6 +327,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
         has_xattrs: false,
         has_acls: false,
         label: None,
+        has_locked: false,
         notes: Vec::new(),
     };
     (writer.finish(summary, &Destination::Memory).unwrap(), source)

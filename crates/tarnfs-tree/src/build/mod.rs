@@ -149,6 +149,7 @@ impl FirstPass<'_> {
         let (writer, mut notes) = direct.into_parts();
         notes.append(&mut summary.notes);
         summary.notes = notes;
+        summary.has_locked |= expansion.has_locked();
         Ok((writer, summary))
     }
 
@@ -284,7 +285,8 @@ impl FirstPass<'_> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let format = tarnfs_format::by_name(&old.format).and_then(|format| format.forwards());
         let format = format.ok_or(Problem::NotAnArchive)?;
-        let summary = Summary { label: old.label.clone(), ..self.summary(&old.format) };
+        let (label, has_locked) = (old.label.clone(), old.has_locked);
+        let summary = Summary { label, has_locked, ..self.summary(&old.format) };
         self.read_into(writer, |direct, expansion| self.plain_from(old.end, format, summary, direct, expansion))
     }
 
@@ -472,6 +474,7 @@ impl FirstPass<'_> {
             has_xattrs: false,
             has_acls: false,
             label: None,
+            has_locked: false,
             notes: Vec::new(),
         }
     }

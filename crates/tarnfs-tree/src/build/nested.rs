@@ -110,6 +110,8 @@ pub(super) struct Expansion<'a> {
     pub(super) most_decoded: u64,
     /// Holes that are hashed.
     pub(super) holes: Holes,
+    /// Archives of which it was said that they are encrypted.
+    locked: AtomicU64,
 }
 
 impl<'a> Expansion<'a> {
@@ -122,7 +124,25 @@ impl<'a> Expansion<'a> {
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
         let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
-        Self { names, options, format_options, bodies, decoded, most_decoded, holes }
+        let locked = AtomicU64::new(0);
+        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked }
+    }
+
+    /// True if some archive stayed a file for want of a password.
+    pub(super) fn has_locked(&self) -> bool {
+        self.locked.load(Ordering::Relaxed) > 0
+    }
+
+    /// Says that an archive stays a file as it needs a password. That is no damage, so there is no note of it.
+    fn tell_of_locked(&self, candidate: &Candidate, error: &io::Error) {
+        /// Lines, however many such archives there are.
+        const MOST_TOLD: u64 = 10;
+        let (outer, shown) = (candidate.bytes.describe(), name::excerpt(&candidate.file.path));
+        match self.locked.fetch_add(1, Ordering::Relaxed) {
+            number if number < MOST_TOLD => log::warn!("{outer}: {shown}: {error}; it stays a file"),
+            MOST_TOLD => log::warn!("{outer}: more archives in it are encrypted, and stay files"),
+            _ => {}
+        }
     }
 
     /// The same as [`Expansion::run`], if there are many.
@@ -287,6 +307,10 @@ impl<'a> Expansion<'a> {
         if let Reader::Random(format) = reader {
             let why = match why_not_an_archive(format, &candidate.bytes, self.format_options) {
                 Ok(why) => why,
+                Err((_, error)) if is_locked(&error) => {
+                    self.tell_of_locked(candidate, &error);
+                    return Ok(());
+                }
                 Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => Some(not_looked_into(&error)),
                 Err((at, error)) => return Err(walk.problem(candidate.start.saturating_add(at), error)),
             };
@@ -501,6 +525,11 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
 }
 
+/// True if all that is wrong is that a password is missing.
+fn is_locked(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
+}
+
 /// What is said of a file that there is no memory to look into: for the next one there is. More may never be had, so
 /// it keeps nobody from all else in the archive.
 pub(super) fn not_looked_into(error: &io::Error) -> String {
@@ -527,7 +556,9 @@ fn why_not_an_archive(
     match result {
         Ok(()) => Ok(damage),
         Err(tarnfs_format::Error::Receiver(_)) => Ok(None),
-        Err(tarnfs_format::Error::Read { offset, error }) if !is_unreadable(&error) => Err((offset, error)),
+        Err(tarnfs_format::Error::Read { offset, error }) if is_locked(&error) || !is_unreadable(&error) => {
+            Err((offset, error))
+        }
         // Where in it that is, counts in no stream that a message could name.
         Err(tarnfs_format::Error::Read { error, .. }) => Ok(Some(error.to_string())),
         Err(error) => Ok(Some(error.to_string())),

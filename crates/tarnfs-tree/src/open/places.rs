@@ -274,7 +274,8 @@ impl Opening<'_> {
             return Err(tarnfs_index::Error::Stale(what.to_owned()));
         }
         let looks_into_archives = index.summary().shape.recursion.is_some();
-        if looks_into_archives && !self.options.decoding.passwords.is_empty() && has_encrypted(&*index)? {
+        let may_be_opened = || Ok::<_, tarnfs_index::Error>(index.summary().has_locked || has_encrypted(&*index)?);
+        if looks_into_archives && !self.options.decoding.passwords.is_empty() && may_be_opened()? {
             let what = "it was made without a password, which may open archives in this one";
             return Err(tarnfs_index::Error::Stale(what.to_owned()));
         }

@@ -153,6 +153,7 @@ fn streams_of(chain: u32, steps: usize) -> Arc<Streams> {
         has_xattrs: false,
         has_acls: false,
         label: None,
+        has_locked: false,
         notes: Vec::new(),
     };
     let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain, steps });
