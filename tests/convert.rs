@@ -282,6 +282,12 @@ fn what_becomes_of_a_private_archive_is_private() {
         assert_eq!(index.is_some(), to.contains(".tar"), "{words}");
         assert!(index.is_none_or(|index| index & !mode == 0), "{words}: {index:?}");
     }
+    // A list says who may read it, and the new one has none.
+    if have("setfacl") {
+        scratch.shell("setfacl -m u:12345:- open.tar; mkdir listed");
+        convert(&scratch, "open.tar listed/open.zip");
+        assert_eq!(fs::metadata(scratch.path("listed/open.zip")).unwrap().mode() & 0o777, 0o600);
+    }
     if is_root() {
         // Another group has nothing to do with it.
         scratch.shell("chgrp 4321 group.tar; mkdir in; chgrp 0 in");

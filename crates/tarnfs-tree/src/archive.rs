@@ -670,7 +670,8 @@ impl Tree for ArchiveTree {
     /// Who opens a sparse file with a large map may have to wait for memory. The target of a link may have to be
     /// decoded, and so may the header of a file.
     fn is_ready(&self, node: Node) -> bool {
-        if self.recheck.is_some() && !self.index.summary().layers.is_empty() {
+        let is_file = || self.row(node).is_ok_and(|row| row.kind == Kind::File);
+        if self.recheck.is_some() && !self.index.summary().layers.is_empty() && is_file() {
             return false;
         }
         // What cannot be read now counts as one.

@@ -124,7 +124,8 @@ fn mount_or_unmount(mount: &Mount) -> Result<Code, Failure> {
 fn may_be_a_source(arguments: &[OsString]) -> Option<String> {
     let [program, name, rest @ ..] = arguments else { return None };
     let found = Path::new(name).symlink_metadata().ok()?;
-    crate::args::command().find_subcommand(name)?;
+    // `mount` is what is done anyway.
+    crate::args::command().find_subcommand(name).filter(|command| command.get_name() != "mount")?;
     let meant = Path::new(".").join(name);
     let words: Vec<_> = [program.clone(), meant.clone().into()].into_iter().chain(rest.iter().cloned()).collect();
     let mount = parse_quietly(words).filter(|cli| cli.command.is_none())?.mount;

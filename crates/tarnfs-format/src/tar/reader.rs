@@ -64,7 +64,7 @@ impl<'run> Reader<'run> {
         let start = self.stream.position();
         while let Some(block) = self.next_block()? {
             match check(&block) {
-                Check::Header if self.pass_beginning()? => {}
+                Check::Header if self.pass_beginning(true)? => {}
                 Check::Header => {
                     let at = self.stream.position();
                     self.skip(BLOCK as u64)?;
@@ -107,8 +107,8 @@ impl<'run> Reader<'run> {
     }
 
     /// Where volumes are joined, one may have ended among the headers of a file. Passes what the next one says of that,
-    /// and true if there was something: the rest of these headers comes next.
-    fn pass_beginning(&mut self) -> Result<bool, Error> {
+    /// and true if there was something: the rest of these headers comes next, or with `wants_header` one that begins.
+    fn pass_beginning(&mut self, wants_header: bool) -> Result<bool, Error> {
         if !self.options.ignore_zeros {
             return Ok(false);
         }
@@ -118,9 +118,13 @@ impl<'run> Reader<'run> {
         if !begins {
             return Ok(false);
         }
-        let Some(length) = volumes::beginning(self.stream.peek(volumes::LONGEST).map_err(read)?) else {
+        let head = self.stream.peek(volumes::LONGEST + BLOCK).map_err(read)?;
+        let Some(length) = volumes::beginning(head) else { return Ok(false) };
+        // Content comes next where the volume before ended behind all of them.
+        let behind = usize::try_from(length).ok().and_then(|length| head.get(length..)?.first_chunk());
+        if wants_header && !behind.is_some_and(|block| check(block) == Check::Header) {
             return Ok(false);
-        };
+        }
         self.skip(length)?;
         Ok(true)
     }
@@ -236,7 +240,7 @@ impl<'run> Reader<'run> {
         // A volume may end before each block of it.
         let most = if self.options.ignore_zeros { BLOCK } else { STEP };
         while left > 0 {
-            self.pass_beginning()?;
+            self.pass_beginning(false)?;
             let offset = self.stream.position();
             let step = left.min(most as u64) as usize;
             let bytes = self.stream.peek(step).map_err(|error| Error::Read { offset, error })?;

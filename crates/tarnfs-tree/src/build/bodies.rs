@@ -41,8 +41,6 @@ pub(super) struct Bodies {
     file: Mutex<Option<Arc<File>>>,
     /// Byte of the file from which on nobody has it.
     end: AtomicU64,
-    /// They may come from what a password opens: none of them goes onto a disk.
-    secret: bool,
 }
 
 impl Bodies {
@@ -50,12 +48,7 @@ impl Bodies {
     pub(super) fn new(archive_length: u64) -> Self {
         let room = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
         let (in_memory, file, end) = (Arc::default(), Mutex::default(), AtomicU64::new(0));
-        Self { room: AtomicU64::new(room), in_memory, file, end, secret: false }
-    }
-
-    /// The same of one that may be opened by a password, if `secret`.
-    pub(super) fn kept_secret(self, secret: bool) -> Self {
-        Self { secret, ..self }
+        Self { room: AtomicU64::new(room), in_memory, file, end }
     }
 
     /// Takes room for so many bytes.
@@ -67,10 +60,16 @@ impl Bodies {
 
     /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called.
     /// An error for which [`is_no_room`] is true if there is no room for them; the stream then stands somewhere
-    /// among them.
-    pub(super) fn take(&self, stream: &mut dyn Stream, length: u64, name: &str) -> io::Result<SharedSource> {
+    /// among them. If they are `secret`, as they may come from what a password opens, none of them goes onto a disk.
+    pub(super) fn take(
+        &self,
+        stream: &mut dyn Stream,
+        length: u64,
+        name: &str,
+        secret: bool,
+    ) -> io::Result<SharedSource> {
         let mut claimed = 0;
-        let taken = self.take_counted(stream, length, name, &mut claimed);
+        let taken = self.take_counted(stream, length, (name, secret), &mut claimed);
         if taken.is_err() {
             // A body that is too long leaves room for those that are shorter.
             self.room.fetch_add(claimed, Ordering::Relaxed);
@@ -83,11 +82,11 @@ impl Bodies {
         &self,
         stream: &mut dyn Stream,
         length: u64,
-        name: &str,
+        (name, secret): (&str, bool),
         claimed: &mut u64,
     ) -> io::Result<SharedSource> {
         let (together, of_one) =
-            if self.secret { (MOST_OF_SECRETS, MOST_OF_SECRETS as u64) } else { (MOST_TOGETHER, MOST_OF_ONE) };
+            if secret { (MOST_OF_SECRETS, MOST_OF_SECRETS as u64) } else { (MOST_TOGETHER, MOST_OF_ONE) };
         let room = together.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
         let mut bytes = Vec::new();
         let mut left = length;
@@ -104,6 +103,10 @@ impl Bodies {
         if left == 0 || stream.peek(1)?.is_empty() {
             self.in_memory.fetch_add(bytes.len(), Ordering::Relaxed);
             return Ok(Arc::new(InMemory { bytes, counter: Arc::clone(&self.in_memory), name }));
+        }
+        if secret {
+            let what = "what a password may open is not put on a disk";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, what));
         }
         let mut body = OnDisk { file: self.file()?, pieces: Vec::new(), length: 0, name };
         match self.write(&mut body, bytes, left, stream, claimed) {
@@ -162,10 +165,6 @@ impl Bodies {
     }
 
     fn file(&self) -> io::Result<Arc<File>> {
-        if self.secret {
-            let what = "what a password may open is not put on a disk";
-            return Err(io::Error::new(io::ErrorKind::StorageFull, what));
-        }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &*file {
             Some(file) => Arc::clone(file),
@@ -281,21 +280,21 @@ mod tests {
         let bodies = Bodies::new(0);
         let (mut at, mut taken) = (0, Vec::new());
         for length in [10, 0, 3_000_000, 1 << 20, 700, 10_000_000] {
-            let body = bodies.take(&mut stream, length, "body").unwrap();
+            let body = bodies.take(&mut stream, length, "body", false).unwrap();
             let there = length.min(bytes.len() as u64 - at);
             assert_eq!(body.len(), there);
             taken.push((at as usize, body));
             at += there;
         }
         // A password may open them: then nothing of them comes onto a disk.
-        let secret = Bodies::new(0).kept_secret(true);
+        let secret = Bodies::new(0);
         let source = Arc::new(MemorySource::new(bytes.clone(), "bytes"));
         let mut stream = SourceStream::new(source, Cancel::default());
-        assert_eq!(secret.take(&mut stream, 3_000_000, "body").unwrap().len(), 3_000_000);
+        assert_eq!(secret.take(&mut stream, 3_000_000, "body", true).unwrap().len(), 3_000_000);
         assert!(secret.file.lock().unwrap().is_none());
         let long: Vec<u8> = vec![7; MOST_OF_SECRETS + 1];
         let mut stream = SourceStream::new(Arc::new(MemorySource::new(long, "bytes")), Cancel::default());
-        assert!(is_no_room(&secret.take(&mut stream, u64::MAX, "body").unwrap_err()));
+        assert!(is_no_room(&secret.take(&mut stream, u64::MAX, "body", true).unwrap_err()));
         for (at, body) in taken {
             let mut back = vec![0; body.len() as usize];
             body.read_exact_at(&mut back, 0).unwrap();
@@ -312,10 +311,10 @@ mod tests {
         let mut kept = Vec::new();
         for first in 0..2 {
             for _ in 0..3 {
-                let error = bodies.take(&mut numbers(4 << 20, 0), u64::MAX, "long").unwrap_err();
+                let error = bodies.take(&mut numbers(4 << 20, 0), u64::MAX, "long", false).unwrap_err();
                 assert!(is_no_room(&error), "{error}");
             }
-            kept.push(bodies.take(&mut numbers(700_000, first), u64::MAX, "short").unwrap());
+            kept.push(bodies.take(&mut numbers(700_000, first), u64::MAX, "short", false).unwrap());
         }
         assert_eq!(bodies.room.load(Ordering::Relaxed), (6 << 20) - 2 * 4 * 700_000);
         // What was written of the long ones is gone from the disk.
@@ -341,7 +340,7 @@ mod tests {
         fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
             if self.inner.position() > 2 << 20 && self.others.len() < 20 {
                 let mut stream = numbers(1 << 20, self.others.len() as u32);
-                self.others.push(self.bodies.take(&mut stream, u64::MAX, "other")?);
+                self.others.push(self.bodies.take(&mut stream, u64::MAX, "other", false)?);
             }
             self.inner.peek(length)
         }
@@ -378,7 +377,7 @@ mod tests {
     fn bodies_are_taken_while_others_are() {
         let bodies = Bodies::new(0);
         let mut stream = After { bodies: &bodies, inner: numbers(8 << 20, 77), others: Vec::new() };
-        let body = bodies.take(&mut stream, u64::MAX, "first").unwrap();
+        let body = bodies.take(&mut stream, u64::MAX, "first", false).unwrap();
         check(&body, 8 << 20, 77);
         assert_eq!(stream.others.len(), 20);
         for (first, other) in stream.others.iter().enumerate() {

@@ -142,7 +142,7 @@ impl FirstPass<'_> {
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
         let direct = Direct::new(writer, self.options.limits, self.most_archives());
-        let bodies = Bodies::new(self.source.len()).kept_secret(!self.options.decoding.passwords.is_empty());
+        let bodies = Bodies::new(self.source.len());
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;
@@ -378,7 +378,7 @@ impl FirstPass<'_> {
         } else if let Some(content) = content {
             let name = &self.single_file.path;
             let single_file = self.named_as_stored(codec)?;
-            let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
+            let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name), false);
             // What was not kept stays the file that it is.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
             let length = stream.position;
@@ -498,11 +498,19 @@ fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
     Ok(head)
 }
 
+/// True if the start alone says which format it is: then what lies elsewhere changes nothing of that.
+fn is_known_by(head: &[u8]) -> bool {
+    let probe = Probe::of_head(head);
+    tarnfs_format::detect(&probe).is_some_and(|format| format.bid(&probe) > GUESS)
+}
+
 /// The error of a format that could not look at the bytes that it is known by. Damaged ones are no error: it is not
 /// that format.
 fn refuse_unread(probe: &Probe<'_>) -> Result<(), Problem> {
     match probe.take_error() {
-        Some((offset, error)) if !is_unreadable(&error) => Err(Problem::Read { offset, error }),
+        Some((offset, error)) if !is_unreadable(&error) && !is_known_by(probe.head()) => {
+            Err(Problem::Read { offset, error })
+        }
         _ => Ok(()),
     }
 }

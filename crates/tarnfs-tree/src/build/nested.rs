@@ -432,7 +432,8 @@ impl<'a> Expansion<'a> {
                 Err(problem) => return Err(problem),
             },
             (Some(content), None) => {
-                let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string());
+                let secret = candidate.place.in_pieces > 0 && !self.options.decoding.passwords.is_empty();
+                let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string(), secret);
                 stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 let length = stream.position;
                 let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;

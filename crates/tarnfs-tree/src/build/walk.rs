@@ -123,7 +123,7 @@ pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::R
     let probe = Probe::new(head, source);
     let content = content_by(&probe, name);
     match probe.take_error() {
-        Some((_, error)) if !is_unreadable(&error) => Err(error),
+        Some((_, error)) if !is_unreadable(&error) && !super::is_known_by(head) => Err(error),
         _ => Ok(content),
     }
 }
@@ -504,6 +504,11 @@ impl Walk<'_> {
         Ok(Expanded { shift, hashes })
     }
 
+    /// True if what lies there may come from what a password opens.
+    fn may_be_secret(&self, place: &MemberPlace) -> bool {
+        place.in_pieces > 0 && !self.options.decoding.passwords.is_empty()
+    }
+
     /// Reads the archive that the content of `entry` is, or leaves it for later. If it was read, and its members have
     /// passed a place before which something is missing, returns that place.
     fn expand(
@@ -562,14 +567,16 @@ impl Walk<'_> {
                 let length = body.size.min(bytes.len().saturating_sub(start));
                 std::sync::Arc::new(Slice::new(SharedSource::clone(bytes), start, length))
             }
-            None => match self.bodies.take(&mut part, body.size, &shown(entry).to_string()) {
-                Ok(bytes) => bytes,
-                Err(error) if is_no_room(&error) => {
-                    let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
-                    return self.note(entry, &why).map(|()| None);
+            None => {
+                match self.bodies.take(&mut part, body.size, &shown(entry).to_string(), self.may_be_secret(place)) {
+                    Ok(bytes) => bytes,
+                    Err(error) if is_no_room(&error) => {
+                        let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
+                        return self.note(entry, &why).map(|()| None);
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
-            },
+            }
         };
         let candidate = Candidate {
             input: 0,

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
+use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
+use rustix::io::Errno;
 use tarnfs_format::{Entry, Kind};
 use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
@@ -84,8 +85,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives, left_out };
     let mut output = output(to, arguments.how.overwrite || is_same)?;
     ending.removes(output.remover());
-    // Who may not read the archive may not read what becomes of it.
-    if let Err(error) = output.limit_mode(known.mode(), known.gid()) {
+    // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says who
+    // may, and the new one has none.
+    let most = if has_access_list(from) { 0o700 } else { 0o7777 };
+    if let Err(error) = output.limit_mode(known.mode() & most, known.gid()) {
         let to = shown(to.as_os_str());
         log::warn!("{to}: more may read it than may read the archive, as its mode cannot be changed: {error}");
     }
@@ -93,7 +96,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     cancel.check().map_err(|error| of_output(to, &error))?;
     if arguments.replace {
         job.verify(&finished, &options)?;
-        take_over(&finished.output, &known).map_err(|error| of_output(to, &error))?;
+        take_over(&finished.output, &known, most).map_err(|error| of_output(to, &error))?;
         finished.output.keep_mode();
         // That may take long, and what is compared behind it must be as it is when the name changes hands.
         finished.output.file().sync_all().map_err(|error| of_output(to, &error))?;
@@ -171,8 +174,19 @@ fn is_index_of(index: &Path, archive: &Path) -> bool {
         && folder(index) == folder(archive)
 }
 
-/// The new file belongs to whom the old one belongs, and may be read by the same people.
-fn take_over(output: &Output, old: &fs::Metadata) -> io::Result<()> {
+/// True if the bits of its mode are not all that says who may read it.
+fn has_access_list(path: &Path) -> bool {
+    let mut list = [0_u8; 1024];
+    match getxattr(path, c"system.posix_acl_access", &mut list[..]) {
+        Ok(_) => true,
+        // A long one.
+        Err(error) => error == Errno::RANGE,
+    }
+}
+
+/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: of the bits of its
+/// mode it gets those in `most`.
+fn take_over(output: &Output, old: &fs::Metadata, most: u32) -> io::Result<()> {
     let file = output.file();
     let own = file.metadata()?;
     if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
@@ -184,7 +198,7 @@ fn take_over(output: &Output, old: &fs::Metadata) -> io::Result<()> {
             return Ok(());
         }
     }
-    Ok(fchmod(file, Mode::from_raw_mode(old.mode() & 0o7777))?)
+    Ok(fchmod(file, Mode::from_raw_mode(old.mode() & most))?)
 }
 
 struct Job<'a> {

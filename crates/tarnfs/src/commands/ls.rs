@@ -82,7 +82,9 @@ fn has_letter_as_ls(arguments: impl Iterator<Item = OsString>, wanted: u8) -> bo
         [b'-', letters @ ..] if !letters.starts_with(b"-") => {
             // No value of an option, as in `-elatin1`.
             let are_all = letters.iter().all(|letter| b"lRhtSa1cirs".contains(letter));
-            are_all && letters.contains(&wanted) && letters.iter().any(|letter| b"ltS".contains(letter))
+            // What is not sorted is seldom meant to be in reverse.
+            let beside = if wanted == b'r' { &b"tS"[..] } else { b"ltS" };
+            are_all && letters.contains(&wanted) && letters.iter().any(|letter| beside.contains(letter))
         }
         _ => false,
     })

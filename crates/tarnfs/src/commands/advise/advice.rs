@@ -36,6 +36,10 @@ impl Advice {
     /// Of what was measured; `None` if that is nothing.
     pub(super) fn of_results(results: &Results, threads: usize) -> Option<Self> {
         let all = || results.measured.iter();
+        // That nothing gets smaller can only be said where something was tried.
+        if all().all(Measured::is_plain) {
+            return None;
+        }
         let best = least(all(), |one| one.ratio)?;
         let plain = all().find(|one| one.is_plain()).unwrap_or(best);
         if best.ratio > WORTH {

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Advise) -> Result<Code, Failure> {
         let tree = inside::open_folder(path)?;
         let cancel = ending.cancel();
         let sample = sample::of_tree(&*tree, &cancel).map_err(|error| inside::failure(path, b"", &error))?;
-        return tell(arguments, &Input::Folder(path), &sample, None, &cancel).map(|()| Code::Success);
+        return tell(arguments, &Input::Folder(path), &sample, (None, Code::Success), &cancel);
     }
     let (opened, code, cancel) = inside::open_to_sample(path, &arguments.open)?;
     if !arguments.open.password.is_empty() {
@@ -55,30 +55,30 @@ pub(crate) fn run(arguments: &Advise) -> Result<Code, Failure> {
     } else {
         sample::of_tree(&inside::tree(&opened), &cancel).map_err(|error| inside::failure(path, b"", &error))
     }?;
-    if sample.says_little() {
-        let what = "most of what was to be tried cannot be read, so there is no advice";
-        let code = if code == Code::Success { Code::CannotOpen } else { code };
-        return Err(Failure::new(code, format!("{}: {what}", shown(path.as_os_str()))));
-    }
     let input = Input::Archive {
         path,
         open: &arguments.open,
         is_single: is_single && keeps_stream,
         is_plain: keeps_stream && summary.layers.is_empty(),
     };
-    tell(arguments, &input, &sample, Some(summary.archive.length), &cancel)?;
-    Ok(code)
+    tell(arguments, &input, &sample, (Some(summary.archive.length), code), &cancel)
 }
 
+/// `now` is how long the archive is, and `code` what opening it gave.
 fn tell(
     arguments: &Advise,
     input: &Input<'_>,
     sample: &Sample,
-    now: Option<u64>,
+    (now, code): (Option<u64>, Code),
     cancel: &Cancel,
-) -> Result<(), Failure> {
+) -> Result<Code, Failure> {
     let path = arguments.path.as_path();
     warn(path, sample);
+    if sample.says_little() {
+        let what = "most of what was to be tried cannot be read, so there is no advice";
+        let code = if code == Code::Success { Code::CannotOpen } else { code };
+        return Err(Failure::new(code, format!("{}: {what}", shown(path.as_os_str()))));
+    }
     if sample.total == 0 {
         let what = "it is empty: there is nothing to compress";
         return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(path.as_os_str()))));
@@ -102,7 +102,7 @@ fn tell(
         let table = if arguments.verbose { told.table(&mut out) } else { Ok(()) };
         table.and_then(|()| told.lines(&mut out, arguments.purpose))
     };
-    written.and_then(|()| out.flush()).map_err(|error| output_failure(&error))
+    written.and_then(|()| out.flush()).map_err(|error| output_failure(&error)).map(|()| code)
 }
 
 /// Says why the sample may not stand for all of it.

@@ -125,6 +125,7 @@ pub(super) fn of_stream(stream: &dyn Source, files: (u64, u64), cancel: &Cancel)
             // It is damaged there.
             Err(error) => {
                 sample.unreadable += 1;
+                sample.lost = sample.lost.saturating_add(length as u64);
                 failed = Some(error);
             }
         }
@@ -274,6 +275,8 @@ impl Walk<'_> {
                 Err(Refused::Input(bytes)) => {
                     self.sample.unreadable += 1;
                     self.sample.lost = self.sample.lost.saturating_add(bytes);
+                    // It has its place in the piece.
+                    left = left.saturating_sub(HEADER.saturating_add(bytes));
                 }
                 Err(Refused::Output(error)) => return Err(error),
             }

@@ -272,8 +272,15 @@ fn file_type(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<FileType>
 /// names.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    folders: Mutex<HashMap<(u64, u64), HashSet<u64>>>,
+    folders: Mutex<Folders>,
     keys: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Folders {
+    names: HashMap<(u64, u64), HashSet<u64>>,
+    /// How many names that are, with one more for each folder.
+    count: usize,
 }
 
 impl Listed {
@@ -282,17 +289,19 @@ impl Listed {
 
     fn has(&self, folder: (u64, u64), name: &[u8]) -> bool {
         let folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        folders.get(&folder).is_some_and(|names| names.contains(&self.keys.hash_one(name)))
+        folders.names.get(&folder).is_some_and(|names| names.contains(&self.keys.hash_one(name)))
     }
 
     /// Notes all names of a folder.
     fn keep(&self, folder: (u64, u64), names: HashSet<u64>) {
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = folders.values().map(|names| names.len() + 1).sum();
-        if kept + names.len() > Self::MOST {
-            folders.clear();
+        if folders.count + names.len() > Self::MOST {
+            *folders = Folders::default();
         }
-        folders.insert(folder, names);
+        folders.count += names.len() + 1;
+        if let Some(before) = folders.names.insert(folder, names) {
+            folders.count -= before.len() + 1;
+        }
     }
 }
 
