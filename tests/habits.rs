@@ -366,7 +366,7 @@ fn who_unmounts_as_elsewhere_unmounts() {
     assert!(!support::is_mounted(&over));
 }
 
-/// > unmounts; never ignores one
+/// Options of mount(8) that mean nothing here are told of.
 #[test]
 fn options_of_mount_that_mean_nothing_here_are_said() {
     if !can_mount() {
