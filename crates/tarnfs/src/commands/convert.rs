@@ -85,8 +85,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives, left_out };
     let mut output = output(to, arguments.how.overwrite || is_same)?;
     ending.removes(output.remover());
-    // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says who
-    // may, and the new one has none.
+    // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says
+    // who may, and the new one has none.
     let most = if has_access_list(from) { 0o700 } else { 0o7777 };
     if let Err(error) = output.limit_mode(known.mode() & most, known.gid()) {
         let to = shown(to.as_os_str());
@@ -184,8 +184,8 @@ fn has_access_list(path: &Path) -> bool {
     }
 }
 
-/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: of the bits of its
-/// mode it gets those in `most`.
+/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: of the bits of
+/// its mode it gets those in `most`.
 fn take_over(output: &Output, old: &fs::Metadata, most: u32) -> io::Result<()> {
     let file = output.file();
     let own = file.metadata()?;
