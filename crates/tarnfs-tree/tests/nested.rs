@@ -363,7 +363,10 @@ fn archives_that_are_not_compressed_are_counted() {
 fn pieces(tree: &dyn Tree, path: &str, content: &[u8]) -> (usize, usize) {
     let find = |folder, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;
     let source = tree.open(path.split('/').fold(Node::ROOT, find)).unwrap();
-    assert_eq!(source.len(), content.len() as u64, "{path}");
+    // What lost its end has one byte more, which cannot be read.
+    let length = content.len() as u64;
+    let is_cut = source.len() == length + 1 && source.read_exact_at(&mut [0], length).is_err();
+    assert!(source.len() == length || is_cut, "{path}: {} bytes, not {length}", source.len());
     let (mut right, mut refused) = (0, 0);
     for (number, piece) in content.chunks(4096).enumerate() {
         let mut read = vec![0; piece.len()];

@@ -162,7 +162,6 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("grown_from", summary.grown_from.map_or(Value::Null, |fingerprint| number(fingerprint.0))),
         ("hashes", joined(&summary.shape.hashes)),
         ("has_acls", truth(summary.has_acls)),
-        ("has_locked", truth(summary.has_locked)),
         ("has_xattrs", truth(summary.has_xattrs)),
         ("header_unit", number(unit)),
         ("ignore_zeros", truth(summary.shape.ignore_zeros)),
@@ -176,6 +175,10 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
     ];
     for row in rows {
         insert.execute(row).map_err(failed)?;
+    }
+    // Only where there is one: indexes without it are those that they were.
+    if summary.has_locked {
+        insert.execute(("has_locked", truth(true))).map_err(failed)?;
     }
     let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?, NULL, NULL, NULL)")?;
     for (number, layer) in summary.layers.iter().enumerate() {
@@ -264,7 +267,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         Some(Value::Null) | None => None,
         Some(_) => return Err(wrong("archive_name")),
     };
-    // Older indexes do not say it.
+    // Others do not say it.
     let has_locked = self::value(connection, "has_locked")? == Some(Value::Integer(1));
     Ok(Summary {
         archive,

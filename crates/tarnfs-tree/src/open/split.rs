@@ -41,14 +41,25 @@ impl Parts {
             return Ok(None);
         };
         // What begins as decimal numbers may go on as hexadecimal ones.
-        let mut most: Option<Self> = None;
+        let (mut most, mut missing): (Option<Self>, _) = (None, None);
         for count in COUNTS.iter().filter(|count| count.may_have(suffix)) {
-            let found = numbered(path, stem, suffix, count)?;
+            let found = match numbered(path, stem, suffix, count) {
+                Ok(found) => found,
+                // Counted in another way nothing may be missing.
+                Err(problem @ Problem::MissingPart(_)) => {
+                    missing.get_or_insert(problem);
+                    continue;
+                }
+                Err(problem) => return Err(problem),
+            };
             if found.as_ref().map(|parts| parts.files.len()) > most.as_ref().map(|parts| parts.files.len()) {
                 most = found;
             }
         }
-        Ok(most)
+        match (most, missing) {
+            (None, Some(problem)) => Err(problem),
+            (most, _) => Ok(most),
+        }
     }
 
     /// The format whose volumes they are, if each of these has headers of its own, so that they cannot simply be
