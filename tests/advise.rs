@@ -9,11 +9,10 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Scratch, have, is_root, signal, tarnfs};
+use support::{Scratch, have, is_root, signal, tarnfs, wait_until};
 
 /// Text that compresses, in many files.
 const TREE: &str = r"
@@ -69,7 +68,7 @@ fn three_lines_and_the_command_that_makes_what_they_say() {
         let before = files(&scratch.path(""));
         paste(&scratch, ".", lines[2]);
         let new: Vec<_> = files(&scratch.path("")).into_iter().filter(|name| !before.contains(name)).collect();
-        let archive = new.iter().find(|name| name.starts_with("tree.tar") || name.starts_with("tree-2.tar")).unwrap();
+        let archive = new.iter().find(|name| name.starts_with("tree") && name.contains(".tar")).unwrap();
         // GNU tar does not know lz4 by itself.
         let how = if Path::new(archive).extension().is_some_and(|suffix| suffix == "lz4") { "-I lz4" } else { "" };
         let listed = scratch.shell(&format!("tar {how} -tf {archive} | sort"));
@@ -118,21 +117,21 @@ fn a_large_folder_is_tried_in_pieces() {
     scratch.shell(
         "mkdir tree; seq 1 9000000 > tree/a; truncate -s 60000000 tree/a; head -c 60000000 /dev/urandom > tree/b",
     );
-    let start = Instant::now();
     let told = json(&scratch, &["--seconds=10", "tree"]);
-    println!("{:?}", start.elapsed());
     let sample = &told["sample"];
-    assert_eq!((&sample["all"], &sample["pieces"], &sample["cut"]), (&false.into(), &12.into(), &false.into()));
+    assert_eq!((&sample["all"], &sample["cut"]), (&false.into(), &false.into()));
+    // Fewer on a machine that is busy; those that come first are from all over it.
+    assert!((2..=12).contains(&sample["pieces"].as_u64().unwrap()), "{sample}");
     assert!(sample["bytes"].as_u64().unwrap() < 60_000_000 && told["bytes"].as_u64().unwrap() > 120_000_000);
     let zstd = told["measured"].as_array().unwrap().iter().find(|row| row["compression"] == "zstd").unwrap();
     let ratio = zstd["ratio"].as_f64().unwrap();
     assert!((0.5..0.75).contains(&ratio), "{ratio}");
     let table = said(&scratch, &["-v", "--seconds=5", "tree"]).1;
-    for word in ["compression", "bzip2", "xz", "zstd", "estimated from 50 MB of it", "tarnfs create"] {
+    for word in ["compression", "bzip2", "xz", "zstd", "estimated from ", " MB of it", "tarnfs create"] {
         assert!(table.contains(word), "{word}: {table}");
     }
     let rows = table.lines().filter(|line| line.contains(" MB/s "));
-    assert!(rows.count() > 10, "{table}");
+    assert!(rows.count() > 3, "{table}");
 }
 
 /// > `advise` says of what cannot be made smaller that it is so.
@@ -308,14 +307,24 @@ fn it_can_be_interrupted() {
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; head -c 60000000 /dev/urandom > tree/x");
     let mut command = tarnfs(&scratch);
-    command.args(["advise", "tree"]).current_dir(scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["advise", "--seconds=600", "tree"])
+        .current_dir(scratch.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    // Once it waits for signals. Without one it would go on for ten minutes.
+    let status = format!("/proc/{}/status", child.id());
+    wait_until("it waits for SIGINT", || {
+        let status = fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0)
+    });
     signal(&child, Signal::INT);
-    let start = Instant::now();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
-    assert!(ended.stdout.is_empty() && start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(ended.stdout.is_empty());
 }
 
 /// > The command reads the archive as `advise` has read it.
@@ -342,7 +351,7 @@ fn the_command_has_the_options_of_reading() {
     ];
     let (code, out, errors) = said(&scratch, &words);
     let line = out.lines().last().unwrap().to_owned();
-    assert!(code == 0 && errors.contains("without --password") && !line.contains("none"), "{line} {errors}");
+    assert!(code == 0 && errors.contains("without the password") && !line.contains("none"), "{line} {errors}");
     let before = files(&scratch.path(""));
     paste(&scratch, ".", &line);
     let new: Vec<_> = files(&scratch.path("")).into_iter().filter(|name| !before.contains(name)).collect();

@@ -325,6 +325,11 @@ pub trait Codec: Send + Sync {
     /// Starts decoding `source` from its start, collecting seek points.
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>>;
 
+    /// True if a first pass decodes ahead on several threads ([`Options::threads`]).
+    fn decodes_ahead(&self) -> bool {
+        false
+    }
+
     /// False if decoding can only start at the start.
     fn has_seek_points(&self) -> bool {
         true

@@ -34,7 +34,7 @@ use tarnfs_format::Entry;
 use tarnfs_tree::open::ReadAlong;
 
 pub use output::Output;
-pub use refill::{LEFT_OUT, LeftOut, Refill, RefillError};
+pub use refill::{LEFT_OUT, LeftOut, Refill, RefillError, entry_of};
 pub use stream::{BlockStream, Writing};
 pub use target::Target;
 

@@ -41,6 +41,21 @@ pub struct Refill<'a> {
     is_less: bool,
 }
 
+/// The entry of what has these attributes, without content: `user` and `group` are names.
+pub fn entry_of(attributes: &Attributes, path: Vec<u8>, (user, group): (Vec<u8>, Vec<u8>)) -> Entry {
+    Entry {
+        path,
+        kind: attributes.kind,
+        mode: attributes.mode,
+        uid: attributes.uid.into(),
+        gid: attributes.gid.into(),
+        user,
+        group,
+        mtime: attributes.mtime,
+        ..Entry::default()
+    }
+}
+
 /// How what is said begins, where something is not in the new archive at all.
 pub const LEFT_OUT: &str = "left out: ";
 
@@ -169,17 +184,7 @@ impl<'a> Refill<'a> {
     fn one(&mut self, attributes: &Attributes, path: &[u8]) -> Result<io::Result<()>, Error> {
         let node = attributes.node;
         let (user, group) = self.tree.owner_names(node)?;
-        let mut entry = Entry {
-            path: path.to_vec(),
-            kind: attributes.kind,
-            mode: attributes.mode,
-            uid: attributes.uid.into(),
-            gid: attributes.gid.into(),
-            user,
-            group,
-            mtime: attributes.mtime,
-            ..Entry::default()
-        };
+        let mut entry = entry_of(attributes, path.to_vec(), (user, group));
         if let Some(why_not) = self.writer.why_not(&entry) {
             self.leave_out(&format!("{LEFT_OUT}{why_not}"), path);
             self.is_less = true;

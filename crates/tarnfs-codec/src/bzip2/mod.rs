@@ -68,6 +68,10 @@ impl Codec for Bzip2 {
         }
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(BlockDecoder::first_pass(source, options)))
     }

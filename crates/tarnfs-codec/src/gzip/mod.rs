@@ -78,6 +78,10 @@ impl Codec for Gzip {
         rest.get(..rest.iter().position(|&byte| byte == 0)?)
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Gzip, options)))
     }
@@ -112,6 +116,10 @@ impl Codec for Zlib {
         guess::zlib(head)
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Zlib, options)))
     }
@@ -140,6 +148,10 @@ impl Codec for Deflate {
 
     fn bid(&self, head: &[u8]) -> u32 {
         guess::deflate(head)
+    }
+
+    fn decodes_ahead(&self) -> bool {
+        true
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {

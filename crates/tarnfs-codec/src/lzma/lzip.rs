@@ -89,6 +89,10 @@ impl Codec for Lzip {
         if head.get(..Members::HEADER).is_some_and(|header| Members::header(header).is_ok()) { 32 + 8 + 1 } else { 0 }
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(MemberDecoder::<Members>::first_pass(source, options)))
     }

@@ -64,6 +64,10 @@ impl Codec for Xz {
         }
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(XzDecoder::first_pass(source, options)))
     }

@@ -72,6 +72,10 @@ impl Codec for Zstd {
         }
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(FrameDecoder::first_pass(source, options)))
     }

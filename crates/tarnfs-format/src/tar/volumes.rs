@@ -15,20 +15,39 @@ pub(super) fn may_continue(block: &Block) -> bool {
     matches!(Header(block).typeflag(), b'M' | b'V' | b'g') && check(block) == Check::Header
 }
 
-/// The length of the headers at the start of `head`, if behind them goes on the file at `path`, which has `size` bytes
-/// of which `at` came before. All that they say must fit: the bytes of a file may look like a header, too.
-pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Option<u64> {
-    let mut rest = head;
-    let mut announced = false;
-    loop {
-        let (block, behind) = rest.split_first_chunk::<BLOCK>()?;
+/// A header at the start of a volume, and how many bytes of `head` it and those before it have.
+struct Found<'h> {
+    header: Header<'h>,
+    /// Bytes that it says are behind it.
+    stored: u64,
+    /// Those of them that are there, up to `stored`.
+    records: &'h [u8],
+    passed: u64,
+}
+
+/// The headers that `head` begins with. What is behind a header is passed over, as it is where a header is about another
+/// one; whoever comes to another header has to end there.
+fn headers(head: &[u8]) -> impl Iterator<Item = Found<'_>> {
+    let mut rest = Some(head);
+    std::iter::from_fn(move || {
+        let (block, behind) = rest.take()?.split_first_chunk::<BLOCK>()?;
         if check(block) != Check::Header {
             return None;
         }
         let header = Header(block);
         let stored = header.size()?;
-        let length = usize::try_from(stored).ok()?.checked_next_multiple_of(BLOCK)?;
-        let passed = (head.len().saturating_sub(behind.len())) as u64;
+        let length = usize::try_from(stored).unwrap_or(usize::MAX);
+        rest = length.checked_next_multiple_of(BLOCK).and_then(|length| behind.get(length..));
+        let records = behind.get(..length).unwrap_or(behind);
+        Some(Found { header, stored, records, passed: head.len().saturating_sub(behind.len()) as u64 })
+    })
+}
+
+/// The length of the headers at the start of `head`, if behind them goes on the file at `path`, which has `size` bytes
+/// of which `at` came before. All that they say must fit: the bytes of a file may look like a header, too.
+pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Option<u64> {
+    let mut announced = false;
+    for Found { header, stored, records, passed } in headers(head) {
         match header.typeflag() {
             b'M' => {
                 let name = header.path(header.dialect());
@@ -36,67 +55,42 @@ pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Opti
                 // A name that does not fit is cut.
                 return (fits && !name.is_empty() && path.starts_with(&name)).then_some(passed);
             }
-            b'V' | b'x' => rest = behind.get(length..)?,
-            b'g' => {
-                announced |= is_announced(behind.get(..usize::try_from(stored).ok()?)?, path, at, size);
-                rest = behind.get(length..)?;
-            }
+            b'V' | b'x' => {}
+            b'g' => announced |= is_announced(records, path, at, size),
             b'0' if announced => return (stored.checked_add(at)? == size).then_some(passed),
             _ => return None,
         }
     }
+    None
 }
 
 /// The length of the headers at the start of `head`, if they say that a file goes on at its byte 0. Where no content of
 /// a file was stored yet, the volume before ended among its headers, and these go on here.
 pub(super) fn beginning(head: &[u8]) -> Option<u64> {
-    let mut rest = head;
     let mut announced = None;
-    loop {
-        let (block, behind) = rest.split_first_chunk::<BLOCK>()?;
-        if check(block) != Check::Header {
-            return None;
-        }
-        let header = Header(block);
-        let stored = header.size()?;
-        let length = usize::try_from(stored).ok()?.checked_next_multiple_of(BLOCK)?;
-        let passed = (head.len().saturating_sub(behind.len())) as u64;
+    for Found { header, stored, records, passed } in headers(head) {
         match header.typeflag() {
             b'M' => return (header.continued_at(header.dialect())? == 0).then_some(passed),
-            b'V' => rest = behind.get(length..)?,
-            b'x' if announced.is_some() => rest = behind.get(length..)?,
-            b'g' => {
-                let records = behind.get(..usize::try_from(stored).ok()?)?;
-                if value(records, b"GNU.volume.offset").and_then(decimal) == Some(0) {
-                    announced = value(records, b"GNU.volume.size").and_then(decimal);
-                }
-                rest = behind.get(length..)?;
+            b'g' if value(records, b"GNU.volume.offset").and_then(decimal) == Some(0) => {
+                announced = value(records, b"GNU.volume.size").and_then(decimal);
             }
+            b'V' | b'g' => {}
+            b'x' if announced.is_some() => {}
             b'0' if announced == Some(stored) => return Some(passed),
             _ => return None,
         }
     }
+    None
 }
 
 /// True if `head` begins with headers that say that a file goes on.
 pub(super) fn is_later(head: &[u8]) -> bool {
-    let mut rest = head;
-    while let Some((block, behind)) = rest.split_first_chunk::<BLOCK>() {
-        let header = Header(block);
-        let Some(stored) = header.size().and_then(|size| usize::try_from(size).ok()) else { return false };
-        match header.typeflag() {
-            _ if check(block) != Check::Header => return false,
-            b'M' => return true,
-            b'g' if behind.get(..stored).is_some_and(|text| value(text, b"GNU.volume.filename").is_some()) => {
-                return true;
-            }
-            // A label, or what holds for all.
-            b'V' | b'g' => {}
-            _ => return false,
-        }
-        rest = stored.checked_next_multiple_of(BLOCK).and_then(|length| behind.get(length..)).unwrap_or_default();
-    }
-    false
+    // Before them may stand a label, or what holds for all.
+    let mut headers = headers(head).skip_while(|found| match found.header.typeflag() {
+        b'g' => value(found.records, b"GNU.volume.filename").is_none(),
+        flag => flag == b'V',
+    });
+    headers.next().is_some_and(|found| matches!(found.header.typeflag(), b'M' | b'g'))
 }
 
 /// What these records say of `key`.

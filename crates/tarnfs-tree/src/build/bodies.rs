@@ -87,11 +87,13 @@ impl Bodies {
     ) -> io::Result<SharedSource> {
         let (together, of_one) =
             if secret { (MOST_OF_SECRETS, MOST_OF_SECRETS as u64) } else { (MOST_TOGETHER, MOST_OF_ONE) };
-        let room = together.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
         let mut bytes = Vec::new();
         let mut left = length;
-        while left > 0 && (bytes.len() as u64) < room.min(of_one) {
+        // Others are read at the same time: each sees what all of them have.
+        let mut counted = Counted { counter: &self.in_memory, bytes: 0 };
+        while left > 0 && (bytes.len() as u64) < of_one && self.in_memory.load(Ordering::Relaxed) < together {
             let step = read(stream, left, &mut bytes)?;
+            counted.add(step as usize);
             self.claim(step)?;
             *claimed += step;
             if step == 0 {
@@ -101,7 +103,7 @@ impl Bodies {
         }
         let name = name.to_owned();
         if left == 0 || stream.peek(1)?.is_empty() {
-            self.in_memory.fetch_add(bytes.len(), Ordering::Relaxed);
+            counted.bytes = 0;
             return Ok(Arc::new(InMemory { bytes, counter: Arc::clone(&self.in_memory), name }));
         }
         if secret {
@@ -184,6 +186,25 @@ fn read(stream: &mut dyn Stream, left: u64, bytes: &mut Vec<u8>) -> io::Result<u
     bytes.extend_from_slice(next);
     let length = next.len() as u64;
     stream.skip(length)
+}
+
+/// Bytes of a body that are in memory while it is read. Those of one that stays there are its own to give back.
+struct Counted<'c> {
+    counter: &'c AtomicUsize,
+    bytes: usize,
+}
+
+impl Counted<'_> {
+    fn add(&mut self, more: usize) {
+        self.counter.fetch_add(more, Ordering::Relaxed);
+        self.bytes += more;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]

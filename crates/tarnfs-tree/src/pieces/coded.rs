@@ -408,7 +408,11 @@ fn undone(
     let length = of_step.decoded_length.unwrap_or_default();
     let options = tarnfs_codec::Options {
         // Threads that decode ahead would wait for the memory of what the source is decoded from, while this has some.
-        threads: if length > LONG && source.depth() == 0 { context.workers.threads().max(1) } else { 1 },
+        threads: if length > LONG && source.depth() == 0 && codec.decodes_ahead() {
+            context.workers.threads().max(1)
+        } else {
+            1
+        },
         limits: context.limits,
         dictionaries: context.decoding.dictionaries.clone(),
         // What a password opens is not left on a disk, in however many archives it lies.

@@ -8,7 +8,7 @@ mod target;
 mod told;
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tarnfs_source::{Budget, Cancel};
@@ -41,8 +41,9 @@ pub(crate) fn run(arguments: &Advise) -> Result<Code, Failure> {
         return tell(arguments, &Input::Folder(path), &sample, (None, Code::Success), &cancel);
     }
     let (opened, code, cancel) = inside::open_to_sample(path, &arguments.open)?;
-    if !arguments.open.password.is_empty() {
-        log::warn!("{}: what is printed is without --password", shown(path.as_os_str()));
+    let from_input = |file: &PathBuf| file.as_os_str() == "-";
+    if !arguments.open.password.is_empty() || arguments.open.password_files().any(from_input) {
+        log::warn!("{}: what is printed is without the password", shown(path.as_os_str()));
     }
     let summary = opened.index.summary();
     let has_tree = Target::plain().container().is_some_and(|container| summary.format == container.name());

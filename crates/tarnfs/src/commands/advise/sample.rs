@@ -8,10 +8,10 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use tarnfs_format::{Body, Entry, Kind, Time};
+use tarnfs_format::{Body, Kind, Time};
 use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::{Attributes, Error, Node, Tree};
-use tarnfs_write::{ArchiveWriter, Content, Nothing, Output, Target, Writing};
+use tarnfs_write::{ArchiveWriter, Content, Nothing, Output, Target, Writing, entry_of};
 
 use crate::inside;
 
@@ -300,17 +300,7 @@ impl Walk<'_> {
         let (user, group) = self.tree.owner_names(seen.node)?;
         let folder = &self.folders[seen.folder as usize];
         let path = if folder.is_empty() { seen.name.to_vec() } else { [folder, &b"/"[..], &seen.name].concat() };
-        let mut entry = Entry {
-            path,
-            kind: attributes.kind,
-            mode: attributes.mode,
-            uid: attributes.uid.into(),
-            gid: attributes.gid.into(),
-            user,
-            group,
-            mtime: attributes.mtime,
-            ..Entry::default()
-        };
+        let mut entry = entry_of(&attributes, path, (user, group));
         if writer.why_not(&entry).is_some() {
             return Ok(0);
         }

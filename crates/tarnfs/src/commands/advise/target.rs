@@ -146,7 +146,8 @@ fn of_reading(open: &Open) -> Vec<OsString> {
             words.extend([option, expression, replacement].map(OsString::from));
         }
     }
-    let passwords = open.password_files().map(|file| ("--password-file", file));
+    // Standard input is another one then.
+    let passwords = open.password_files().filter(|file| file.as_os_str() != "-").map(|file| ("--password-file", file));
     let dictionaries = open.zstd_dictionary.iter().map(|file| ("--zstd-dictionary", file));
     for (option, file) in passwords.chain(dictionaries) {
         words.extend([option.into(), as_path(file.as_os_str())]);
