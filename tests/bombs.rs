@@ -346,6 +346,50 @@ E",
     mount.unmount();
 }
 
+/// Small archives in an archive, whose dictionaries are 192 MiB each, on many threads. All of them are looked into.
+#[test]
+fn archives_that_need_much_memory_are_looked_into_one_by_one() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import io, lzma, struct, tarfile, zlib
+def pack(name, size):
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode='w') as tar:
+        info = tarfile.TarInfo(name)
+        info.size = size
+        tar.addfile(info, io.BytesIO(bytes(size)))
+    data = bytearray(lzma.compress(inner.getvalue(), check=lzma.CHECK_CRC32, filters=[{'id': lzma.FILTER_LZMA2, 'preset': 0}]))
+    # The header of the block: its length, flags, LZMA2, one byte of properties: 192 MiB.
+    length = (data[12] + 1) * 4
+    assert data[14:16] == b'\x21\1'
+    data[16] = 31
+    struct.pack_into('<I', data, 12 + length - 4, zlib.crc32(data[12:12 + length - 4]))
+    return bytes(data)
+with tarfile.open('many.tar', 'w') as out:
+    for number in range(6):
+        packed = pack('zeros%d' % number, 160 << 20)
+        info = tarfile.TarInfo('%d.tar.xz' % number)
+        info.size = len(packed)
+        out.addfile(info, io.BytesIO(packed))
+E",
+    );
+    let program = env!("CARGO_BIN_EXE_tarnfs");
+    let ran = scratch.shell(&format!(
+        "python3 - <<'E'
+import resource, subprocess
+words = ['{program}', 'find', '-r', '-P', '6', '--index-file=:memory:', 'many.tar', '-name', 'zeros*', '-size', '160M']
+print(subprocess.run(words, stdout=subprocess.PIPE).stdout.decode())
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+E"
+    ));
+    let lines: Vec<&str> = ran.lines().filter(|line| !line.is_empty()).collect();
+    let (memory, found) = lines.split_last().unwrap();
+    assert_eq!(found.len(), 6, "{ran}");
+    // Not 960 MiB.
+    assert!(memory.parse::<u64>().unwrap() < 512, "{memory} MiB");
+}
+
 /// Archives in each other, in each of which many names wait for one that does not come.
 #[test]
 fn names_that_wait_in_archives_in_archives_take_little_memory_together() {

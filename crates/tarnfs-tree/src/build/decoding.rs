@@ -344,6 +344,9 @@ mod tests {
         fn close(&self) -> Result<(), Error> {
             unreachable!()
         }
+        fn put_off(&self) -> Result<(), Error> {
+            unreachable!()
+        }
         fn candidate(&self, _: Candidate) -> Result<(), Error> {
             unreachable!()
         }

@@ -12,7 +12,7 @@ use std::thread;
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
 use tarnfs_format::{Body, Entry, Event, Piece, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Limits, SharedSource};
 
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
@@ -28,6 +28,10 @@ use crate::problem::Problem;
 
 /// Of that many compressed bytes on, one is read with all threads.
 const LARGE: u64 = 4 << 20;
+
+/// The most that the dictionary of a smaller one may be, in bytes, while others are read beside it: that of `xz -9`. One
+/// that needs more is read when it is its turn, by itself.
+const MOST_DICTIONARY: u64 = 64 << 20;
 
 /// Candidates that may wait before they are read; each takes about a kilobyte.
 const MOST_WAITING: usize = 1024;
@@ -174,10 +178,24 @@ impl<'a> Expansion<'a> {
     fn one_by_one(&self, candidates: &[Candidate], direct: &Direct) -> Result<(), Problem> {
         for candidate in candidates {
             direct.enter(candidate);
-            self.read(candidate, direct, None)?;
+            self.read(candidate, direct, None, &self.limits_of(candidate))?;
+            self.read_if_put_off(candidate, direct)?;
             direct.leave()?;
         }
         Ok(())
+    }
+
+    /// Those with which a candidate is read first. They do not depend on the number of threads, as what is found then
+    /// would.
+    fn limits_of(&self, candidate: &Candidate) -> Limits {
+        let limits = self.options.limits;
+        let is_small = candidate.length < LARGE;
+        let most = if is_small { MOST_DICTIONARY } else { u64::MAX };
+        Limits { lzma_dictionary: limits.lzma_dictionary.min(most), ..limits }
+    }
+
+    fn read_if_put_off(&self, candidate: &Candidate, direct: &Direct) -> Result<(), Problem> {
+        if direct.take_put_off() { self.read(candidate, direct, None, &self.options.limits) } else { Ok(()) }
     }
 
     /// Each thread takes the next candidate; what they find is kept in the order of the candidates. `builder` makes a
@@ -197,7 +215,7 @@ impl<'a> Expansion<'a> {
                 && let Some(candidate) = candidates.get(number)
             {
                 let batches = Batches::new(place);
-                let read = self.read(candidate, &batches, Some(1));
+                let read = self.read(candidate, &batches, Some(1), &self.limits_of(candidate));
                 if let Err(problem) = read.and_then(|()| batches.flush().map_err(Problem::from)) {
                     // Before the place is dropped, which ends the candidate.
                     failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
@@ -223,9 +241,10 @@ impl<'a> Expansion<'a> {
                 if is_failed() {
                     break;
                 }
+                self.read_if_put_off(candidate, direct)?;
                 direct.leave()?;
             }
-            Ok::<_, tarnfs_index::Error>(true)
+            Ok::<_, Problem>(true)
         });
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             // What a thread says that was not heard comes from the error of the one that should have.
@@ -235,11 +254,17 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Reads one candidate, with so many threads.
-    fn read(&self, candidate: &Candidate, receiver: &dyn Receiver, threads: Option<usize>) -> Result<(), Problem> {
+    /// Reads one candidate, with so many threads. It is put off where it needs more than `limits` allow, and may have.
+    fn read(
+        &self,
+        candidate: &Candidate,
+        receiver: &dyn Receiver,
+        threads: Option<usize>,
+        limits: &Limits,
+    ) -> Result<(), Problem> {
         let shifts = RefCell::default();
         match candidate.codec {
-            Some(codec) => self.compressed(candidate, codec, receiver, &shifts, threads),
+            Some(codec) => self.compressed(candidate, codec, receiver, &shifts, (threads, limits)),
             None => self.plain(candidate, receiver, &shifts, threads),
         }
     }
@@ -375,7 +400,7 @@ impl<'a> Expansion<'a> {
         codec: &'static dyn Codec,
         receiver: &dyn Receiver,
         shifts: &RefCell<Shifts>,
-        threads: Option<usize>,
+        (threads, limits): (Option<usize>, &Limits),
     ) -> Result<(), Problem> {
         // Where candidates are read beside each other, each has one thread.
         let walk = Walk {
@@ -390,9 +415,13 @@ impl<'a> Expansion<'a> {
         }
         let options = tarnfs_codec::Options {
             threads: threads.unwrap_or_else(|| self.options.decoding.threads_for(codec.name())),
+            limits: *limits,
             ..self.options.first_pass()
         };
+        let may_have_more = *limits != self.options.limits;
+        let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
         let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
+            Err(error) if is_put_off(&error) => return Ok(receiver.put_off()?),
             Ok(indexing) => indexing,
             Err(error) if is_damage(&error) => return note(format!("{}: {error}; it stays a file", codec.name())),
             Err(error) => return Err(walk.problem(candidate.start, error)),
@@ -403,6 +432,9 @@ impl<'a> Expansion<'a> {
         }
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        if stream.ended_by.as_ref().is_some_and(|(_, error)| is_put_off(error)) {
+            return Ok(receiver.put_off()?);
+        }
         if let Some((_, error)) = stream.ended_by.take_if(|_| head.is_empty()) {
             return note(format!("{}: {error}; it stays a file", codec.name()));
         }
@@ -582,7 +614,7 @@ mod tests {
     use super::*;
     use crate::open::DecodingOptions;
     use tarnfs_index::{Shape, Writer, WriterOptions};
-    use tarnfs_source::{Budget, Cancel, Limits, MemorySource};
+    use tarnfs_source::{Budget, Cancel, MemorySource};
 
     /// Where no thread can be started, this one reads them all.
     #[test]

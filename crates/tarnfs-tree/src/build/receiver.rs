@@ -51,6 +51,8 @@ pub(super) trait Receiver {
     fn begin(&self) -> Result<(), Error>;
     /// All of it has been told; `decoded_length` is the length of the decoded stream in bytes.
     fn end(&self, decoded_length: u64) -> Result<(), Error>;
+    /// Instead of all these: the candidate needs more memory than those have that are read beside each other.
+    fn put_off(&self) -> Result<(), Error>;
 }
 
 /// Into the index.
@@ -65,6 +67,7 @@ pub(super) struct Direct {
     /// The stream that its codec undoes: that of its pieces, where it has them.
     input: Cell<u32>,
     began: Cell<bool>,
+    is_put_off: Cell<bool>,
     notes: RefCell<Vec<Note>>,
     /// Bytes of the notes.
     bytes_of_notes: Cell<usize>,
@@ -116,6 +119,7 @@ impl Direct {
             current: RefCell::new(None),
             input: Cell::new(0),
             began: Cell::new(false),
+            is_put_off: Cell::new(false),
             notes: RefCell::default(),
             bytes_of_notes: Cell::new(0),
             aheads: RefCell::default(),
@@ -253,6 +257,11 @@ impl Direct {
         self.stream.set(0);
         self.layer.set(0);
         Ok(())
+    }
+
+    /// True once if the candidate that is being read was put off.
+    pub(super) fn take_put_off(&self) -> bool {
+        self.is_put_off.take()
     }
 }
 
@@ -394,6 +403,11 @@ impl Receiver for Direct {
             None => Ok(()),
         }
     }
+
+    fn put_off(&self) -> Result<(), Error> {
+        self.is_put_off.set(true);
+        Ok(())
+    }
 }
 
 /// One call of a [`Receiver`].
@@ -411,6 +425,7 @@ pub(super) enum Call {
     Candidate(Box<Candidate>),
     Begin,
     End(u64),
+    PutOff,
 }
 
 impl Call {
@@ -423,7 +438,7 @@ impl Call {
             Self::Note(_, text) => text.len(),
             Self::Damage(damage) => damage.what.len(),
             Self::Candidate(candidate) => 1024 + candidate.weight(),
-            Self::Close | Self::Begin | Self::End(_) => 0,
+            Self::Close | Self::Begin | Self::End(_) | Self::PutOff => 0,
         };
         more + 256
     }
@@ -442,6 +457,7 @@ impl Call {
             Self::Candidate(candidate) => receiver.candidate(*candidate),
             Self::Begin => receiver.begin(),
             Self::End(decoded_length) => receiver.end(decoded_length),
+            Self::PutOff => receiver.put_off(),
         }
     }
 }
@@ -531,6 +547,10 @@ impl Receiver for Batches<'_> {
 
     fn end(&self, decoded_length: u64) -> Result<(), Error> {
         self.push(Call::End(decoded_length))
+    }
+
+    fn put_off(&self) -> Result<(), Error> {
+        self.push(Call::PutOff)
     }
 }
 
