@@ -390,6 +390,41 @@ E"
     assert!(memory.parse::<u64>().unwrap() < 512, "{memory} MiB");
 }
 
+/// One archive in an archive that there is no memory for keeps nobody from the others.
+#[test]
+fn an_archive_that_there_is_no_memory_for_stays_a_file() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import io, lzma, struct, tarfile, zlib
+def pack(name, size, dictionary):
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode='w') as tar:
+        info = tarfile.TarInfo(name)
+        info.size = size
+        tar.addfile(info, io.BytesIO(bytes(size)))
+    data = bytearray(lzma.compress(inner.getvalue(), check=lzma.CHECK_CRC32, filters=[{'id': lzma.FILTER_LZMA2, 'preset': 0}]))
+    length = (data[12] + 1) * 4
+    if dictionary:
+        data[16] = dictionary
+    struct.pack_into('<I', data, 12 + length - 4, zlib.crc32(data[12:12 + length - 4]))
+    return bytes(data)
+with tarfile.open('o.tar', 'w') as out:
+    # The first one asks for 768 MiB.
+    for name, packed in [('large.tar.xz', pack('zeros', 400 << 20, 35)), ('small.tar.xz', pack('few', 1000, None))]:
+        info = tarfile.TarInfo(name)
+        info.size = len(packed)
+        out.addfile(info, io.BytesIO(packed))
+E",
+    );
+    let archive = scratch.path("o.tar");
+    let ran =
+        in_little_memory(&scratch, 360, &["find", "-r", "-P", "1", "--index-file=:memory:", archive.to_str().unwrap()]);
+    assert!(ran.err.contains("large.tar.xz") && ran.err.contains("memory"), "{ran:?}");
+    let found = ran.text();
+    assert!(found.contains("small.tar.xz/few") && !found.contains("zeros"), "{found}");
+}
+
 /// Archives in each other, in each of which many names wait for one that does not come.
 #[test]
 fn names_that_wait_in_archives_in_archives_take_little_memory_together() {

@@ -448,3 +448,31 @@ fn a_limit_on_the_size_of_files_gives_a_right_tree() {
     }
     assert!(fs::read(scratch.path(INDEX)).unwrap() == fresh);
 }
+
+/// What a server refuses says nothing about an archive in an archive: no index says that it is a file.
+#[test]
+fn a_refused_read_makes_no_file_of_an_archive() {
+    if !have_strace() || !support::have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 100 > f; tar cf in.tar f; tar czf b.tar.gz f; zip -q0 x.zip in.tar b.tar.gz f");
+    let names = |ran: &support::Ran| ran.text().lines().map(str::to_owned).collect::<Vec<_>>();
+    let find = ["find", "-r", "--index-file", "i.sqlite", "x.zip"];
+    let index = ["index", "-c", "-r", "--index-file", "i.sqlite", "x.zip"];
+    strace::run(&scratch, &["-e", "trace=none"], &index).ok();
+    let whole = names(&strace::run(&scratch, &["-e", "trace=none"], &find));
+    assert!(whole.len() >= 5, "{whole:?}");
+    for error in ["EACCES", "EOPNOTSUPP"] {
+        for number in 1..=24 {
+            let inject = format!("inject=pread64:error={error}:when={number}");
+            let ran = strace::run(&scratch, &["-P", "x.zip", "-e", "trace=pread64", "-e", &inject], &index);
+            if ran.code == 0 {
+                let found = names(&strace::run(&scratch, &["-e", "trace=none"], &find));
+                assert_eq!(found, whole, "{error} at read {number}: {}", ran.err);
+            } else {
+                assert_eq!(ran.code, 3, "{error} at read {number}: {}", ran.err);
+            }
+        }
+    }
+}

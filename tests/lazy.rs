@@ -346,3 +346,31 @@ E",
         mounted.unmount();
     }
 }
+
+/// An archive that cannot be opened is the file that it is, also after it was forgotten.
+#[test]
+fn what_cannot_be_opened_is_a_file_and_stays_one() {
+    if !can_mount() || !support::have("7z") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; seq 100000 > f; 7z a -bd -bso0 -psecret -mhe=on d/enc.7z f; 7z a -bd -bso0 whole.7z f
+         head -c $(($(stat -c %s whole.7z) * 6 / 10)) whole.7z > d/cut.7z;
+         tar cf d/good.tar f",
+    );
+    let mounted = Mounted::any(&scratch, scratch.path("d"), &["-r", "--index-file", ":memory:"]);
+    for name in ["enc.7z", "cut.7z"] {
+        let at = mounted.at.join(name);
+        // Looked into: it is a folder until then.
+        let _ = fs::read_dir(&at).map(Iterator::count);
+        wait_until("it is a file", || fs::metadata(&at).is_ok_and(|found| found.is_file()));
+        for _ in 0..3 {
+            // The kernel forgets all that it can.
+            let _ = fs::write("/proc/sys/vm/drop_caches", "2");
+            assert!(fs::read(&at).unwrap() == fs::read(scratch.path("d").join(name)).unwrap(), "{name}");
+        }
+    }
+    assert!(fs::metadata(mounted.at.join("good.tar/f")).unwrap().is_file());
+    mounted.unmount();
+}

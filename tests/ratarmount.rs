@@ -231,7 +231,8 @@ fn indexers_of(archive: &Path) -> Vec<Pid> {
         .collect()
 }
 
-const LOST: &str = "hard links count as files, times are rounded, and modes of folders may differ";
+const LOST: &str =
+    "hard links count as files, times are rounded, access lists are missing, and modes of folders may differ";
 
 /// > With a sidecar of ratarmount an archive is there at once, and the next mount shows all of it.
 #[test]

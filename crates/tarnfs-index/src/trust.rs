@@ -25,7 +25,8 @@ pub struct Owner {
     pub user: u32,
     /// Group that owns it.
     pub group: u32,
-    /// Its permission bits (0o7777).
+    /// Its permission bits (0o7777). Where it has an access control list, only those of the owner: those of the group
+    /// are the list's mask then, and it may deny what the others have.
     pub mode: u32,
 }
 
@@ -37,7 +38,10 @@ impl Owner {
     /// The owner of an open file.
     pub fn of(file: &impl AsFd) -> io::Result<Self> {
         let stat = fstat(file)?;
-        Ok(Self { user: stat.st_uid, group: stat.st_gid, mode: stat.st_mode & 0o7777 })
+        let list = fgetxattr(file, "system.posix_acl_access", &mut [0; 0][..]);
+        let has_list = !matches!(list, Err(Errno::NODATA | Errno::NOTSUP | Errno::NOSYS));
+        let shown = if has_list { 0o7700 } else { 0o7777 };
+        Ok(Self { user: stat.st_uid, group: stat.st_gid, mode: stat.st_mode & shown })
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use rustix::fs::fstat;
+use rustix::io::Errno;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::Source;
@@ -60,8 +61,12 @@ impl Fingerprint {
         let mut hash = Xxh3::with_seed(length);
         let mut buffer = [0; Self::EDGE];
         let mut add = |offset: u64, most: usize| -> io::Result<()> {
-            let read = source.read_at(&mut buffer[..most], offset)?;
-            hash.update(&buffer[..read]);
+            match source.read_at(&mut buffer[..most], offset) {
+                Ok(read) => hash.update(&buffer[..read]),
+                // A bad block of a disk is no reason to refuse all else in the archive.
+                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => hash.update(b"unreadable"),
+                Err(error) => return Err(error),
+            }
             Ok(())
         };
         add(0, Self::EDGE)?;
@@ -114,6 +119,37 @@ mod tests {
         let whole = of(None);
         let blocks = (0..1000_u64).map(|n| xxh3_64_with_seed(&n.to_le_bytes(), 1) % (length / BLOCK));
         blocks.filter(|&block| of(Some(block)) != whole).count()
+    }
+
+    /// A source of which one block cannot be read.
+    #[derive(Debug)]
+    struct Bad(u64, Errno);
+
+    impl Source for Bad {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            if (offset..offset + buffer.len() as u64).contains(&self.0) {
+                return Err(self.1.into());
+            }
+            Edited { length: self.len(), block: None }.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            100_000
+        }
+
+        fn describe(&self) -> String {
+            "bad".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_bad_block_is_a_sample_too() {
+        let whole = Fingerprint::of(&Edited { length: 100_000, block: None }).unwrap();
+        let bad = Fingerprint::of(&Bad(99_000, Errno::IO)).unwrap();
+        assert_ne!(bad, whole);
+        assert_eq!(Fingerprint::of(&Bad(99_000, Errno::IO)).unwrap(), bad);
+        // A server that does not answer has not said what lies there.
+        assert!(Fingerprint::of(&Bad(99_000, Errno::TIMEDOUT)).is_err());
     }
 
     #[test]

@@ -11,6 +11,18 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::{FileIdentity, Fingerprint, Source};
 
+/// What the system refuses (a ticket of a server that has run out: EACCES) says nothing about the bytes. So it has none
+/// of the kinds that say that these are damaged, encrypted or of a kind that is not known.
+fn of_system(error: io::Error, path: &Path, offset: u64) -> io::Error {
+    use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof, Unsupported};
+    match error.kind() {
+        InvalidData | PermissionDenied | UnexpectedEof | Unsupported => {
+            io::Error::other(format!("{}: byte {offset} cannot be read: {error}", path.display()))
+        }
+        _ => error,
+    }
+}
+
 /// A regular file, read with `pread`. Never mapped: a file cut short under a mapping kills the process.
 #[derive(Debug)]
 pub struct FileSource {
@@ -204,7 +216,7 @@ struct Unchecked<'a>(&'a FileSource);
 
 impl Source for Unchecked<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_fully(&self.0.file, buffer, offset)
+        read_fully(&self.0.file, buffer, offset).map_err(|error| of_system(error, &self.0.path, offset))
     }
 
     fn len(&self) -> u64 {

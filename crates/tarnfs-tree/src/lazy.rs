@@ -281,7 +281,7 @@ impl LazyTree {
         });
         if let Err(Error::Io(error)) = &opened
             // A file that has changed is another archive, or none; what the system could not do now it may do later.
-            && error.kind() == io::ErrorKind::InvalidData
+            && is_unreadable(error)
         {
             opening.outcome = Outcome::Never;
         }
@@ -552,6 +552,9 @@ impl LazyTree {
         });
         if let Some((_, archive)) = known {
             return Ok(archive);
+        }
+        if self.archives().has_failed(name, version) {
+            return Ok(None);
         }
         let looked_at = self.with_room(|| self.open(file)).and_then(|source| {
             // Asked first: the stream may be verified only after this was read.

@@ -339,7 +339,13 @@ impl Versions {
                     last => last?,
                 },
             };
-            Ok(Attributes { mode: version.mode & last.mode, uid: last.uid, gid: last.gid, ..version })
+            let mut mode = version.mode & last.mode;
+            // The kernel asks an access list only where the group has a right. Without one, whom the list denies would
+            // be one of the others.
+            if mode & 0o070 == 0 && last.mode & 0o070 != 0 {
+                mode &= !0o007;
+            }
+            Ok(Attributes { mode, uid: last.uid, gid: last.gid, ..version })
         })
     }
 

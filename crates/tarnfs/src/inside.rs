@@ -322,7 +322,7 @@ pub(crate) fn told(archive: &Path, summary: &Summary, (offset, what): &(u64, Str
 pub(crate) fn tell_of_sidecar(archive: &Path, opened: &OpenArchive, instead: &str) {
     if let Some(path) = opened.index_path.as_ref().filter(|_| opened.is_sidecar) {
         log::warn!(
-            "{}: ratarmount's index {} is used: hard links count as files, times are rounded, and modes of folders may differ; {instead}",
+            "{}: ratarmount's index {} is used: hard links count as files, times are rounded, access lists are missing, and modes of folders may differ; {instead}",
             crate::args::shown(archive.as_os_str()),
             crate::args::shown(path.as_os_str())
         );

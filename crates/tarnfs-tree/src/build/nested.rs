@@ -424,6 +424,7 @@ impl<'a> Expansion<'a> {
             Err(error) if is_put_off(&error) => return Ok(receiver.put_off()?),
             Ok(indexing) => indexing,
             Err(error) if is_damage(&error) => return note(format!("{}: {error}; it stays a file", codec.name())),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
         let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel);
@@ -431,7 +432,10 @@ impl<'a> Expansion<'a> {
             stream = stream.with_crc();
         }
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
-        let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        let head = match stream.peek(HEAD).map(<[u8]>::to_vec) {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
+            head => head.map_err(|error| failed(0, error))?,
+        };
         if stream.ended_by.as_ref().is_some_and(|(_, error)| is_put_off(error)) {
             return Ok(receiver.put_off()?);
         }
@@ -555,7 +559,8 @@ pub(super) fn is_certain(codec: &dyn Codec, head: &[u8], name: &[u8], names: &Na
 
 /// True if the error lies in the compressed data, which cannot be decoded from there on.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
+    let of_data = [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof, io::ErrorKind::Unsupported];
+    of_data.contains(&error.kind()) && error.raw_os_error().is_none()
 }
 
 /// True if all that is wrong is that a password is missing.
@@ -567,6 +572,10 @@ fn is_locked(error: &io::Error) -> bool {
 /// it keeps nobody from all else in the archive.
 pub(super) fn not_looked_into(error: &io::Error) -> String {
     format!("it could not be looked into: {error}")
+}
+
+fn stays_a_file(error: &io::Error) -> String {
+    format!("{}; it stays a file", not_looked_into(error))
 }
 
 /// What is wrong if there is no archive in `source` that can be opened, though it may be empty: what has only the first

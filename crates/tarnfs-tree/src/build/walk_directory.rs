@@ -273,7 +273,8 @@ impl Walk<'_> {
 
 /// True of what is damaged, encrypted, or not known: whoever reads it is told.
 pub(crate) fn is_unreadable(error: &io::Error) -> bool {
-    is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied
+    // What the system refuses has a number. It says nothing about the bytes.
+    is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
 /// Counts what is said of bytes from `base` bytes further ahead.

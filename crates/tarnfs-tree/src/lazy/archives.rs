@@ -36,6 +36,9 @@ const MOST_LONG: usize = 2;
 /// memory for caches is in use is no measure: the index that each pass makes takes most of that.
 pub(super) const MOST_LONG_AT_ALL: usize = 8;
 
+/// Files that are remembered as archives that cannot be opened.
+const MOST_FAILED: usize = 1 << 14;
+
 /// Answers that are remembered for files that are no archives.
 const MOST_REMEMBERED: usize = 1 << 20;
 
@@ -213,6 +216,9 @@ pub(super) struct Archives {
     files: HashMap<Node, Known>,
     /// How many answers there are in all of these tables.
     remembered: usize,
+    /// Archives that cannot be opened, by name, as a file that is forgotten gets another number: what was a file once is
+    /// to stay one.
+    failed: HashMap<Vec<u8>, Version>,
     /// Numbers that are free, and since when nobody should use them; first those that were given to nobody.
     free: VecDeque<(Option<Instant>, u32)>,
     /// Those that are open.
@@ -225,7 +231,17 @@ pub(super) struct Archives {
 impl Archives {
     pub(super) fn new(ranges: Ranges) -> Self {
         let (all, files, free, open) = (Vec::new(), HashMap::new(), VecDeque::new(), Vec::new());
-        Self { ranges, all, files, remembered: 0, free, open, at_work: HashMap::new(), clock: 0 }
+        Self {
+            ranges,
+            all,
+            files,
+            remembered: 0,
+            failed: HashMap::new(),
+            free,
+            open,
+            at_work: HashMap::new(),
+            clock: 0,
+        }
     }
 
     fn get(&mut self, number: u32) -> Option<&mut Archive> {
@@ -249,6 +265,11 @@ impl Archives {
     pub(super) fn known(&mut self, file: Node, version: Version) -> Option<Known> {
         let of = self.ranges.archive(file);
         self.files(of)?.get(&file).filter(|(known, _)| *known == version).copied()
+    }
+
+    /// True if an archive of that name and version could not be opened.
+    pub(super) fn has_failed(&self, name: &[u8], version: Version) -> bool {
+        self.failed.get(name).is_some_and(|failed| *failed == version)
     }
 
     /// Remembers what a file was found to be. An archive that it was before is old from now on.
@@ -521,7 +542,12 @@ impl Archives {
                 Outcome::Never => {
                     archive.state = ArchiveState::Failed;
                     let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
+                    let name = archive.file.name.clone();
                     if !is_old {
+                        if self.failed.len() >= MOST_FAILED {
+                            self.failed.clear();
+                        }
+                        self.failed.insert(name, version);
                         self.no_archive(file, version, released);
                     }
                 }
