@@ -84,6 +84,7 @@ fn the_examples_do_what_they_say() {
             &[
                 "## Without a mount",
                 "## Making archives",
+                "## What an archive is made of",
                 "## Which compression?",
                 "## Comparing programs",
                 "## zip and 7z",

@@ -27,6 +27,7 @@ mod lrzip;
 mod lz4;
 mod lzma;
 mod lzop;
+mod outline;
 mod scratch;
 mod snappy;
 mod spacing;
@@ -58,6 +59,7 @@ pub use coders::{
     BLOCK_CODERS, BlockCoder, CODERS, CoderContext, block_coder_by_name, coder_by_name, lengths_of_steps,
 };
 pub use findings::Findings;
+pub use outline::Outline;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;
 pub use zstd::Dictionaries;
@@ -280,6 +282,11 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// How long it takes to decode so many bytes.
+    pub fn milliseconds(self, bytes: u64) -> f64 {
+        bytes as f64 / self.bytes_per_millisecond.max(1) as f64
+    }
+
     /// True if storing what was decoded takes little of the time that decoding it takes.
     pub(crate) fn is_slow(self) -> bool {
         self.bytes_per_millisecond <= 100_000
@@ -356,6 +363,12 @@ pub trait Codec: Send + Sync {
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let _ = (source, point, options);
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// How the stream is built, from its headers alone; `None` where they tell nothing of it, or are damaged.
+    fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
+        let _ = (source, cancel);
+        Ok(None)
     }
 
     /// How fast it decodes. Known beforehand, so that it is not measured at each mount.

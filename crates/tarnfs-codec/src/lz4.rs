@@ -11,12 +11,13 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::outline::read;
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
 
 use decoder::FrameDecoder;
-use frame::Start;
+use frame::{LONGEST_HEADER, Start};
 
 /// The codec.
 #[derive(Debug)]
@@ -29,6 +30,27 @@ impl Codec for Lz4 {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz4", ".tar"), (".lz4", "")]
+    }
+
+    /// Of the first frame: what follows is nearly always of the same kind.
+    fn outline(&self, source: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
+        let mut head = vec![0; LONGEST_HEADER.min(usize::try_from(source.len()).unwrap_or(LONGEST_HEADER))];
+        if !read(source, &mut head, 0)? {
+            return Ok(None);
+        }
+        let (part, longest, check) = match Start::parse(&head) {
+            Ok(Start::Frame { descriptor, .. }) => {
+                let check = match (descriptor.content_checksum(), descriptor.block_checksums()) {
+                    (false, false) => "none",
+                    _ => "XXH32",
+                };
+                let part = if descriptor.independent_blocks() { "block" } else { "linked block" };
+                (part, descriptor.largest_block(), check)
+            }
+            Ok(Start::Legacy) => ("block", frame::LEGACY_BLOCK, "none"),
+            _ => return Ok(None),
+        };
+        Ok(Some(Outline { part, longest: Some(longest as u64), check: Some(check), ..Outline::default() }))
     }
 
     fn pace(&self) -> Pace {

@@ -18,6 +18,7 @@ pub mod ratarmount;
 mod shape;
 mod sqlite;
 mod store;
+mod sweep;
 pub mod trust;
 mod vfs;
 mod writer;
@@ -39,6 +40,7 @@ use tarnfs_source::{Extent, Fingerprint, SharedSource};
 pub use own::schema::VERSION as SCHEMA_VERSION;
 pub use rusqlite::version as sqlite_version;
 pub use shape::{DEFAULT_EXTENSIONS, Recursion, Shape};
+pub use sweep::{SeekPoints, Swept};
 pub use writer::{Destination, Writer, WriterOptions};
 
 /// Number of a file or folder in one index. Computed from its row, so nobody needs a table of them. What hard links
@@ -374,6 +376,24 @@ pub trait Index: Send + Sync + Debug {
     /// What is known of nested stream `number` ([`FIRST_NESTED`] and those that follow).
     fn nested(&self, number: u32) -> Result<Nested, Error> {
         Err(Error::Broken(format!("there is no stream {number}")))
+    }
+
+    /// Hands every nested stream to `receive`, with its number. An index that keeps none has none.
+    fn each_nested(&self, receive: &mut dyn FnMut(u32, &Nested)) -> Result<(), Error> {
+        let _ = receive;
+        Ok(())
+    }
+
+    /// Hands every entry that shows to `receive`, in any order, to be counted: that takes far less time than going
+    /// through folders. (A folder behind something else of its name is among them, and so is a link that leads nowhere.)
+    /// An error of `receive` ends it.
+    fn sweep(&self, receive: &mut dyn FnMut(&Swept<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        sweep::through_folders(self, receive)
+    }
+
+    /// What there is to count of the seek points of layer `layer`, or of the nested stream of that number.
+    fn seek_points(self: Arc<Self>, layer: usize) -> Result<SeekPoints, Error> {
+        SeekPoints::of(&*self.chunks(layer)?)
     }
 
     /// The chunks of layer `layer` (0 is the outermost), or of the nested stream of that number.

@@ -111,7 +111,7 @@ impl Stored {
 /// One archive.
 #[derive(Debug)]
 pub struct ArchiveTree {
-    index: Arc<dyn Index>,
+    pub(crate) index: Arc<dyn Index>,
     /// What the offsets in the index count in.
     streams: Streams,
     implied: Implied,

@@ -32,6 +32,20 @@ pub struct DecodedCache {
     pub(crate) is_filled: bool,
 }
 
+/// A file of decoded pieces, or of seek points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// Decoded bytes that need not be decoded again.
+    pub decoded: u64,
+}
+
+/// Bytes of memory for what is known of such a file where it is only looked at: that of some million pieces.
+const MOST_KNOWN: usize = 256 << 20;
+
 /// What stands for a codec in the name of a file of seek points.
 const MEMBERS: &str = "members";
 
@@ -125,6 +139,26 @@ impl DecodedCache {
                 None
             }
         }
+    }
+
+    /// What is kept of what `codec` makes of `archive`, if anything is. It is not used by that.
+    pub fn kept(&self, archive: &Archive, codec: &str) -> Option<Kept> {
+        let (path, file, bytes) = self.look_at(archive, codec)?;
+        let decoded = DecodedFile::new(file, Budget::new(MOST_KNOWN)).kept_of(0);
+        Some(Kept { path, bytes, decoded })
+    }
+
+    /// The same of seek points of members; nothing of it is decoded.
+    pub fn kept_of_members(&self, archive: &Archive) -> Option<Kept> {
+        let (path, _, bytes) = self.look_at(archive, MEMBERS)?;
+        Some(Kept { path, bytes, decoded: 0 })
+    }
+
+    fn look_at(&self, archive: &Archive, codec: &str) -> Option<(PathBuf, File, u64)> {
+        let path = self.path(archive, codec);
+        let file = trust::open(&path, None, false).ok()?;
+        let bytes = file.metadata().ok()?.len();
+        (bytes > 0).then_some((path, file, bytes))
     }
 
     /// Where the first pass puts what it keeps. `anew`: instead of what is there.

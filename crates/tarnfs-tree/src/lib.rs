@@ -9,6 +9,7 @@ mod access_list;
 mod archive;
 pub mod assemble;
 pub mod build;
+mod census;
 mod chain;
 mod compose;
 pub mod control;
@@ -55,6 +56,7 @@ use tarnfs_source::SharedSource;
 
 pub use archive::{ArchiveTree, DamagedFiles, Fit, LockedFiles, Stored};
 pub use assemble::{AssembleError, Assembly, Location, Observer, assemble};
+pub use census::{Census, Method};
 pub use compose::{ComposeError, Composition, compose};
 pub use control::ControlTree;
 pub use edit::{Edit, WritableFile};

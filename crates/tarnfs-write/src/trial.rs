@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tarnfs_codec::{DecodeContext, SeekPoint};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
-use crate::compress::{Block, Compression, Compressor};
+use crate::compress::{self, Block, Compression, Compressor};
 
 /// Bytes that are decoded at once.
 const BATCH: usize = 128 << 10;
@@ -45,8 +45,7 @@ impl Stream {
         // A sample may be shorter than a block.
         let apart =
             if self.points > self.blocks { self.decoded / self.points } else { compression.block(level) as u64 };
-        let spacing = compression.spacing().max(apart);
-        spacing.checked_next_multiple_of(apart.max(1)).unwrap_or(spacing)
+        compress::apart(compression, apart)
     }
 }
 

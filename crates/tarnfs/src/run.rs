@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{
-    Advise, Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Serve, Stat, parse,
-    parse_quietly, shown,
+    Advise, Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, Info, List, Mount, Open, Serve, Stat,
+    parse, parse_quietly, shown,
 };
 use crate::commands::{
-    advise, bench, cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages,
-    serve, stat, unmount, version,
+    advise, bench, cat, check, compare, complete, convert, create, extract, find, index, info, ls, mount, mounts,
+    pages, serve, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::terminal::Colour;
@@ -42,6 +42,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Extract(extract)) => Some(&extract.open),
         Some(Command::Compare(compare)) => Some(&compare.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
+        Some(Command::Info(info)) => Some(&info.open),
         Some(Command::Convert(convert)) => Some(&convert.open),
         Some(Command::Serve(serve)) => Some(&serve.open),
         Some(Command::Advise(advise)) => Some(&advise.open),
@@ -65,6 +66,7 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(
             Command::Index(Index { archives, .. })
             | Command::Check(Check { archives, .. })
+            | Command::Info(Info { archives, .. })
             | Command::Serve(Serve { archives, .. }),
         ) => archives,
         Some(
@@ -165,6 +167,7 @@ fn dispatch(cli: Cli, colour: Colour, warning: Option<String>) -> Result<Code, F
         Some(Command::Extract(arguments)) => extract::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
+        Some(Command::Info(arguments)) => info::run(&arguments),
         Some(Command::Bench(arguments)) => bench::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),

@@ -35,7 +35,6 @@ pub(crate) fn command_of_habit(word: &[u8]) -> Option<&'static str> {
     match word {
         b"unzip" | b"untar" | b"unpack" => return Some("extract"),
         b"test" | b"verify" | b"fsck" => return Some("check"),
-        b"info" => return Some("stat"),
         b"show" => return Some("cat"),
         b"tree" | b"dir" => return Some("ls"),
         b"version" => return Some("--version"),

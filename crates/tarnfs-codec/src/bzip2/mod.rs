@@ -26,9 +26,9 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
 use block::{BLOCK_MAGIC, END_MAGIC};
 use decoder::BlockDecoder;
 
@@ -51,6 +51,10 @@ impl Codec for Bzip2 {
             (".bzip2", ""),
             (".bz", ""),
         ]
+    }
+
+    fn outline(&self, _: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
+        Ok(Some(Outline { part: "block", check: Some("CRC-32"), ..Outline::default() }))
     }
 
     fn pace(&self) -> Pace {

@@ -11,6 +11,7 @@ use liblzma::stream::{Action, Status, Stream};
 use zlib_rs::{InflateConfig, ReturnCode, decompress_slice};
 use zstd_safe::DCtx;
 
+use crate::Pace;
 use crate::lzop::lzo1x;
 
 /// Decodes blocks of one compression.
@@ -23,6 +24,11 @@ pub trait BlockCoder: Send + Sync + Debug {
     /// `InvalidData` where the block is damaged, or where more comes of it than there is room for. What is in `decoded`
     /// then means nothing. A checksum in the block is verified.
     fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize>;
+
+    /// How fast it decodes.
+    fn pace(&self) -> Pace {
+        Pace { in_whole_chunks: true, ..Pace::default() }
+    }
 
     /// Bytes of memory that it takes while it decodes to `decoded` bytes, beside what it is given.
     fn memory(&self, decoded: usize) -> usize;
@@ -78,6 +84,10 @@ impl BlockCoder for LzmaBlock {
         "lzma-block"
     }
 
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: true }
+    }
+
     fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
         run(Stream::new_lzma_decoder(MOST_FOR_LZMA), stored, decoded)
     }
@@ -94,6 +104,10 @@ struct XzBlock;
 impl BlockCoder for XzBlock {
     fn name(&self) -> &'static str {
         "xz-block"
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: true }
     }
 
     fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
@@ -143,6 +157,10 @@ impl BlockCoder for Lzo1xBlock {
         "lzo1x-block"
     }
 
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: true }
+    }
+
     fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
         lzo1x::decompress_up_to(stored, decoded).map_err(|_| damaged("its LZO data are wrong"))
     }
@@ -159,6 +177,10 @@ struct Lz4Block;
 impl BlockCoder for Lz4Block {
     fn name(&self) -> &'static str {
         "lz4-block"
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: true }
     }
 
     fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
@@ -182,6 +204,10 @@ thread_local! {
 impl BlockCoder for ZstdBlock {
     fn name(&self) -> &'static str {
         "zstd-block"
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: true }
     }
 
     fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {

@@ -169,6 +169,14 @@ impl DecodedFile {
         Arc::new(Self { file, budget, contents: Mutex::new(contents), idle: Mutex::default() })
     }
 
+    /// Decoded bytes of `stream` that are in it, as far as its tables say.
+    pub fn kept_of(&self, stream: u64) -> u64 {
+        self.refresh();
+        let contents = lock(&self.contents);
+        let of_stream = contents.pieces.range((stream, 0)..=(stream, u64::MAX));
+        of_stream.map(|(_, piece)| u64::from(piece.length)).sum()
+    }
+
     /// Reads the piece of `stream` that starts at `start` and has this checksum into `piece`, which has its length.
     pub(super) fn read(&self, stream: u64, start: u64, expected: u32, piece: &mut [u8]) -> Found {
         let Some(place) = self.place(stream, start, expected, piece.len()) else { return Found::Nothing };

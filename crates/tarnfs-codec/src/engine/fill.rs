@@ -23,7 +23,7 @@ use super::missed::MissedPiece;
 use crate::{Chunk, Codec, Decoder, PIECE};
 
 /// A random read that takes longer is slow.
-const SLOW_MILLISECONDS: u64 = 2;
+pub const SLOW_MILLISECONDS: u64 = 2;
 
 /// Nothing is decoded so long after the last read.
 const QUIET: Duration = Duration::from_secs(1);

@@ -52,7 +52,7 @@ pub use blocks::{BlockPlace, Blocks, FileReads};
 pub use cache::{CacheMemory, PieceCache};
 pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::{DecodedFile, DecodedFileWriter, Extended, PieceSpace};
-pub use fill::{Fill, Filled};
+pub use fill::{Fill, Filled, SLOW_MILLISECONDS};
 pub use indexing::Indexing;
 pub use priority::{low_priority, lowest_priority};
 pub use proof::{Proven, Prover, Proving};

@@ -33,9 +33,10 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+use crate::outline::read;
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, SeekPoint};
 use decoder::{DeflateDecoder, Wrapper};
 
 /// gzip: members one behind the other.
@@ -76,6 +77,18 @@ impl Codec for Gzip {
             rest = behind.get(usize::from(u16::from_le_bytes(*length))..)?;
         }
         rest.get(..rest.iter().position(|&byte| byte == 0)?)
+    }
+
+    /// Only of BGZF the headers say how long a member is, and that is never more than 64 KiB.
+    fn outline(&self, source: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
+        // SAM/BAM format specification, section 4.1: an extra field of 6 bytes, "BC", of 2 bytes.
+        const LONGEST: u64 = 64 << 10;
+        let mut head = [0; 16];
+        let is_bgzf = read(source, &mut head, 0)? && head[3] & 4 != 0 && head[10..] == *b"\x06\0BC\x02\0";
+        let check = Some("CRC-32");
+        let outline = Outline { part: "member", check, ..Outline::default() };
+        let of_bgzf = Outline { part: "BGZF block", longest: Some(LONGEST), ..outline };
+        Ok(Some(if is_bgzf { of_bgzf } else { outline }))
     }
 
     fn decodes_ahead(&self) -> bool {

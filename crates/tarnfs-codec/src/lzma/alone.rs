@@ -2,11 +2,12 @@
 
 use std::io;
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::outline::read;
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
 
 /// The codec for `.lzma`.
 #[derive(Debug)]
@@ -55,6 +56,21 @@ impl Codec for Lzma {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz", ".tar"), (".lzma", "")]
+    }
+
+    fn outline(&self, source: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
+        let mut header = [0; Alone::HEADER];
+        if !read(source, &mut header, 0)? {
+            return Ok(None);
+        }
+        let one = |header: Header| Outline {
+            part: "stream",
+            parts: Some(1),
+            longest: header.length,
+            history: Some(header.dictionary.min(header.length.unwrap_or(u64::MAX))),
+            check: Some("none"),
+        };
+        Ok(Alone::header(&header).ok().map(one))
     }
 
     fn pace(&self) -> Pace {

@@ -3,11 +3,12 @@
 
 use std::io;
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::outline::{MOST_PARTS, check_at};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
 
 /// The codec for `.lz`.
 #[derive(Debug)]
@@ -71,6 +72,40 @@ impl Container for Members {
     }
 }
 
+/// What the members of `source` say, from the last one back to the first; `None` where one of them does not say how
+/// long it is.
+fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
+    let (mut end, mut members, mut longest, mut history) = (source.len(), 0, 0, 0);
+    while end > 0 {
+        check_at(members, cancel)?;
+        // CRC-32, bytes of the data, bytes of the member.
+        let mut trailer = [0; 20];
+        let at = end.checked_sub(trailer.len() as u64).filter(|_| members < MOST_PARTS);
+        let Some(at) = at else { return Ok(None) };
+        source.read_exact_at(&mut trailer, at)?;
+        let Some((decoded, length)) = Members::sizes(&trailer) else { return Ok(None) };
+        let Some(start) = end.checked_sub(length).filter(|start| *start < at) else { return Ok(None) };
+        let mut header = [0; Members::HEADER];
+        source.read_exact_at(&mut header, start)?;
+        let Ok(header) = Members::header(&header) else { return Ok(None) };
+        if header.trailer != trailer.len() {
+            return Ok(None);
+        }
+        members += 1;
+        longest = decoded.max(longest);
+        history = header.dictionary.min(decoded).max(history);
+        end = start;
+    }
+    let outline = Outline {
+        part: "member",
+        parts: Some(members),
+        longest: Some(longest),
+        history: Some(history),
+        check: Some("CRC-32"),
+    };
+    Ok((members > 0).then_some(outline))
+}
+
 impl Codec for Lzip {
     fn name(&self) -> &'static str {
         "lzip"
@@ -78,6 +113,10 @@ impl Codec for Lzip {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz", ".tar"), (".tlzip", ".tar"), (".lz", ""), (".lzip", "")]
+    }
+
+    fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
+        outline(source, cancel)
     }
 
     fn pace(&self) -> Pace {

@@ -5,9 +5,12 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::block::dictionary_of;
 use super::container::{
-    Fault, LARGEST_INTEGER, LONGEST_INTEGER, STREAM_HEADER, integer, padded, stream_footer, stream_header,
+    CheckId, Fault, LARGEST_INTEGER, LONGEST_INTEGER, STREAM_HEADER, block_header, block_header_length, integer,
+    padded, stream_footer, stream_header,
 };
+use crate::Outline;
 use crate::faults;
 use crate::input::Input;
 
@@ -149,7 +152,7 @@ impl Search {
         loop {
             cancel.check()?;
             let Some(footer_end) = self.skip_padding(end, block)? else { return Ok(None) };
-            let Some(stream) = self.stream_before(footer_end, cancel)? else { return Ok(None) };
+            let Some(stream) = self.stream_before(footer_end, cancel, |_| ())? else { return Ok(None) };
             if (stream.blocks..stream.index).contains(&block) {
                 if self.spend(stream.index_length).is_none() {
                     return Ok(None);
@@ -197,13 +200,13 @@ impl Search {
         Ok(None)
     }
 
-    fn stream_before(&mut self, end: u64, cancel: &Cancel) -> io::Result<Option<Bounds>> {
+    fn stream_before(&mut self, end: u64, cancel: &Cancel, each: impl FnMut(Record)) -> io::Result<Option<Bounds>> {
         let Some(footer_at) = end.checked_sub(STREAM_HEADER as u64) else { return Ok(None) };
         let mut footer = [0; STREAM_HEADER];
         self.source.read_exact_at(&mut footer, footer_at)?;
         let Ok((check, index_length)) = stream_footer(&footer) else { return Ok(None) };
         let Some(index) = footer_at.checked_sub(index_length) else { return Ok(None) };
-        let Some(read) = self.read_index(index, index_length, cancel, |_| ())? else { return Ok(None) };
+        let Some(read) = self.read_index(index, index_length, cancel, each)? else { return Ok(None) };
         if read.length != index_length || read.flaw.is_some() {
             return Ok(None);
         }
@@ -211,7 +214,7 @@ impl Search {
         let Some(start) = blocks.checked_sub(STREAM_HEADER as u64) else { return Ok(None) };
         let mut header = [0; STREAM_HEADER];
         self.source.read_exact_at(&mut header, start)?;
-        Ok((stream_header(&header) == Ok(check)).then_some(Bounds { blocks, index, index_length }))
+        Ok((stream_header(&header) == Ok(check)).then_some(Bounds { blocks, index, index_length, check }))
     }
 
     fn read_index(
@@ -242,6 +245,50 @@ struct Bounds {
     blocks: u64,
     index: u64,
     index_length: u64,
+    /// Of its blocks.
+    check: CheckId,
+}
+
+/// What the indexes of `source` say, from the last one back to the first; `None` where one of them is not good.
+pub(super) fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
+    let mut search = Search::new(SharedSource::clone(source));
+    let (mut end, mut blocks, mut longest, mut history) = (source.len(), 0_u64, 0, 0);
+    let mut checks = Vec::new();
+    while end > 0 {
+        cancel.check()?;
+        let Some(footer_end) = search.skip_padding(end, 0)? else { return Ok(None) };
+        let mut own = 0;
+        let each = |record: Record| {
+            blocks += 1;
+            own = record.uncompressed.max(own);
+        };
+        let Some(stream) = search.stream_before(footer_end, cancel, each)? else { return Ok(None) };
+        longest = longest.max(own);
+        if stream.blocks < stream.index {
+            history = history.max(history_of_block(source, &stream)?.min(own));
+        }
+        if !checks.contains(&stream.check) {
+            checks.push(stream.check);
+        }
+        end = stream.blocks.saturating_sub(STREAM_HEADER as u64);
+    }
+    let check = match checks.as_slice() {
+        [CheckId::NONE] => Some("none"),
+        [CheckId::CRC32] => Some("CRC-32"),
+        [CheckId::CRC64] => Some("CRC-64"),
+        [CheckId::SHA256] => Some("SHA-256"),
+        _ => None,
+    };
+    Ok(Some(Outline { part: "block", parts: Some(blocks), longest: Some(longest), history: Some(history), check }))
+}
+
+/// Bytes of the dictionary of a stream's first block: the others nearly always have the same.
+fn history_of_block(source: &SharedSource, stream: &Bounds) -> io::Result<u64> {
+    let mut input = Input::new(SharedSource::clone(source), stream.blocks);
+    let Some(&size) = input.fill(1)?.first() else { return Ok(0) };
+    let length = block_header_length(size);
+    let header = input.fill(length)?.get(..length).and_then(|bytes| block_header(bytes, stream.check).ok());
+    Ok(header.map_or(0, |header| dictionary_of(&header, u64::MAX)))
 }
 
 /// The records of an index that was found good, one after another.

@@ -22,9 +22,9 @@ mod version;
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
 pub(crate) use block::dictionary_size as lzma2_dictionary;
 use container::{Fault, STREAM_HEADER};
 use decoder::XzDecoder;
@@ -47,6 +47,10 @@ impl Codec for Xz {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".txz", ".tar"), (".xz", "")]
+    }
+
+    fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
+        index::outline(source, cancel)
     }
 
     fn pace(&self) -> Pace {

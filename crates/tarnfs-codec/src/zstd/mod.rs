@@ -20,6 +20,7 @@ mod fse;
 mod huffman;
 mod idle;
 mod literals;
+mod outline;
 mod sequences;
 mod survey;
 #[cfg(test)]
@@ -28,9 +29,9 @@ mod window;
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -47,6 +48,10 @@ impl Codec for Zstd {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tzst", ".tar"), (".tzs", ".tar"), (".tzstd", ".tar"), (".zst", ""), (".zstd", "")]
+    }
+
+    fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
+        outline::outline(source, cancel)
     }
 
     fn pace(&self) -> Pace {

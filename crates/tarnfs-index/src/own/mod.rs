@@ -6,6 +6,7 @@ mod pieces_above;
 mod replaced;
 pub(crate) mod schema;
 mod session;
+mod sweep;
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::sqlite::{broken, with_longer};
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::{more, read_number};
-use crate::{Error, FIRST_NESTED, Index, Nested, Node, Owner, Row, Shape, Summary, trust};
+use crate::{Error, FIRST_NESTED, Index, Nested, Node, Owner, Row, SeekPoints, Shape, Summary, Swept, trust};
 
 use listing::BATCH;
 use session::{Bounds, Folder, Session, Stored, goes_on, lies, name_of};
@@ -692,6 +693,18 @@ impl Index for Own {
             }
             Ok(Nested { codec, decoded_length, input, start, length })
         })
+    }
+
+    fn sweep(&self, receive: &mut dyn FnMut(&Swept<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        self.sweep_all(receive)
+    }
+
+    fn each_nested(&self, receive: &mut dyn FnMut(u32, &Nested)) -> Result<(), Error> {
+        self.all_nested(receive)
+    }
+
+    fn seek_points(self: Arc<Self>, layer: usize) -> Result<SeekPoints, Error> {
+        self.count_seek_points(layer)
     }
 
     fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error> {

@@ -74,19 +74,19 @@ impl Pooled for Session {
 
 /// A row of `classes`, without the names.
 #[derive(Debug, Clone, Copy)]
-struct Class {
-    kind: Kind,
+pub(super) struct Class {
+    pub(super) kind: Kind,
     mode: u32,
     uid: u32,
     gid: u32,
     /// Bytes from header to content.
     body: u64,
     more: u16,
-    stream: u32,
+    pub(super) stream: u32,
 }
 
 impl Class {
-    fn has(&self, bit: u16) -> bool {
+    pub(super) fn has(&self, bit: u16) -> bool {
         self.more & bit != 0
     }
 }
@@ -261,6 +261,15 @@ impl Session {
         {
             return Ok(*found);
         }
+        let found = self.read_class(class)?;
+        if let Some(place) = self.classes.get_mut(slot) {
+            *place = Some((class, found));
+        }
+        Ok(found)
+    }
+
+    /// The class of that number, from its row.
+    pub(super) fn read_class(&self, class: i64) -> Result<Class, Error> {
         let mut query = self
             .connection
             .prepare_cached("SELECT type, mode, uid, gid, body, more, stream FROM classes WHERE class = ?")
@@ -287,11 +296,7 @@ impl Session {
         let more = more.ok_or_else(|| Error::Broken(format!("class {class} has unknown bits")))?;
         let stream = u32::try_from(stream).ok().filter(|&stream| stream == 0 || stream >= FIRST_NESTED);
         let stream = stream.ok_or_else(|| Error::Broken(format!("class {class} lies in no stream")))?;
-        let found = Class { kind, mode, uid, gid, body, more, stream };
-        if let Some(place) = self.classes.get_mut(slot) {
-            *place = Some((class, found));
-        }
-        Ok(found)
+        Ok(Class { kind, mode, uid, gid, body, more, stream })
     }
 
     /// Length in bytes of the stream of that number.
@@ -327,15 +332,23 @@ impl Session {
         {
             return Ok(Some(Arc::clone(coder)));
         }
-        let mut query = self.connection.prepare_cached("SELECT steps FROM coders WHERE id = ?").map_err(broken)?;
-        let found = query.query_row([number], |row| Ok(pieces::read_coder(row.get_ref(0)?.as_blob()?)));
-        let Some(coder) = found.optional().map_err(broken)? else { return Ok(None) };
-        let coder = Arc::new(coder?);
-        drop(query);
+        let Some(coder) = self.read_coder_if_any(number)? else { return Ok(None) };
         if let Some(place) = self.coders.get_mut(slot) {
             *place = Some((number, Arc::clone(&coder)));
         }
         Ok(Some(coder))
+    }
+
+    /// The coder of that number, from its row.
+    pub(super) fn read_coder(&self, number: u32) -> Result<Arc<Coder>, Error> {
+        self.read_coder_if_any(number)?.ok_or_else(|| missing(number))
+    }
+
+    fn read_coder_if_any(&self, number: u32) -> Result<Option<Arc<Coder>>, Error> {
+        let mut query = self.connection.prepare_cached("SELECT steps FROM coders WHERE id = ?").map_err(broken)?;
+        let found = query.query_row([number], |row| Ok(pieces::read_coder(row.get_ref(0)?.as_blob()?)));
+        let Some(coder) = found.optional().map_err(broken)? else { return Ok(None) };
+        Ok(Some(Arc::new(coder?)))
     }
 
     /// Names of owner and group.

@@ -21,7 +21,7 @@ use tarnfs_source::{Cancel, FileSource, Fingerprint, SharedSource, Source, Stric
 
 use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
-pub use crate::decoded_cache::DecodedCache;
+pub use crate::decoded_cache::{DecodedCache, Kept};
 use crate::filling;
 use crate::home::Home;
 use crate::member_tables::MemberTables;
@@ -53,6 +53,8 @@ pub struct OpenArchive {
     pub is_sidecar: bool,
     /// The innermost stream: the file with its compression undone.
     pub stream: SharedSource,
+    /// What goes into each layer of compression, outermost first. None of them where there are very many.
+    pub inputs: Vec<SharedSource>,
     /// Device and number of its file, where it is one that was opened by its path.
     pub file: Option<(u64, u64)>,
 }
@@ -306,7 +308,7 @@ impl Opening<'_> {
         let options = self.options;
         let mut stream = self.source();
         let cache = &options.decoding.cache;
-        let mut layers = Vec::new();
+        let (mut layers, mut inputs) = (Vec::new(), Vec::new());
         let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
         let workers = Workers::new(options.decoding.threads_for(codec));
         let context = StreamContext {
@@ -326,8 +328,14 @@ impl Opening<'_> {
                 tarnfs_index::Error::Unknown(format!("compressed with {codec}, which is not known"))
             })?;
             let chunks = Arc::clone(&index).chunks(number)?;
-            let decoded =
-                DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
+            let decoded = DecodedSource::new(
+                codec,
+                Arc::clone(&stream),
+                chunks,
+                Arc::clone(cache),
+                Arc::clone(&workers),
+                options.limits,
+            );
             decoded.give(context.decoding.clone());
             if number == 0
                 && let Some(kept) = &options.decoding.decoded_cache
@@ -335,7 +343,7 @@ impl Opening<'_> {
                 self.use_kept(kept, &decoded, codec.name());
             }
             layers.push(Arc::clone(&decoded));
-            stream = decoded;
+            inputs.push(std::mem::replace(&mut stream, decoded));
         }
         let stream = deep.unwrap_or(stream);
         index.read_headers_from(&stream);
@@ -345,7 +353,7 @@ impl Opening<'_> {
         let tree = Arc::new(tree);
         let is_sidecar = origin == Origin::Sidecar;
         let is_new = !is_sidecar && origin != Origin::Found;
-        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, file: None })
+        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, inputs, file: None })
     }
 
     /// Where the seek points of members are kept. Nowhere for what a password opens: they have parts of it.

@@ -87,6 +87,10 @@ impl Compression for Gzip {
         MEMBER * MEMBERS
     }
 
+    fn part(&self, _: i32) -> usize {
+        MEMBER
+    }
+
     fn memory(&self, _: i32) -> u64 {
         10 << 20
     }

@@ -31,6 +31,11 @@ pub trait Compression: Send + Sync {
     /// Bytes that are compressed at once.
     fn block(&self, level: i32) -> usize;
 
+    /// Bytes from one place in a block to the next where decoding can start.
+    fn part(&self, level: i32) -> usize {
+        self.block(level)
+    }
+
     /// Bytes of memory that a [`Compressor`] takes beside the block and what comes of it, roughly.
     fn memory(&self, level: i32) -> u64;
 
@@ -119,6 +124,13 @@ pub trait Frame: Send {
 struct Bare;
 
 impl Frame for Bare {}
+
+/// Decoded bytes between two places where decoding can start, in the index of an archive that is written so, if the
+/// compression itself has one at every `part` bytes.
+pub fn apart(compression: &dyn Compression, part: u64) -> u64 {
+    let spacing = compression.spacing().max(part);
+    spacing.checked_next_multiple_of(part.max(1)).unwrap_or(spacing)
+}
 
 /// All of them.
 pub static COMPRESSIONS: &[&dyn Compression] =

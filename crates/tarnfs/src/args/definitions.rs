@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use super::advise::Advise;
 use super::bench::Bench;
 use super::compare::Compare;
+use super::info::Info;
 use super::serving::Serve;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
@@ -94,6 +95,8 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Show everything the index knows about a file in an archive
     Stat(Stat),
+    /// Show what an archive consists of, what is slow to read in it, and what would make it faster
+    Info(Info),
     /// Write files and folders into an archive that can be read at any offset
     Create(Create),
     /// Convert an archive to another format, or to one that can be read at any offset

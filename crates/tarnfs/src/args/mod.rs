@@ -4,6 +4,7 @@ mod advise;
 mod bench;
 mod compare;
 mod definitions;
+mod info;
 mod later;
 mod serving;
 mod settings;
@@ -17,6 +18,7 @@ pub(crate) use compare::{Compare, Ignored};
 pub(crate) use definitions::{
     Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
 };
+pub(crate) use info::Info;
 pub(crate) use serving::Serve;
 pub(crate) use settings::{Keys, composition, mount_options, open_options, secrets};
 pub(crate) use writing::{Compress, Convert, Create, SortFiles};

@@ -13,6 +13,7 @@ pub(crate) mod difference;
 pub(crate) mod extract;
 pub(crate) mod find;
 pub(crate) mod index;
+pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod mount;
 pub(crate) mod mounts;

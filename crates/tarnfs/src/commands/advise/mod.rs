@@ -4,7 +4,7 @@ mod advice;
 mod measure;
 mod quote;
 mod sample;
-mod target;
+pub(super) mod target;
 mod told;
 
 use std::io::Write as _;

@@ -12,7 +12,7 @@ use super::quote::{Quoted, as_path};
 use crate::args::Open;
 
 /// What is put into an archive.
-pub(super) enum Input<'a> {
+pub(in crate::commands) enum Input<'a> {
     /// A folder.
     Folder(&'a Path),
     /// An archive. It may be a single file that is compressed, or one that is not compressed as it is.
@@ -24,7 +24,12 @@ const TRIES: u32 = 1000;
 
 impl Input<'_> {
     /// The command line.
-    pub(super) fn command(&self, compression: &'static dyn Compression, level: i32, threads: usize) -> String {
+    pub(in crate::commands) fn command(
+        &self,
+        compression: &'static dyn Compression,
+        level: i32,
+        threads: usize,
+    ) -> String {
         let mut words: Vec<OsString> = vec!["tarnfs".into()];
         let mut options = Vec::new();
         if level != compression.usual_level() {
