@@ -76,6 +76,10 @@ mod tests {
             self.1.fetch_add(1, Ordering::Relaxed);
             self.0.read_at(buffer, at)
         }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
     }
 
     fn stored(place: u64) -> Stored {
