@@ -255,6 +255,16 @@ fn tars_are_compared() {
                 assert!(best.clone().unwrap() > 0.0 && best <= real, "{of:?}: {best:?} {real:?}");
                 assert!(figure(&rows, &of, "speed").unwrap() > 0.0, "{of:?}");
             }
+            let alone = [
+                ("medium", *medium),
+                ("compression", compression),
+                ("operation", "create"),
+                ("program", "compressor alone"),
+            ];
+            match figure(&rows, &alone, "real") {
+                Ok(seconds) => assert!(seconds > 0.0 && compression != "none", "{alone:?}"),
+                Err(why) => assert_eq!((compression, why.as_str()), ("none", "nothing is compressed there")),
+            }
             if have("bsdtar") {
                 let of = [
                     ("medium", *medium),

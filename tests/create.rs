@@ -695,3 +695,25 @@ fn globs_match_characters_as_in_gnu_tar() {
         assert_eq!(listed, "", "{glob}");
     }
 }
+
+/// > On a terminal `create` shows how much it has read.
+#[test]
+fn a_terminal_is_shown_how_far_it_is() {
+    if !have("script") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; head -c 40000000 /dev/zero > tree/zeros");
+    let shown = |what: &str| {
+        // Nobody reads the archive for a while, so it cannot be over before anything is shown.
+        let program = env!("CARGO_BIN_EXE_tarnfs");
+        let call = format!("stty cols 200; {program} create - {what} | (sleep 1; cat > {what}.tar)");
+        scratch.shell(&format!("script -qec '{call}' shown < /dev/null > /dev/null; cat shown"))
+    };
+    let all = shown("tree/zeros");
+    assert!(all.contains("of 38.15 MiB, 0 files") && all.contains(" left"), "{all:?}");
+    // How much is in a folder is known when all of it was read.
+    let all = shown("tree");
+    assert!(all.contains("MiB, 1 files, ") && all.contains("B/s") && !all.contains(" left"), "{all:?}");
+    scratch.shell("tar -df tree/zeros.tar; rm tree/zeros.tar; tar -df tree.tar");
+}

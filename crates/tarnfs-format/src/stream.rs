@@ -60,8 +60,8 @@ impl SourceStream {
     const MOST: usize = 1 << 20;
     /// A header, its extended headers, and a small file or two.
     const LEAST: usize = 4 << 10;
-    /// Copying fewer bytes than this out of the page cache is cheaper than another system call.
-    const WORTH_A_CALL: u64 = 16 << 10;
+    /// Copying fewer bytes than this out of the page cache is about as cheap as another system call.
+    const WORTH_A_CALL: u64 = 4 << 10;
 
     /// Walks `source` from its start.
     pub fn new(source: SharedSource, cancel: Cancel) -> Self {

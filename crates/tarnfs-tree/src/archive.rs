@@ -1,5 +1,6 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
+mod above;
 mod locked;
 
 use std::collections::HashMap;
@@ -125,6 +126,7 @@ pub struct ArchiveTree {
     has_links: OnceLock<bool>,
     /// Targets of such links that were read.
     targets: Mutex<Targets>,
+    above: above::Above,
 }
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
@@ -206,7 +208,8 @@ impl ArchiveTree {
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
         let (lane, maps) = (new_lane(), Maps::default());
         let (has_members, has_links, targets) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        Self { index, streams, implied, recheck, lane, maps, has_members, has_links, targets }
+        let above = above::Above::default();
+        Self { index, streams, implied, recheck, lane, maps, has_members, has_links, targets, above }
     }
 
     /// True if some file may be served before it was compared with its checksum.
@@ -288,19 +291,6 @@ impl ArchiveTree {
     /// False if nothing in it is known to be damaged, so that [`ArchiveTree::damage`] need not be asked.
     pub fn may_be_damaged(&self) -> bool {
         !self.index.summary().notes.is_empty()
-    }
-
-    /// The names of `folder` and of those that it is in, from the root down.
-    pub fn names_to(&self, mut folder: Node) -> Result<Vec<Vec<u8>>, Error> {
-        let mut names = Vec::new();
-        // An index may lie; its paths are no longer than those of archives.
-        while folder != Node::ROOT && names.len() <= MOST_NAMES {
-            let (_, name) = self.index.named_row(folder)?.ok_or(Error::NotFound)?;
-            names.push(name);
-            folder = self.index.parent(folder)?;
-        }
-        names.reverse();
-        Ok(names)
     }
 
     /// How many files show, and which of them are damaged; of these, the first `most` by their paths.

@@ -1,4 +1,5 @@
-//! The progress bar of a first pass: bytes read, files found, time left. Only on a terminal.
+//! The progress bar of a first pass: bytes read, files found, time left. Only on a terminal. Where nobody knows how much
+//! is to come, it says how fast it goes.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ impl Bar {
 /// How the bar looks. When all bytes of the archive are read, there may still be much to do: what they decode to, and
 /// what is computed of it, is of any length.
 fn template(total: u64, bytes: u64) -> &'static str {
-    if bytes < total {
+    if total == 0 {
+        "{prefix} {spinner} {binary_bytes}, {msg} files, {binary_bytes_per_sec}"
+    } else if bytes < total {
         "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files, {eta} left"
     } else {
         "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files; all is read, and being worked on"
@@ -95,5 +98,6 @@ mod tests {
         assert!(!template(10, 10).contains("eta") && template(10, 10).contains("being worked on"));
         // A format can be read beyond what was known to be there.
         assert!(!template(10, 11).contains("eta"));
+        assert!(!template(0, 11).contains("eta") && template(0, 11).contains("per_sec"));
     }
 }

@@ -11,7 +11,7 @@ use crate::measure::{Caches, Kept, Program, Reason, Summary, Usage, in_turn};
 use crate::report::{Axis, Cell, Plot, Point, Series, Style, Table};
 use crate::{Error, Report, Scratch, Settings};
 
-use programs::{Archiver, Operation};
+use programs::{Archiver, Operation, PLAIN};
 pub(crate) use programs::{COMPRESSIONS, Compression};
 
 /// The columns of the table.
@@ -64,8 +64,8 @@ pub fn compare(settings: &Settings, paths: &[PathBuf]) -> Result<Report, Error> 
     if size.files == 0 {
         return Err(Error::Usage("there are no files in that to be archived".to_owned()));
     }
-    // The files, an archive, another one that a program writes, and what is extracted.
-    let room = size.blocks.saturating_mul(4) + (64 << 20);
+    // The files, a tar, one that is compressed, another one that a program writes, and what is extracted.
+    let room = size.blocks.saturating_mul(5) + (64 << 20);
     let disk = settings.scratch(room)?;
     let memory = Scratch::in_memory(room);
     let mut report = settings.report("Writing and reading tars", &disk);
@@ -76,9 +76,10 @@ pub fn compare(settings: &Settings, paths: &[PathBuf]) -> Result<Report, Error> 
     report.note(
         "Speed is the size of the files over the best time. On the disk each run is cold, and it \
          ends when all is written (syncfs). All read the same archive, which GNU tar has written; what each program \
-         writes and extracts is compared with the files by GNU tar.",
+         writes and extracts is compared with the files by GNU tar. The compressor alone has a tar that is there already.",
     );
-    let archivers = Archiver::all(settings, &mut report);
+    let mut archivers = Archiver::all(settings, &mut report);
+    archivers.push(Archiver::alone(settings));
     let mut table = Table::new("tar", "Tars", &["medium", "compression", "operation", "program"], &FIGURES);
     let mut rows = Vec::new();
     let copier = Program::find("cp", &[]).ok_or_else(|| Error::Other("cp is not installed".to_owned()))?;
@@ -96,6 +97,7 @@ pub fn compare(settings: &Settings, paths: &[PathBuf]) -> Result<Report, Error> 
         for compression in &COMPRESSIONS {
             bench.with(compression, &mut table, &mut rows, &mut report)?;
         }
+        scratch.remove(&scratch.join(PLAIN))?;
         scratch.remove(&bench.tree)?;
     }
     report.table(table);
@@ -157,7 +159,8 @@ impl Bench<'_> {
                 rows.push(Row { medium, compression, operation, program: archiver.name.clone(), speed });
             }
         }
-        self.scratch.remove(&archive)
+        // What is not compressed is there for the compressors.
+        if command.is_empty() { Ok(()) } else { self.scratch.remove(&archive) }
     }
 
     fn cells(&self, runs: &Runs) -> Vec<Cell> {
@@ -192,7 +195,8 @@ impl Bench<'_> {
         archive: &Path,
         gnu: &Archiver,
     ) -> Result<Vec<Runs>, Error> {
-        let lacks = |archiver: &Archiver| archiver.lacks(operation).map_or(Ok(Vec::new()), |why| Err(why.to_owned()));
+        let lacks =
+            |archiver: &Archiver| archiver.lacks(operation, command).map_or(Ok(Vec::new()), |why| Err(why.to_owned()));
         let mut all: Vec<Runs> = self.archivers.iter().map(lacks).collect();
         for (run, which) in in_turn(self.archivers.len(), self.settings.runs) {
             self.settings.check()?;

@@ -61,6 +61,9 @@ impl Compression {
     }
 }
 
+/// The tar that is not compressed.
+pub(super) const PLAIN: &str = "archive.tar";
+
 /// How a program is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
@@ -70,6 +73,8 @@ enum Manner {
     Gnu,
     Bsd,
     Star,
+    /// The compressor by itself, on a tar that is there already.
+    Alone,
 }
 
 /// A program in a manner.
@@ -99,9 +104,19 @@ impl Archiver {
         all
     }
 
+    /// What a compressor does by itself with a tar that is there already: writing one cannot take less.
+    pub(super) fn alone(settings: &Settings) -> Self {
+        let name = "compressor alone".to_owned();
+        Self { name, program: settings.tarnfs.clone(), manner: Manner::Alone, compares: false }
+    }
+
     /// Why it has no such operation, if so.
-    pub(super) fn lacks(&self, operation: Operation) -> Option<&'static str> {
+    pub(super) fn lacks(&self, operation: Operation, compress: &str) -> Option<&'static str> {
         match (operation, self.manner) {
+            (Operation::Create, Manner::Alone) if compress.is_empty() => Some("nothing is compressed there"),
+            (Operation::List | Operation::Extract | Operation::Compare, Manner::Alone) => {
+                Some("it has no such operation")
+            }
             (Operation::Create, Manner::OwnWithIndex) => Some("an index is of no use there"),
             (Operation::Compare, _) if !self.compares => Some("it has no such operation"),
             _ => None,
@@ -126,6 +141,15 @@ impl Archiver {
         [tree, out, keeps]: [&Path; 3],
         settings: &Settings,
     ) -> Job {
+        if self.manner == Manner::Alone {
+            let (program, options) = compress.split_once(' ').unwrap_or((compress, ""));
+            let options = options.split_whitespace().map(OsString::from);
+            let plain = archive.with_file_name(PLAIN);
+            let arguments = options.chain([OsString::from("-c"), OsString::from(plain)]);
+            let mut job = Job::new(Path::new(program), arguments, settings.limit);
+            job.keep(Kept::File(archive.to_owned()));
+            return job;
+        }
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let path = |option: &str, path: &Path| {
             let mut word = OsString::from(option);
@@ -137,6 +161,8 @@ impl Archiver {
             (Manner::Own | Manner::OwnWithIndex, Operation::List) => words(&["ls", "-R"]),
             (Manner::Own | Manner::OwnWithIndex, Operation::Extract) => words(&["extract", "-C"]),
             (Manner::Own | Manner::OwnWithIndex, Operation::Compare) => words(&["compare"]),
+            // See above.
+            (Manner::Alone, _) => Vec::new(),
             (Manner::Star, Operation::Extract) => words(&["-x", "-p"]),
             (Manner::Star, Operation::Compare) => words(&["-diff"]),
             (_, Operation::Create) => words(&["-c"]),
@@ -152,7 +178,9 @@ impl Archiver {
                     Operation::Extract => arguments.extend([OsString::from(out), archive.into()]),
                     Operation::Compare => arguments.extend([OsString::from(archive), tree.into()]),
                 }
-                if operation != Operation::Create {
+                // Who extracts or compares gets no index unless it is asked for.
+                if operation == Operation::List || self.manner == Manner::OwnWithIndex && operation != Operation::Create
+                {
                     arguments.push(path("--index-folders=", keeps));
                 }
             }
@@ -165,7 +193,7 @@ impl Archiver {
             _ => {}
         }
         match self.manner {
-            Manner::Own | Manner::OwnWithIndex => {}
+            Manner::Own | Manner::OwnWithIndex | Manner::Alone => {}
             Manner::Star => arguments.push(path("f=", archive)),
             Manner::Gnu | Manner::Bsd => arguments.extend([OsString::from("-f"), archive.into()]),
         }

@@ -8,9 +8,11 @@ mod transform;
 mod walk;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tarnfs_format::Time;
 use tarnfs_source::Cancel;
+use tarnfs_tree::build::Progress;
 
 pub use exclude::Exclude;
 pub use mode::ModeChange;
@@ -58,6 +60,8 @@ pub struct Choice {
     pub transforms: Vec<Transform>,
     /// Device and number of files that are left out: the archive itself.
     pub leaves_out: Vec<(u64, u64)>,
+    /// Is told how much was read, of how many entries.
+    pub progress: Arc<Progress>,
     /// Ends it.
     pub cancel: Cancel,
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, Stat, fgetxattr, flistxattr, fstat, lgetxattr, llistxattr,
@@ -13,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tarnfs_format::name::escape;
 use tarnfs_format::{Body, Device, Entry, Kind, Time, Xattrs};
-use tarnfs_source::{Cancel, Extent};
+use tarnfs_source::Extent;
 
 use super::transform::Role;
 use super::{Choice, Count, Sort, names};
@@ -96,16 +97,20 @@ fn has_holes(stat: &Stat, size: u64) -> bool {
 }
 
 /// A file's bytes. What is read may be less than it was, or more than is wanted.
-struct Opened<'a>(BorrowedFd<'a>, &'a Cancel);
+struct Opened<'a>(BorrowedFd<'a>, &'a Choice);
 
 impl Content for Opened<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.1.check()?;
+        self.1.cancel.check()?;
         loop {
             match rustix::io::pread(self.0, &mut *buffer, offset) {
                 // That of the person is asked for elsewhere.
                 Err(Errno::INTR) => {}
-                read => return read.map_err(io::Error::from),
+                Err(error) => return Err(error.into()),
+                Ok(read) => {
+                    self.1.progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
+                    return Ok(read);
+                }
             }
         }
     }
@@ -267,8 +272,7 @@ impl Walk<'_> {
         entry.xattrs = self.xattrs(&Place::Opened(file.as_fd()), false);
         self.count.bytes = self.count.bytes.saturating_add(size);
         let told = self.count.told;
-        let cancel = self.choice.cancel.clone();
-        self.put(&entry, &Opened(file.as_fd(), &cancel))?;
+        self.put(&entry, &Opened(file.as_fd(), self.choice))?;
         if size > 0
             && told == self.count.told
             && let Ok(now) = fstat(file)
@@ -418,6 +422,7 @@ impl Walk<'_> {
         }
         let missing = self.writer.add(entry, content)?;
         self.count.entries += 1;
+        self.choice.progress.entries.fetch_add(1, Ordering::Relaxed);
         if let Some(error) = missing.error {
             self.tell(&format!("it cannot be read, and the last {} bytes of it are zeros: {error}", missing.bytes));
         } else if missing.bytes > 0 {

@@ -1,10 +1,12 @@
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -17,6 +19,7 @@ use tarnfs_write::{Finished, Output, Target, Writing};
 
 use crate::args::{Compress, Create, SortFiles, shown};
 use crate::exit::{Code, Failure};
+use crate::inside;
 use crate::logging;
 use crate::signals::Ending;
 use crate::terminal::{self, Colour, escaped, output_failure};
@@ -60,8 +63,11 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
         .writer(writing(target, output, &arguments.how, arguments.threads, &choice.cancel))
         .map_err(|error| of_output(archive, &error))?;
     let mut told = |path: &[u8], what: &str| log::warn!("{}: {what}", escaped(path));
+    choice.progress.total.store(size_of_files(&choice).unwrap_or(0), Ordering::Relaxed);
+    let bar = inside::bar(archive, &choice.progress);
     let count = files::add(&choice, &mut *writer, &mut told).map_err(|error| of_output(archive, &error))?;
     let finished = writer.finish().map_err(|error| of_output(archive, &error))?;
+    drop(bar);
     choice.cancel.check().map_err(|error| of_output(archive, &error))?;
     if count.entries == 0 {
         let what = match count.told {
@@ -86,6 +92,18 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
         return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
     }
     Ok(Code::Success)
+}
+
+/// How much is to be read, if that is known without looking into folders. Holes that are kept are not read.
+fn size_of_files(choice: &Choice) -> Option<u64> {
+    if choice.sparse {
+        return None;
+    }
+    let folder = choice.folder.as_deref().unwrap_or(Path::new(""));
+    choice.paths.iter().try_fold(0_u64, |sum, path| {
+        let found = fs::symlink_metadata(folder.join(OsStr::from_bytes(path))).ok()?;
+        found.is_file().then(|| sum.saturating_add(found.len()))
+    })
 }
 
 /// Gives a finished archive its name, and then its index.
@@ -270,6 +288,7 @@ fn choice(arguments: &Create) -> Result<Choice, Failure> {
         numeric_owner: arguments.numeric_owner || arguments.reproducible,
         transforms,
         leaves_out: Vec::new(),
+        progress: Arc::default(),
         cancel: Cancel::default(),
     })
 }

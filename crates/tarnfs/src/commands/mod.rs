@@ -22,3 +22,4 @@ pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod unmount;
 pub(crate) mod version;
+mod window;

@@ -34,6 +34,7 @@ use crate::inside::{self, ToExtract};
 use super::extract::owners::Owners;
 use super::extract::report::Report;
 use super::extract::selection::Selection;
+use super::window;
 use difference::{Difference, Style};
 use disk::Disk;
 use lines::{Lines, Turn};
@@ -178,7 +179,7 @@ fn with<S: Side>(
         archive,
         tree: &opened.tree,
         index: &*opened.index,
-        stream: opened.tree.is_read_as_stored().then_some(&*opened.stream),
+        stream: window::stream_of(&opened),
         format,
         side: &*side,
         what: What {

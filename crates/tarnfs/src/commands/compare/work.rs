@@ -2,12 +2,11 @@
 //! what they share is decoded once.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_format::Shown;
-use tarnfs_tree::{Device, Error, Kind, Node, Stored, Tree};
+use tarnfs_tree::{Device, Error, Kind, Node, Tree};
 
 use super::content::{Buffers, Unreadable, first_difference, first_difference_from};
 use super::difference::Difference;
@@ -15,14 +14,11 @@ use super::lines::Turn;
 use super::side::{FileNumber, Readable, Seen, Side};
 use super::{Comparison, Linked, Stop, Unread};
 use crate::commands::extract::plan::{Item, Items, What, take};
+use crate::commands::window::Window;
 use crate::exit::Code;
 
 /// Folders of the other side that one thread has open.
 const MOST_FOLDERS: usize = 8;
-
-/// Files that are not longer are small: they are read from the archive several at once, so many bytes.
-const SMALL: u64 = 32 << 10;
-const WINDOW: usize = 256 << 10;
 
 /// Compares all of them, on so many threads.
 pub(super) fn run<S: Side>(comparison: &Comparison<'_, S>, items: Items, threads: usize) -> Result<(), Stop> {
@@ -34,8 +30,7 @@ pub(super) fn run<S: Side>(comparison: &Comparison<'_, S>, items: Items, threads
             folders: HashMap::new(),
             uses: 0,
             buffers: Buffers::default(),
-            window: Vec::new(),
-            window_at: 0,
+            window: Window::default(),
             first: None,
         };
         while !comparison.is_stopped.load(Ordering::Relaxed) {
@@ -68,9 +63,7 @@ struct Worker<'a, S: Side> {
     folders: HashMap<Node, (Arc<S::Folder>, u64)>,
     uses: u64,
     buffers: Buffers,
-    /// A part of the archive's stream, and where it begins.
-    window: Vec<u8>,
-    window_at: u64,
+    window: Window,
     /// What was compared last, if it has more names: its first name, and what that is at the other side.
     first: Option<(Node, FileNumber, Node, Vec<u8>)>,
 }
@@ -256,9 +249,9 @@ impl<S: Side> Worker<'_, S> {
     ) -> Result<Option<u64>, Unread> {
         let comparison = self.comparison;
         let file = comparison.side.open(folder, &item.name, seen).map_err(Unread::Other)?;
-        let first = if let Some(content) = self.small(item) {
+        let small = comparison.stream.and_then(|stream| self.window.content(stream, &item.stored, item.size));
+        let first = if let Some(content) = small {
             comparison.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
-            let content = &self.window[content];
             let first = first_difference_from(content, &file, &mut self.buffers);
             first.map_err(|error| Unread::Other(error.into()))?
         } else {
@@ -280,31 +273,6 @@ impl<S: Side> Worker<'_, S> {
             comparison.report.of_file(&comparison.path_of(item.folder, &item.name), Code::Damaged, &what);
         }
         Ok(first)
-    }
-}
-
-impl<S: Side> Worker<'_, S> {
-    /// Where in the window the content of a small file is. `None` where it is to be read alone: of what is damaged that
-    /// says what is wrong.
-    fn small(&mut self, item: &Item) -> Option<Range<usize>> {
-        let stream = self.comparison.stream?;
-        let (Stored { stream: 0, place, is_plain: true, .. }, 0..=SMALL) = (item.stored, item.size) else {
-            return None;
-        };
-        let size = item.size as usize;
-        let within = |at: u64, length: usize| {
-            let from = usize::try_from(place.checked_sub(at)?).ok()?;
-            let end = from.checked_add(size)?;
-            (end <= length).then_some(from..end)
-        };
-        if let Some(range) = within(self.window_at, self.window.len()) {
-            return Some(range);
-        }
-        self.window.resize(WINDOW, 0);
-        let read = stream.read_at(&mut self.window, place).unwrap_or(0);
-        self.window.truncate(read);
-        self.window_at = place;
-        within(place, read)
     }
 }
 

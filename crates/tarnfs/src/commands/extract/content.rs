@@ -41,6 +41,7 @@ pub(super) fn copy(
         return Ok(());
     }
     buffer.resize(BATCH, 0);
+    let mut written = 0;
     while at < size {
         cancel.check().map_err(CopyError::Read)?;
         let data = source.next_data(at).unwrap_or(size);
@@ -58,10 +59,11 @@ pub(super) fn copy(
         };
         file.write_all_at(&buffer[..read], at).map_err(CopyError::Write)?;
         at += read as u64;
+        written = at;
         progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
     }
     // What ends with a hole.
-    if file.metadata().map_err(CopyError::Write)?.len() < size {
+    if written < size {
         file.set_len(size).map_err(CopyError::Write)?;
     }
     verify(source, cancel).map_err(CopyError::Read)

@@ -26,12 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tarnfs_index::Index;
-use tarnfs_source::Cancel;
+use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{Contents, OpenArchive};
 use tarnfs_tree::{ArchiveTree, Error, Node, Tree, Xattrs};
 
 use crate::args::{Extract, shown};
+use crate::commands::window;
 use crate::exit::{Code, Failure};
 use crate::inside::{self, ToExtract};
 
@@ -62,6 +63,8 @@ struct Extraction<'a> {
     /// It is one compressed file. If something of that is missing, nobody knows how long it was.
     is_a_file: bool,
     folder: &'a Path,
+    /// What small files are read from, several at once.
+    stream: Option<&'a dyn Source>,
     cancel: &'a Cancel,
     progress: &'a Progress,
     report: &'a Report,
@@ -135,6 +138,7 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         force: arguments.open.force,
         is_a_file: opened.index.summary().format == "file",
         folder,
+        stream: window::stream_of(&opened),
         cancel: &cancel,
         progress: &progress,
         report: &report,

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ use super::existing::{Decision, Policy};
 use super::folders::Folders;
 use super::plan::{Item, Items, What, take};
 use super::{Extraction, Stop};
+use crate::commands::window::Window;
 use crate::exit::{Code, Failure};
 use crate::inside;
 
@@ -30,8 +32,8 @@ pub(super) fn run(extraction: &Extraction<'_>, items: Items, threads: usize) -> 
     let items = Mutex::new(items);
     let stopped = Mutex::new(None);
     let work = || {
-        let mut worker =
-            Worker { extraction, items: &items, folders: Folders::new(extraction), buffer: Vec::new(), first: None };
+        let (folders, window) = (Folders::new(extraction), Window::default());
+        let mut worker = Worker { extraction, items: &items, folders, window, buffer: Vec::new(), first: None };
         while extraction.goes_on() {
             match worker.some() {
                 Ok(true) => {}
@@ -67,6 +69,7 @@ struct Worker<'a> {
     extraction: &'a Extraction<'a>,
     items: &'a Mutex<Items>,
     folders: Folders<'a>,
+    window: Window,
     buffer: Vec<u8>,
     /// What was made last, if it may have more names.
     first: Option<(Node, First)>,
@@ -330,19 +333,9 @@ impl Worker<'_> {
         if item.size == 0 {
             return Ok((new, false));
         }
-        let source = extraction.tree.open_stored(item.node, &item.stored, item.size);
-        let source = source.map_err(|error| self.read(&error))?;
-        match copy(&*source, &new.file, &mut self.buffer, extraction.cancel, extraction.progress) {
-            Ok(()) => {}
-            Err(CopyError::Write(error)) => return Err(self.wrote(&error)),
-            Err(CopyError::Read(error)) if extraction.force && is_damage(&error) => {
-                self.copy_a_part(item, &*source, &new)?;
-                return Ok((new, true));
-            }
-            Err(CopyError::Read(error)) => return Err(self.read(&error.into())),
-        }
-        if !extraction.force {
-            return Ok((new, false));
+        let is_damaged = self.copy_content(item, &new)?;
+        if is_damaged || !extraction.force {
+            return Ok((new, is_damaged));
         }
         let damaged = extraction.tree.xattr(item.node, DAMAGED).map_err(|error| self.read(&error))?;
         if let Some(what) = &damaged {
@@ -350,6 +343,28 @@ impl Worker<'_> {
             extraction.failed(item.folder, &item.name, Code::Damaged, &what);
         }
         Ok((new, damaged.is_some()))
+    }
+
+    /// Copies what is not empty. True if only a part of it can be read (`--force`).
+    fn copy_content(&mut self, item: &Item, new: &NewFile) -> Result<bool, Trouble> {
+        let extraction = self.extraction;
+        let small = extraction.stream.and_then(|stream| self.window.content(stream, &item.stored, item.size));
+        if let Some(content) = small {
+            let written = new.file.write_all_at(content, 0);
+            extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
+            return written.map(|()| false).map_err(|error| self.wrote(&error));
+        }
+        let source = extraction.tree.open_stored(item.node, &item.stored, item.size);
+        let source = source.map_err(|error| self.read(&error))?;
+        match copy(&*source, &new.file, &mut self.buffer, extraction.cancel, extraction.progress) {
+            Ok(()) => Ok(false),
+            Err(CopyError::Write(error)) => Err(self.wrote(&error)),
+            Err(CopyError::Read(error)) if extraction.force && is_damage(&error) => {
+                self.copy_a_part(item, &*source, new)?;
+                Ok(true)
+            }
+            Err(CopyError::Read(error)) => Err(self.read(&error.into())),
+        }
     }
 
     /// `--force`: what comes before the first byte that is lost.
