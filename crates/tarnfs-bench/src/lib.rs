@@ -6,6 +6,7 @@
 
 pub mod compress;
 mod error;
+pub mod index;
 mod machine;
 pub mod made;
 pub mod measure;

@@ -38,16 +38,7 @@ impl Scratch {
 
     fn within(parent: &Path, bytes: u64) -> Result<Self, Error> {
         let parent = parent.canonicalize().map_err(Error::at(parent))?;
-        let found = statvfs(&parent).map_err(|error| Error::at(&parent)(error.into()))?;
-        let free = found.f_bavail.saturating_mul(found.f_frsize);
-        if free < bytes {
-            let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
-            let (needs, has) = (megabytes(bytes), megabytes(free));
-            let shown = parent.display();
-            return Err(Error::Other(format!(
-                "{shown}: needs {needs} MiB, and {has} MiB are free; --folder names another place"
-            )));
-        }
+        check_room(&parent, bytes)?;
         for number in 0..u32::MAX {
             let path = parent.join(format!("tarnfs-bench.{}.{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -62,6 +53,11 @@ impl Scratch {
     /// True if so many bytes are free.
     pub fn has_room(&self, bytes: u64) -> bool {
         statvfs(&self.path).is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= bytes)
+    }
+
+    /// An error that says so if they are not.
+    pub fn check_room(&self, bytes: u64) -> Result<(), Error> {
+        check_room(&self.path, bytes)
     }
 
     /// The folder. Its path has no links in it.
@@ -103,6 +99,18 @@ impl Scratch {
             _ => Ok(()),
         }
     }
+}
+
+fn check_room(folder: &Path, bytes: u64) -> Result<(), Error> {
+    let found = statvfs(folder).map_err(|error| Error::at(folder)(error.into()))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if free >= bytes {
+        return Ok(());
+    }
+    let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    let (needs, has) = (megabytes(bytes), megabytes(free));
+    let shown = folder.display();
+    Err(Error::Other(format!("{shown}: needs {needs} MiB, and {has} MiB are free; --folder names another place")))
 }
 
 impl Drop for Scratch {

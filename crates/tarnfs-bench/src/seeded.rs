@@ -89,10 +89,10 @@ impl Seeded {
     }
 }
 
-const WORDS_IN_USE: f64 = 6000.0;
+pub(crate) const WORDS_IN_USE: f64 = 6000.0;
 
 /// The word of that rank; those that are used often are short.
-fn word(rank: u64, text: &mut Vec<u8>) {
+pub(crate) fn word(rank: u64, text: &mut Vec<u8>) {
     let mut letters = Seeded::new(rank);
     for _ in 0..=(2 + rank.max(1).ilog2() / 2) {
         let syllable = b"taneriosulmadicopegabuvefihok";

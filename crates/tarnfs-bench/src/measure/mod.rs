@@ -5,10 +5,12 @@
 
 mod caches;
 mod job;
+mod memory;
 mod program;
 mod summary;
 
 pub use caches::{Caches, forget};
 pub use job::{Done, Input, Job, Kept, Reason, Usage, own_memory};
+pub(crate) use memory::{Sampler, peak_of};
 pub use program::Program;
 pub use summary::{Summary, in_turn};

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tarnfs_source::Cancel;
 
 use super::mounters::Mounter;
-use crate::measure::{Job, Program, Reason};
+use crate::measure::{Job, Program, Reason, peak_of};
 use crate::scratch::mounts_below;
 use crate::{Error, Scratch, Settings};
 
@@ -80,13 +80,9 @@ impl Mounted {
 
     /// Bytes of memory that the process had at once which had most; `None` if there is none.
     pub(super) fn peak_memory(&self) -> Option<f64> {
-        let of = |number: &i32| {
-            let status = fs::read_to_string(format!("/proc/{number}/status")).ok()?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-            line.trim().trim_end_matches(" kB").parse::<f64>().ok()
-        };
         let now = self.processes();
-        now.iter().filter_map(of).map(|kilobytes| kilobytes * 1024.0).chain(self.before).max_by(f64::total_cmp)
+        let peaks = now.iter().filter_map(|number| peak_of(&number.to_string()));
+        peaks.map(|bytes| bytes as f64).chain(self.before).max_by(f64::total_cmp)
     }
 
     /// Unmounts it, and waits for its program to end. Says what it took if that does not.

@@ -25,6 +25,18 @@ pub(crate) enum BenchCommand {
     Scale(BenchScale),
     /// Compare compressors on the files of a folder, as records of 128 KiB and as archives
     Compress(BenchCompress),
+    /// Compare indexes of very many entries: those of tarnfs and ratarmount, a table of paths, MessagePack, JSON
+    Index(BenchIndex),
+    /// One step of `index`, in a process of its own
+    #[command(name = "__index", hide = true)]
+    IndexStep {
+        /// What is done
+        what: String,
+        /// The kind of index
+        kind: String,
+        /// Where its files are
+        folder: PathBuf,
+    },
 }
 
 /// The same for all of them.
@@ -164,6 +176,35 @@ pub(crate) struct BenchCompress {
 
     #[command(flatten)]
     pub(crate) measuring: Measuring,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIndex {
+    /// Take the entries of these archives
+    #[arg(value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
+    pub(crate) archives: Vec<PathBuf>,
+
+    /// Make so many entries, with commas between several numbers
+    #[arg(
+        long,
+        value_name = "N,...",
+        default_value = "100000,1000000",
+        value_delimiter = ',',
+        value_parser = parse_entries,
+        conflicts_with = "archives",
+        help_heading = "Measuring"
+    )]
+    pub(crate) entries: Vec<u64>,
+
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+}
+
+fn parse_entries(text: &str) -> Result<u64, String> {
+    match parse_number::<u64>(text)? {
+        entries @ 1..=100_000_000 => Ok(entries),
+        _ => Err("give a number from 1 to 100000000".to_owned()),
+    }
 }
 
 fn parse_folders(text: &str) -> Result<u64, String> {

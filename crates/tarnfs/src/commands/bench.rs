@@ -1,12 +1,12 @@
 //! `tarnfs bench`: comparisons of programs, which the crate tarnfs-bench makes.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tarnfs_bench::{Error, Report, Settings, compress, made, mount, scale, tar};
+use tarnfs_bench::{Error, Report, Settings, compress, index, made, mount, scale, tar};
 use tarnfs_source::Cancel;
 
 use crate::args::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
@@ -20,7 +20,19 @@ pub(crate) fn run(arguments: &Bench) -> Result<Code, Failure> {
         BenchCommand::Tar(it) => report(&it.measuring, it.keep_caches, |settings| bench_tar(it, settings)),
         BenchCommand::Scale(it) => report(&it.measuring, true, |settings| bench_scale(it, settings)),
         BenchCommand::Compress(it) => report(&it.measuring, true, |settings| bench_compress(it, settings)),
+        BenchCommand::Index(it) => report(&it.measuring, true, |settings| {
+            let options = index::Options { archives: it.archives.clone(), entries: it.entries.clone() };
+            index::compare(settings, &options)
+        }),
+        BenchCommand::IndexStep { what, kind, folder } => step(what, kind, folder),
     }
+}
+
+/// One step of a comparison, in a process of its own: says what it takes to whoever has started it.
+fn step(what: &str, kind: &str, folder: &Path) -> Result<Code, Failure> {
+    let said = index::step(what, kind, folder).map_err(failure)?;
+    io::stdout().write_all(said.as_bytes()).map_err(|error| terminal::output_failure(&error))?;
+    Ok(Code::Success)
 }
 
 /// Bytes of all files that are there; what is not is told later.

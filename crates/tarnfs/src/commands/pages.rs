@@ -138,7 +138,8 @@ fn page(text: &mut Vec<u8>, root: &clap::Command) -> io::Result<()> {
 fn page_of_command(text: &mut Vec<u8>, command: clap::Command) -> io::Result<()> {
     let name = format!("tarnfs-{}", command.get_name());
     let (called, usage) = (format!("tarnfs {}", command.get_name()), usage_of(&command));
-    let inner: Vec<_> = command.get_subcommands().filter(|inner| inner.get_name() != "help").cloned().collect();
+    let shown = command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set());
+    let inner: Vec<_> = shown.cloned().collect();
     // What is said behind the options has a place of its own.
     let shared = command.get_after_help().map(ToString::to_string);
     let page = clap_mangen::Man::new(command.after_help("").bin_name(&called).display_name(name));
