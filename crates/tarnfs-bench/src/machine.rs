@@ -63,6 +63,13 @@ fn file_system(folder: &Path) -> String {
     nearest.max_by_key(|(length, _)| *length).map_or("unknown", |(_, kind)| kind).to_owned()
 }
 
+/// Bytes of memory that can be had without taking that of others.
+pub(crate) fn free_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+}
+
 /// True if files in this folder are in memory.
 pub(crate) fn is_in_memory(folder: &Path) -> bool {
     const TMPFS: u64 = 0x0102_1994;

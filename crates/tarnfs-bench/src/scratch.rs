@@ -9,7 +9,7 @@ use rustix::fs::statvfs;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::Error;
-use crate::machine::is_in_memory;
+use crate::machine::{free_memory, is_in_memory};
 
 /// A new folder of this process. It is removed with all that is in it when this is dropped.
 #[derive(Debug)]
@@ -30,7 +30,8 @@ impl Scratch {
     /// The same in memory; `None` if there is none for files, or too little of it.
     pub fn in_memory(bytes: u64) -> Option<Self> {
         let shared = Path::new("/dev/shm");
-        if !is_in_memory(shared) {
+        // It may be larger than the memory there is.
+        if !is_in_memory(shared) || free_memory().is_some_and(|free| free < bytes) {
             return None;
         }
         Self::within(shared, bytes).ok()
@@ -38,6 +39,7 @@ impl Scratch {
 
     fn within(parent: &Path, bytes: u64) -> Result<Self, Error> {
         let parent = parent.canonicalize().map_err(Error::at(parent))?;
+        check_owner(&parent)?;
         check_room(&parent, bytes)?;
         for number in 0..u32::MAX {
             let path = parent.join(format!("tarnfs-bench.{}.{number}", std::process::id()));
@@ -99,6 +101,19 @@ impl Scratch {
             _ => Ok(()),
         }
     }
+}
+
+/// An error if anybody may put something else in the place of what is made in this folder.
+fn check_owner(folder: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::PermissionsExt;
+    const OTHERS_WRITE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let mode = fs::metadata(folder).map_err(Error::at(folder))?.permissions().mode();
+    if mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
+        let what = "everybody may rename what is in it; --folder names another place";
+        return Err(Error::Other(format!("{}: {what}", folder.display())));
+    }
+    Ok(())
 }
 
 fn check_room(folder: &Path, bytes: u64) -> Result<(), Error> {
@@ -201,6 +216,11 @@ mod tests {
         let needs = Scratch::new(Some(parent.path()), u64::MAX).unwrap_err().to_string();
         assert!(needs.contains("are free"), "{needs}");
         assert!(Scratch::new(Some(&parent.path().join("none")), 0).is_err());
+        fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let others = Scratch::new(Some(parent.path()), 0).unwrap_err().to_string();
+        assert!(others.contains("everybody may rename"), "{others}");
+        fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        Scratch::new(Some(parent.path()), 0).unwrap();
     }
 
     /// What is mounted there belongs to somebody else.

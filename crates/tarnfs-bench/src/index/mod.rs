@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::machine::free_memory;
 use crate::measure::{Kept, Reason, Summary, in_turn};
 use crate::report::{Axis, Cell, Plot, Point, Series, Style, Table, escaped};
 use crate::seeded::Seeded;
@@ -289,13 +290,6 @@ fn once(
     }
     runs.read.push(read);
     Ok(())
-}
-
-/// Bytes of memory that can be had without taking that of others.
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
 /// Has a new process do it.

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, fstatvfs, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tarnfs_source::Cancel;
 
@@ -21,6 +21,9 @@ use crate::report::escaped;
 
 /// The most that is kept of what a program writes. Who writes more is ended.
 const MOST_KEPT: u64 = 256 << 20;
+
+/// When so many bytes are left where a program writes a file, it is ended: what it decompresses may fill any disk.
+const LEAST_LEFT: u64 = 64 << 20;
 
 /// How often it is looked whether somebody wants it to end.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -207,7 +210,7 @@ impl Job {
         let name = self.program.display();
         let failed = |error: io::Error| Reason::Failed(escaped(&format!("{name}: {error}")));
         let mut errors = memory_file().map_err(failed)?;
-        let mut kept = None;
+        let (mut kept, mut written) = (None, None);
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
         // Messages are read by programs here, and sorting has the same order everywhere.
@@ -226,7 +229,11 @@ impl Job {
         });
         command.stdout(match &self.output {
             Kept::Nothing => Stdio::null(),
-            Kept::File(path) => File::create(path).map_err(failed)?.into(),
+            Kept::File(path) => {
+                let file = File::create(path).map_err(failed)?;
+                written = Some(file.try_clone().map_err(failed)?);
+                file.into()
+            }
             Kept::All => {
                 let file = memory_file().map_err(failed)?;
                 let stdout = file.try_clone().map_err(failed)?;
@@ -238,7 +245,8 @@ impl Job {
         let start = Instant::now();
         let child = command.spawn().map_err(failed)?;
         let group = Group(child.id() as i32);
-        let waited = self.wait(&group, start, cancel, &[Some(&errors), kept.as_ref()]);
+        let files = Files { kept: &[Some(&errors), kept.as_ref()], written: written.as_ref() };
+        let waited = self.wait(&group, start, cancel, files);
         if waited.is_err() {
             group.end();
         }
@@ -257,7 +265,8 @@ impl Job {
     }
 
     /// Waits until the program has ended, but is still a zombie.
-    fn wait(&self, group: &Group, start: Instant, cancel: &Cancel, kept: &[Option<&File>]) -> Result<(), Reason> {
+    fn wait(&self, group: &Group, start: Instant, cancel: &Cancel, files: Files<'_>) -> Result<(), Reason> {
+        let Files { kept, written } = files;
         let failed = |error: rustix::io::Errno| Reason::Failed(error.to_string());
         let pid = Pid::from_raw(group.0).ok_or(Reason::Failed("no process".to_owned()))?;
         let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
@@ -278,11 +287,25 @@ impl Job {
             if start.elapsed() >= self.limit {
                 return Err(Reason::TooLong(self.limit));
             }
+            let is_full = |file: &File| {
+                fstatvfs(file).is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) < LEAST_LEFT)
+            };
+            if written.is_some_and(is_full) {
+                return Err(Reason::Failed(format!("less than {} MiB are left on the disk", LEAST_LEFT >> 20)));
+            }
             if kept.iter().flatten().any(|file| file.metadata().is_ok_and(|found| found.len() > MOST_KEPT)) {
                 return Err(Reason::Failed(format!("wrote more than {} MiB", MOST_KEPT >> 20)));
             }
         }
     }
+}
+
+/// What a program writes to.
+struct Files<'a> {
+    /// In memory.
+    kept: &'a [Option<&'a File>],
+    /// On a disk.
+    written: Option<&'a File>,
 }
 
 /// A process that was started, which leads a group.

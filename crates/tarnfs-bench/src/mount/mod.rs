@@ -42,18 +42,28 @@ pub fn compare(
     let mounters = Mounter::all(settings, &mut report, &kinds);
     let mut table = Table::new("mount", "Mounting, finding and reading", &["archive", "program"], &FIGURES);
     let mut all = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for (archive, kind) in archives.iter().zip(kinds) {
         let fitting: Vec<&Mounter> = mounters.iter().filter(|mounter| mounter.fits(kind)).collect();
         let subject = Subject::new(archive, fitting[0], scratch, settings)?;
         let measured = subject.measure(&fitting, caches, scratch, settings, &mut report)?;
+        let name = distinct(subject.name(), &names);
         for (mounter, figures) in fitting.iter().zip(measured) {
-            table.row([subject.name(), &mounter.program.name], figures.cells());
-            all.push((subject.name().to_owned(), mounter.program.name.clone(), figures));
+            table.row([&name, &mounter.program.name], figures.cells());
+            all.push((name.clone(), mounter.program.name.clone(), figures));
         }
+        names.push(name);
     }
     report.table(table);
     bars(&mut report, "archive", "", &all);
     Ok(report)
+}
+
+/// A name that none of `others` has: two archives in two folders may have one.
+fn distinct(name: &str, others: &[String]) -> String {
+    let numbered = (2..).map(|number| format!("{name} ({number})"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| !others.contains(name)).unwrap_or_default()
 }
 
 /// The figures that one looks at first: of its file, its title, and which it is.
@@ -97,5 +107,19 @@ fn bars(report: &mut Report, what: &str, of: &str, all: &[(String, String, Figur
             plot.series(Series::new(program, Style::Bars).with(points));
         }
         report.plot(plot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_of_one_name_are_told_apart() {
+        let mut names = Vec::new();
+        for _ in 0..3 {
+            names.push(distinct("a.tar", &names));
+        }
+        assert_eq!(names, ["a.tar", "a.tar (2)", "a.tar (3)"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,8 @@ impl Mounted {
         &self.at
     }
 
-    /// The processes that have the mount point on their command line, which is in a folder of ours.
+    /// Our processes that have the mount point on their command line, which is in a folder of ours. Others may name
+    /// it, too: they are neither waited for nor ended.
     fn processes(&self) -> Vec<i32> {
         let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -75,7 +77,9 @@ impl Mounted {
             let words = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
             words.split(|&byte| byte == 0).any(|word| word == self.at.as_os_str().as_bytes())
         };
-        numbers.filter(|&number| number != std::process::id() as i32).filter(has_it).collect()
+        let user = geteuid().as_raw();
+        let is_ours = |number: &i32| fs::metadata(format!("/proc/{number}")).is_ok_and(|found| found.uid() == user);
+        numbers.filter(|&number| number != std::process::id() as i32).filter(is_ours).filter(has_it).collect()
     }
 
     /// Bytes of memory that the process had at once which had most; `None` if there is none.

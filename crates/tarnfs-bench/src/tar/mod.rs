@@ -71,6 +71,9 @@ pub fn compare(settings: &Settings, paths: &[PathBuf]) -> Result<Report, Error> 
     let mut report = settings.report("Writing and reading tars", &disk);
     let caches = Caches::new(settings);
     report.note(caches.line());
+    if caches != Caches::AllDrop {
+        report.note("The files that go in stay in the page cache: on the disk, create and compare are not cold.");
+    }
     let megabytes = size.bytes as f64 / f64::from(1 << 20);
     report.note(format!("What goes in: {} files, {megabytes:.1} MiB.", size.files));
     report.note(
