@@ -3,6 +3,7 @@
 //! They lie as in a tar that is not compressed: a header of 512 bytes each, then the content. There is no such tar;
 //! where everything would be in it is computed.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -205,7 +206,10 @@ pub(super) fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+        for byte in chunk.invalid() {
+            // Writing to a text does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
     }
     text
 }
@@ -265,7 +269,9 @@ mod tests {
         ];
         let path = folder.path().join("entries");
         let mut writer = Writer::new(&path).unwrap();
-        all.iter().for_each(|entry| writer.add(entry).unwrap());
+        for entry in &all {
+            writer.add(entry).unwrap();
+        }
         assert_eq!(writer.finish().unwrap(), 6);
         let mut reader = Reader::new(&path).unwrap();
         let read: Vec<Entry> = reader.by_ref().map(Result::unwrap).collect();
@@ -306,7 +312,9 @@ mod tests {
     fn sums_have_no_order() {
         let sum = |all: &[(&str, Kind, u64)]| {
             let mut sum = Sum::default();
-            all.iter().for_each(|(path, kind, size)| sum.add(path.as_bytes(), *kind, *size));
+            for (path, kind, size) in all {
+                sum.add(path.as_bytes(), *kind, *size);
+            }
             sum
         };
         let (one, other) = (("a", Kind::File, 3), ("b", Kind::Folder, 0));

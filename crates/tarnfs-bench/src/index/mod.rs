@@ -126,7 +126,9 @@ pub fn compare(settings: &Settings, options: &Options) -> Result<Report, Error> 
         scratch.remove(&scratch.join(ENTRIES))?;
     }
     report.table(table);
-    times.into_iter().for_each(|plot| report.plot(plot));
+    for plot in times {
+        report.plot(plot);
+    }
     for (name, title, figure) in PLOTS {
         let unit = Axis::logarithmic(FIGURES[figure].1);
         let mut plot = Plot::new(name, title, Axis::logarithmic("entries"), unit);

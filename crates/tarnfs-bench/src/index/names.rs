@@ -157,7 +157,7 @@ mod tests {
             let (folder, name) = super::super::entries::split(path);
             // A folder comes before what is in it, and no path twice.
             assert!(folders.contains(folder) && !name.is_empty() && all.insert(path), "{path:?}");
-            deepest = deepest.max(path.iter().filter(|&&byte| byte == b'/').count());
+            deepest = deepest.max(path.split(|&byte| byte == b'/').count() - 1);
             if *kind == Kind::Folder {
                 folders.insert(path);
             }

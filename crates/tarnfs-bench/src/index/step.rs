@@ -170,12 +170,11 @@ fn read(backend: Backend, folder: &Path) -> Result<Read, Error> {
     Ok(Read { opening, memory, lookup, find, list, all: all_seconds, count: sum.count, hash: sum.hash })
 }
 
+/// Gets the path of a folder, a name in it, and what has that name.
+type Receive<'r> = dyn FnMut(&[u8], &[u8], &super::backends::Found) + 'r;
+
 /// Lists all folders from `root` on.
-fn all(
-    index: &dyn Opened,
-    root: Known,
-    receive: &mut dyn FnMut(&[u8], &[u8], &super::backends::Found),
-) -> Result<(), Error> {
+fn all(index: &dyn Opened, root: Known, receive: &mut Receive<'_>) -> Result<(), Error> {
     let mut folders = vec![root];
     while let Some(folder) = folders.pop() {
         index.list(&folder, &mut |name, found| {

@@ -301,6 +301,7 @@ impl Job {
 }
 
 /// What a program writes to.
+#[derive(Clone, Copy)]
 struct Files<'a> {
     /// In memory.
     kept: &'a [Option<&'a File>],

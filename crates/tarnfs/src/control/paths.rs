@@ -41,6 +41,8 @@ fn others_of(cli: &Cli) -> Vec<&Path> {
                 BenchCommand::Compress(bench) => {
                     (bench.directory.iter().map(PathBuf::as_path).collect(), &bench.measuring)
                 }
+                BenchCommand::Index(bench) => (all(&bench.archives), &bench.measuring),
+                BenchCommand::IndexStep { folder, .. } => return vec![folder],
             };
             let Measuring { out, folder, program, peers, .. } = measuring;
             paths.extend([out, folder, program].into_iter().flatten().map(PathBuf::as_path));
