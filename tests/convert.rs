@@ -375,6 +375,27 @@ fn what_replaces_a_file_has_its_access_list() {
     assert_eq!(list("in/new.tar"), private);
 }
 
+/// Numbers of another machine are not whom they are here.
+#[test]
+fn access_lists_get_no_names_of_this_machine() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as file:
+    entry = tarfile.TarInfo('f')
+    entry.uname, entry.gname = 'zoe', 'zoe'
+    entry.pax_headers = {'SCHILY.acl.access': 'user::rw-,user:zed:rwx:1,group::r--,mask::rwx,other::r--'}
+    file.addfile(entry)
+E",
+    );
+    convert(&scratch, "--transform ^ x a.tar b.tar");
+    assert_eq!(
+        scratch.shell("grep -ac user:1:rwx b.tar; getent passwd 1 | cut -d: -f1 | grep -acf - b.tar || true"),
+        "1\n0\n"
+    );
+}
+
 /// The index of an archive that is removed goes with it, wherever that was called from.
 #[test]
 fn an_archive_that_is_removed_leaves_no_index() {
