@@ -296,6 +296,106 @@ fn what_becomes_of_a_private_archive_is_private() {
     }
 }
 
+/// > What another user has put into a folder where all may write does not get what is written there.
+#[test]
+fn nothing_goes_where_another_user_leads_it() {
+    if !is_root() {
+        println!("left out: needs root, to be another user, too");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_tarnfs");
+    for command in ["create --overwrite PLACE priv", "convert --overwrite --transform ^ x from.tar PLACE"] {
+        let scratch = Scratch::new();
+        scratch.shell(
+            "mkdir -m 1777 shared; mkdir -m 755 priv; echo topsecret > priv/shadow; chmod 600 priv/shadow
+             tar -cf from.tar priv; chmod 600 from.tar; echo mine > victim; echo mine > own.tar; cd shared
+             mkfifo -m 666 pipe.tar own-pipe.tar; ln -s ../victim link.tar; ln -s ../own.tar own.tar; echo old > old.tar; chmod 666 old.tar
+             mkfifo -m 666 ../pipe; ln -s ../pipe led.tar; ln -s shared/pipe.tar ../to-pipe.tar
+             chown -h 65534:65534 pipe.tar link.tar old.tar led.tar",
+        );
+        // Somebody reads, so that it is not waited for.
+        let run = |place: &str, pipe: &str| {
+            let words = command.replace("PLACE", place);
+            scratch.shell(&format!("umask 022; exec 9<> {pipe}; timeout 60 {program} {words} 2>&1 || echo code $?"))
+        };
+        for (place, pipe) in
+            [("shared/pipe.tar", "shared/pipe.tar"), ("shared/led.tar", "pipe"), ("to-pipe.tar", "shared/pipe.tar")]
+        {
+            let said = run(place, pipe);
+            assert!(said.contains("another user has put") && said.ends_with("code 1\n"), "{command} {place}: {said}");
+        }
+        assert!(!run("shared/own-pipe.tar", "shared/own-pipe.tar").contains("code"), "{command}");
+        // The link is replaced, not what it leads to; an own one is followed.
+        for place in ["shared/link.tar", "shared/own.tar", "shared/old.tar"] {
+            let said = run(place, "/dev/null");
+            assert!(!said.contains("code"), "{command} {place}: {said}");
+        }
+        let seen = scratch.shell(
+            "cat victim; tar -tf own.tar | wc -l; for n in link own old; do tar -tf shared/$n.tar | wc -l; done
+             stat -c '%F %u' shared/link.tar shared/own.tar shared/old.tar; find shared/old.tar -perm /022",
+        );
+        let expected = "mine\n2\n2\n2\n2\nregular file 0\nsymbolic link 0\nregular file 0\n";
+        assert_eq!(seen, expected, "{command}");
+    }
+}
+
+/// What replaces a file has its access list, unless it becomes of an archive that not all may read.
+#[test]
+fn what_replaces_a_file_has_its_access_list() {
+    if !have("setfacl") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; echo x > tree/f; tar -cf open.tar tree; chmod 644 open.tar; tar -czf closed.tgz tree; chmod 640 closed.tgz
+         mkdir in; setfacl -d -m u:4321:r in",
+    );
+    let old = |name: &str| {
+        scratch.shell(&format!("echo old > {name}; setfacl -b {name}; chmod 640 {name}; setfacl -m u:1234:r,g::- {name}; getfacl -cn {name}"))
+    };
+    let list = |name: &str| scratch.shell(&format!("getfacl -cn {name}"));
+    let private = "user::rw-\ngroup::---\nother::---\n\n";
+    for name in ["old.tar", "in/old.tar"] {
+        let before = old(name);
+        assert!(before.contains("user:1234:r--") && before.contains("group::---"), "{before}");
+        let (code, said) = run_in(&scratch, &format!("create --overwrite {name} tree"));
+        assert_eq!((code, said.as_str(), list(name)), (0, "", before.clone()));
+        old(name);
+        convert(&scratch, &format!("--overwrite --transform ^ x open.tar {name}"));
+        assert_eq!(list(name), before);
+        old(name);
+        convert(&scratch, &format!("--overwrite closed.tgz {name}"));
+        assert_eq!(list(name), private);
+    }
+    // A list that comes from the folder lets nobody read it who could not read the old one, or the archive.
+    scratch.shell("echo old > in/plain.tar; setfacl -b in/plain.tar; chmod 640 in/plain.tar");
+    run_in(&scratch, "create --overwrite in/plain.tar tree");
+    assert_eq!(list("in/plain.tar"), "user::rw-\ngroup::r--\nother::---\n\n");
+    convert(&scratch, "closed.tgz in/new.tar");
+    assert_eq!(list("in/new.tar"), private);
+}
+
+/// Numbers of another machine are not whom they are here.
+#[test]
+fn access_lists_get_no_names_of_this_machine() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as file:
+    entry = tarfile.TarInfo('f')
+    entry.uname, entry.gname = 'zoe', 'zoe'
+    entry.pax_headers = {'SCHILY.acl.access': 'user::rw-,user:zed:rwx:1,group::r--,mask::rwx,other::r--'}
+    file.addfile(entry)
+E",
+    );
+    convert(&scratch, "--transform ^ x a.tar b.tar");
+    assert_eq!(
+        scratch.shell("grep -ac user:1:rwx b.tar; getent passwd 1 | cut -d: -f1 | grep -acf - b.tar || true"),
+        "1\n0\n"
+    );
+}
+
 /// The index of an archive that is removed goes with it, wherever that was called from.
 #[test]
 fn an_archive_that_is_removed_leaves_no_index() {

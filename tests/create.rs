@@ -717,3 +717,15 @@ fn a_terminal_is_shown_how_far_it_is() {
     assert!(all.contains("MiB, 1 files, ") && all.contains("B/s") && !all.contains(" left"), "{all:?}");
     scratch.shell("tar -df tree/zeros.tar; rm tree/zeros.tar; tar -df tree.tar");
 }
+
+/// > Lines of `-X` are without the white space at their end, as in GNU tar.
+#[test]
+fn globs_of_a_file_have_no_white_space_at_their_end() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; touch tree/a.o tree/b.key tree/c 'tree/d e'; printf '*.o \\n*.key\\r\\n \\t\\r\\n\\n*d e\\n' > list",
+    );
+    create(&scratch, "-X list x.tar tree");
+    assert_eq!(scratch.shell("tar -tf x.tar"), scratch.shell("tar -X list -cf - tree | tar -tf -"));
+    assert_eq!(scratch.shell("tar -tf x.tar"), "tree/\ntree/c\n");
+}

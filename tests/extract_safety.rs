@@ -199,6 +199,39 @@ fn what_is_there_is_lost_only_on_demand() {
     assert_eq!(both.code, 2, "{}", both.err);
 }
 
+/// > `--skip-old` leaves what is there as it is: the folder that is extracted to, too.
+#[test]
+fn what_is_skipped_keeps_its_attributes() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/sub; echo new > tree/sub/f; chmod 755 tree tree/sub; tar -C tree -cf a.tar .; gzip -k a.tar",
+    );
+    for archive in ["a.tar", "a.tar.gz"] {
+        let seen = scratch.shell(&format!(
+            "rm -rf at; mkdir -m 700 at at/sub; touch -d @1000 at/sub at; {} extract --skip-old -C at {archive} 2>&1; stat -c '%a %n' at at/sub; cat at/sub/f
+             rm -rf at; mkdir -m 700 at at/sub; {0} extract -C at {archive} 2>&1; stat -c '%a %n' at at/sub",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        assert_eq!(seen, "700 at\n700 at/sub\nnew\n755 at\n755 at/sub\n", "{archive}");
+    }
+}
+
+/// > `--resume` takes a file for done that has the archive's size and time, and no other one.
+#[test]
+fn a_file_of_the_second_before_is_another_one() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; printf BBBB > tree/f; touch -d @1001 tree/f; tar -C tree -cf a.tar f");
+    let resume = |options: &str| {
+        scratch.shell(&format!(
+            "mkdir -p at; printf AAAA > at/f; touch -d @1000 at/f; {} extract --resume {options} -C at a.tar 2>&1 || echo code $?; cat at/f",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ))
+    };
+    assert_eq!(resume("--overwrite"), "BBBB");
+    let said = resume("");
+    assert!(said.contains("is not what the archive has") && said.ends_with("code 1\nAAAA"), "{said}");
+}
+
 /// > Of hidden folders that are found where something is extracted to, only what this program makes in them is removed.
 #[test]
 fn what_others_have_renamed_to_hidden_folders_stays() {

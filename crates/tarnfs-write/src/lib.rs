@@ -71,6 +71,10 @@ pub trait ArchiveWriter {
     /// What of `entry` is not kept, though it is written: "its extended attributes", ...
     fn leaves_out(&self, entry: &Entry) -> Vec<&'static str>;
 
+    /// From now on, access lists name users and groups by numbers alone: the numbers are of another machine, which may
+    /// call others so than this one.
+    fn name_nobody(&mut self) {}
+
     /// Writes `entry`. Of a file with bytes, `body.size` of `content` are read; where `body.extents` tells where data
     /// lie, only those. An error is one of writing.
     fn add(&mut self, entry: &Entry, content: &dyn Content) -> io::Result<Missing>;

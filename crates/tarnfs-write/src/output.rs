@@ -9,10 +9,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat, fsync, linkat, openat,
-    renameat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr_query,
+    fremovexattr, fsetxattr, fstat, fsync, lgetxattr, linkat, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 /// See the module.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ struct Place {
     replaces: bool,
     /// What is replaced.
     old: Option<Stat>,
+    /// The access list of that; empty if it has one that cannot be read.
+    list: Option<Vec<u8>>,
     /// What its mode is limited to.
     most: u32,
 }
@@ -49,11 +52,73 @@ fn is_written_as_it_is(path: &Path) -> bool {
 /// Opens it.
 fn as_it_is(path: &Path) -> io::Result<File> {
     let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let opened = fstat(&file)?;
     // Somebody may have put another one there meanwhile.
-    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile {
+    if FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
+    // Asked of what is open: what lies there may be another thing at each look.
+    if is_planted(path, &opened) {
+        let what = "another user has put a pipe or a link there, and would get what is written: remove it";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
     Ok(file.into())
+}
+
+/// The folder that `path` lies in.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// True if all may make things in `folder`, and what belongs to `uid` was put there by somebody else: neither by this
+/// user nor by the one whose folder it is. The kernel has this rule for links and pipes (`protected_symlinks`,
+/// `protected_fifos`), but may be told not to, and asks it of pipes only where a file would be made.
+fn is_strange(folder: &Stat, uid: u32) -> bool {
+    let is_shared = folder.st_mode & 0o1000 != 0 && folder.st_mode & 0o022 != 0;
+    is_shared && uid != geteuid().as_raw() && uid != folder.st_uid
+}
+
+/// True if somebody else has led this user to what was `opened` at `path`.
+fn is_planted(path: &Path, opened: &Stat) -> bool {
+    let folder_of = |path: &Path| statat(CWD, parent_of(path), AtFlags::empty()).ok();
+    let is_there = match (folder_of(path), statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)) {
+        (Some(folder), Ok(there)) => is_strange(&folder, there.st_uid),
+        // It was there, and somebody has taken it away.
+        (Some(folder), Err(_)) => is_strange(&folder, opened.st_uid),
+        (None, _) => false,
+    };
+    // An own link may lead to a shared folder. (What has no path, as a pipe of the shell, lies in no folder.)
+    let real = path.canonicalize().ok().and_then(|real| folder_of(&real));
+    is_there || real.is_some_and(|folder| is_strange(&folder, opened.st_uid))
+}
+
+/// Where what replaces the file at `path` goes: what a symbolic link leads to is replaced, not the link. `None` if that
+/// is `path` itself, also where another user has put a link into a shared folder.
+fn behind_link(path: &Path) -> Option<PathBuf> {
+    let target = path.canonicalize().ok()?;
+    // Behind that, since a link may have come meanwhile.
+    let link = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let folder = statat(CWD, parent_of(path), AtFlags::empty()).ok()?;
+    let is_link = FileType::from_raw_mode(link.st_mode) == FileType::Symlink;
+    (is_link && !is_strange(&folder, link.st_uid)).then_some(target)
+}
+
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// The access list of the file called `name` in `folder`.
+fn list_of(folder: &OwnedFd, name: &OsStr) -> Option<Vec<u8>> {
+    // By way of /proc, as a descriptor that is only a path has no attributes.
+    let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    let mut list = vec![0; 1 << 16];
+    match lgetxattr(&path, ACCESS_LIST, list.as_mut_slice()) {
+        Ok(length) => {
+            list.truncate(length);
+            Some(list)
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => None,
+        // Nobody knows.
+        Err(_) => Some(Vec::new()),
+    }
 }
 
 impl Output {
@@ -68,20 +133,21 @@ impl Output {
         if is_written_as_it_is(path) {
             return Ok(Self::stream(as_it_is(path)?));
         }
-        // What a symbolic link leads to is replaced, not the link.
-        let target = if replaces { path.canonicalize().ok() } else { None };
+        let target = if replaces { behind_link(path) } else { None };
         let target = target.as_deref().unwrap_or(path);
         let name = target.file_name().ok_or(Errno::ISDIR)?.to_owned();
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let folder = openat(CWD, parent_of(target), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut old = None;
         match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => return Err(Errno::ISDIR.into()),
             Ok(_) if !replaces => return Err(io::ErrorKind::AlreadyExists.into()),
+            // Nobody gets the new one by having put a file there.
+            Ok(stat) if is_strange(&fstat(&folder)?, stat.st_uid) => {}
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => old = Some(stat),
             _ => {}
         }
-        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces, old, most: 0o777 };
+        let list = old.as_ref().and_then(|_| list_of(&folder, &name));
+        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces, old, list, most: 0o777 };
         let file = place.open()?;
         Ok(Self { file, place: Some(place) })
     }
@@ -100,7 +166,8 @@ impl Output {
     pub fn identities(&self) -> Vec<(u64, u64)> {
         let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let own = fstat(&self.file).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-        let old = self.place.as_ref().and_then(|place| statat(&place.folder, &place.name, AtFlags::empty()).ok());
+        let old =
+            self.place.as_ref().and_then(|place| statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW).ok());
         own.into_iter().chain(old).map(identity).collect()
     }
 
@@ -117,9 +184,17 @@ impl Output {
         let own = fstat(&self.file)?;
         let of_group = |gid: u32| if gid == group { mode & 0o070 } else { mode << 3 & 0o070 };
         place.most = 0o700 | of_group(place.old.as_ref().map_or(own.st_gid, |old| old.st_gid)) | mode & 0o007;
+        // A list that comes from the folder names others who may read it.
+        let has_list = !all_may_read(place.most) && fgetxattr_query(&self.file, ACCESS_LIST).is_ok();
+        let mut most = place.most;
+        if has_list {
+            fremovexattr(&self.file, ACCESS_LIST)?;
+            // The bits of the group said what its entries may at most.
+            most &= 0o700;
+        }
         // What replaces a file gets its mode in the end.
-        if place.old.is_none() && own.st_mode & 0o777 & !place.most != 0 {
-            fchmod(&self.file, Mode::from_raw_mode(own.st_mode & place.most))?;
+        if place.old.is_none() && own.st_mode & 0o777 & !most != 0 {
+            fchmod(&self.file, Mode::from_raw_mode(own.st_mode & most))?;
         }
         Ok(())
     }
@@ -145,7 +220,7 @@ impl Output {
         self.file.flush()?;
         let Some(place) = &mut self.place else { return self.file.metadata() };
         if let Some(old) = &place.old {
-            as_old(&self.file, old, place.most)?;
+            as_old(&self.file, old, place.list.as_deref(), place.most)?;
         }
         self.file.sync_all()?;
         let written = self.file.metadata()?;
@@ -163,14 +238,28 @@ impl Output {
     }
 }
 
+/// True if a limit of [`Output::limit_mode`] is none for those who read.
+fn all_may_read(most: u32) -> bool {
+    most & 0o044 == 0o044
+}
+
 /// What replaces a file may be read by those who could read that, as far as `most` lets them, and belongs to the same
-/// user, if that is possible.
-fn as_old(file: &File, old: &Stat, most: u32) -> io::Result<()> {
+/// user, if that is possible. `list`: its access list.
+fn as_old(file: &File, old: &Stat, list: Option<&[u8]>, most: u32) -> io::Result<()> {
     let own = fstat(file)?;
     let is_given = (own.st_uid, own.st_gid) == (old.st_uid, old.st_gid)
         || fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid))).is_ok();
+    // One that comes from the folder. Mostly there is none.
+    let _ = fremovexattr(file, ACCESS_LIST);
     // Another group has nothing to do with it.
-    let mode = if is_given { old.st_mode & 0o777 } else { old.st_mode & 0o700 };
+    let mut mode = if is_given { old.st_mode & 0o777 } else { old.st_mode & 0o700 };
+    if let Some(list) = list {
+        if is_given && all_may_read(most) && fsetxattr(file, ACCESS_LIST, list, XattrFlags::empty()).is_ok() {
+            return Ok(());
+        }
+        // Where there was a list, the other bits do not say who could read it.
+        mode &= 0o700;
+    }
     Ok(fchmod(file, Mode::from_raw_mode(mode & most))?)
 }
 

@@ -134,6 +134,8 @@ impl<'a> Refill<'a> {
         cancel: &'a Cancel,
         is_added: &'a dyn Fn(&[u8]) -> bool,
     ) -> Self {
+        // Whom they are here may be others than in the tree.
+        writer.name_nobody();
         Self { tree, writer, cancel, is_added, first: HashMap::new(), left_out: LeftOut::new(), is_less: false }
     }
 

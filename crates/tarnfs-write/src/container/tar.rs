@@ -29,6 +29,8 @@ struct Tar {
     out: BlockStream,
     /// Used again for each entry.
     pax: header::Pax,
+    /// Access lists have numbers only.
+    names_nobody: bool,
 }
 
 impl Tar {
@@ -84,7 +86,7 @@ impl Container for Pax {
     }
 
     fn writer(&self, writing: Writing) -> io::Result<Box<dyn ArchiveWriter>> {
-        Ok(Box::new(Tar { out: BlockStream::new(writing)?, pax: header::Pax::default() }))
+        Ok(Box::new(Tar { out: BlockStream::new(writing)?, pax: header::Pax::default(), names_nobody: false }))
     }
 }
 
@@ -118,6 +120,10 @@ impl ArchiveWriter for Tar {
         true
     }
 
+    fn name_nobody(&mut self) {
+        self.names_nobody = true;
+    }
+
     fn add(&mut self, entry: &Entry, content: &dyn Content) -> io::Result<Missing> {
         self.pax.clear();
         let is_file = entry.kind == Kind::File;
@@ -139,7 +145,7 @@ impl ArchiveWriter for Tar {
         for (name, value) in &entry.xattrs {
             if is_acl(name) {
                 let is_default = name.ends_with(b"default");
-                match acl::text(value, !entry.user.is_empty()) {
+                match acl::text(value, !entry.user.is_empty() && !self.names_nobody) {
                     Some(text) => self.pax.acl(is_default, &text),
                     None => log::warn!(
                         "{}: an ACL is not understood and left out",

@@ -237,7 +237,8 @@ fn choice(arguments: &Create) -> Result<Choice, Failure> {
     let mut excludes: Vec<_> = arguments.exclude.iter().map(|glob| Exclude::new(glob.as_bytes())).collect();
     for file in &arguments.exclude_from {
         let globs = lines(file, b'\n').map_err(|error| of_file("--exclude-from", file, &error))?;
-        excludes.extend(globs.iter().map(|glob| Exclude::new(glob)));
+        let globs = globs.iter().map(|glob| without_white_space(glob)).filter(|glob| !glob.is_empty());
+        excludes.extend(globs.map(Exclude::new));
     }
     let mut transforms = Vec::new();
     for expression in &arguments.transform {
@@ -306,6 +307,12 @@ fn lines(file: &Path, end: u8) -> io::Result<Vec<Vec<u8>>> {
         all = fs::read(file)?;
     }
     Ok(all.split(|&byte| byte == end).filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+/// A line without white space at its end, as GNU tar takes globs from a file: also that of lines that end with CR LF.
+fn without_white_space(line: &[u8]) -> &[u8] {
+    let is_kept = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'\x0b';
+    &line[..line.iter().rposition(is_kept).map_or(0, |last| last + 1)]
 }
 
 /// `NAME`, `NUMBER`, `NAME:NUMBER` or `+NUMBER`.

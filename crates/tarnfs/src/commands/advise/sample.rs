@@ -270,17 +270,18 @@ impl Walk<'_> {
             let seen = &self.seen[number];
             // Its header stands before the part of it, too.
             let skip = at.saturating_sub(seen.before);
+            let next = self.seen.get(number + 1).map_or(self.sample.total, |next| next.before);
             match self.put(&mut *writer, seen, skip, left) {
                 Ok(put) => left = left.saturating_sub(put),
                 Err(Refused::Input(bytes)) => {
                     self.sample.unreadable += 1;
                     self.sample.lost = self.sample.lost.saturating_add(bytes);
                     // It has its place in the piece.
-                    left = left.saturating_sub(HEADER.saturating_add(bytes));
+                    left = left.saturating_sub(next.saturating_sub(at));
                 }
                 Err(Refused::Output(error)) => return Err(error),
             }
-            at = self.seen.get(number + 1).map_or(self.sample.total, |next| next.before);
+            at = next;
         }
         let mut written = writer.finish()?.output.file().try_clone()?;
         written.rewind()?;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat,
-    fchmod, fchown, fremovexattr, fsetxattr, fstat, futimens, openat, utimensat,
+    fchmod, fchown, fgetxattr_query, fremovexattr, fsetxattr, fstat, futimens, openat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -55,6 +55,16 @@ pub(super) struct Wanted<'a> {
     pub(super) mtime: Time,
     pub(super) atime: Time,
     pub(super) xattrs: &'a Xattrs,
+}
+
+/// What gets its attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finished {
+    File,
+    Folder {
+        /// This call has made it.
+        is_made: bool,
+    },
 }
 
 impl Keeping {
@@ -103,8 +113,9 @@ impl Keeping {
     }
 
     /// Gives `file`, which has all of its content and was made with [`first_mode`](Self::first_mode), what it is to
-    /// have; or a folder. An error is of the owner or the mode: then the rest was kept.
-    pub(super) fn keep(&self, file: &File, wanted: &Wanted<'_>, is_folder: bool) -> Result<(), Failure> {
+    /// have; or a folder, which this call has made or which was there. An error is of the owner or the mode: then the
+    /// rest was kept.
+    pub(super) fn keep(&self, file: &File, wanted: &Wanted<'_>, what: Finished) -> Result<(), Failure> {
         let mut failure = None;
         let mut mode = wanted.mode & 0o7777;
         if self.owner && !is_owner(file, wanted) {
@@ -121,9 +132,13 @@ impl Keeping {
         for (name, value) in wanted.xattrs.iter().filter(|(name, _)| !is_late(name) && self.keeps(name)) {
             self.set(file, name, value);
         }
-        let mode = if self.permissions { mode } else { mode & 0o777 & !self.umask };
-        let is_as_made =
-            !is_folder && if self.owner || self.permissions { mode == 0o600 } else { wanted.mode & 0o600 == 0o600 };
+        let (mode, is_as_made) = match what {
+            Finished::File if self.permissions => (mode, mode == 0o600),
+            Finished::File if self.owner => (mode & 0o777 & !self.umask, mode & 0o777 & !self.umask == 0o600),
+            Finished::File => (mode & 0o777 & !self.umask, mode & 0o600 == 0o600),
+            _ if self.permissions => (mode, false),
+            Finished::Folder { is_made } => self.mode_of_folder(file, mode, is_made),
+        };
         if !is_as_made && let Err(error) = fchmod(file, Mode::from_raw_mode(mode)) {
             failure.get_or_insert(Failure::new(Code::Failure, format!("its mode {mode:o} cannot be kept: {error}")));
         }
@@ -138,6 +153,23 @@ impl Keeping {
             failure.get_or_insert(Failure::new(Code::Failure, format!("its time cannot be kept: {error}")));
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// The mode of a folder that does not get the one that is stored, and whether it has it already.
+    fn mode_of_folder(&self, file: &File, mode: u32, is_made: bool) -> (u32, bool) {
+        let lessened = mode & 0o777 & !self.umask;
+        let Ok(stat) = fstat(file) else { return (lessened, false) };
+        let has = stat.st_mode & 0o7777;
+        // What is made in a folder that hands lists down has got mode and list from that, and not from the umask: a
+        // change of the mode would change the list. Only what was added for the time being goes away.
+        let wanted = if is_made && !self.owner && fgetxattr_query(file, DEFAULT_ACL).is_ok() {
+            has & !(0o700 & !mode)
+        } else {
+            // Setgid comes from the folder that it is in, or was there, and is for all that is made in it.
+            lessened | has & SPECIAL
+        };
+        // Who is not in its group would take setgid away by a change.
+        (wanted, wanted == has)
     }
 
     fn set(&self, file: &File, name: &[u8], value: &[u8]) {

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatxFlags, flock, fstat, fstatfs,
+    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, StatxFlags, flock, fstat, fstatfs,
     ioctl_getflags, linkat, mkdirat, open, openat, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 
 use crate::commands::beneath::{Beneath, FOLDER};
 
@@ -135,15 +135,32 @@ impl Destination {
     }
 
     /// A name for what is made before it gets its own in `folder`: in the hidden folder, or, if that is in another
-    /// mount, in one in `folder`.
+    /// mount or cannot be, in one in `folder`.
     pub(super) fn new_name(&self, folder: BorrowedFd<'_>) -> io::Result<NewName> {
-        let mut stage = self.stage()?;
-        let name = format!("new-{}", self.following.fetch_add(1, Ordering::Relaxed));
-        if !stage.is_beside(folder)? {
-            // Not in `folder` itself: others may write there, and put something else in its place.
-            stage = Arc::new(Stage::new(&openat(folder, ".", FOLDER, Mode::empty())?)?);
+        match self.stage() {
+            Ok(stage) if stage.is_beside(folder)? => Ok(self.name_in(stage)),
+            Ok(_) => self.name_beside(folder),
+            Err(error) if cannot_be_here(&error) => self.name_beside(folder),
+            Err(error) => Err(error),
         }
-        Ok(NewName { stage, name, is_kept: false })
+    }
+
+    /// One in a hidden folder in `folder`: not in `folder` itself, where others may write, and put something else in
+    /// its place.
+    pub(super) fn name_beside(&self, folder: BorrowedFd<'_>) -> io::Result<NewName> {
+        Ok(self.name_in(Arc::new(Stage::new(&openat(folder, ".", FOLDER, Mode::empty())?)?)))
+    }
+
+    fn name_in(&self, stage: Arc<Stage>) -> NewName {
+        let name = format!("new-{}", self.following.fetch_add(1, Ordering::Relaxed));
+        NewName { stage, name, is_kept: false }
+    }
+
+    /// True if other file systems lie somewhere below, or nobody knows.
+    pub(super) fn has_mounts(&self) -> bool {
+        let Ok(own) = std::fs::read_link(format!("/proc/self/fd/{}", self.root().as_raw_fd())) else { return true };
+        let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return true };
+        has_mounts_below(&mounts, own.as_os_str().as_bytes())
     }
 
     /// The hidden folder, which is made when it is first needed.
@@ -214,7 +231,13 @@ impl Destination {
             return self.link_to(file, folder, name);
         }
         let mut made = self.new_name(folder)?;
-        self.link_to(file, made.folder(), made.name().as_bytes())?;
+        match self.link_to(file, made.folder(), made.name().as_bytes()) {
+            Err(error) if is_apart(&error) => {
+                made = self.name_beside(folder)?;
+                self.link_to(file, made.folder(), made.name().as_bytes())?;
+            }
+            linked => linked?,
+        }
         made.publish(folder, name, true)
     }
 
@@ -237,6 +260,33 @@ impl Drop for Destination {
     fn drop(&mut self) {
         self.remove_stage();
     }
+}
+
+/// True if something cannot be made in one folder, and perhaps in another one.
+pub(super) fn cannot_be_here(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS))
+}
+
+/// True if a name cannot go from one folder to another, although they are in one mount: to one with another key or
+/// another quota.
+pub(super) fn is_apart(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::XDEV)
+}
+
+/// True if `mounts`, which is as `/proc/self/mountinfo`, has some below `folder`.
+fn has_mounts_below(mounts: &[u8], folder: &[u8]) -> bool {
+    /// Which of the fields is the path.
+    const PATH: usize = 4;
+    let mut below = Vec::new();
+    for &byte in folder.strip_suffix(b"/").unwrap_or(folder) {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => below.extend(format!("\\{byte:03o}").into_bytes()),
+            _ => below.push(byte),
+        }
+    }
+    below.push(b'/');
+    let mut paths = mounts.split(|&byte| byte == b'\n').filter_map(|line| line.split(|&byte| byte == b' ').nth(PATH));
+    paths.any(|path| path.len() > below.len() && path.starts_with(&below))
 }
 
 /// Makes the folder `name` in `folder`. What is there and is no folder is an error: `ENOTDIR`.
@@ -375,6 +425,11 @@ impl NewFile {
         self.file.into()
     }
 
+    /// The hidden folder that it has a name in, if it has one.
+    pub(super) fn hidden_in(&self) -> Option<&Stage> {
+        self.made.as_ref().map(|made| &*made.stage)
+    }
+
     /// A file that lies in the hidden folder.
     pub(super) fn staged(stage: &Arc<Stage>, name: String) -> io::Result<Option<Self>> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -402,6 +457,10 @@ pub(super) struct NewName {
 impl NewName {
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
         self.stage.folder.as_fd()
+    }
+
+    pub(super) fn stage(&self) -> &Stage {
+        &self.stage
     }
 
     pub(super) fn name(&self) -> &OsStr {
@@ -503,6 +562,24 @@ impl Stage {
     /// True if things can be renamed from here to `folder`.
     pub(super) fn is_beside(&self, folder: BorrowedFd<'_>) -> io::Result<bool> {
         Ok(self.mount == mount_of(folder)?)
+    }
+
+    /// The group that a file of this user gets in `folder`, where that is another one than it has `got` here; the
+    /// error is that nobody knows.
+    pub(super) fn group_in(&self, folder: BorrowedFd<'_>, got: u32) -> io::Result<Option<Gid>> {
+        const SETGID: u32 = 0o2000;
+        let (own, there) = (fstat(&self.folder)?, fstat(folder)?);
+        let group = if there.st_mode & SETGID != 0 {
+            there.st_gid
+        } else if own.st_mode & SETGID != 0 {
+            getegid().as_raw()
+        } else if got == getegid().as_raw() || got == there.st_gid {
+            got
+        } else {
+            // The file system is mounted so that all files get the group of their folder.
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        Ok((group != got).then(|| Gid::from_raw(group)))
     }
 
     fn remove(&self) {

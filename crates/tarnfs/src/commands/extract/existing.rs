@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, Stat, readlinkat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, fstatfs, readlinkat, unlinkat};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tarnfs_tree::Time;
@@ -122,11 +122,10 @@ fn is_as_stored(folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]
     let device = |major, minor| there.st_rdev == rustix::fs::makedev(major, minor);
     match item.kind {
         What::File => {
-            // Some file systems keep only every second second.
             let (size, there, wanted) = (there.st_size, time_of(there), item.mtime);
-            let is_even = there.nanoseconds == 0 && there.seconds % 2 == 0;
-            let is_rounded = is_even && (0..2).contains(&(wanted.seconds.saturating_sub(there.seconds)));
-            is(FileType::RegularFile) && u64::try_from(size).ok() == Some(item.size) && (there == wanted || is_rounded)
+            is(FileType::RegularFile)
+                && u64::try_from(size).ok() == Some(item.size)
+                && (there == wanted || is_rounded(there, wanted) && keeps_even_seconds(folder))
         }
         What::Symlink => {
             is(FileType::Symlink)
@@ -136,5 +135,37 @@ fn is_as_stored(folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]
         What::Block(major, minor) => is(FileType::BlockDevice) && device(major, minor),
         What::Fifo => is(FileType::Fifo),
         What::Socket => is(FileType::Socket),
+    }
+}
+
+/// True if `there` is what becomes of `wanted` where only every second second is kept.
+fn is_rounded(there: Time, wanted: Time) -> bool {
+    there.nanoseconds == 0 && there.seconds % 2 == 0 && (0..2).contains(&wanted.seconds.saturating_sub(there.seconds))
+}
+
+/// True of FAT. Elsewhere a time that differs is that of another file.
+fn keeps_even_seconds(folder: BorrowedFd<'_>) -> bool {
+    /// `MSDOS_SUPER_MAGIC`
+    const FAT: u64 = 0x4d44;
+    fstatfs(folder).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == FAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_fat_is_at_most_two_seconds_early() {
+        let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
+        for (there, wanted, expected) in [
+            (time(1000, 0), time(1001, 999_999_999), true),
+            (time(1000, 0), time(1000, 5), true),
+            (time(1000, 0), time(1002, 0), false),
+            (time(1002, 0), time(1001, 0), false),
+            (time(1001, 0), time(1001, 5), false),
+            (time(1000, 1), time(1001, 0), false),
+        ] {
+            assert_eq!(is_rounded(there, wanted), expected, "{there:?} {wanted:?}");
+        }
     }
 }

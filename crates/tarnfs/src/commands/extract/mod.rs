@@ -36,7 +36,7 @@ use crate::commands::window;
 use crate::exit::{Code, Failure};
 use crate::inside::{self, ToExtract};
 
-use attributes::{Keeping, Wanted, hands_lists_down};
+use attributes::{Finished, Keeping, Wanted, hands_lists_down};
 use destination::Destination;
 use existing::Existing;
 use finishing::Folders;
@@ -229,7 +229,7 @@ impl Extraction<'_> {
             use std::os::fd::AsFd as _;
             self.keeping.without_inherited(folder.as_fd(), true);
         }
-        self.keeping.keep(&folder, &wanted, true)
+        self.keeping.keep(&folder, &wanted, Finished::Folder { is_made: has_made })
     }
 
     /// The names at the destination of a folder in the archive, and of those that it is in.

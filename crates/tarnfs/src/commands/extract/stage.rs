@@ -14,7 +14,7 @@ use tarnfs_format::{Entry, Kind};
 use tarnfs_source::Extent;
 
 use super::attributes::Keeping;
-use super::destination::{Destination, NewFile, Stage};
+use super::destination::{Destination, NewFile, Stage, cannot_be_here};
 use super::selection::Selection;
 
 /// Bytes that are handed to the threads that write, at once.
@@ -91,6 +91,8 @@ struct State {
     small_bytes: Vec<u8>,
     most: usize,
     is_closed: bool,
+    /// Nothing can be written here: all is read again. What waits is dropped, and what was written is not used.
+    is_off: bool,
     failure: Option<io::Error>,
 }
 
@@ -115,10 +117,27 @@ impl Queue {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         Self::check(&state)?;
-        state.jobs.push_back(job);
+        if !state.is_off {
+            state.jobs.push_back(job);
+        }
         drop(state);
         self.changed.notify_all();
         Ok(())
+    }
+
+    fn is_off(&self) -> bool {
+        self.lock().is_off
+    }
+
+    /// From now on nothing is written.
+    fn turn_off(&self, why: &io::Error) {
+        log::debug!("nothing is written while the archive is decoded: {why}");
+        let mut state = self.lock();
+        state.is_off = true;
+        state.jobs.clear();
+        (state.small, state.small_bytes) = Default::default();
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// The next job; `None` when there are no more.
@@ -161,17 +180,35 @@ impl Staging {
         }
     }
 
-    /// Makes the hidden folder, and threads that write into it.
-    fn start(&self) -> io::Result<Arc<Stage>> {
+    /// Makes the hidden folder, and threads that write into it. `None` if it cannot be there: then nothing is written
+    /// while the archive is decoded, as from one that is not compressed. Who may not write here may write in folders
+    /// that are here.
+    fn start(&self) -> io::Result<Option<Arc<Stage>>> {
+        if self.queue.is_off() {
+            return Ok(None);
+        }
+        match self.try_to_start() {
+            Ok(stage) => Ok(Some(stage)),
+            Err(error) if cannot_be_here(&error) => {
+                self.queue.turn_off(&error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_to_start(&self) -> io::Result<Arc<Stage>> {
         let mut known = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stage) = &*known {
             return Ok(Arc::clone(stage));
         }
         let stage = self.destination.stage()?;
+        let may_go_on = self.destination.has_mounts();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         while threads.len() < self.count {
             let (stage, queue) = (Arc::clone(&stage), Arc::clone(&self.queue));
-            let thread = std::thread::Builder::new().name("writing".into()).spawn(move || work(&stage, &queue));
+            let thread =
+                std::thread::Builder::new().name("writing".into()).spawn(move || work(&stage, &queue, may_go_on));
             match thread {
                 Ok(thread) => threads.push(thread),
                 // One can do it.
@@ -187,6 +224,10 @@ impl Staging {
     pub(super) fn finish(&self) -> io::Result<()> {
         let flushed = self.flush();
         self.close();
+        if self.queue.is_off() {
+            // It takes room that others need.
+            self.destination.remove_stage();
+        }
         flushed?;
         self.check()
     }
@@ -208,19 +249,33 @@ impl Staging {
 
     /// What of the file whose header is there was written; `None` if that is nothing.
     pub(super) fn take(&self, header: u64) -> io::Result<Option<NewFile>> {
+        if self.queue.is_off() {
+            return Ok(None);
+        }
         let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone();
         stage.map_or(Ok(None), |stage| NewFile::staged(&stage, name_of(header)))
     }
 
     fn flush(&self) -> io::Result<()> {
-        let mut state = self.queue.lock();
-        if state.small.is_empty() {
+        let is_empty = self.queue.lock().small.is_empty();
+        if is_empty || self.start()?.is_none() {
             return Ok(());
         }
-        self.start()?;
+        let mut state = self.queue.lock();
         let job = Job::Files(std::mem::take(&mut state.small), std::mem::take(&mut state.small_bytes));
         drop(state);
         self.queue.push(job)
+    }
+
+    /// `None` if there is no room for it here, and perhaps where it is to be.
+    fn or_off<T>(&self, written: io::Result<T>) -> io::Result<Option<T>> {
+        match written {
+            Err(error) if has_no_room(&error) && self.destination.has_mounts() => {
+                self.queue.turn_off(&error);
+                Ok(None)
+            }
+            written => written.map(Some),
+        }
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Current>> {
@@ -230,7 +285,9 @@ impl Staging {
     /// Hands on what waits of a file that is not written in one go.
     fn hand_on(&self, current: &mut Current) -> io::Result<()> {
         if current.file.is_none() && !current.is_lost {
-            current.file = new_file(&*self.start()?, current.header, current.mode)?.map(Arc::new);
+            if let Some(stage) = self.start()? {
+                current.file = self.or_off(new_file(&stage, current.header, current.mode))?.flatten().map(Arc::new);
+            }
             current.is_lost = current.file.is_none();
         }
         let Some(file) = &current.file else {
@@ -269,6 +326,9 @@ impl Staging {
 impl tarnfs_tree::open::Contents for Staging {
     fn begin(&self, entry: &Entry) -> io::Result<bool> {
         let extents = entry.body.extents.clone();
+        if self.queue.is_off() {
+            return Ok(false);
+        }
         if entry.kind != Kind::File
             || extents.as_ref().is_some_and(|extents| extents.len() > MOST_EXTENTS)
             || !self.selection.may_take(&entry.path)
@@ -310,7 +370,7 @@ impl tarnfs_tree::open::Contents for Staging {
                 (Some(file), Some(_)) => match file.set_len(current.size) {
                     // The file system has no such files. That is told when it is read from the archive.
                     Err(error) if is_too_large(&error) => self.take(current.header).map(drop),
-                    result => result,
+                    result => self.or_off(result).map(drop),
                 },
                 _ => Ok(()),
             };
@@ -353,8 +413,13 @@ fn is_too_large(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FBIG | Errno::INVAL))
 }
 
-/// Writes until there is nothing more to write.
-fn work(stage: &Stage, queue: &Queue) {
+/// True if others have room for it, perhaps.
+fn has_no_room(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
+}
+
+/// Writes until there is nothing more to write. Where there is no room, that is a failure unless it `may_go_on`.
+fn work(stage: &Stage, queue: &Queue, may_go_on: bool) {
     while let Some(job) = queue.next() {
         let written = match job {
             // What is shorter than its file is not used.
@@ -365,6 +430,10 @@ fn work(stage: &Stage, queue: &Queue) {
             Job::Files(files, bytes) => small_files(stage, &files, &bytes),
         };
         if let Err(error) = written {
+            if may_go_on && has_no_room(&error) {
+                queue.turn_off(&error);
+                continue;
+            }
             let mut state = queue.lock();
             state.failure.get_or_insert(error);
             state.jobs.clear();

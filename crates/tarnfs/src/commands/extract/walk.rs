@@ -66,8 +66,10 @@ impl Walk<'_> {
         if matches!(root, At::All) {
             self.found.iter_mut().for_each(|found| *found = true);
             let stored = tree.stored(Node::ROOT).map_err(|error| self.extraction.broken(&error))?;
-            if stored.header.is_some() && self.extraction.strip == 0 {
-                self.finish_later(Node::ROOT, stored, self.extraction.destination.is_made())?;
+            let is_made = self.extraction.destination.is_made();
+            let is_left = !is_made && self.extraction.existing.policy == Policy::Skip;
+            if stored.header.is_some() && self.extraction.strip == 0 && !is_left {
+                self.finish_later(Node::ROOT, stored, is_made)?;
             }
         }
         let mut waiting = vec![Waiting { node: Node::ROOT, from: 0, depth: 0, at: root }];

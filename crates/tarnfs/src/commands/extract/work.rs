@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mknodat, openat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, chownat, fchown, fstat, linkat, mknodat, openat, statat, symlinkat};
 use tarnfs_source::Source;
 use tarnfs_tree::{Error, Node, Time, Tree, Xattrs};
 
-use super::attributes::Wanted;
+use super::attributes::{Finished, Wanted};
 use super::content::{CopyError, copy, copy_what_can_be_read, ends_all, is_damage};
-use super::destination::{NewFile, stat};
+use super::destination::{NewFile, is_apart, stat};
 use super::existing::{Decision, Policy};
 use super::folders::Folders;
 use super::plan::{Item, Items, What, take};
@@ -85,6 +85,19 @@ enum Trouble {
 impl From<Stop> for Trouble {
     fn from(stop: Stop) -> Self {
         Self::Stop(stop)
+    }
+}
+
+/// Why a file did not get its name.
+enum NotNamed {
+    /// What is made in the hidden folder cannot go where it is to be.
+    Apart,
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for NotNamed {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
     }
 }
 
@@ -224,7 +237,7 @@ impl Worker<'_> {
         }
         match item.kind {
             What::File => self.file(item, folder, replaces),
-            _ => self.other(item, folder, target, replaces),
+            _ => self.other(item, folder, target, replaces, false),
         }
     }
 
@@ -266,13 +279,38 @@ impl Worker<'_> {
             let what = "is damaged; --force extracts what of it can be decoded".to_owned();
             return Err(Trouble::This(Failure::new(Code::Damaged, what)));
         }
-        let (mut new, is_damaged) = match self.staged(item, folder)? {
-            Some(new) => {
-                extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
-                (new, false)
+        if let Some(new) = self.staged(item, folder)? {
+            let has_name = new.hidden_in().is_some();
+            match self.publish(item, folder, replaces, (new, false)) {
+                // It is read again, and made where it is to be.
+                Err(NotNamed::Apart) if has_name => {}
+                Err(problem) => return Err(self.not_named(problem)),
+                Ok(is_there) => {
+                    extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
+                    return Ok(is_there);
+                }
             }
-            None => self.copied(item, folder)?,
-        };
+        }
+        let copied = self.copied(item, folder)?;
+        self.publish(item, folder, replaces, copied).map_err(|problem| self.not_named(problem))
+    }
+
+    fn not_named(&self, problem: NotNamed) -> Trouble {
+        match problem {
+            NotNamed::Apart => self.wrote(&rustix::io::Errno::XDEV.into()),
+            NotNamed::Trouble(trouble) => trouble,
+        }
+    }
+
+    /// Gives a file with its content its attributes and its name. False if something is there by now.
+    fn publish(
+        &mut self,
+        item: &Item,
+        folder: &Arc<OwnedFd>,
+        replaces: bool,
+        (mut new, is_damaged): (NewFile, bool),
+    ) -> Result<bool, NotNamed> {
+        let extraction = self.extraction;
         let xattrs = self.xattrs(item)?;
         let &Item { mode, mut mtime, atime, .. } = item;
         if is_damaged {
@@ -283,17 +321,18 @@ impl Worker<'_> {
         if extraction.inherits.load(Ordering::Relaxed) {
             extraction.keeping.without_inherited(new.file.as_fd(), false);
         }
-        let kept = extraction.keeping.keep(&new.file, &wanted, false);
+        let kept = extraction.keeping.keep(&new.file, &wanted, Finished::File);
         match extraction.destination.publish_file(&mut new, folder.as_fd(), &item.name, replaces) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-            Err(error) => return Err(self.wrote(&error)),
+            Err(error) if is_apart(&error) => return Err(NotNamed::Apart),
+            Err(error) => return Err(self.wrote(&error).into()),
             Ok(()) => {}
         }
         if item.links > 1 {
             self.first = Some((item.node, First::File(Arc::new(new.into_descriptor()))));
         }
         // It is there, if not as it should be.
-        kept.map(|()| true).map_err(Trouble::This)
+        kept.map(|()| true).map_err(|failure| Trouble::This(failure).into())
     }
 
     /// True if something of it is known to be damaged or missing.
@@ -316,8 +355,8 @@ impl Worker<'_> {
         let new = staging.take(header).map_err(|error| self.wrote(&error))?;
         let Some(new) = new else { return Ok(None) };
         // Nothing can be renamed to another mount: it is read again.
-        let is_beside = extraction.destination.stage().and_then(|stage| stage.is_beside(folder.as_fd()));
-        if !is_beside.map_err(|error| self.wrote(&error))? {
+        let is_beside = new.hidden_in().map_or(Ok(true), |stage| stage.is_beside(folder.as_fd()));
+        if !is_beside.map_err(|error| self.wrote(&error))? || !self.give_group(&new, folder) {
             return Ok(None);
         }
         let is_right = !self.is_damaged(item)?;
@@ -325,11 +364,26 @@ impl Worker<'_> {
         Ok(Some(new).filter(|_| is_right && length == item.size))
     }
 
+    /// Gives what was made in a hidden folder the group that it would have got in `folder`, if it keeps the one that
+    /// it gets. False if that cannot be.
+    fn give_group(&self, new: &NewFile, folder: &OwnedFd) -> bool {
+        let Some(stage) = new.hidden_in().filter(|_| !self.extraction.keeping.owner) else { return true };
+        let group =
+            fstat(&new.file).map_err(io::Error::from).and_then(|own| stage.group_in(folder.as_fd(), own.st_gid));
+        match group {
+            Ok(None) => true,
+            Ok(group) => fchown(&new.file, None, group).is_ok(),
+            Err(_) => false,
+        }
+    }
+
     /// A new file with its content, and whether that is damaged (`--force`).
     fn copied(&mut self, item: &Item, folder: &OwnedFd) -> Result<(NewFile, bool), Trouble> {
         let extraction = self.extraction;
         let new = extraction.destination.new_file(folder.as_fd(), extraction.keeping.first_mode(item.mode));
         let new = new.map_err(|error| self.wrote(&error))?;
+        // Where there are no files without a name, it is in the hidden folder, too, and may keep the group from there.
+        self.give_group(&new, folder);
         if item.size == 0 {
             return Ok((new, false));
         }
@@ -381,8 +435,16 @@ impl Worker<'_> {
         }
     }
 
-    /// What is no file: a link, a device, ...
-    fn other(&mut self, item: &Item, folder: &Arc<OwnedFd>, target: &[u8], replaces: bool) -> Result<bool, Trouble> {
+    /// What is no file: a link, a device, ... If it gets a name before its own, that is in the hidden folder, or in one
+    /// `beside` its place.
+    fn other(
+        &mut self,
+        item: &Item,
+        folder: &Arc<OwnedFd>,
+        target: &[u8],
+        replaces: bool,
+        beside: bool,
+    ) -> Result<bool, Trouble> {
         let extraction = self.extraction;
         let xattrs = self.xattrs(item)?;
         let &Item { mode, mtime, atime, .. } = item;
@@ -398,7 +460,9 @@ impl Worker<'_> {
             let name = Path::new(std::ffi::OsStr::from_bytes(&item.name));
             extraction.keeping.keep_at(folder.as_fd(), name, &wanted, FileType::Symlink)
         } else {
-            let made = extraction.destination.new_name(folder.as_fd());
+            let destination = extraction.destination;
+            let made =
+                if beside { destination.name_beside(folder.as_fd()) } else { destination.new_name(folder.as_fd()) };
             let mut made = made.map_err(|error| self.wrote(&error))?;
             let mode = Mode::from_raw_mode(0o600);
             let (at, name) = (made.folder(), made.name());
@@ -428,9 +492,18 @@ impl Worker<'_> {
                 What::Character(..) => FileType::CharacterDevice,
                 What::Block(..) => FileType::BlockDevice,
             };
+            if !extraction.keeping.owner {
+                // As where it would have been made at once. If that cannot be, it has the group of this user.
+                let own = statat(at, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from);
+                let group = own.and_then(|own| made.stage().group_in(folder.as_fd(), own.st_gid));
+                if let Ok(Some(group)) = group {
+                    let _ = chownat(at, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
+                }
+            }
             let kept = extraction.keeping.keep_at(at, Path::new(name), &wanted, kind);
             match made.publish(folder.as_fd(), &item.name, replaces) {
                 Err(error) if is_there(&error) => return Ok(false),
+                Err(error) if is_apart(&error) && !beside => return self.other(item, folder, target, replaces, true),
                 Err(error) => return Err(self.wrote(&error)),
                 Ok(()) => {}
             }
