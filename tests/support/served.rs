@@ -168,6 +168,11 @@ impl Connection {
         }
     }
 
+    /// True once something has come.
+    pub(crate) fn has_more(&mut self) -> bool {
+        self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
+    }
+
     fn line(&mut self) -> String {
         let mut line = Vec::new();
         // A reset is an end, too.

@@ -21,9 +21,9 @@ use tarnfs_tree::{Error, Tree, escape};
 use tokio::sync::Semaphore;
 
 use crate::access::{Hosts, Logins};
-use crate::body::{Body, Memory, Piped, Pool, Stepwise, whole};
+use crate::body::{Body, Memory, Piped, Pool, Stepwise, Work, whole};
 use crate::conditions::{self, Outcome, Validators, Wanted};
-use crate::connection::Served;
+use crate::connection::{Client, Clients, Holds};
 use crate::dav::{self, Found};
 use crate::file::{Part, Parts, multipart};
 use crate::held::Held;
@@ -41,7 +41,10 @@ const BOUNDARY: &str = "tarnfs-part-4c1d7a9be20f58e3";
 pub(crate) const TEXTS: usize = 128 << 10;
 
 /// Pages that are made at the same time: each may have a large folder in memory.
-pub(crate) const PAGES: usize = 8;
+pub(crate) const PAGES: usize = 4;
+
+/// Between two looks whether there is room for a page.
+const NO_ROOM: Duration = Duration::from_secs(1);
 
 const METHODS: &str = "GET, HEAD, OPTIONS, PROPFIND";
 
@@ -59,6 +62,7 @@ pub(crate) struct Site {
     pub(crate) texts: Arc<Semaphore>,
     /// Pages that are made at the same time.
     pub(crate) pages: Arc<Semaphore>,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) compressing_threads: usize,
     pub(crate) policy: String,
@@ -80,7 +84,10 @@ fn failed(path: &[u8], error: &Error) -> Answer {
         // As the kernel says of names that are too long.
         error if error.errno() == Errno::NAMETOOLONG => refuse(StatusCode::NOT_FOUND, "There is nothing of that name."),
         error => {
-            tell(path, error);
+            // Nobody waits for what was given up.
+            if error.errno() != Errno::INTR {
+                tell(path, error);
+            }
             refuse(StatusCode::INTERNAL_SERVER_ERROR, "It cannot be read; the log of the server says why.")
         }
     }
@@ -101,16 +108,19 @@ fn put(answer: &mut Answer, name: HeaderName, value: &str) {
     }
 }
 
-/// Answers a request. `served` lives until the answer was sent.
-pub(crate) async fn answer(site: Arc<Site>, request: Request<Incoming>, served: Served) -> Answer {
+/// Answers a request of a client. Who has no login counts as idle all the time: its place may be taken by others.
+pub(crate) async fn answer(site: Arc<Site>, request: Request<Incoming>, client: Arc<Client>) -> Answer {
     let what = log::log_enabled!(log::Level::Info).then(|| {
         let path = request.uri().path();
         format!("{} {}", escape(request.method().as_str().as_bytes()), escape(path.as_bytes()))
     });
     let policy = site.policy.clone();
-    let mut answer = match allowed(&site, &request).await {
-        Ok(()) => dispatch(site, request).await,
-        Err(refused) => refused,
+    let (mut answer, served) = match allowed(&site, &request).await {
+        Ok(()) => {
+            let served = client.serve();
+            (dispatch(site, request, &client).await, Some(served))
+        }
+        Err(refused) => (refused, None),
     };
     put(&mut answer, X_CONTENT_TYPE_OPTIONS, "nosniff");
     put(&mut answer, REFERRER_POLICY, "no-referrer");
@@ -140,7 +150,7 @@ async fn allowed(site: &Site, request: &Request<Incoming>) -> Result<(), Answer>
     Ok(())
 }
 
-async fn dispatch(site: Arc<Site>, request: Request<Incoming>) -> Answer {
+async fn dispatch(site: Arc<Site>, request: Request<Incoming>, client: &Client) -> Answer {
     let (head, body) = request.into_parts();
     let method = head.method;
     if method == Method::OPTIONS {
@@ -171,7 +181,7 @@ async fn dispatch(site: Arc<Site>, request: Request<Incoming>) -> Answer {
         is_head: method == Method::HEAD,
         version: head.version,
     };
-    get(site, asked).await
+    get(site, asked, client).await
 }
 
 /// What a GET or HEAD asks for.
@@ -189,9 +199,9 @@ fn too_slow(error: &std::io::Error) -> Answer {
     refuse(StatusCode::GATEWAY_TIMEOUT, "It took too long.")
 }
 
-async fn get(site: Arc<Site>, asked: Asked) -> Answer {
+async fn get(site: Arc<Site>, asked: Asked, client: &Client) -> Answer {
     let own = Arc::clone(&site);
-    let looked = site.pool.run(move || {
+    let looked = site.pool.run(Work::Look, move |_| {
         let (site, mut path) = (own, asked.place.in_tree());
         if asked.place.is_folder && !path.is_empty() {
             // A file is none.
@@ -209,7 +219,7 @@ async fn get(site: Arc<Site>, asked: Asked) -> Answer {
     match looked.await {
         Err(error) => too_slow(&error),
         Ok(Err(answer)) => answer,
-        Ok(Ok((asked, held))) => folder(site, asked, held).await,
+        Ok(Ok((asked, held))) => folder(site, asked, held, client).await,
     }
 }
 
@@ -217,7 +227,7 @@ async fn get(site: Arc<Site>, asked: Asked) -> Answer {
 fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
     let (attributes, path) = (&held.attributes, asked.place.in_tree());
     let name = asked.place.names.last().map_or(&b""[..], Vec::as_slice);
-    let now = Validators::of(attributes, site.tree.lifetime(attributes.node), &path, &site.salt);
+    let now = Validators::of(attributes, site.tree.lifetime(attributes.node), &path, held.way(), &site.salt);
     let kind = kinds::of(name);
     let mut answer = Response::new(whole(""));
     put(&mut answer, ETAG, &now.etag);
@@ -277,7 +287,7 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
 }
 
 /// The page of a folder, or an archive of it.
-async fn folder(site: Arc<Site>, asked: Asked, held: Held) -> Answer {
+async fn folder(site: Arc<Site>, asked: Asked, held: Held, client: &Client) -> Answer {
     if !asked.place.is_folder {
         let mut answer = refuse(StatusCode::MOVED_PERMANENTLY, "It is a folder.");
         let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
@@ -285,15 +295,15 @@ async fn folder(site: Arc<Site>, asked: Asked, held: Held) -> Answer {
         return answer;
     }
     if let Some(label) = in_query(&asked.query, "download") {
-        return archive(&site, &asked, held, &label);
+        return archive(&site, &asked, held, (&label, client));
     }
     let Ok(Ok(turn)) = tokio::time::timeout(site.patience, Arc::clone(&site.pages).acquire_owned()).await else {
         return busy();
     };
     let (own, is_head) = (Arc::clone(&site), asked.is_head);
-    let made = site.pool.run(move || {
+    let made = site.pool.run(Work::Look, move |gone| {
         let view = View::of(&asked.query);
-        let page = page::page(&*own.tree, held.attributes.node, &asked.place, &own.title, &view);
+        let page = page::page(&*own.tree, held.attributes.node, &asked.place, &own.title, &view, gone);
         page.map(|page| (page, turn)).map_err(|error| failed(&asked.place.in_tree(), &error))
     });
     // Others have their turn when there is room for this page.
@@ -310,8 +320,20 @@ async fn folder(site: Arc<Site>, asked: Asked, held: Held) -> Answer {
     }
     // It stays in memory until the client has taken it.
     let room = u32::try_from(page.len().div_ceil(1024)).unwrap_or(u32::MAX).min(TEXTS as u32);
-    match tokio::time::timeout(site.patience, Arc::clone(&site.texts).acquire_many_owned(room)).await {
-        Ok(Ok(room)) => answer.map(|_| Kept { body: whole(page), _kept: room }.boxed_unsync()),
+    let mut room = std::pin::pin!(Arc::clone(&site.texts).acquire_many_owned(room));
+    let found = async {
+        loop {
+            match tokio::time::timeout(NO_ROOM, room.as_mut()).await {
+                Ok(room) => break room,
+                Err(_) => site.clients.make_room_for(Holds::Page),
+            }
+        }
+    };
+    match tokio::time::timeout(site.patience, found).await {
+        Ok(Ok(room)) => {
+            client.holds(Holds::Page);
+            answer.map(|_| Kept { body: whole(page), _kept: room }.boxed_unsync())
+        }
         _ => busy(),
     }
 }
@@ -325,7 +347,7 @@ fn busy() -> Answer {
 
 /// An archive of a folder. If something fails in the middle, the connection is broken off. With HTTP/1.0 that would
 /// look like the end, so nothing is sent there.
-fn archive(site: &Arc<Site>, asked: &Asked, held: Held, label: &str) -> Answer {
+fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, &Client)) -> Answer {
     let Some((_, target)) = download::offered().into_iter().find(|(offered, _)| offered == label) else {
         return refuse(StatusCode::BAD_REQUEST, "There is no such kind of archive here.");
     };
@@ -339,9 +361,14 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, label: &str) -> Answer {
     if asked.is_head {
         return answer;
     }
-    let Ok(turn) = Arc::clone(&site.downloads).try_acquire_owned() else { return busy() };
+    let Ok(turn) = Arc::clone(&site.downloads).try_acquire_owned() else {
+        // Whoever asks again may have its turn.
+        site.clients.make_room_for(Holds::Download);
+        return busy();
+    };
+    client.holds(Holds::Download);
     let (own, threads) = (Arc::clone(site), site.compressing_threads);
-    let write = move |pipe| download::write(&own.tree, &held, &name, target, threads, pipe);
+    let write = move |pipe, cancel: &_| download::write(&own.tree, &held, &name, target, threads, pipe, cancel);
     match Piped::body(turn, site.memory.one_more(), write) {
         Ok(body) => answer.map(|_| body),
         Err(error) => {
@@ -376,7 +403,7 @@ async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Vers
     };
     let Some(wanted) = wanted else { return refuse(StatusCode::BAD_REQUEST, "This is no request for properties.") };
     let own = Arc::clone(&site);
-    let looked = site.pool.run(move || {
+    let looked = site.pool.run(Work::Look, move |_| {
         let path = place.in_tree();
         match Held::find(&own.tree, &path) {
             Err(error) => Err(failed(&path, &error)),

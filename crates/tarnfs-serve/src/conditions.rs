@@ -24,10 +24,10 @@ pub(crate) struct Validators {
 }
 
 impl Validators {
-    /// `salt` tells archives from each other, `path` the files in one.
-    pub(crate) fn of(attributes: &Attributes, lifetime: Lifetime, path: &[u8], salt: &[u8]) -> Self {
+    /// `salt` tells archives from each other, `path` the files in one, and `way` archives in these.
+    pub(crate) fn of(attributes: &Attributes, lifetime: Lifetime, path: &[u8], way: &[u8], salt: &[u8]) -> Self {
         let mut hash = blake3::Hasher::new();
-        for part in [salt, path] {
+        for part in [salt, way, path] {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -18,18 +18,22 @@ pub(crate) struct Patient<S> {
     stream: S,
     patience: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
+    client: Arc<Client>,
 }
 
 impl<S> Patient<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, deadline: None }
+    pub(crate) fn new(stream: S, patience: Duration, client: Arc<Client>) -> Self {
+        Self { stream, patience, deadline: None, client }
     }
 
     fn in_time<T>(&mut self, context: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            self.deadline = None;
+            if self.deadline.take().is_some() {
+                self.client.is_waited_for.store(false, Ordering::Relaxed);
+            }
             return done;
         }
+        self.client.is_waited_for.store(true, Ordering::Relaxed);
         let patience = self.patience;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         match deadline.as_mut().poll(context) {
@@ -49,6 +53,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let done = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.client.has_taken(&done);
         this.in_time(context, done)
     }
 
@@ -59,6 +64,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let done = Pin::new(&mut this.stream).poll_write_vectored(context, bytes);
+        this.client.has_taken(&done);
         this.in_time(context, done)
     }
 
@@ -91,11 +97,37 @@ pub(crate) struct Clients {
 pub(crate) struct Client {
     /// It has asked, and has no whole answer yet.
     is_served: AtomicBool,
+    /// It was served at least once.
+    is_known: AtomicBool,
+    /// What it holds while it is served, of what there is not enough for all.
+    holds: AtomicU8,
     /// When it was served last, or came.
     since: Mutex<Instant>,
-    /// It is to make room.
+    /// Something was sent that it has not taken.
+    is_waited_for: AtomicBool,
+    /// Bytes that it has taken, and when somebody looked at that last.
+    taken: AtomicU64,
+    seen: Mutex<(Instant, u64)>,
+    /// It is to make room, also in the middle of an answer.
+    must_leave: AtomicBool,
+    /// It is to look whether it has to make room.
     pub(crate) leave: Notify,
 }
+
+/// What there is not enough of for all clients.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Holds {
+    /// A folder that is sent as an archive.
+    Download = 1,
+    /// A page in memory.
+    Page = 2,
+}
+
+/// Who takes fewer bytes a second than this ...
+const LEAST_RATE: f64 = 4096.0;
+
+/// ... for so long has no right to its place, if somebody else wants it.
+const SLOW: Duration = Duration::from_secs(10);
 
 impl Clients {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
@@ -105,25 +137,56 @@ impl Clients {
     /// One more. It is gone when this is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> Entered {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let since = Mutex::new(Instant::now());
-        let client = Arc::new(Client { is_served: AtomicBool::new(false), since, leave: Notify::new() });
+        let client = Arc::new(Client::new());
         self.all().insert(number, Arc::clone(&client));
         Entered { clients: Arc::clone(self), number, client }
     }
 
-    /// Asks the one to leave that has asked for nothing for the longest time. It does so at once.
+    /// Asks the one to leave that has asked for nothing for the longest time, if there is one, and those first that
+    /// were never served: they may not even have a login. Otherwise the one that takes its answer the most slowly, if
+    /// that is too slow. It does so at once.
     pub(crate) fn make_room(&self) {
         let all = self.all();
         let idle = all.values().filter(|client| !client.is_served());
-        if let Some(client) = idle.min_by_key(|client| client.since()) {
+        if let Some(client) = idle.min_by_key(|client| (client.is_known.load(Ordering::Relaxed), client.since())) {
             // It may have been asked to before, and not be gone yet: the next time another one is the oldest.
             client.rest();
             client.leave.notify_one();
+        } else {
+            remove_slowest(all.values());
         }
+    }
+
+    /// Has the answer end, of those that hold such a thing, that is taken the most slowly, if that is too slow.
+    pub(crate) fn make_room_for(&self, held: Holds) {
+        remove_slowest(self.all().values().filter(|client| client.holds.load(Ordering::Relaxed) == held as u8));
+    }
+}
+
+fn remove_slowest<'a>(clients: impl Iterator<Item = &'a Arc<Client>>) {
+    let slow = clients.filter(|client| client.is_served()).filter_map(|client| Some((client.too_slow()?, client)));
+    if let Some((_, client)) = slow.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        client.must_leave.store(true, Ordering::Relaxed);
+        client.leave.notify_one();
     }
 }
 
 impl Client {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            is_served: AtomicBool::default(),
+            is_known: AtomicBool::default(),
+            holds: AtomicU8::default(),
+            since: Mutex::new(now),
+            is_waited_for: AtomicBool::default(),
+            taken: AtomicU64::default(),
+            seen: Mutex::new((now, 0)),
+            must_leave: AtomicBool::default(),
+            leave: Notify::new(),
+        }
+    }
+
     fn since(&self) -> Instant {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,12 +196,51 @@ impl Client {
     }
 
     /// True while it waits for the rest of an answer.
-    pub(crate) fn is_served(&self) -> bool {
+    fn is_served(&self) -> bool {
         self.is_served.load(Ordering::Relaxed)
     }
 
-    /// It has asked for something. When that is dropped, it has it.
+    /// True if it has to make room, once it was told to look.
+    pub(crate) fn must_leave(&self) -> bool {
+        !self.is_served() || self.must_leave.load(Ordering::Relaxed)
+    }
+
+    fn has_taken(&self, done: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = done {
+            self.taken.fetch_add(*bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn look(&self) -> MutexGuard<'_, (Instant, u64)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes in a second that it takes, if they are too few. Nobody is blamed for what has not been sent yet.
+    fn too_slow(&self) -> Option<f64> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let mut seen = self.look();
+        let time = seen.0.elapsed();
+        if time < SLOW {
+            return None;
+        }
+        let rate = taken.saturating_sub(seen.1) as f64 / time.as_secs_f64();
+        if self.is_waited_for.load(Ordering::Relaxed) && rate < LEAST_RATE {
+            return Some(rate);
+        }
+        // From now on.
+        *seen = (Instant::now(), taken);
+        None
+    }
+
+    /// From now on, until it was served.
+    pub(crate) fn holds(&self, what: Holds) {
+        self.holds.store(what as u8, Ordering::Relaxed);
+    }
+
+    /// It has asked for something that it may have. When that is dropped, it has it.
     pub(crate) fn serve(self: &Arc<Self>) -> Served {
+        *self.look() = (Instant::now(), self.taken.load(Ordering::Relaxed));
+        self.is_known.store(true, Ordering::Relaxed);
         self.is_served.store(true, Ordering::Relaxed);
         Served(Arc::clone(self))
     }
@@ -151,6 +253,7 @@ pub(crate) struct Served(Arc<Client>);
 impl Drop for Served {
     fn drop(&mut self) {
         self.0.rest();
+        self.0.holds.store(0, Ordering::Relaxed);
         self.0.is_served.store(false, Ordering::Relaxed);
     }
 }

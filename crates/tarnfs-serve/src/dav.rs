@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 
-use hyper::body::Bytes;
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::{Namespace, ResolveResult};
@@ -12,7 +11,7 @@ use tarnfs_format::Kind;
 use tarnfs_tree::{Attributes, Error, Tree, UNKNOWN};
 
 use crate::answer::{Site, tell};
-use crate::body::{Pieces, Share};
+use crate::body::{Gone, Pieces, Share, Step, Work};
 use crate::conditions::Validators;
 use crate::held::{Held, Listed};
 use crate::kinds;
@@ -122,9 +121,14 @@ fn xml(text: &str) -> String {
 }
 
 /// The properties of one file or folder, each as XML.
-fn properties(site: &Site, path: &[u8], name: &[u8], attributes: &Attributes) -> Vec<(&'static str, String)> {
+fn properties(
+    site: &Site,
+    (path, way): (&[u8], &[u8]),
+    name: &[u8],
+    attributes: &Attributes,
+) -> Vec<(&'static str, String)> {
     let lifetime = site.tree.lifetime(attributes.node);
-    let now = Validators::of(attributes, lifetime, path, &site.salt);
+    let now = Validators::of(attributes, lifetime, path, way, &site.salt);
     let is_folder = attributes.kind == Kind::Folder;
     let mut all = vec![
         ("resourcetype", if is_folder { "<D:collection/>".to_owned() } else { String::new() }),
@@ -208,7 +212,7 @@ impl Found {
         let tree: &dyn Tree = &*self.site.tree;
         let listed = Listed::new(tree, self.held.attributes.node, from, (self.share.piece() / ENTRY).min(BATCH))?;
         let base = self.place.as_folder();
-        let folder = self.place.in_tree();
+        let (folder, inside) = (self.place.in_tree(), self.held.way_inside());
         for (name, attributes) in &listed.entries {
             let path = if folder.is_empty() { name.clone() } else { [&folder, b"/".as_slice(), name].concat() };
             let mut target = None;
@@ -219,21 +223,29 @@ impl Found {
                     Err(_) => continue,
                 }
             }
+            let way = target.as_ref().map_or(inside.as_slice(), Held::way);
             let attributes = target.as_ref().map_or(attributes, |target| &target.attributes);
             let slash = match attributes.kind {
                 Kind::Folder => "/",
                 Kind::File => "",
                 _ => continue,
             };
-            let all = properties(&self.site, &path, name, attributes);
+            let all = properties(&self.site, (&path, way), name, attributes);
             response(out, &format!("{base}{}{slash}", url::encode(name)), &all, &self.wanted);
         }
         Ok(listed.next)
     }
 }
 
+impl Drop for Found {
+    fn drop(&mut self) {
+        // Also where the client went in the middle.
+        self.site.tree.close_folder(self.held.attributes.node);
+    }
+}
+
 impl Pieces for Found {
-    fn next(&mut self) -> io::Result<Option<Bytes>> {
+    fn next(&mut self, _: &Gone) -> io::Result<Step> {
         let mut out = String::new();
         match self.next {
             Next::Itself { with_entries } => {
@@ -244,7 +256,7 @@ impl Pieces for Found {
                     href.pop();
                 }
                 let name = self.place.names.last().map_or(self.site.title.as_bytes(), Vec::as_slice);
-                let all = properties(&self.site, &self.place.in_tree(), name, &self.held.attributes);
+                let all = properties(&self.site, (&self.place.in_tree(), self.held.way()), name, &self.held.attributes);
                 response(&mut out, &href, &all, &self.wanted);
                 self.next = if with_entries && is_folder { Next::Entries(0) } else { Next::End };
             }
@@ -254,17 +266,18 @@ impl Pieces for Found {
                     io::Error::other(error)
                 })?;
                 self.next = next.map_or(Next::End, Next::Entries);
-                if next.is_none() {
-                    self.site.tree.close_folder(self.held.attributes.node);
-                }
             }
             Next::End => {
                 out += "</D:multistatus>\n";
                 self.next = Next::Nothing;
             }
-            Next::Nothing => return Ok(None),
+            Next::Nothing => return Ok(Step::End),
         }
-        Ok(Some(out.into()))
+        Ok(Step::Piece(out.into()))
+    }
+
+    fn work(&self) -> Work {
+        Work::Read
     }
 
     fn left(&self) -> Option<u64> {

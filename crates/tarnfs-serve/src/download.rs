@@ -41,6 +41,7 @@ pub(crate) fn write(
     target: Target,
     threads: usize,
     pipe: File,
+    cancel: &Cancel,
 ) -> io::Result<()> {
     let writing = Writing {
         output: Output::stream(pipe),
@@ -51,11 +52,9 @@ pub(crate) fn write(
         index: None,
     };
     let mut writer = target.writer(writing)?;
-    // When the client is gone, nobody reads the pipe. Writing the next block fails, and that ends this.
-    let cancel = Cancel::default();
     // What tarnfs says of a file is no part of it.
     let is_added = |name: &[u8]| name == b"user.tarnfs.damaged" || name.starts_with(b"user.hash.");
-    let mut refill = Refill::new(&**tree, &mut *writer, &cancel, &is_added);
+    let mut refill = Refill::new(&**tree, &mut *writer, cancel, &is_added);
     let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
     for (what, (count, first)) in refill.left_out().0 {
         log::warn!("{}: {what} (of {count} in all): not in the archive that was sent", escape(&first));

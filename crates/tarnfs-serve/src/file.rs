@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use tarnfs_source::SharedSource;
 use tarnfs_tree::escape;
 
-use crate::body::{Pieces, Share};
+use crate::body::{Gone, Pieces, Share, Step, Work};
 
 /// What a body has one behind the other.
 #[derive(Debug)]
@@ -33,29 +33,52 @@ pub(crate) struct Parts {
     left: VecDeque<Part>,
     share: Share,
     spare: Spare,
+    /// The last piece, which is sent once all of the file is verified.
+    last: Option<Bytes>,
+    state: Option<State>,
     /// What is read, for the log.
     path: Vec<u8>,
 }
 
-impl Parts {
-    pub(crate) fn new(source: SharedSource, parts: impl Into<VecDeque<Part>>, share: Share, path: Vec<u8>) -> Self {
-        Self { source, left: parts.into(), share, spare: Spare::default(), path }
-    }
+/// What is known of a file that may change while it is read.
+#[derive(Debug, PartialEq, Eq)]
+struct State {
+    length: i64,
+    modified: (i64, i64),
+}
 
-    /// Bytes that are still to come.
-    pub(crate) fn length(&self) -> u64 {
-        self.left.iter().map(Part::len).sum()
+impl State {
+    fn of(source: &SharedSource) -> Option<Self> {
+        let stat = rustix::fs::fstat(source.backing_file()?).ok()?;
+        // Not the time of its inode, which another name changes, too.
+        Some(Self { length: stat.st_size, modified: (stat.st_mtime, stat.st_mtime_nsec as i64) })
     }
 }
 
 impl Parts {
-    fn read(&mut self) -> io::Result<Option<Bytes>> {
+    pub(crate) fn new(source: SharedSource, parts: impl Into<VecDeque<Part>>, share: Share, path: Vec<u8>) -> Self {
+        let state = State::of(&source);
+        Self { source, left: parts.into(), share, spare: Spare::default(), last: None, state, path }
+    }
+
+    /// Bytes that are still to come.
+    pub(crate) fn length(&self) -> u64 {
+        let last = self.last.as_ref().map_or(0, |last| last.len() as u64);
+        last + self.left.iter().map(Part::len).sum::<u64>()
+    }
+
+    fn read(&mut self, gone: &Gone) -> io::Result<Step> {
+        if self.last.is_some() {
+            self.source.verify(&|| gone.is_gone())?;
+            self.source.read_at(&mut [0], self.source.len().saturating_sub(1))?;
+            return Ok(self.last.take().map_or(Step::End, Step::Piece));
+        }
         let range = match self.left.front_mut() {
-            None => return Ok(None),
+            None => return Ok(Step::End),
             Some(Part::Text(text)) => {
                 let text = std::mem::take(text);
                 self.left.pop_front();
-                return Ok(Some(text));
+                return Ok(Step::Piece(text));
             }
             Some(Part::File(range)) => range,
         };
@@ -70,25 +93,40 @@ impl Parts {
         }
         range.start += length as u64;
         let is_last = range.start == range.end;
-        if is_last && range.end == self.source.len() && self.source.is_unproven() {
-            // Whoever has the end of a file may have all of it: it ends only if all of it is right.
-            self.source.verify(&|| false)?;
-            self.source.read_at(&mut [0], range.end.saturating_sub(1))?;
-        }
+        let is_end = is_last && range.end == self.source.len();
+        let piece = self.spare.bytes(buffer, length);
         if is_last {
             self.left.pop_front();
+            if State::of(&self.source) != self.state {
+                return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "it has changed meanwhile"));
+            }
         }
-        Ok(Some(self.spare.bytes(buffer, length)))
+        if is_end && self.source.is_unproven() {
+            // Whoever has the end of a file may have all of it: it ends only if all of it is right.
+            self.last = Some(piece);
+            return Ok(Step::Later);
+        }
+        Ok(Step::Piece(piece))
     }
 }
 
 impl Pieces for Parts {
-    fn next(&mut self) -> io::Result<Option<Bytes>> {
-        self.read().inspect_err(|error| log::warn!("{}: {error}: the answer was broken off", escape(&self.path)))
+    fn next(&mut self, gone: &Gone) -> io::Result<Step> {
+        self.read(gone).inspect_err(|error| {
+            // Who has gone is no reason to tell anybody.
+            if !gone.is_gone() {
+                log::warn!("{}: {error}: the answer was broken off", escape(&self.path));
+            }
+        })
+    }
+
+    fn work(&self) -> Work {
+        if self.last.is_some() { Work::Verify } else { Work::Read }
     }
 
     fn is_ready(&self) -> bool {
         match self.left.front() {
+            _ if self.last.is_some() => false,
             Some(Part::File(range)) => {
                 let length = (range.end - range.start).min(self.share.piece() as u64) as usize;
                 !self.source.is_unproven() && self.source.is_ready(range.start, length)

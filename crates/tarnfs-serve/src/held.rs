@@ -2,19 +2,42 @@
 
 use std::sync::Arc;
 
-use tarnfs_tree::{Attributes, Error, Node, Tree, path};
+use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
 /// A file or folder. Where nodes are numbered as they are met, its number is its own as long as this lives.
 pub(crate) struct Held {
     tree: Arc<dyn Tree>,
     pub(crate) attributes: Attributes,
+    /// What the archives were on the way to it ([`state`]).
+    way: Vec<u8>,
+}
+
+/// The times of a file that shows as the folder of an archive; nothing for other folders. Such a file may be replaced
+/// by another archive, with entries of the same names, sizes and times.
+fn state(folder: &Attributes) -> Vec<u8> {
+    // A tree does not say which folders are archives. These have one link and no size; folders that have the same are
+    // empty, but for some file systems.
+    let is_archive = folder.kind == Kind::Folder && folder.links == 1 && folder.size == 0 && folder.blocks == 0;
+    let times = [folder.mtime, folder.ctime].into_iter().filter(|_| is_archive);
+    times.flat_map(|time| [time.seconds.to_le_bytes(), i64::from(time.nanoseconds).to_le_bytes()].concat()).collect()
 }
 
 impl Held {
     /// What `path` leads to. Symbolic links are followed inside of the tree, as many as the kernel would.
     pub(crate) fn find(tree: &Arc<dyn Tree>, path: &[u8]) -> Result<Self, Error> {
-        let attributes = path::find(&**tree, path, true)?;
-        Ok(Self { tree: Arc::clone(tree), attributes })
+        let mut way = Vec::new();
+        let attributes = path::find_through(&**tree, path, true, &mut |folder| way.extend(state(folder)))?;
+        Ok(Self { tree: Arc::clone(tree), attributes, way })
+    }
+
+    /// Tells the archives that it lies in from what they were before they were replaced.
+    pub(crate) fn way(&self) -> &[u8] {
+        &self.way
+    }
+
+    /// The same for what is in this folder.
+    pub(crate) fn way_inside(&self) -> Vec<u8> {
+        [self.way.as_slice(), &state(&self.attributes)].concat()
     }
 }
 

@@ -43,11 +43,14 @@ fn is_text(name: &[u8]) -> bool {
     NAMES.contains(&name)
 }
 
-/// The Content-Security-Policy of a file. Pages in archives may be anybody's: they run no scripts, belong to no origin
-/// and fetch nothing from elsewhere. Style sheets and pictures beside them do show.
+/// The Content-Security-Policy of a file. Pages in archives may be anybody's: they run no scripts, which both the
+/// sandbox and the lack of a source for them say, and fetch nothing from elsewhere. They belong to this server, so that
+/// style sheets and pictures beside them do show: others get none of these. Without scripts a page can do nothing with
+/// that.
 pub(crate) fn policy(kind: &str) -> &'static str {
-    const RULES: &str = "sandbox; default-src 'none'; img-src 'self' data:; media-src 'self' data:; font-src 'self' data:; \
-                         style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    const RULES: &str = "sandbox allow-same-origin; default-src 'none'; img-src 'self' data:; media-src 'self' data:; \
+                         font-src 'self' data:; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
+                         frame-ancestors 'none'";
     if kind == DOCUMENT { "default-src 'none'; frame-ancestors 'none'" } else { RULES }
 }
 

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tarnfs_format::Kind;
 use tarnfs_tree::{Error, Node, Tree, UNKNOWN, escape};
 
+use crate::body::Gone;
 use crate::download;
 use crate::held::Listed;
 use crate::url::{self, Target};
@@ -21,6 +22,12 @@ const ROWS: usize = 10_000;
 
 /// Rows that are sorted. Of a larger folder, the others are found by searching.
 const MOST_ROWS: usize = 200_000;
+
+/// Bytes that these may take: names may be long.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Bytes of the target of a link that are shown; it may have as many as it likes.
+const MOST_TARGET: usize = 200;
 
 /// Entries that are looked at together.
 const BATCH: usize = 4096;
@@ -92,7 +99,6 @@ struct Row {
     seconds: i64,
     /// False where only its name and kind are known.
     is_known: bool,
-    target: Option<Box<[u8]>>,
 }
 
 impl Row {
@@ -155,28 +161,30 @@ fn count(number: usize, one: &str) -> String {
 }
 
 /// What is in a folder, as far as it is looked for. The number says how many there are that are not among the rows.
-fn rows(tree: &dyn Tree, folder: Node, search: &str) -> Result<(Vec<Row>, usize), Error> {
+fn rows(tree: &dyn Tree, folder: Node, search: &str, gone: &Gone) -> Result<(Vec<Row>, usize), Error> {
     let wanted = search.to_lowercase();
-    let (mut rows, mut others, mut from) = (Vec::new(), 0, 0);
+    let (mut rows, mut room, mut others, mut from) = (Vec::new(), MOST_BYTES, 0, 0);
     loop {
+        if gone.is_gone() {
+            return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
+        }
         let listed = Listed::new(tree, folder, from, BATCH)?;
         for (name, attributes) in &listed.entries {
             if !wanted.is_empty() && !String::from_utf8_lossy(name).to_lowercase().contains(&wanted) {
                 continue;
             }
-            if rows.len() == MOST_ROWS {
+            let left = room.checked_sub(size_of::<Row>() + name.len());
+            let Some(left) = left.filter(|_| rows.len() < MOST_ROWS) else {
                 others += 1;
                 continue;
-            }
-            // One that cannot be read is shown without its target.
-            let target = if attributes.kind == Kind::Symlink { tree.read_link(attributes.node).ok() } else { None };
+            };
+            room = left;
             rows.push(Row {
                 name: name.as_slice().into(),
                 kind: attributes.kind,
                 size: attributes.size,
                 seconds: attributes.mtime.seconds,
                 is_known: attributes.node != UNKNOWN,
-                target: target.map(Into::into),
             });
         }
         match listed.next {
@@ -186,10 +194,29 @@ fn rows(tree: &dyn Tree, folder: Node, search: &str) -> Result<(Vec<Row>, usize)
     }
 }
 
+/// Where a link leads, cut if it is long. One that cannot be read is shown without its target.
+fn target(tree: &dyn Tree, folder: Node, name: &[u8]) -> Option<String> {
+    let link = tree.lookup(folder, name).ok()?;
+    let target = tree.read_link(link.node).ok();
+    tree.forget(link.node, 1);
+    let target = target?;
+    let is_cut = target.len() > MOST_TARGET;
+    let shown = shown(&target[..target.len().min(MOST_TARGET)]);
+    Some(if is_cut { format!("{shown}\u{2026}") } else { shown })
+}
+
 /// The page of `folder`, at `place`, in a tree that is called `title`.
-pub(crate) fn page(tree: &dyn Tree, folder: Node, place: &Target, title: &str, view: &View) -> Result<String, Error> {
-    let (mut rows, others) = rows(tree, folder, &view.search)?;
+pub(crate) fn page(
+    tree: &dyn Tree,
+    folder: Node,
+    place: &Target,
+    title: &str,
+    view: &View,
+    gone: &Gone,
+) -> Result<String, Error> {
+    let found = rows(tree, folder, &view.search, gone);
     tree.close_folder(folder);
+    let (mut rows, others) = found?;
     rows.sort_unstable_by(|one, other| {
         let folders_first = other.is_folder().cmp(&one.is_folder());
         let order = match view.by {
@@ -205,7 +232,7 @@ pub(crate) fn page(tree: &dyn Tree, folder: Node, place: &Target, title: &str, v
     let here = rows.iter().skip((number - 1) * ROWS).take(ROWS);
 
     let mut page = String::with_capacity(8192 + rows.len().min(ROWS) * 192);
-    let name = place.names.last().map_or_else(|| html(title), |name| shown(name));
+    let name = place.names.last().map_or_else(|| shown(title.as_bytes()), |name| shown(name));
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=en><meta charset=utf-8><title>{name}</title>\
@@ -242,7 +269,8 @@ pub(crate) fn page(tree: &dyn Tree, folder: Node, place: &Target, title: &str, v
         page += "<tr class=u><td><a href=\"../\">..</a><td><td>\n";
     }
     for row in here {
-        line(&mut page, row);
+        let target = if row.kind == Kind::Symlink { target(tree, folder, &row.name) } else { None };
+        line(&mut page, row, target);
     }
     page += "</table>\n";
     if pages > 1 {
@@ -283,10 +311,10 @@ pub(crate) fn page(tree: &dyn Tree, folder: Node, place: &Target, title: &str, v
 /// The way from the root.
 fn crumbs(page: &mut String, place: &Target, title: &str) {
     let Some((last, above)) = place.names.split_last() else {
-        *page += &html(title);
+        *page += &shown(title.as_bytes());
         return;
     };
-    let _ = write!(page, "<a href=\"/\">{}</a>", html(title));
+    let _ = write!(page, "<a href=\"/\">{}</a>", shown(title.as_bytes()));
     let mut way = String::from("/");
     for name in above {
         way += &url::encode(name);
@@ -296,7 +324,7 @@ fn crumbs(page: &mut String, place: &Target, title: &str) {
     let _ = write!(page, "<i>/</i>{}", shown(last));
 }
 
-fn line(page: &mut String, row: &Row) {
+fn line(page: &mut String, row: &Row, target: Option<String>) {
     let (class, slash) = match row.kind {
         Kind::Folder => (" class=d", "/"),
         Kind::File => ("", ""),
@@ -312,8 +340,8 @@ fn line(page: &mut String, row: &Row) {
         // Devices and the like have no content.
         _ => *page += &name,
     }
-    if let Some(target) = &row.target {
-        let _ = write!(page, " <small>\u{2192} {}</small>", shown(target));
+    if let Some(target) = target {
+        let _ = write!(page, " <small>\u{2192} {target}</small>");
     }
     if row.kind == Kind::File && row.is_known {
         let _ = write!(page, "<td title=\"{} bytes\">{}", row.size, size(row.size));

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::access::{Hosts, Logins};
 use crate::answer::{PAGES, Site, TEXTS, answer};
 use crate::body::{Memory, Pool};
-use crate::connection::{Clients, Entered, Patient};
+use crate::connection::{Entered, Patient};
 use crate::page;
 
 /// Bytes of the head of a request at most.
@@ -119,6 +119,7 @@ impl Server {
             memory: Arc::new(Memory::default()),
             texts: Arc::new(Semaphore::new(TEXTS)),
             pages: Arc::new(Semaphore::new(PAGES)),
+            clients: Arc::default(),
             downloads: Arc::new(Semaphore::new(settings.most_downloads)),
             compressing_threads: settings.compressing_threads.max(1),
             policy: page::policy(),
@@ -155,7 +156,7 @@ impl Server {
     async fn serve(self) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let site = Arc::new(self.site);
-        let clients = Arc::new(Clients::default());
+        let clients = Arc::clone(&site.clients);
         let places = Arc::new(Semaphore::new(self.settings.most_clients.max(1)));
         let mut stopped = self.stop.subscribe();
         loop {
@@ -213,15 +214,15 @@ async fn connection(stream: TcpStream, site: Arc<Site>, entered: &Entered, mut s
     let client = &entered.client;
     let patience = site.patience;
     let service = service_fn(|request| {
-        let (site, served) = (Arc::clone(&site), client.serve());
-        async move { Ok::<_, Infallible>(answer(site, request, served).await) }
+        let (site, client) = (Arc::clone(&site), Arc::clone(client));
+        async move { Ok::<_, Infallible>(answer(site, request, client).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience)
         .max_buf_size(MOST_HEAD)
         .writev(true)
-        .serve_connection(TokioIo::new(Patient::new(stream, patience)), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, patience, Arc::clone(client))), service);
     tokio::pin!(connection);
     let mut is_stopped = false;
     loop {
@@ -237,7 +238,7 @@ async fn connection(stream: TcpStream, site: Arc<Site>, entered: &Entered, mut s
                 connection.as_mut().graceful_shutdown();
             }
             () = client.leave.notified() => {
-                if !client.is_served() {
+                if client.must_leave() {
                     return;
                 }
             }

@@ -10,18 +10,29 @@ const MOST_LINKS: usize = 40;
 ///
 /// What was met on the way is forgotten again ([`Tree::forget`]); what is found counts as looked up once.
 pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Error> {
-    find_by(tree, path, follow, &mut |_| ())
+    find_by(tree, path, follow, &mut |_| (), &mut |_| ())
 }
 
-/// [`find`], where `visit` is told which nodes are asked.
+/// [`find`], where `through` is told what folders the way leads through, the root among them, in its order.
+pub fn find_through(
+    tree: &dyn Tree,
+    path: &[u8],
+    follow: bool,
+    through: &mut dyn FnMut(&Attributes),
+) -> Result<Attributes, Error> {
+    find_by(tree, path, follow, &mut |_| (), through)
+}
+
+/// [`find_through`], where `visit` is told which nodes are asked.
 pub(crate) fn find_by(
     tree: &dyn Tree,
     path: &[u8],
     follow: bool,
     visit: &mut dyn FnMut(Node),
+    through: &mut dyn FnMut(&Attributes),
 ) -> Result<Attributes, Error> {
     let mut way = Vec::new();
-    let found = walk(tree, path, follow, &mut way, visit);
+    let found = walk(tree, path, follow, &mut way, visit, through);
     // In the end: a number that is free could be another's before the end of the way.
     let kept = found.as_ref().ok().and_then(|found| way.iter().rposition(|node| *node == found.node));
     for (place, node) in way.into_iter().enumerate() {
@@ -39,6 +50,7 @@ fn walk(
     follow: bool,
     way: &mut Vec<Node>,
     visit: &mut dyn FnMut(Node),
+    through: &mut dyn FnMut(&Attributes),
 ) -> Result<Attributes, Error> {
     visit(Node::ROOT);
     let mut at = tree.attributes(Node::ROOT)?;
@@ -57,6 +69,7 @@ fn walk(
             at = tree.attributes(tree.parent(at.node)?)?;
             continue;
         }
+        through(&at);
         visit(tree.asked_for(at.node, &component));
         let child = tree.lookup(at.node, &component)?;
         way.push(child.node);

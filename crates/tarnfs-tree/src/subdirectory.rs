@@ -81,7 +81,7 @@ impl Subdirectory {
 /// The folder at `path`, and whether all that was asked on the way is ready.
 fn walk(tree: &dyn Tree, path: &[u8]) -> Result<(Attributes, bool), Error> {
     let mut is_ready = true;
-    let found = path::find_by(tree, path, true, &mut |node| is_ready = is_ready && tree.is_ready(node))?;
+    let found = path::find_by(tree, path, true, &mut |node| is_ready = is_ready && tree.is_ready(node), &mut |_| ())?;
     Ok((found, is_ready))
 }
 
