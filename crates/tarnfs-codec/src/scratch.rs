@@ -16,7 +16,7 @@ pub struct Scratch {
     shared: Arc<Shared>,
     /// There are copies.
     copies: bool,
-    /// What is decoded must not come onto a disk.
+    /// What is decoded comes onto a disk only where nobody can read it there.
     secret: bool,
 }
 
@@ -66,10 +66,15 @@ impl Scratch {
         Self { copies: false, ..self.clone() }
     }
 
-    /// Nothing: what is decoded is secret, and must not come onto a disk.
+    /// The same files, but what is decoded is secret: copies are encrypted, and decoders are lent nothing.
     #[must_use]
     pub fn for_secrets(&self) -> Self {
-        Self { copies: false, secret: true, ..self.clone() }
+        Self { secret: true, ..self.clone() }
+    }
+
+    /// True if whoever borrows a file for a copy has to encrypt it.
+    pub(crate) fn is_secret(&self) -> bool {
+        self.secret
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<File>>> {
@@ -92,7 +97,7 @@ impl Scratch {
         Ok(Borrowed { file, home: self.clone(), copied: 0 })
     }
 
-    /// The same for a copy of `length` bytes. `None` if there is no file for it, or there are too many copies.
+    /// The same for a copy of `length` bytes, which is encrypted if it is of what is secret. `None` if there is no file for it, or there are too many copies.
     pub(crate) fn borrow_for_copy(&self, length: u64) -> Option<Borrowed> {
         if !self.copies || length == 0 {
             return None;
@@ -187,6 +192,7 @@ mod tests {
         assert!(scratch.without_copies().borrow_for_copy(1).is_none());
         assert!(scratch.without_copies().borrow().is_ok());
         let secret = scratch.for_secrets();
-        assert!(secret.borrow_for_copy(1).is_none() && secret.clone().borrow().is_err());
+        assert!(secret.is_secret() && secret.borrow_for_copy(1).is_some() && secret.clone().borrow().is_err());
+        assert!(secret.without_copies().borrow_for_copy(1).is_none());
     }
 }

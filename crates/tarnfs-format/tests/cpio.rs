@@ -86,6 +86,9 @@ fn gnu_cpio_in_each_of_its_formats() {
         ("crc", &[PLAIN, DEVICES]),
         ("odc", &[PLAIN, DEVICES]),
         ("bin", &[PLAIN, DEVICES]),
+        // Here the number of a device stands where a length is.
+        ("hpodc", &[PLAIN, DEVICES]),
+        ("hpbin", &[PLAIN, DEVICES]),
     ] {
         for order in ["find tree", "find tree -depth", "find tree | sort -r", "find ./tree | sort"] {
             let make = format!("{order} | cpio -o --quiet -H {format} > a.cpio");

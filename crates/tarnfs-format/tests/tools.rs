@@ -466,6 +466,46 @@ fn a_volume_may_end_among_the_headers_of_a_file() {
     }
 }
 
+/// The same of what has no content: behind the end of a volume stands its label, or nothing.
+#[test]
+fn a_volume_may_end_among_the_headers_of_what_has_no_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let (long, target) = ("n".repeat(130), "t".repeat(150));
+    sh(
+        folder.path(),
+        &format!("mkdir {long}d; ln -s {target} {long}l; echo 1 > {long}f; ln {long}f {long}h; echo 2 > b"),
+    );
+    let names = ["a".to_owned(), format!("{long}d"), format!("{long}l"), format!("{long}f"), format!("{long}h")];
+    let mut are_later = 0;
+    for (format, label) in [("gnu", ""), ("gnu", "-V lab"), ("posix", ""), ("posix", "-V lab")] {
+        for blocks in 21..42 {
+            let make = format!(
+                "rm -f v?.tar; head -c $((512 * {blocks})) /dev/urandom > a
+                 tar -c -b1 -M -L 20 --format={format} {label} -f v0.tar -f v1.tar -f v2.tar -f v3.tar -f v4.tar \
+                     {} b < /dev/null; cat v?.tar > all",
+                names.join(" ")
+            );
+            sh(folder.path(), &make);
+            let archive = fs::read(folder.path().join("all")).unwrap();
+            let told = try_read(&archive, &Options { ignore_zeros: true, ..Options::default() }).unwrap();
+            let what = format!("{format} {label}, {blocks} blocks");
+            let paths: Vec<_> = told.paths().iter().map(|path| path.trim_end_matches('/').to_owned()).collect();
+            assert_eq!((&paths[..5], paths[5].as_str(), &told.damage[..]), (&names[..], "b", &[][..]), "{what}");
+            assert_eq!(told.entry(&names[2]).link, target.as_bytes(), "{what}");
+            assert_eq!(told.entry(&names[4]).link, names[3].as_bytes(), "{what}");
+            for name in [&names[0], &names[3], "b"] {
+                let right = fs::read(folder.path().join(name)).unwrap();
+                assert!(common::content(&archive, told.entry(name)) == right, "{what}: {name}");
+            }
+            let next = fs::read(folder.path().join("v1.tar")).unwrap();
+            let is_later = by_name("tar").unwrap().is_later_volume(&next);
+            assert!(is_later || label.is_empty(), "{what}");
+            are_later += usize::from(is_later);
+        }
+    }
+    assert!(are_later > 2 * 21, "{are_later}");
+}
+
 #[test]
 fn concatenated_archives() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 
 mod coded;
 mod late;
+mod opening;
 
 use std::io;
 use std::ops::Range;

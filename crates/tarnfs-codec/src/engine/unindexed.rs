@@ -1,5 +1,6 @@
 mod pass;
 mod reading;
+mod turns;
 
 use std::fmt;
 use std::io;
@@ -13,9 +14,10 @@ use tarnfs_source::{SharedSource, Source};
 use super::cache::PieceCache;
 use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::MutexGuard;
 use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
 use pass::{Held, Pass, PassSlot, Room, Tail};
+use turns::Turns;
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open. Longer ones are kept
 /// in the cache, which draws on the budget: thousands may be open.
@@ -49,6 +51,10 @@ const VERIFIED_FIRST: u64 = 16 << 20;
 /// Bytes of memory that the seek points of one stream take at most, and the part of the budget that is.
 const MOST_POINTS: usize = 32 << 20;
 const PART_OF_BUDGET: usize = 4;
+
+/// Where a copy can be made, seek points that are kept from one program to the next are worth more if they are not
+/// farther apart, in decoded bytes.
+const NEAR: u64 = 32 << 20;
 
 /// Where the table of one stream is kept from one program to the next.
 pub trait KeptTable: Send + Sync {
@@ -85,8 +91,8 @@ pub struct UnindexedSource {
     seal: Option<SharedSource>,
     kept: Option<Arc<dyn KeptTable>>,
     pass: Arc<PassSlot>,
-    /// Who has it is the next one to have the pass: else whoever decodes on would have it again and again.
-    turn: Mutex<()>,
+    /// Who has the pass next: else whoever decodes on would have it again and again.
+    turns: Turns,
     /// Somebody is decoding ahead.
     is_ahead: AtomicBool,
     /// A copy could not be written.
@@ -168,7 +174,7 @@ impl UnindexedSource {
         cache: Arc<PieceCache>,
         workers: Arc<Workers>,
     ) -> Self {
-        let (pass, turn) = (Arc::<PassSlot>::default(), Mutex::new(()));
+        let (pass, turns) = (Arc::<PassSlot>::default(), Turns::default());
         cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, cannot_copy) = (AtomicBool::new(false), AtomicBool::new(false));
         let (done, memory) = (OnceLock::new(), AtomicUsize::new(0));
@@ -188,7 +194,7 @@ impl UnindexedSource {
             seal,
             kept,
             pass,
-            turn,
+            turns,
             is_ahead,
             cannot_copy,
             done,
@@ -233,7 +239,8 @@ impl UnindexedSource {
     fn takes_kept(&self) -> bool {
         let kept = self.kept.as_ref().filter(|_| self.codec.has_seek_points());
         let table = kept.and_then(|kept| kept.load());
-        let Some(table) = table.filter(|table| table.decoded_length() == self.length) else { return false };
+        let is_right = |table: &Table| table.decoded_length() == self.length && self.is_near(table);
+        let Some(table) = table.filter(is_right) else { return false };
         self.memory.store(table.memory(), Ordering::Relaxed);
         let _ = self.done.set(Done::Long(self.source_of(table)));
         true
@@ -347,8 +354,7 @@ impl UnindexedSource {
 
     /// The first pass, when it is this one's turn.
     fn next_turn(&self) -> MutexGuard<'_, Option<Box<Pass>>> {
-        let _turn = lock(&self.turn);
-        lock(&self.pass.pass)
+        self.turns.in_turn(|| lock(&self.pass.pass))
     }
 
     fn wrong(&self, kind: io::ErrorKind, what: &str) -> io::Error {
@@ -372,22 +378,37 @@ impl UnindexedSource {
 
     /// True if what is decoded is copied to a file, if there is one.
     fn is_copied(&self) -> bool {
-        // Who reads what comes of an input has a copy of that. Where seek points are kept from one program to the next,
-        // they are worth more than a copy.
+        // Who reads what comes of an input has a copy of that.
         let is_read_at_random = !self.pass.is_input.load(Ordering::Relaxed);
-        let is_worth_it = self.is_slow && (self.kept.is_none() || !self.codec.has_seek_points());
-        // What a password opens is not left on a disk.
-        let may_be = self.options.coder.password.is_none() && !self.cannot_copy.load(Ordering::Relaxed);
-        self.length > NOT_COPIED && is_read_at_random && is_worth_it && may_be
+        // Blocks that stand for themselves are near each other anyway.
+        let has_points = self.keeps_points() && self.codec.pace().in_whole_chunks;
+        let is_worth_it = self.length > NOT_COPIED && self.is_slow && !has_points;
+        is_read_at_random && is_worth_it && !self.cannot_copy.load(Ordering::Relaxed)
+    }
+
+    /// True if seek points that are kept from one program to the next may make up for a copy. Of what this is decoded
+    /// from none are kept.
+    fn keeps_points(&self) -> bool {
+        self.kept.is_some() && self.codec.has_seek_points() && self.pass.inputs.is_empty()
+    }
+
+    /// True if `table`, of what would be copied, has a seek point not far before each byte. Else a copy is worth more:
+    /// where a state takes much memory, as that of a large dictionary, there may be none at all.
+    fn is_near(&self, table: &Table) -> bool {
+        !self.is_copied() || self.keeps_points() && table.chunks.iter().all(|chunk| chunk.length <= NEAR)
     }
 
     /// A new pass that decodes on so many threads.
     fn begin(&self, threads: usize) -> io::Result<Box<Pass>> {
-        let copied = self.is_copied().then(|| Copied::new(&self.options.scratch, self.length)).flatten();
+        // Whatever was said of others, what a password opens is secret.
+        let is_secret = self.options.coder.password.is_some();
+        let scratch = if is_secret { self.options.scratch.for_secrets() } else { self.options.scratch.clone() };
+        let copied = self.is_copied().then(|| Copied::new(&scratch, self.length)).flatten();
         for input in &self.pass.inputs {
             input.needs_no_points.store(copied.is_some(), Ordering::Relaxed);
         }
-        let needs_no_points = copied.is_some() || self.pass.needs_no_points.load(Ordering::Relaxed);
+        let needs_no_points =
+            copied.is_some() && !self.keeps_points() || self.pass.needs_no_points.load(Ordering::Relaxed);
         let mut options = Options { threads, ..self.options.clone() };
         if needs_no_points {
             options.seek_point_spacing = u64::MAX;
@@ -545,7 +566,7 @@ impl UnindexedSource {
         let position = pass.indexing.decoded_position();
         pass.recent.truncate(filled + *read.as_ref().unwrap_or(&0));
         let most = MOST_POINTS.min(self.cache.budget().limit() / PART_OF_BUDGET);
-        let needs_points = !pass.is_poor && pass.copied.is_none();
+        let needs_points = !pass.is_poor && (pass.copied.is_none() || self.keeps_points());
         pass.take_chunks(self.length, if needs_points { most } else { 0 });
         pass.indexing.take_damage(&mut pass.table.damage);
         let read = read.map_err(|error| {
@@ -629,6 +650,8 @@ impl UnindexedSource {
     /// Keeps what all of it is: the pass has come to the end, and nothing is wrong.
     fn ended(&self, pass: Pass) {
         let Pass { table, table_memory, mut recent, mut room, copied, .. } = pass;
+        // Where seek points are kept from one program to the next and are near, they are worth more than a copy.
+        let copied = copied.filter(|_| !self.is_near(&table));
         let (done, memory) = if let Some(copied) = copied {
             drop(recent);
             (Done::Copied(copied), 0)

@@ -338,6 +338,9 @@ impl<C: Container> MemberDecoder<C> {
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
         if bytes.is_empty() {
             self.state = MemberState::Ended;
+        } else if C::MANY && bytes.len() < C::HEADER && bytes.iter().zip(C::MAGIC).all(|(byte, magic)| byte == magic) {
+            // Nothing else begins so.
+            return Err(self.cut("the header of a member"));
         } else if C::MANY && (C::header(&bytes[..bytes.len().min(C::HEADER)]).is_ok()) {
             self.state = MemberState::Start;
         } else if zeros > 0 {

@@ -106,9 +106,22 @@ impl Header {
         let dialect = Dialect::of(bytes)?;
         match dialect {
             Dialect::Newc | Dialect::Crc => Self::hexadecimal(dialect, bytes.first_chunk()?),
-            Dialect::Odc => Self::octal(bytes.first_chunk()?),
-            Dialect::Binary(order) => Some(Self::binary(order, bytes.first_chunk()?)),
+            Dialect::Odc => Self::octal(bytes.first_chunk()?).map(Self::without_device_as_size),
+            Dialect::Binary(order) => Some(Self::binary(order, bytes.first_chunk()?).without_device_as_size()),
         }
+    }
+
+    /// HP-UX has the number of a device where the length of a file is, and 0,1 in place of the number to say so.
+    fn without_device_as_size(mut self) -> Self {
+        let has_no_content = matches!(self.mode & TYPE, CHARACTERS | BLOCKS | FIFO | SOCKET);
+        if has_no_content && self.size != 0 && self.device == (Device { major: 0, minor: 1 }) {
+            let number = self.size;
+            // As the C library of Linux has it: GNU cpio writes and reads that.
+            let minor = number & 0xff | number >> 12 & 0xf_ff00;
+            self.device = Device { major: (number >> 8 & 0xfff) as u32, minor: minor as u32 };
+            self.size = 0;
+        }
+        self
     }
 
     fn hexadecimal(dialect: Dialect, bytes: &[u8; 110]) -> Option<Self> {

@@ -119,7 +119,9 @@ impl<'run> Reader<'run> {
             return Ok(false);
         }
         let head = self.stream.peek(volumes::LONGEST + BLOCK).map_err(read)?;
-        let Some(length) = volumes::beginning(head) else { return Ok(false) };
+        // Also while the content of one of them is read.
+        let waits = self.pending.start.is_some();
+        let Some(length) = volumes::beginning(head, waits) else { return Ok(false) };
         // Content comes next where the volume before ended behind all of them.
         let behind = usize::try_from(length).ok().and_then(|length| head.get(length..)?.first_chunk());
         if wants_header && !behind.is_some_and(|block| check(block) == Check::Header) {

@@ -65,32 +65,44 @@ pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Opti
 }
 
 /// The length of the headers at the start of `head`, if they say that a file goes on at its byte 0. Where no content of
-/// a file was stored yet, the volume before ended among its headers, and these go on here.
-pub(super) fn beginning(head: &[u8]) -> Option<u64> {
-    let mut announced = None;
+/// a file was stored yet, the volume before ended among its headers, and these go on here. Of what has no content
+/// nothing is said, and only a label stands here: it counts if `waits`, that is, if headers came of which the rest is
+/// missing.
+pub(super) fn beginning(head: &[u8], waits: bool) -> Option<u64> {
+    let (mut announced, mut label) = (None, None);
     for Found { header, stored, records, passed } in headers(head) {
+        let behind = || passed.checked_add(stored.checked_next_multiple_of(BLOCK as u64)?);
         match header.typeflag() {
             b'M' => return (header.continued_at(header.dialect())? == 0).then_some(passed),
             b'g' if value(records, b"GNU.volume.offset").and_then(decimal) == Some(0) => {
                 announced = value(records, b"GNU.volume.size").and_then(decimal);
             }
+            // The label is the first of all. Another one is of what comes behind it.
+            b'V' if label.is_none() => label = behind(),
+            b'g' if label.is_none() && is_label(records) => label = behind(),
             b'V' | b'g' => {}
             b'x' if announced.is_some() => {}
             b'0' if announced == Some(stored) => return Some(passed),
-            _ => return None,
+            _ => break,
         }
     }
-    None
+    label.filter(|_| waits && announced.is_none())
 }
 
-/// True if `head` begins with headers that say that a file goes on.
+/// True if `head` begins with headers that say that a file goes on, or with a label: of what has no content only that is
+/// said.
 pub(super) fn is_later(head: &[u8]) -> bool {
-    // Before them may stand a label, or what holds for all.
-    let mut headers = headers(head).skip_while(|found| match found.header.typeflag() {
-        b'g' => value(found.records, b"GNU.volume.filename").is_none(),
-        flag => flag == b'V',
+    // Before them may stand what holds for all.
+    let mut headers = headers(head).skip_while(|found| {
+        let is_of_volume = || value(found.records, b"GNU.volume.filename").is_some() || is_label(found.records);
+        found.header.typeflag() == b'g' && !is_of_volume()
     });
-    headers.next().is_some_and(|found| matches!(found.header.typeflag(), b'M' | b'g'))
+    headers.next().is_some_and(|found| matches!(found.header.typeflag(), b'M' | b'V' | b'g'))
+}
+
+/// True if these records are the label of a volume, and say nothing of a file that goes on.
+fn is_label(records: &[u8]) -> bool {
+    value(records, b"GNU.volume.label").is_some() && value(records, b"GNU.volume.filename").is_none()
 }
 
 /// What these records say of `key`.

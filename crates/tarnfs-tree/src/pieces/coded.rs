@@ -18,11 +18,14 @@ use crate::members::compared;
 use crate::open::Passwords;
 use crate::streams::StreamContext;
 
+use super::opening::Opening;
+
 /// What coders give, of the pieces of one stream that were read last. It holds that stream, so nothing that the stream
 /// is made of may hold it.
 #[derive(Debug, Default)]
 pub(crate) struct CodedStreams {
     open: Mutex<Open>,
+    opening: Opening<Key>,
     shared: Arc<Shared>,
     /// It is in the list of those that share this.
     is_listed: AtomicBool,
@@ -173,14 +176,25 @@ impl CodedStreams {
         let is_all = (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| is_all);
         let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder), crc);
-        {
+        let found = || {
             let mut open = self.lock();
-            if let Some(coded) = open.streams.get_mut(&key) {
-                coded.used = self.now();
-                return Ok(coded.decoded.clone());
-            }
+            let coded = open.streams.get_mut(&key)?;
+            coded.used = self.now();
+            Some(coded.decoded.clone())
+        };
+        if let Some(found) = found() {
+            return Ok(found);
         }
-        let decoded = decoded(number, stream, piece, coder, context, &self.shared.proven)?;
+        let open = || {
+            let decoded = decoded(number, stream, piece, coder, context, &self.shared.proven)?;
+            Ok(self.keep(key.clone(), decoded))
+        };
+        // To find the password, much may have to be decoded, and of what several do only one's is kept.
+        if context.passwords.is_empty() { open() } else { self.opening.found_or_opened(&key, found, open) }
+    }
+
+    /// Keeps what was opened, and says what is to be read.
+    fn keep(self: &Arc<Self>, key: Key, decoded: Decoded) -> Decoded {
         let is_compared = decoded.is_compared;
         // Other pieces of what it gives were not.
         let shown = {
@@ -200,7 +214,7 @@ impl CodedStreams {
             all.push(Arc::downgrade(self));
         }
         self.shared.make_room();
-        Ok(Decoded { is_compared, ..shown })
+        Decoded { is_compared, ..shown }
     }
 }
 
@@ -415,7 +429,7 @@ fn undone(
         },
         limits: context.limits,
         dictionaries: context.decoding.dictionaries.clone(),
-        // What a password opens is not left on a disk, in however many archives it lies.
+        // What a password opens is on a disk only where nobody can read it, in however many archives it lies.
         scratch: if context.passwords.is_empty() {
             context.decoding.scratch.clone()
         } else {

@@ -17,8 +17,13 @@ fn content(length: usize) -> Vec<u8> {
 
 /// Raw deflate, and the CRC-32 of what comes out.
 fn deflated(bytes: &[u8]) -> (Vec<u8>, u32) {
+    deflated_at(1, bytes)
+}
+
+/// The same at that level. At the first one all is one block, in which no seek point lies.
+fn deflated_at(level: i32, bytes: &[u8]) -> (Vec<u8>, u32) {
     let mut packed = vec![0; 2 * bytes.len() + 1024];
-    let config = DeflateConfig { window_bits: -15, ..DeflateConfig::new(1) };
+    let config = DeflateConfig { window_bits: -15, ..DeflateConfig::new(level) };
     let (packed, _) = compress_slice(&mut packed, bytes, config);
     (packed.to_vec(), crc32fast::hash(bytes))
 }
@@ -318,19 +323,10 @@ fn steps_of_several_streams_do_not_wait_for_each_other() {
 /// Streams whose seek points are kept have no pass of their own, but what they are decoded from has one.
 #[test]
 fn what_a_stream_with_seek_points_is_decoded_from_gives_its_memory_back() {
-    struct Kept(std::sync::Mutex<Option<Table>>);
-    impl KeptTable for Kept {
-        fn load(&self) -> Option<Table> {
-            self.0.lock().unwrap().clone()
-        }
-        fn store(&self, table: &Table) {
-            *self.0.lock().unwrap() = Some(table.clone());
-        }
-    }
     let bytes = content(40 << 20);
     let (packed, crc) = deflated(&bytes);
     let (twice, _) = deflated(&packed);
-    let kept = Arc::new(Kept(std::sync::Mutex::default()));
+    let kept = Arc::new(Kept::default());
     let cache = PieceCache::new(Budget::new(8 << 20));
     let undone = |source: SharedSource, length: usize, crc| {
         let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
@@ -449,26 +445,164 @@ fn what_is_slow_to_decode_is_copied_and_has_no_seek_points() {
     let slow = |codec: &str| -> &'static Slow {
         Box::leak(Box::new(Slow(coder_by_name(codec).unwrap(), AtomicUsize::new(0))))
     };
-    let (deflate, delta) = (slow("deflate"), slow("delta"));
-    let input = Arc::new(step(deflate, Arc::new(MemorySource::new(packed, "a member"))));
-    let mut last = step(delta, Arc::<UnindexedSource>::clone(&input));
-    last.options.coder.properties = [0].into();
-    let last = Arc::new(last.decoded_from(&[Arc::clone(&input)]));
     let mut undone = bytes.clone();
     for at in 1..undone.len() {
         undone[at] = undone[at].wrapping_add(undone[at - 1]);
     }
-    let mut part = vec![0; 50_000];
-    for at in [18 << 20, 3 << 20, 0, 10 << 20, 19 << 20, 1 << 20] {
-        last.read_exact_at(&mut part, at as u64).unwrap();
-        assert!(part == undone[at..at + part.len()], "at {at}");
-        last.read_ahead_into_copy();
+    // What a password opens as well.
+    for is_secret in [false, true] {
+        let (deflate, delta) = (slow("deflate"), slow("delta"));
+        let input = Arc::new(step(deflate, Arc::new(MemorySource::new(packed.clone(), "a member"))));
+        let mut last = step(delta, Arc::<UnindexedSource>::clone(&input));
+        last.options.coder.properties = [0].into();
+        if is_secret {
+            last.options.scratch = last.options.scratch.for_secrets();
+        }
+        let last = Arc::new(last.decoded_from(&[Arc::clone(&input)]));
+        let mut part = vec![0; 50_000];
+        for at in [18 << 20, 3 << 20, 0, 10 << 20, 19 << 20, 1 << 20] {
+            last.read_exact_at(&mut part, at as u64).unwrap();
+            assert!(part == undone[at..at + part.len()], "at {at}");
+            last.read_ahead_into_copy();
+        }
+        while last.done.get().is_none() {
+            std::thread::yield_now();
+        }
+        assert!(last.is_verified() && last.memory() == 0, "{}", last.memory());
+        assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.tail).is_none());
+        assert!(matches!(last.done.get(), Some(Done::Copied(copied)) if copied.is_encrypted() == is_secret));
     }
-    while last.done.get().is_none() {
-        std::thread::yield_now();
+}
+
+/// A table that is kept in memory.
+#[derive(Default)]
+struct Kept(std::sync::Mutex<Option<Table>>);
+
+impl KeptTable for Kept {
+    fn load(&self) -> Option<Table> {
+        self.0.lock().unwrap().clone()
     }
-    assert!(last.is_verified() && last.memory() == 0, "{}", last.memory());
-    assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.tail).is_none());
+
+    fn store(&self, table: &Table) {
+        *self.0.lock().unwrap() = Some(table.clone());
+    }
+}
+
+/// A codec that says that it is slow, and counts how often a first pass begins.
+struct Counting(&'static dyn Codec, AtomicUsize);
+
+impl Codec for Counting {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        self.0.bid(head)
+    }
+
+    fn pace(&self) -> crate::Pace {
+        crate::Pace { bytes_per_millisecond: 10_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn crate::FirstPass>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.first_pass(source, options)
+    }
+
+    fn resume(
+        &self,
+        source: SharedSource,
+        point: &crate::SeekPoint,
+        context: &DecodeContext,
+    ) -> io::Result<Box<dyn crate::Decoder>> {
+        self.0.resume(source, point, context)
+    }
+}
+
+/// Seek points that are far from each other are worth less than a copy, whether they could be kept or not.
+#[test]
+fn a_copy_is_kept_where_seek_points_are_far_apart() {
+    let bytes = content(NEAR as usize + (4 << 20));
+    let (packed, crc) = deflated_at(6, &bytes);
+    let (twice, _) = deflated(&packed);
+    let deflate: &'static Counting =
+        Box::leak(Box::new(Counting(coder_by_name("deflate").unwrap(), AtomicUsize::new(0))));
+    let passes = || deflate.1.swap(0, Ordering::Relaxed);
+    let step = |source: SharedSource, length: usize, crc, spacing| {
+        let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+        let options = Options { seek_point_spacing: spacing, ..Options::default() };
+        UnindexedSource::new(deflate, source, length as u64, crc, options, DecodeContext::default(), cache, workers)
+    };
+    let alone = |spacing, kept: &Arc<Kept>| {
+        let stored = Arc::new(MemorySource::new(packed.clone(), "a member"));
+        step(stored, bytes.len(), Some(crc), spacing).keeping(Some(Arc::clone(kept) as Arc<dyn KeptTable>))
+    };
+    let read = |source: &UnindexedSource| {
+        let mut part = vec![0; 50_000];
+        for at in [20 << 20, 3 << 20, 0, 23 << 20, 10 << 20] {
+            source.read_exact_at(&mut part, at as u64).unwrap();
+            assert!(part == bytes[at..at + part.len()], "at {at}");
+        }
+        let mut last = [0];
+        source.read_exact_at(&mut last, bytes.len() as u64 - 1).unwrap();
+        assert!(last == bytes[bytes.len() - 1..]);
+        matches!(source.done.get(), Some(Done::Copied(_)))
+    };
+    let kept = Arc::new(Kept::default());
+    for _ in 0..2 {
+        assert!(read(&alone(u64::MAX, &kept)), "one seek point, at the start");
+        assert!(kept.load().is_none() && passes() == 1);
+    }
+    assert!(!read(&alone(1 << 20, &kept)), "seek points are near");
+    assert!(kept.load().is_some() && passes() == 1);
+    assert!(!read(&alone(1 << 20, &kept)) && passes() == 0, "they are kept");
+    // Another version may have kept others.
+    let mut far = kept.load().unwrap();
+    far.chunks.truncate(1);
+    far.chunks[0].length = bytes.len() as u64;
+    kept.store(&far);
+    assert!(read(&alone(u64::MAX, &kept)) && passes() == 1, "those that are kept are far apart");
+    assert!(!read(&alone(1 << 20, &kept)) && passes() == 1, "near ones are found");
+    assert!(!read(&alone(1 << 20, &kept)) && passes() == 0, "and kept in place of them");
+    // Where there can be no copy they are better than nothing.
+    let kept = Arc::new(Kept::default());
+    let mut poor = alone(u64::MAX, &kept);
+    poor.options.scratch = poor.options.scratch.without_copies();
+    assert!(!read(&poor) && kept.load().is_some() && passes() == 1);
+    // Of what it is decoded from no seek points are kept.
+    let stored = Arc::new(MemorySource::new(twice, "a member"));
+    let inner = Arc::new(step(stored, packed.len(), None, 1 << 20));
+    let outer = step(Arc::clone(&inner) as SharedSource, bytes.len(), Some(crc), 1 << 20).decoded_from(&[inner]);
+    let kept = Arc::new(Kept::default());
+    assert!(read(&outer.keeping(Some(Arc::clone(&kept) as Arc<dyn KeptTable>))));
+    assert!(kept.load().is_none() && passes() == 2);
+}
+
+/// Whoever lets go of the pass and wants it again comes behind all who wait.
+#[test]
+fn the_pass_is_had_in_the_order_in_which_it_was_wanted() {
+    const OTHERS: usize = 6;
+    let bytes = content(1000);
+    let (packed, crc) = deflated(&bytes);
+    let source = opened(packed, bytes.len() as u64, Some(crc));
+    let order = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let held = source.next_turn();
+        for number in 0..OTHERS {
+            let (source, order) = (&source, &order);
+            scope.spawn(move || {
+                let _held = source.next_turn();
+                order.lock().unwrap().push(number);
+            });
+            while source.turns.waiting() <= number as u64 {
+                std::thread::yield_now();
+            }
+        }
+        drop(held);
+        let _held = source.next_turn();
+        order.lock().unwrap().push(OTHERS);
+    });
+    assert_eq!(order.into_inner().unwrap(), (0..=OTHERS).collect::<Vec<_>>());
 }
 
 /// A codec that reads from its source when it begins waits for the memory of that like any other.

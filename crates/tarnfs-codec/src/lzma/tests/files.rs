@@ -167,6 +167,24 @@ fn every_cut_is_an_error_behind_the_right_bytes() {
     }
 }
 
+/// Also where only some bytes of another member are left: they are no padding, and nothing else begins so.
+#[test]
+fn every_cut_in_the_header_of_another_member_is_an_error() {
+    let data = sample(300_000, 44);
+    let (first, second) = (lzip("-6", &data), lzip("-6", &data[..1000]));
+    for left in 1..second.len() {
+        let stream = [&first[..], &second[..left]].concat();
+        let pass = decode(&Lzip, &stream);
+        assert!(pass.data.starts_with(&data), "{left}");
+        assert_eq!(pass.error_kind(), ErrorKind::UnexpectedEof, "{left}");
+    }
+    // Other bytes are no member.
+    for other in [&b"LZI_"[..], b"ZIP", b"lzip", b"x"] {
+        let pass = decode(&Lzip, &[&first, other].concat());
+        assert!(pass.error.is_none() && pass.data == data && !pass.is_clean(), "{other:?}");
+    }
+}
+
 #[test]
 fn a_flipped_bit_is_an_error_or_harmless() {
     let data = sample(700, 44);
