@@ -436,6 +436,8 @@ fn bad_requests_do_no_harm() {
 
 #[test]
 fn many_clients_leave_room_for_one_more() {
+    /// Two pieces of 256 KiB for each would be 500 MiB.
+    const CLIENTS: u64 = 1000;
     let scratch = Scratch::new();
     fs::write(scratch.path("long"), content(20_000_000, 5)).unwrap();
     scratch.shell("echo one > one; tar -cf a.tar one; tar -czf b.tar.gz long");
@@ -447,8 +449,6 @@ fn many_clients_leave_room_for_one_more() {
     drop(idle);
     assert_eq!(served.end(), Some(0));
     // Who takes nothing of what it has asked for holds little, and not for long.
-    // Two pieces of 256 KiB for each would be 500 MiB.
-    const CLIENTS: u64 = 1000;
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(4 * CLIENTS, |most| most.min(4 * CLIENTS));
     assert!(wanted >= CLIENTS + 200, "the system allows too few open files for this test");

@@ -173,7 +173,7 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
                 State::Idle(mut pieces) if pieces.is_ready() => {
                     let step = pieces.next(&Gone(Arc::downgrade(&this.waits)))?;
                     match step {
-                        Step::End => continue,
+                        Step::End => {}
                         Step::Later => this.state = State::Idle(pieces),
                         Step::Piece(piece) => {
                             this.state = State::Idle(pieces);
