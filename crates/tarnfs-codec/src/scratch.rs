@@ -97,7 +97,8 @@ impl Scratch {
         Ok(Borrowed { file, home: self.clone(), copied: 0 })
     }
 
-    /// The same for a copy of `length` bytes, which is encrypted if it is of what is secret. `None` if there is no file for it, or there are too many copies.
+    /// The same for a copy of `length` bytes, which is encrypted if it is of what is secret. `None` if there is no file
+    /// for it, or there are too many copies.
     pub(crate) fn borrow_for_copy(&self, length: u64) -> Option<Borrowed> {
         if !self.copies || length == 0 {
             return None;

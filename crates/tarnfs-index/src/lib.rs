@@ -385,8 +385,8 @@ pub trait Index: Send + Sync + Debug {
     }
 
     /// Hands every entry that shows to `receive`, in any order, to be counted: that takes far less time than going
-    /// through folders. (A folder behind something else of its name is among them, and so is a link that leads nowhere.)
-    /// An error of `receive` ends it.
+    /// through folders. (A folder behind something else of its name is among them, and so is a link that leads
+    /// nowhere.) An error of `receive` ends it.
     fn sweep(&self, receive: &mut dyn FnMut(&Swept<'_>) -> Result<(), Error>) -> Result<(), Error> {
         sweep::through_folders(self, receive)
     }

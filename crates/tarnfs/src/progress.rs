@@ -1,5 +1,5 @@
-//! The progress bar of a first pass: bytes read, files found, time left. Only on a terminal. Where nobody knows how much
-//! is to come, it says how fast it goes.
+//! The progress bar of a first pass: bytes read, files found, time left. Only on a terminal. Where nobody knows how
+//! much is to come, it says how fast it goes.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;

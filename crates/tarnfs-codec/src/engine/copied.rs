@@ -139,7 +139,7 @@ mod tests {
 
     /// Bytes that show where they come from.
     fn content() -> Vec<u8> {
-        (0..200_000_u32).flat_map(|number| number.to_le_bytes()).collect()
+        (0..200_000_u32).flat_map(u32::to_le_bytes).collect()
     }
 
     fn copied(scratch: &Scratch, bytes: &[u8]) -> Copied {

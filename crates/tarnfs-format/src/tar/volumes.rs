@@ -25,8 +25,8 @@ struct Found<'h> {
     passed: u64,
 }
 
-/// The headers that `head` begins with. What is behind a header is passed over, as it is where a header is about another
-/// one; whoever comes to another header has to end there.
+/// The headers that `head` begins with. What is behind a header is passed over, as it is where a header is about
+/// another one; whoever comes to another header has to end there.
 fn headers(head: &[u8]) -> impl Iterator<Item = Found<'_>> {
     let mut rest = Some(head);
     std::iter::from_fn(move || {
@@ -89,8 +89,8 @@ pub(super) fn beginning(head: &[u8], waits: bool) -> Option<u64> {
     label.filter(|_| waits && announced.is_none())
 }
 
-/// True if `head` begins with headers that say that a file goes on, or with a label: of what has no content only that is
-/// said.
+/// True if `head` begins with headers that say that a file goes on, or with a label: of what has no content only that
+/// is said.
 pub(super) fn is_later(head: &[u8]) -> bool {
     // Before them may stand what holds for all.
     let mut headers = headers(head).skip_while(|found| {

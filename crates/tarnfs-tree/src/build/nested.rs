@@ -29,8 +29,8 @@ use crate::problem::Problem;
 /// Of that many compressed bytes on, one is read with all threads.
 const LARGE: u64 = 4 << 20;
 
-/// The most that the dictionary of a smaller one may be, in bytes, while others are read beside it: that of `xz -9`. One
-/// that needs more is read when it is its turn, by itself.
+/// The most that the dictionary of a smaller one may be, in bytes, while others are read beside it: that of `xz -9`.
+/// One that needs more is read when it is its turn, by itself.
 const MOST_DICTIONARY: u64 = 64 << 20;
 
 /// Candidates that may wait before they are read; each takes about a kilobyte.

@@ -216,8 +216,8 @@ pub(super) struct Archives {
     files: HashMap<Node, Known>,
     /// How many answers there are in all of these tables.
     remembered: usize,
-    /// Archives that cannot be opened, by name, as a file that is forgotten gets another number: what was a file once is
-    /// to stay one.
+    /// Archives that cannot be opened, by name, as a file that is forgotten gets another number: what was a file once
+    /// is to stay one.
     failed: HashMap<Vec<u8>, Version>,
     /// Numbers that are free, and since when nobody should use them; first those that were given to nobody.
     free: VecDeque<(Option<Instant>, u32)>,

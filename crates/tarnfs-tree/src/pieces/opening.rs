@@ -29,8 +29,8 @@ impl<K: Clone + Eq + Hash> Opening<K> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `found` gives, or else `open`: while one opens it, others wait until it is found. Where it cannot be opened,
-    /// the next one tries.
+    /// What `found` gives, or else `open`: while one opens it, others wait until it is found. Where it cannot be
+    /// opened, the next one tries.
     pub(super) fn found_or_opened<T>(
         &self,
         key: &K,

@@ -3,8 +3,8 @@
 use super::super::lock;
 use crate::sync::{Condvar, Mutex};
 
-/// Lets those who want the same lock have it in the order in which they came. A lock by itself may go to whoever has just
-/// let go of it, again and again, while another one waits for a minute.
+/// Lets those who want the same lock have it in the order in which they came. A lock by itself may go to whoever has
+/// just let go of it, again and again, while another one waits for a minute.
 #[derive(Default)]
 pub(super) struct Turns {
     tickets: Mutex<Tickets>,
