@@ -11,8 +11,11 @@ use support::{Mounted, Scratch, can_mount, have, is_root};
 const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
 
 fn can_try(scratch: &Scratch) -> bool {
-    let lists = "touch list; chmod 755 .; setfacl -m u:65534:- list 2> /dev/null && rm list && echo yes || echo no";
-    let can = can_mount() && is_root() && have("setpriv") && have("setfacl") && scratch.shell(lists).contains("yes");
+    let lists = format!(
+        "touch list; chmod 644 list; chmod 755 .
+         {NOBODY} cat list 2> /dev/null && setfacl -m u:65534:- list 2> /dev/null && rm list && echo yes || echo no"
+    );
+    let can = can_mount() && is_root() && have("setpriv") && have("setfacl") && scratch.shell(&lists).contains("yes");
     if !can {
         println!("left out: it takes root, setpriv and a file system with access lists");
     }

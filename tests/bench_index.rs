@@ -107,7 +107,7 @@ fn an_interrupt_leaves_nothing() {
     let scratch = Scratch::new();
     let folder = scratch.folder("scratch-files");
     let mut command = tarnfs(&scratch);
-    command.args(["bench", "index", "--entries=2000000", "--folder"]).arg(&folder);
+    command.args(["bench", "index", "--entries=300000", "--folder"]).arg(&folder);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Entries are there, so they are made, or a process makes something of them.
     wait_until("it has begun", || {

@@ -707,15 +707,21 @@ fn a_terminal_is_shown_how_far_it_is() {
     let shown = |what: &str| {
         // Nobody reads the archive for a while, so it cannot be over before anything is shown.
         let program = env!("CARGO_BIN_EXE_tarnfs");
-        let call = format!("stty cols 200; {program} create - {what} | (sleep 1; cat > {what}.tar)");
-        scratch.shell(&format!("script -qec '{call}' shown < /dev/null > /dev/null; cat shown"))
+        let name = what.replace('/', "-");
+        let wait = "for n in $(seq 600); do grep -qs files shown && break; sleep 0.1; done";
+        fs::write(
+            scratch.path("call"),
+            format!("stty cols 200; {program} create - {what} | ({wait}; cat > {name}.tar)"),
+        )
+        .unwrap();
+        scratch.shell("rm -f shown; script -qefc 'bash call' shown < /dev/null > /dev/null; cat shown")
     };
     let all = shown("tree/zeros");
     assert!(all.contains("of 38.15 MiB, 0 files") && all.contains(" left"), "{all:?}");
     // How much is in a folder is known when all of it was read.
     let all = shown("tree");
     assert!(all.contains("MiB, 1 files, ") && all.contains("B/s") && !all.contains(" left"), "{all:?}");
-    scratch.shell("tar -df tree/zeros.tar; rm tree/zeros.tar; tar -df tree.tar");
+    scratch.shell("tar -df tree-zeros.tar; tar -df tree.tar");
 }
 
 /// > Lines of `-X` are without the white space at their end, as in GNU tar.

@@ -282,7 +282,7 @@ fn damage_breaks_the_answer_off() {
         let archive = served.get(&format!("/?download={label}"));
         assert!(archive.status == 200 && archive.is_cut, "{label}");
     }
-    assert!(served.said().contains("the answer was broken off"), "{}", served.said());
+    wait_until("it is told", || served.said().contains("the answer was broken off"));
     // It goes on.
     served.ask("GET", "/sub/first", &[("Range", "bytes=0-9")]).whole(206);
     // The message, which names files of the machine, is for its log only.
@@ -451,7 +451,9 @@ fn many_clients_leave_room_for_one_more() {
     // Who takes nothing of what it has asked for holds little, and not for long.
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(4 * CLIENTS, |most| most.min(4 * CLIENTS));
-    assert!(wanted >= CLIENTS + 200, "the system allows too few open files for this test");
+    if wanted < CLIENTS + 200 {
+        return println!("left out: the system allows too few open files");
+    }
     setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).unwrap();
     let served = Served::new(&scratch, ["--timeout", "5", "--most-clients", "1200", "a.tar", "b.tar.gz"]);
     let before = served.peak();
@@ -517,7 +519,7 @@ fn what_changes_while_it_is_sent_is_broken_off() {
     let file = fs::OpenOptions::new().write(true).open(scratch.path("folder/long")).unwrap();
     file.write_all_at(&content(30_000_000, 6), 0).unwrap();
     assert!(client.answer(false).is_cut);
-    assert!(served.said().contains("it has changed meanwhile"), "{}", served.said());
+    wait_until("it is told", || served.said().contains("it has changed meanwhile"));
     served.get("/long").whole(200);
     assert_eq!(served.end(), Some(0));
 }

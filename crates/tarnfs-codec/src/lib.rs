@@ -337,6 +337,11 @@ pub trait Codec: Send + Sync {
         false
     }
 
+    /// False if only decoding tells how much memory it takes; else the headers do.
+    fn tells_memory(&self) -> bool {
+        true
+    }
+
     /// False if decoding can only start at the start.
     fn has_seek_points(&self) -> bool {
         true

@@ -40,6 +40,10 @@ impl Codec for Lrzip {
         &[(".tlrz", ".tar"), (".lrz", "")]
     }
 
+    fn tells_memory(&self) -> bool {
+        false
+    }
+
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }

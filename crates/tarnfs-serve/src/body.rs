@@ -82,7 +82,11 @@ impl Pool {
                 Work::Verify => Some(&self.verifying),
             };
             let few = match few {
-                Some(few) => Some(Arc::clone(few).acquire_owned().await.map_err(io::Error::other)?),
+                // Work may take long, but nobody waits for ever to begin.
+                Some(few) => match tokio::time::timeout(self.patience, Arc::clone(few).acquire_owned()).await {
+                    Ok(turn) => Some(turn.map_err(io::Error::other)?),
+                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+                },
                 None => None,
             };
             let turn = Arc::clone(&self.all).acquire_owned().await.map_err(io::Error::other)?;

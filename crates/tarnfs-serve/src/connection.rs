@@ -127,7 +127,8 @@ pub(crate) enum Holds {
 const LEAST_RATE: f64 = 4096.0;
 
 /// ... for so long has no right to its place, if somebody else wants it.
-const SLOW: Duration = Duration::from_secs(10);
+// The system takes bytes in gulps: a quarter of a MiB, and then none until much of its buffer is empty.
+const SLOW: Duration = Duration::from_secs(45);
 
 impl Clients {
     fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {

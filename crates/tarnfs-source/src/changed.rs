@@ -61,7 +61,9 @@ impl Fingerprint {
         let mut hash = Xxh3::with_seed(length);
         let mut buffer = [0; Self::EDGE];
         let mut add = |offset: u64, most: usize| -> io::Result<()> {
-            match source.read_at(&mut buffer[..most], offset) {
+            // Once more, as a server may fail for a moment.
+            let read = source.read_at(&mut buffer[..most], offset);
+            match read.or_else(|_| source.read_at(&mut buffer[..most], offset)) {
                 Ok(read) => hash.update(&buffer[..read]),
                 // A bad block of a disk is no reason to refuse all else in the archive.
                 Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => hash.update(b"unreadable"),

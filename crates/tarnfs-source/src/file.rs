@@ -13,7 +13,7 @@ use crate::{FileIdentity, Fingerprint, Source};
 
 /// What the system refuses (a ticket of a server that has run out: EACCES) says nothing about the bytes. So it has none
 /// of the kinds that say that these are damaged, encrypted or of a kind that is not known.
-fn of_system(error: io::Error, path: &Path, offset: u64) -> io::Error {
+pub fn of_system(error: io::Error, path: &Path, offset: u64) -> io::Error {
     use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof, Unsupported};
     match error.kind() {
         InvalidData | PermissionDenied | UnexpectedEof | Unsupported => {

@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub use budget::{Alone, Budget, Grant};
 pub use cancel::Cancel;
 pub use changed::{FileIdentity, Fingerprint};
-pub use file::FileSource;
+pub use file::{FileSource, of_system};
 pub use followed::FollowedFile;
 pub use joined::Joined;
 pub use limits::Limits;

@@ -25,6 +25,7 @@ use tarnfs_format::name;
 use tarnfs_index::trust;
 use tarnfs_source::{SharedSource, Source};
 
+use crate::access_list;
 use crate::build::{HEAD, Names, content_of, is_unreadable};
 use crate::hashes;
 use crate::in_memory::InMemory;
@@ -372,8 +373,10 @@ impl LazyTree {
             // It may lie in what a password opens, which is not left on a disk.
             options.decoding.decoded_cache = None;
         }
+        // As of a file that is opened by its path: where there is a list, the bits of the group are its mask.
+        let shown = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
         let facts = FileFacts {
-            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
+            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & shown },
             modified: nanoseconds(attributes.mtime),
         };
         let mut opened = open_within(source, facts, &path, home, &options);
@@ -553,7 +556,9 @@ impl LazyTree {
         if let Some((_, archive)) = known {
             return Ok(archive);
         }
-        if self.archives().has_failed(name, version) {
+        // In an archive a file keeps its number, and others may have the same name and times.
+        let is_in_folder = matches!((&self.base, self.place(folder)), (Base::Folder(_), Where::Base(_)));
+        if is_in_folder && self.archives().has_failed(name, version) {
             return Ok(None);
         }
         let looked_at = self.with_room(|| self.open(file)).and_then(|source| {

@@ -95,12 +95,18 @@ fn is_planted(path: &Path, opened: &Stat) -> bool {
 /// Where what replaces the file at `path` goes: what a symbolic link leads to is replaced, not the link. `None` if that
 /// is `path` itself, also where another user has put a link into a shared folder.
 fn behind_link(path: &Path) -> Option<PathBuf> {
-    let target = path.canonicalize().ok()?;
-    // Behind that, since a link may have come meanwhile.
-    let link = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    let folder = statat(CWD, parent_of(path), AtFlags::empty()).ok()?;
-    let is_link = FileType::from_raw_mode(link.st_mode) == FileType::Symlink;
-    (is_link && !is_strange(&folder, link.st_uid)).then_some(target)
+    /// As many as the kernel follows.
+    const MOST: usize = 40;
+    let mut at = path.to_owned();
+    for followed in 0..MOST {
+        let found = statat(CWD, &at, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let folder = statat(CWD, parent_of(&at), AtFlags::empty()).ok()?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Symlink || is_strange(&folder, found.st_uid) {
+            return (followed > 0).then_some(at);
+        }
+        at = parent_of(&at).join(std::fs::read_link(&at).ok()?);
+    }
+    None
 }
 
 const ACCESS_LIST: &str = "system.posix_acl_access";

@@ -15,7 +15,7 @@ use super::cache::PieceCache;
 use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::MutexGuard;
-use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
+use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE, Scratch};
 use pass::{Held, Pass, PassSlot, Room, Tail};
 use turns::Turns;
 
@@ -239,7 +239,9 @@ impl UnindexedSource {
     fn takes_kept(&self) -> bool {
         let kept = self.kept.as_ref().filter(|_| self.codec.has_seek_points());
         let table = kept.and_then(|kept| kept.load());
-        let is_right = |table: &Table| table.decoded_length() == self.length && self.is_near(table);
+        // Where there can be no copy they are better than nothing.
+        let is_best = |table: &Table| self.is_near(table) || Copied::new(&self.scratch(), self.length).is_none();
+        let is_right = |table: &Table| table.decoded_length() == self.length && is_best(table);
         let Some(table) = table.filter(is_right) else { return false };
         self.memory.store(table.memory(), Ordering::Relaxed);
         let _ = self.done.set(Done::Long(self.source_of(table)));
@@ -398,12 +400,15 @@ impl UnindexedSource {
         !self.is_copied() || self.keeps_points() && table.chunks.iter().all(|chunk| chunk.length <= NEAR)
     }
 
+    /// Files for what is decoded. Whatever was said of others, what a password opens is secret.
+    fn scratch(&self) -> Scratch {
+        let is_secret = self.options.coder.password.is_some();
+        if is_secret { self.options.scratch.for_secrets() } else { self.options.scratch.clone() }
+    }
+
     /// A new pass that decodes on so many threads.
     fn begin(&self, threads: usize) -> io::Result<Box<Pass>> {
-        // Whatever was said of others, what a password opens is secret.
-        let is_secret = self.options.coder.password.is_some();
-        let scratch = if is_secret { self.options.scratch.for_secrets() } else { self.options.scratch.clone() };
-        let copied = self.is_copied().then(|| Copied::new(&scratch, self.length)).flatten();
+        let copied = self.is_copied().then(|| Copied::new(&self.scratch(), self.length)).flatten();
         for input in &self.pass.inputs {
             input.needs_no_points.store(copied.is_some(), Ordering::Relaxed);
         }

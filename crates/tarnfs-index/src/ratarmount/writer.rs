@@ -63,7 +63,7 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         let what = format!("ratarmount has no index of {} archives that tarnfs writes", summary.format);
         return Err(Error::Foreign(what));
     }
-    let owner = Owner { user: stats.uid(), group: stats.gid(), mode: stats.mode() & 0o7777 };
+    let owner = Owner::of(&source)?;
     let temporary = Temporary::create(destination, Some(&owner))?;
     fill(index, &source, &stats, &Opened::file(temporary.file()?, true), most_bytes(source.len()))?;
     Ok(temporary.rename()?)

@@ -189,7 +189,7 @@ impl<'a> Expansion<'a> {
     /// would.
     fn limits_of(&self, candidate: &Candidate) -> Limits {
         let limits = self.options.limits;
-        let is_small = candidate.length < LARGE;
+        let is_small = candidate.length < LARGE && candidate.codec.is_none_or(Codec::tells_memory);
         let most = if is_small { MOST_DICTIONARY } else { u64::MAX };
         Limits { lzma_dictionary: limits.lzma_dictionary.min(most), ..limits }
     }
@@ -420,6 +420,14 @@ impl<'a> Expansion<'a> {
         };
         let may_have_more = *limits != self.options.limits;
         let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
+        // Also of a later part: behind the first bytes it is too late.
+        let needs_more = || {
+            let outline = codec.outline(&candidate.bytes, &self.options.cancel).ok().flatten();
+            outline.and_then(|outline| outline.history).is_some_and(|history| history > limits.lzma_dictionary)
+        };
+        if may_have_more && needs_more() {
+            return Ok(receiver.put_off()?);
+        }
         let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
             Err(error) if is_put_off(&error) => return Ok(receiver.put_off()?),
             Ok(indexing) => indexing,

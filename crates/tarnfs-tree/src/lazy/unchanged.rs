@@ -1,9 +1,9 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_source::{Fingerprint, SharedSource, Source};
+use tarnfs_source::{Fingerprint, SharedSource, Source, of_system};
 
 use super::archives::Version;
 use crate::{Attributes, FolderTree, Node, Tree as _};
@@ -80,7 +80,8 @@ impl Unchanged {
 impl Source for Unchanged {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        let read = self.source.read_at(&mut buffer[..length], offset)?;
+        let refused = |error| of_system(error, Path::new(&self.source.describe()), offset);
+        let read = self.source.read_at(&mut buffer[..length], offset).map_err(refused)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
         if !self.is_same() {
             return Err(io::Error::new(

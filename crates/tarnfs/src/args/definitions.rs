@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Show everything the index knows about a file in an archive
     Stat(Stat),
-    /// Show what an archive consists of, what is slow to read in it, and what would make it faster
+    /// Show how an archive is built, and what is slow to read in it
     Info(Info),
     /// Write files and folders into an archive that can be read at any offset
     Create(Create),

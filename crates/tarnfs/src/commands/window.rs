@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(window.content(&source, &Stored { stream: 1024, ..stored(29_000) }, 1), None);
         assert_eq!(window.content(&source, &Stored { is_plain: false, ..stored(29_000) }, 1), None);
         assert_eq!(window.content(&source, &stored(299_900), 100), None);
-        assert_eq!(window.content(&source, &stored(299_999), 100), None);
+        assert_eq!(window.content(&source, &stored(300_000), 100), None);
         assert_eq!(window.content(&source, &stored(u64::MAX), 100), None);
         assert_eq!(reads(), 2);
     }

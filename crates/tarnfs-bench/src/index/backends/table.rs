@@ -111,7 +111,8 @@ impl Table {
         /// What follows `/`.
         const BEHIND: u8 = b'/' + 1;
         let start = if folder.path.is_empty() { Vec::new() } else { [folder.path.as_slice(), b"/"].concat() };
-        let sql = format!("SELECT path, {COLUMNS} FROM files WHERE path > ?1 ORDER BY path");
+        // Where something was stepped over, what has the next path itself counts.
+        let sql = format!("SELECT path, {COLUMNS} FROM files WHERE path >= ?1 ORDER BY path");
         let mut statement = self.connection.prepare_cached(&sql).map_err(failed)?;
         let mut from = start.clone();
         'seek: loop {

@@ -569,6 +569,9 @@ fn a_copy_is_kept_where_seek_points_are_far_apart() {
     let mut poor = alone(u64::MAX, &kept);
     poor.options.scratch = poor.options.scratch.without_copies();
     assert!(!read(&poor) && kept.load().is_some() && passes() == 1);
+    let mut poor = alone(u64::MAX, &kept);
+    poor.options.scratch = poor.options.scratch.without_copies();
+    assert!(!read(&poor) && passes() == 0, "and are used");
     // Of what it is decoded from no seek points are kept.
     let stored = Arc::new(MemorySource::new(twice, "a member"));
     let inner = Arc::new(step(stored, packed.len(), None, 1 << 20));

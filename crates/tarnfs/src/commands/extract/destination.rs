@@ -140,7 +140,7 @@ impl Destination {
         match self.stage() {
             Ok(stage) if stage.is_beside(folder)? => Ok(self.name_in(stage)),
             Ok(_) => self.name_beside(folder),
-            Err(error) if cannot_be_here(&error) => self.name_beside(folder),
+            Err(error) if cannot_be_here(&error) || has_no_room(&error) => self.name_beside(folder),
             Err(error) => Err(error),
         }
     }
@@ -265,6 +265,11 @@ impl Drop for Destination {
 /// True if something cannot be made in one folder, and perhaps in another one.
 pub(super) fn cannot_be_here(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS))
+}
+
+/// True if others have room for it, perhaps.
+pub(super) fn has_no_room(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 /// True if a name cannot go from one folder to another, although they are in one mount: to one with another key or

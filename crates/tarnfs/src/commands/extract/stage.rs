@@ -14,7 +14,7 @@ use tarnfs_format::{Entry, Kind};
 use tarnfs_source::Extent;
 
 use super::attributes::Keeping;
-use super::destination::{Destination, NewFile, Stage, cannot_be_here};
+use super::destination::{Destination, NewFile, Stage, cannot_be_here, has_no_room};
 use super::selection::Selection;
 
 /// Bytes that are handed to the threads that write, at once.
@@ -189,7 +189,7 @@ impl Staging {
         }
         match self.try_to_start() {
             Ok(stage) => Ok(Some(stage)),
-            Err(error) if cannot_be_here(&error) => {
+            Err(error) if cannot_be_here(&error) || has_no_room(&error) && self.destination.has_mounts() => {
                 self.queue.turn_off(&error);
                 Ok(None)
             }
@@ -411,11 +411,6 @@ fn new_file(stage: &Stage, header: u64, mode: u32) -> io::Result<Option<File>> {
 /// True of what no file of this file system can be: others can.
 fn is_too_large(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FBIG | Errno::INVAL))
-}
-
-/// True if others have room for it, perhaps.
-fn has_no_room(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Writes until there is nothing more to write. Where there is no room, that is a failure unless it `may_go_on`.
