@@ -8,8 +8,8 @@
 //! - Who reads the head waits ([`LinePlace::push`]) for the thread that writes, and for nobody else.
 //! - Who reads an item behind the head waits until what waits behind the head leaves room for more, or until its item
 //!   is the head. It must hold nothing meanwhile that who reads the head may ask for: no lock, no room for decoders.
-//! - The thread that writes may read an item itself that was put off: by then nobody else reads it, and nobody is waited
-//!   for.
+//! - The thread that writes may read an item itself that was put off: by then nobody else reads it, and it waits for
+//!   nobody.
 //!
 //! So the head always goes on, and what waits is bounded.
 
