@@ -18,7 +18,7 @@ test:
 
 # A short run of each fuzz target, on stable Rust. `make test` runs fewer inputs.
 smoke:
-	TARNFS_SMOKE_RUNS=3000 $(CARGO) test -p tarnfs --test smoke
+	TARNFS_SMOKE_RUNS=3000 $(CARGO) test -p tarnfs --test damage smoke::
 
 lint:
 	$(CARGO) fmt --all --check

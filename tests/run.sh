@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests, also after one of them failed. Then the test binaries that failed run once more, by themselves: what passes then is named as
-# unsteady, which is a defect of the test or of the program, but none of the change at hand. Ends with how many tests passed, failed and were left out.
+# Runs all tests, also after one of them failed. Then those that failed run once more, by themselves: what passes then is
+# named as unsteady, which is a defect of the test or of the program, but none of the change at hand. Ends with how many
+# tests passed, failed and were left out.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp)
@@ -10,17 +11,28 @@ cargo=${CARGO:-cargo}
 "$cargo" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 
-# The tests that libtest names as failed, and cargo's words for the binaries they are in: "-p tarnfs --test daemon".
+# The tests that libtest names as failed, and cargo's words for the binaries they are in: "-p tarnfs --test mounting".
 failed() { sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$1" | sort -u; }
 binaries() { sed -n 's/^    `\(-p .*\)`$/\1/p' "$1" | sort -u; }
 
+# Runs a test binary again, or only these of its tests.
+again() {
+    local binary=$1 names=("${@:2}")
+    # shellcheck disable=SC2086 # several words
+    "$cargo" test $binary -- ${names[0]:+--exact "${names[@]}"} 2>&1 < /dev/null | tee "$log.again"
+    passed=${PIPESTATUS[0]}
+}
+
 unsteady=()
+mapfile -t names < <(failed "$log")
 if [ "$status" != 0 ] && [ -n "$(binaries "$log")" ]; then
     status=0
     while IFS= read -r binary; do
         printf '\n%s failed; it runs again, by itself\n' "$binary"
-        # shellcheck disable=SC2086 # several words
-        if "$cargo" test $binary 2>&1 < /dev/null | tee "$log.again"; [ "${PIPESTATUS[0]}" = 0 ]; then
+        again "$binary" "${names[@]}"
+        # One that ended before it could name a test that failed runs as a whole.
+        grep -q '^running [1-9]' "$log.again" || again "$binary"
+        if [ "$passed" = 0 ]; then
             unsteady+=("$binary")
         else
             status=1

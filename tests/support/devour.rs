@@ -88,12 +88,18 @@ fn content(tree: &dyn Tree, node: Node, size: u64) -> Option<Vec<u8>> {
 }
 
 /// Ends the process, with a word on the case, if one takes far too long: a test that hangs says nothing.
-pub(crate) struct Watchdog(Arc<Mutex<BTreeMap<usize, (usize, String)>>>);
+pub(crate) struct Watchdog(Arc<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    /// When each case began, in seconds of the watchdog, and what it is.
+    cases: Mutex<BTreeMap<usize, (usize, String)>>,
+    /// Seconds in which this process ran: while it is stopped, as for a measurement beside it, none pass.
+    seconds: AtomicUsize,
+}
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static PANICS: AtomicUsize = AtomicUsize::new(0);
-/// Seconds in which this process ran: while it is stopped, as for a measurement beside it, none pass.
-static SECONDS: AtomicUsize = AtomicUsize::new(0);
 
 impl Watchdog {
     /// Only what hangs takes this long, also on a machine with other work.
@@ -106,29 +112,29 @@ impl Watchdog {
             PANICS.fetch_add(1, Ordering::Relaxed);
             hook(info);
         }));
-        let cases = Arc::new(Mutex::new(BTreeMap::<usize, (usize, String)>::new()));
-        let watched = Arc::downgrade(&cases);
+        let here = Arc::new(Watched::default());
+        let watched = Arc::downgrade(&here);
         std::thread::spawn(move || {
-            while let Some(cases) = watched.upgrade() {
-                let now = SECONDS.fetch_add(1, Ordering::Relaxed);
+            while let Some(watched) = watched.upgrade() {
+                let now = watched.seconds.fetch_add(1, Ordering::Relaxed);
                 let hangs = |(start, _): &&(usize, String)| now.saturating_sub(*start) > Self::LIMIT;
-                if let Some((_, case)) = cases.lock().unwrap().values().find(hangs) {
+                if let Some((_, case)) = watched.cases.lock().unwrap().values().find(hangs) {
                     eprintln!("hangs: {case}");
                     std::process::abort();
                 }
-                drop(cases);
+                drop(watched);
                 std::thread::sleep(Duration::from_secs(1));
             }
         });
-        Self(cases)
+        Self(here)
     }
 
     /// Runs one case, which must neither hang nor panic in any thread.
     pub(crate) fn watch<T>(&self, case: impl Fn() -> String, run: impl FnOnce() -> T) -> T {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.0.lock().unwrap().insert(number, (SECONDS.load(Ordering::Relaxed), case()));
+        self.0.cases.lock().unwrap().insert(number, (self.0.seconds.load(Ordering::Relaxed), case()));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-        self.0.lock().unwrap().remove(&number);
+        self.0.cases.lock().unwrap().remove(&number);
         assert_eq!(PANICS.load(Ordering::Relaxed), 0, "panicked at or beside: {}", case());
         result.unwrap_or_else(|_| panic!("{}", case()))
     }

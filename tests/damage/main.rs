@@ -1,0 +1,28 @@
+//! Bytes that are wrong, hostile or too many: damage, mutations, bombs, and inputs that fuzzing found.
+
+#[path = "../support/devour.rs"]
+mod devour;
+#[allow(dead_code, unused_imports, reason = "what other tests use of it")]
+#[path = "../../fuzz/src/lib.rs"]
+mod entry_points;
+#[path = "../support/foreground.rs"]
+mod foreground;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bombs;
+mod changed;
+mod check;
+mod corpus;
+mod damaged;
+mod dictionaries;
+mod flipped;
+mod hostile;
+mod members;
+mod memory;
+mod mutated;
+mod properties;
+mod seeds;
+mod smoke;
+mod suites;
+mod verified;

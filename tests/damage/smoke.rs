@@ -1,0 +1,271 @@
+//! A short run of each fuzz target on stable Rust: seeds that are the same everywhere, changed by numbers that are the
+//! same in each run. `TARNFS_SMOKE_RUNS` says how many inputs each target gets; `make smoke` asks for thousands.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::entry_points;
+use crate::support;
+
+/// Inputs for each target where the environment names no other number.
+const RUNS: usize = 200;
+
+/// A target takes no longer than this where all inputs are slow. It only cuts the run short; nothing fails for it.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Numbers that are the same in each run: a failure can be seen again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit.max(1)
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.below(256) as u8
+    }
+
+    /// `seed` after one to four changes as libFuzzer makes them: bits flipped, bytes replaced, parts removed, doubled
+    /// or taken from `other`, numbers at their bounds, the end cut off.
+    fn change(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
+        let mut bytes = seed.to_vec();
+        for _ in 0..=self.below(4) {
+            let at = self.below(bytes.len());
+            let end = bytes.len().min(at + 1 + self.below(64));
+            match self.below(8) {
+                0 => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (at % 8)),
+                1 => bytes.get_mut(at).into_iter().for_each(|byte| *byte = self.byte()),
+                2 => drop(bytes.drain(at..end)),
+                3 => {
+                    let part = bytes[at..end].to_vec();
+                    bytes.splice(at..at, part);
+                }
+                4 if !other.is_empty() => {
+                    let from = self.below(other.len());
+                    let to = other.len().min(from + 1 + self.below(256));
+                    bytes.splice(at..end, other[from..to].iter().copied());
+                }
+                5 => bytes[at..end].fill([0, 0xFF, 0x7F, 0x80][self.below(4)]),
+                6 => bytes.truncate(at),
+                _ => {
+                    let part: Vec<u8> = (0..=self.below(8)).map(|_| self.byte()).collect();
+                    bytes.splice(at..at, part);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Files of each format. Their content is that of a small tar in the repository; tools compress it from standard input,
+/// so no time and no name is in them.
+fn seeds(suffix: &str) -> Vec<Vec<u8>> {
+    static MADE: OnceLock<(support::Scratch, std::path::PathBuf)> = OnceLock::new();
+    let (_, folder) = MADE.get_or_init(|| {
+        let scratch = support::Scratch::new();
+        std::fs::write(scratch.path("tree.tar"), tree()).unwrap();
+        // A tool that is not there makes no file.
+        scratch.shell(
+            r#"mkdir seeds; head -c 6000 tree.tar > part; export LRZIP=NOCONFIG
+            make() { "${@:2}" > "seeds/$1" 2> /dev/null || rm -f "seeds/$1"; }
+            for from in tree.tar part; do
+                make $from.gz gzip -nc $from; make $from.bz2 bzip2 -c $from; make $from.xz xz -c --block-size=2000 $from
+                make $from-x86.xz xz -c --check=sha256 --x86 --lzma2=preset=1 $from; make $from.lzma xz -c --format=lzma $from
+                make $from.lz lzip -c $from; make $from.lz4 lz4 -qc -B4 -BX $from; make $from.lzo lzop -c < $from
+                make $from-crc.lzo lzop -c -9 --crc32 < $from; make $from.zst zstd -qc $from; make $from-19.zst zstd -qc -19 --no-check $from
+                make $from.br brotli -c -q 5 $from; for width in 10 16; do make $from-$width.Z sh -c "compress -c -b $width < $from || [ \$? = 2 ]"; done
+                for method in lzma gzip bzip2 lzo no-compress; do make $from-$method.lrz sh -c "lrzip -Q -T --$method < $from"; done
+                touch -d '2001-02-03 04:05:06' $from; for options in -0 -9 '-X -9'; do make "$from$options.zip" zip -q $options - $from part; done
+                (cat seeds/$from-0.zip; head -c 700 seeds/$from-9.zip) > seeds/$from-cut.zip
+                for format in newc odc bin; do make $from.$format.cpio sh -c "touch -d @1 tree.tar part; ln -f $from other; printf '$from\nother\n' | cpio -o --quiet -H $format"; done
+                make $from.crc.cpio sh -c "echo part | cpio -o --quiet -H crc"; make $from.ar sh -c "rm -f x.ar; cp part a-name-of-more-than-sixteen; ar rcD x.ar part a-name-of-more-than-sixteen; cat x.ar"
+                (printf '\030'; xz -c --format=raw --lzma2=preset=6 $from) > seeds/$from.lzma2
+                (printf '\024\000abcdefghijklmnopqrst'; cat seeds/$from.zst) > seeds/$from.dictionary
+            done"#,
+        );
+        let folder = scratch.path("seeds");
+        (scratch, folder)
+    });
+    let mut found: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.to_string_lossy().ends_with(suffix));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).filter(|seed| !seed.is_empty()).collect()
+}
+
+fn tree() -> Vec<u8> {
+    let (mut plain, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    let packed: &[u8] = include_bytes!("../../fuzz/archives/tree.tar.zst");
+    let codec = tarnfs_codec::by_name("zstd").unwrap();
+    let source = std::sync::Arc::new(tarnfs_source::MemorySource::new(packed, "tree"));
+    let options = tarnfs_codec::Options::default();
+    let mut indexing = tarnfs_codec::engine::Indexing::new(codec, source, &options).unwrap();
+    while let read @ 1.. = indexing.read(&mut buffer).unwrap() {
+        plain.extend_from_slice(&buffer[..read]);
+    }
+    plain
+}
+
+/// A gzip file without a name in its header, cut down to the deflate stream in it.
+fn deflated() -> Vec<Vec<u8>> {
+    seeds(".gz").into_iter().map(|file| file[10..file.len() - 8].to_vec()).collect()
+}
+
+fn zlib() -> Vec<Vec<u8>> {
+    deflated().into_iter().map(|data| [&[0x78, 0x9C], &data[..], &[0; 4]].concat()).collect()
+}
+
+/// Stored chunks of a framed snappy file.
+fn snappy() -> Vec<Vec<u8>> {
+    let tree = tree();
+    let chunk = |kind: u8, data: &[u8]| [&[kind], &(data.len() as u32).to_le_bytes()[..3], data].concat();
+    let parts: Vec<u8> =
+        tree.chunks(3000).take(4).flat_map(|part| chunk(1, &[&masked_crc32c(part)[..], part].concat())).collect();
+    vec![[&chunk(0xFF, b"sNaPpY")[..], &parts].concat()]
+}
+
+/// Snappy framing format, section 3.
+fn masked_crc32c(data: &[u8]) -> [u8; 4] {
+    let mut sum = u32::MAX;
+    for byte in data {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = sum >> 1 ^ if sum & 1 == 1 { 0x82F6_3B78 } else { 0 };
+        }
+    }
+    (!sum).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
+}
+
+/// Archives whose headers are not compressed, so that changes reach what is in them, and one whose header is.
+fn seven_zip() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"mkdir d; printf ä > ä; : > empty; ln -s part link; tool=$(command -v 7zz || command -v 7z) || exit 0
+        make() { "$tool" a -bd -snl "$@" part ä empty link d > log || cat log; }
+        for method in copy lzma lzma2 ppmd bzip2; do make -mhc=off -m0=$method $method.7z; done
+        make -mhc=off -ms=off -mf=arm64 -mtc=on -mta=on single.7z; make -mhc=off -m0=bcj2 -m1=lzma -m2=lzma -m3=lzma bcj2.7z
+        make -mhc=off -psecret secret.7z; make packed.7z"#,
+    );
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "7z"));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+/// Images of which most is not compressed, so that changes reach what is in them, and one of each compression.
+fn squashfs() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"mkdir -p d/deep; seq 9 > d/deep/nine; printf ä > ä; : > empty; ln -s part link; mkfifo fifo; ln part hard
+        mksquashfs part ä empty link d fifo hard probe.squashfs -quiet -no-progress > log 2>&1 || exit 0
+        setfattr -n user.name -v value part; truncate -s 30000 sparse; seq 2000 >> sparse
+        make() { mksquashfs part ä empty link d fifo hard sparse "$1" -all-root -quiet -no-progress "${@:2}" >> log 2>&1 || cat log; }
+        make bare.squashfs -noI -noD -noF -noX -b 4096 -no-xattrs; make xattrs.squashfs -noI -noId -noD -noX -b 4096
+        for method in gzip lzma lzo lz4 xz zstd; do make $method.squashfs -comp $method -b 4096; done"#,
+    );
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "squashfs"));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+/// Bytes that choose what is changed in an index.
+fn choices() -> Vec<Vec<u8>> {
+    let mut random = Random(7);
+    (0..40)
+        .map(|number| {
+            let length = [5, 9, 17, 41][number % 4];
+            (0..length).map(|_| random.byte()).collect()
+        })
+        .collect()
+}
+
+/// Runs a target over its seeds, then over as many changed ones as are asked for.
+fn smoke(name: &str, target: fn(&[u8]), seeds: &[Vec<u8>]) {
+    if seeds.is_empty() {
+        println!("{name}: no tool here makes seeds for it; left out");
+        return;
+    }
+    let runs = std::env::var("TARNFS_SMOKE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
+    let started = Instant::now();
+    let mut random = Random(name.bytes().map(u64::from).sum());
+    for seed in seeds {
+        target(seed);
+    }
+    let mut ran = 0;
+    while ran < runs && started.elapsed() < LONGEST {
+        let seed = &seeds[random.below(seeds.len())];
+        let other = &seeds[random.below(seeds.len())];
+        let input = random.change(seed, other);
+        // What fails is shown, so that it can go to tests/found.
+        let failed = std::panic::catch_unwind(|| target(&input));
+        if let Err(panic) = failed {
+            let kept = std::env::temp_dir().join(format!("{name}-smoke-{ran}.bin"));
+            std::fs::write(&kept, &input).ok();
+            println!("{name}: input {ran} of {} bytes is in {}", input.len(), kept.display());
+            std::panic::resume_unwind(panic);
+        }
+        ran += 1;
+    }
+    println!("{name}: {ran} inputs from {} seeds", seeds.len());
+}
+
+macro_rules! targets {
+    ($($target:ident: $seeds:expr;)*) => {
+        $(mod $target {
+            #[test]
+            fn survives() {
+                use super::*;
+                let seeds: Vec<Vec<u8>> = $seeds;
+                smoke(stringify!($target), |data| { let _ = entry_points::$target(data); }, &seeds);
+            }
+        })*
+    };
+}
+
+targets! {
+    tar: vec![tree()];
+    zip: seeds(".zip");
+    cpio: seeds(".cpio");
+    ar: seeds(".ar");
+    differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
+    sevenzip: seven_zip();
+    squashfs: squashfs();
+    names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
+    gzip: seeds(".gz");
+    zlib: zlib();
+    deflate: deflated();
+    bzip2: seeds(".bz2");
+    xz: seeds(".xz");
+    lzma: seeds(".lzma");
+    lzip: seeds(".lz");
+    lzma2: seeds(".lzma2");
+    zstd: seeds(".zst");
+    zstd_differential: seeds(".zst");
+    zstd_dictionary: seeds(".dictionary");
+    lz4: seeds(".lz4");
+    compress: seeds(".Z");
+    lzop: seeds(".lzo");
+    lrzip: seeds(".lrz");
+    snappy: snappy();
+    brotli: seeds(".br");
+    index: choices();
+    ratarmount: choices();
+    rows: choices();
+}
+
+/// Nobody forgets to list a new target here.
+#[test]
+fn every_target_is_run() {
+    let targets = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/fuzz_targets")).unwrap();
+    let this = include_str!("smoke.rs");
+    for target in targets {
+        let name = target.unwrap().file_name().to_string_lossy().replace(".rs", "");
+        assert!(this.contains(&format!("    {name}: ")), "{name} is not run");
+    }
+}

@@ -1,0 +1,11 @@
+//! Each format against the tools that write it.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ar;
+mod cpio;
+mod sevenzip;
+mod split;
+mod squashfs;
+mod zip;

@@ -1,0 +1,205 @@
+//! Archives that were split over several files, mounted through the kernel by any of them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+use std::fs;
+
+use crate::support::{Mounted, Scratch, can_mount, have, run};
+
+fn make_tree(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/folder; cd tree; seq 30000 > numbers; head -c 300000 /dev/urandom > noise; : > empty
+         for i in $(seq 60); do seq $i $((i + 300)) > folder/$i; done",
+    );
+}
+
+/// Mounts the archive by each of its files, and compares the tree.
+#[track_caller]
+fn is_whole(scratch: &Scratch, parts: &str) {
+    let files = scratch.shell(&format!("ls {parts}"));
+    assert!(files.lines().count() > 2, "{files}");
+    for file in files.lines() {
+        let mounted = Mounted::new(scratch, scratch.path(file), &[]);
+        let mount = mounted.at.display();
+        assert_eq!(scratch.shell(&format!("diff -r tree '{mount}' 2>&1 || true")), "", "{file}");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn volumes_of_zip_are_opened_by_any_of_them() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "cd tree; zip -q -s 64k -r ../x.zip .; zip -q -s 64k -0 -r ../Y.ZIP .; cd ..
+         for f in Y.z*; do [ ! -e $f ] || mv $f Y.Z${f#Y.z}; done",
+    );
+    is_whole(&scratch, "x.z*");
+    is_whole(&scratch, "Y.Z*");
+    // Joined by hand.
+    scratch.shell("cat x.z0* x.zip > joined");
+    let mounted = Mounted::new(&scratch, scratch.path("joined"), &[]);
+    assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", mounted.at.display())), "");
+    mounted.unmount();
+}
+
+#[test]
+fn numbered_parts_are_opened_by_any_of_them() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar czf x.tar.gz -C tree .; split -b 100k x.tar.gz x.tar.gz.; split -d -b 100k x.tar.gz y.tar.gz.; split -x -b 20k x.tar.gz h.tar.gz.; rm x.tar.gz");
+    is_whole(&scratch, "x.tar.gz.??");
+    is_whole(&scratch, "y.tar.gz.??");
+    is_whole(&scratch, "h.tar.gz.0[09a]");
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    scratch.shell("cd tree; 7z a -bd -bso0 -v100k ../s.7z .; 7z a -bd -bso0 -v100k ../z.zip .");
+    is_whole(&scratch, "s.7z.*");
+    is_whole(&scratch, "z.zip.*");
+}
+
+#[test]
+fn an_index_of_parts_is_used_again_and_belongs_to_all_of_them() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar cf - -C tree . | gzip > whole; split -b 100k whole x.tar.gz.; rm whole");
+    let index = |part: &str| {
+        let path = scratch.path(part);
+        run(&scratch, ["index".as_ref(), path.as_os_str()]).ok().text()
+    };
+    index("x.tar.gz.aa");
+    assert_eq!(scratch.shell("ls | grep -c sqlite").trim(), "1");
+    index("x.tar.gz.ab");
+    assert_eq!(scratch.shell("ls | grep -c sqlite").trim(), "1");
+    let right = fs::read(scratch.path("tree/numbers")).unwrap();
+    let path = scratch.path("x.tar.gz.ac");
+    let numbers = || run(&scratch, ["cat", "--no-recreate-index", path.to_str().unwrap(), "numbers"]);
+    assert!(numbers().ok().out == right);
+    // Another part: another archive.
+    let mut bytes = fs::read(scratch.path("x.tar.gz.ab")).unwrap();
+    for byte in &mut bytes {
+        *byte ^= 1;
+    }
+    fs::write(scratch.path("x.tar.gz.ab"), bytes).unwrap();
+    assert_ne!(numbers().code, 0);
+}
+
+/// Data sets consist of links in some stores, such as git-annex. Who names one means what it leads to.
+#[test]
+fn a_link_is_followed_only_if_it_is_named() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "cd tree; 7z a -bd -bso0 -v100k ../x.7z .; cd ..; mkdir store; mv x.7z.002 store/b; ln -s store/b x.7z.002",
+    );
+    let list = |file: &str| {
+        let path = scratch.path(file);
+        run(&scratch, ["ls".as_ref(), path.as_os_str()])
+    };
+    assert_eq!(list("x.7z.002").ok().text(), "empty\nfolder\nnoise\nnumbers\n");
+    for file in ["x.7z.001", "x.7z.003"] {
+        let ran = list(file);
+        let is_told = ran.err.contains("/x.7z.002 is a symbolic link, which is not followed");
+        assert!(ran.code == 3 && is_told, "{file}: {} {}", ran.code, ran.err);
+    }
+    scratch.shell("for i in 1 3; do mv x.7z.00$i store/$i; ln -s store/$i x.7z.00$i; done");
+    for (file, other) in [("x.7z.001", "x.7z.002"), ("x.7z.002", "x.7z.001"), ("x.7z.003", "x.7z.001")] {
+        let ran = list(file);
+        let is_told = ran.err.contains(&format!("/{other} is a symbolic link, which is not followed"));
+        assert!(ran.code != 0 && is_told, "{file}: {} {}", ran.code, ran.err);
+    }
+}
+
+#[test]
+fn a_missing_part_is_named() {
+    if !have("zip") || !have("7z") {
+        return println!("left out: no zip, or no 7z");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "cd tree; zip -q -s 64k -r ../x.zip .; 7z a -bd -bso0 -v80k ../s.7z .; 7z a -bd -bso0 -v100k ../z.zip .",
+    );
+    let refused = |file: &str, missing: &str| {
+        let path = scratch.path(file);
+        let ran = run(&scratch, ["ls".as_ref(), path.as_os_str()]);
+        assert!(ran.code != 0 && ran.err.contains(missing), "{file}: {}", ran.err);
+    };
+    scratch.shell("mv x.z02 kept; mv s.7z.002 seven");
+    for file in ["x.zip", "x.z01", "x.z03"] {
+        refused(file, "/x.z02");
+    }
+    for file in ["s.7z.001", "s.7z.003"] {
+        refused(file, "/s.7z.002");
+    }
+    scratch.shell("mv kept x.z02; mv x.zip last; mv seven s.7z.002; rm -f s.7z.00[4-9] z.zip.00[3-9]");
+    refused("x.z01", "/x.zip");
+    refused("s.7z.001", "/s.7z.004");
+    refused("z.zip.002", "/z.zip.003");
+    // The first one is not there, but others are.
+    scratch.shell("rm s.7z.001");
+    refused("s.7z.003", "/s.7z.001");
+}
+
+/// Names that look like those of parts.
+#[test]
+fn archives_with_numbers_are_archives_of_their_own() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "for i in 01 02 03; do seq $i$i > f$i; seq 1000000 > g; tar cf daily.tar.$i f$i; done; cat f02 >> daily.tar.02",
+    );
+    for number in ["01", "02", "03"] {
+        let path = scratch.path(format!("daily.tar.{number}"));
+        let listed = run(&scratch, ["ls".as_ref(), path.as_os_str()]).text();
+        assert!(listed.contains(&format!("f{number}")), "{listed}");
+    }
+}
+
+/// A part that nobody has named is followed nowhere: root may mount what somebody else has put there.
+#[test]
+fn a_part_that_is_a_link_is_not_followed() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 100000 > tree/numbers; tar cf - tree | split -b 100k -d -a 3 - x.tar.; mv x.tar.001 secret",
+    );
+    std::os::unix::fs::symlink(scratch.path("secret"), scratch.path("x.tar.001")).unwrap();
+    let ran = run(&scratch, ["cat", scratch.path("x.tar.000").to_str().unwrap(), "tree/numbers"]);
+    assert!(ran.code != 0 && ran.err.contains("x.tar.001"), "{} {}", ran.code, ran.err);
+    assert!(ran.out.len() < 110_000, "{} bytes", ran.out.len());
+    scratch.shell("rm x.tar.001; mv secret x.tar.001");
+    let right = fs::read(scratch.path("tree/numbers")).unwrap();
+    assert!(run(&scratch, ["cat", scratch.path("x.tar.000").to_str().unwrap(), "tree/numbers"]).ok().out == right);
+}
+
+/// Volumes of tar have headers where a file goes on. Joined without a look at these, that file would have wrong bytes.
+#[test]
+fn volumes_with_headers_of_their_own_are_not_simply_joined() {
+    let scratch = Scratch::new();
+    scratch.shell("head -c 20000 /dev/urandom > a; head -c 60000 /dev/urandom > b");
+    for format in ["gnu", "posix"] {
+        scratch.shell(&format!(
+            "tar -c -b1 -M -L 18 --format={format} -f x.tar.001 -f x.tar.002 -f x.tar.003 -f x.tar.004 -f x.tar.005 -f x.tar.006 \\
+             a b < /dev/null"
+        ));
+        let archive = scratch.path("x.tar.001");
+        let archive = archive.to_str().unwrap();
+        let refused = run(&scratch, ["cat", archive, "b"]);
+        assert!(refused.code != 0 && refused.out.is_empty(), "{format}: {}", refused.code);
+        assert!(refused.err.contains("--ignore-zeros (-i)"), "{format}: {}", refused.err);
+        for name in ["a", "b"] {
+            let right = fs::read(scratch.path(name)).unwrap();
+            assert!(run(&scratch, ["cat", "-i", archive, name]).ok().out == right, "{format}: {name}");
+        }
+    }
+}

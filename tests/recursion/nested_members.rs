@@ -1,0 +1,151 @@
+//! Archives in members that have to be decoded in several steps, or are not one run of bytes: in solid blocks, behind
+//! a password, in blocks of squashfs. With `-r` they are folders as all others.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use crate::support::{Mounted, Scratch, can_mount, have, run};
+
+/// What is packed: archives of one tree, in as many formats.
+const ARCHIVES: &[&str] = &["a.tar", "b.tar.gz", "c.zip", "d.tar.xz", "e.7z", "f.squashfs"];
+
+/// How they are packed, the option that it takes to read that, and whether an index is written.
+const WAYS: &[(&str, &str, &[&str], bool)] = &[
+    ("solid.7z", "7z a -bd -bso0 ../solid.7z *", &[], true),
+    ("ppmd.7z", "7z a -bd -bso0 -m0=ppmd ../ppmd.7z *", &[], true),
+    ("bzip2.7z", "7z a -bd -bso0 -m0=bzip2 ../bzip2.7z *", &[], true),
+    ("deflate.7z", "7z a -bd -bso0 -m0=deflate ../deflate.7z *", &[], true),
+    ("names.7z", "7z a -bd -bso0 -psecret -mhe=on ../names.7z *", &["--password", "secret"], false),
+    ("lzma.zip", "7z a -bd -bso0 -mm=lzma ../lzma.zip *", &[], true),
+    ("cipher.zip", "zip -q -P secret ../cipher.zip *", &["--password", "secret"], false),
+    ("aes.zip", "7z a -bd -bso0 -mem=AES256 -psecret ../aes.zip *", &["--password", "secret"], false),
+    ("blocks.squashfs", "mksquashfs . ../blocks.squashfs -quiet -no-progress > /dev/null", &[], true),
+    ("tail.squashfs", "mksquashfs . ../tail.squashfs -b 1M -noD -quiet -no-progress > /dev/null", &[], true),
+];
+
+fn make(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/folder/deep pack; cd tree; seq 1 > one; : > empty; seq 30000 > numbers; seq 7 > folder/deep/seven
+         head -c 2000000 /dev/urandom > noise; head -c 1500000 /dev/zero > zeros; tar cf ../pack/a.tar .; tar czf ../pack/b.tar.gz .
+         zip -q -r ../pack/c.zip .; tar cJf ../pack/d.tar.xz .; 7z a -bd -bso0 ../pack/e.7z .
+         mksquashfs . ../pack/f.squashfs -quiet -no-progress > /dev/null",
+    );
+}
+
+fn difference(scratch: &Scratch, mounted: &Mounted, folder: &str) -> String {
+    scratch.shell(&format!("diff -r tree '{}' 2>&1 | head -c 400 || true", mounted.path(folder).display()))
+}
+
+#[test]
+fn archives_in_all_of_them_are_folders() {
+    if !can_mount() || !have("7z") || !have("mksquashfs") || !have("zip") {
+        return println!("left out: no mounts here, or a program is missing");
+    }
+    let scratch = Scratch::new();
+    make(&scratch);
+    for (name, how, options, has_index) in WAYS {
+        scratch.shell(&format!("cd pack; {how}"));
+        // The second time all comes from the index, where there is one.
+        let all: Vec<&str> = [&["-r", "--index-minimum-file-count", "0"], *options].concat();
+        for round in 0..2 {
+            let mounted = Mounted::new(&scratch, scratch.path(name), &all);
+            for folder in ARCHIVES {
+                assert_eq!(difference(&scratch, &mounted, folder), "", "{name}, round {round}, {folder}");
+            }
+            mounted.unmount();
+        }
+        let index = scratch.path(format!("{name}.tarnfs.sqlite"));
+        assert_eq!(index.exists(), *has_index, "{name}: what a password opens is in no index");
+        // In a tar, and compressed once more.
+        scratch.shell(&format!("rm -f outer.tar*; tar cf outer.tar {name}; gzip -k outer.tar"));
+        for outer in ["outer.tar", "outer.tar.gz"] {
+            let mounted = Mounted::new(&scratch, scratch.path(outer), &all);
+            for folder in ["a.tar", "d.tar.xz"] {
+                assert_eq!(
+                    difference(&scratch, &mounted, &format!("{name}/{folder}")),
+                    "",
+                    "{outer}, {name}, {folder}"
+                );
+            }
+            mounted.unmount();
+        }
+    }
+}
+
+#[test]
+fn without_its_password_an_archive_in_it_stays_a_file() {
+    if !have("7z") || !have("zip") {
+        return println!("left out: a program is missing");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "seq 1000 > numbers; tar cf a.tar numbers; zip -q -P secret a.zip a.tar; 7z a -bd -bso0 -psecret a.7z a.tar",
+    );
+    for archive in ["a.zip", "a.7z"] {
+        let path = scratch.path(archive);
+        let ran = run(&scratch, ["ls", "-r", path.to_str().unwrap()]);
+        assert_eq!(String::from_utf8_lossy(&ran.out).trim(), "a.tar", "{archive}");
+        let ran = run(&scratch, ["ls", "-R", "-r", "--password", "wrong", path.to_str().unwrap()]);
+        assert!(!String::from_utf8_lossy(&ran.out).contains("numbers"), "{archive}");
+        // An index that was made without it does not know what it opens.
+        assert_eq!(run(&scratch, ["index", "-r", path.to_str().unwrap()]).code, 0);
+        assert!(scratch.path(format!("{archive}.tarnfs.sqlite")).exists(), "{archive}");
+        let ran = run(&scratch, ["ls", "-R", "-r", "--password", "secret", path.to_str().unwrap()]);
+        assert!(String::from_utf8_lossy(&ran.out).contains("numbers"), "{archive}: {}", ran.err);
+    }
+}
+
+/// Read in order and out of it, of a member whose checksum is wrong nothing is served as if it were right.
+#[test]
+fn damage_of_the_member_is_damage_of_what_lies_in_it() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "head -c 400000 /dev/urandom > noise; head -c 24000000 /dev/urandom > long; tar cf short.tar noise; tar cf long.tar long noise
+         7z a -bd -bso0 -m0=bcj -m1=copy short.7z short.tar; 7z a -bd -bso0 -m0=bcj -m1=copy long.7z long.tar",
+    );
+    for name in ["short", "long"] {
+        let path = scratch.path(format!("{name}.7z"));
+        let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+        // In the middle of the noise.
+        let (mut byte, at) = ([0], 200_000);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        let listed = run(&scratch, ["ls", "-R", "-r", path.to_str().unwrap()]);
+        if name == "short" {
+            // Nothing is looked into before all is compared: it stays a file, of which its readers are told.
+            assert_eq!((listed.code, listed.text().as_str(), listed.err.as_str()), (0, "short.tar\n", ""));
+        } else {
+            assert!(listed.err.contains("damage"), "{name}: {}", listed.err);
+        }
+        let mounted = Mounted::any(&scratch, &path, &["-r", "--index-minimum-file-count", "0"]);
+        let inner = mounted.path(if name == "short" { "short.tar" } else { "long.tar/long" });
+        let read = scratch.shell(&format!("md5sum '{}' 2>&1 || true", inner.display()));
+        assert!(read.contains("Input/output error"), "{name}: {read}");
+        mounted.unmount();
+        let checked = run(&scratch, ["check", "-r", path.to_str().unwrap()]);
+        assert_ne!(checked.code, 0, "{name}: {}", String::from_utf8_lossy(&checked.out));
+    }
+}
+
+/// What ends like a zip says where the directory of that is: far behind the end, in what is kept on disk meanwhile.
+#[test]
+fn an_archive_in_a_compressed_one_may_say_that_something_lies_behind_its_end() {
+    if !have("mksquashfs") {
+        return println!("left out: there is no mksquashfs");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir in; head -c 3000000 /dev/urandom > in/noise; mksquashfs in a.squashfs -quiet -no-progress > /dev/null
+         printf 'PK\\5\\6\\0\\0\\0\\0\\1\\0\\1\\0\\20\\0\\0\\0\\0\\0\\377\\177\\0\\0' >> a.squashfs; tar czf a.tar.gz a.squashfs",
+    );
+    let path = scratch.path("a.tar.gz");
+    let ran = run(&scratch, ["cat", "-r", path.to_str().unwrap(), "a.squashfs/noise"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out == fs::read(scratch.path("in/noise")).unwrap());
+}

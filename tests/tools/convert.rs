@@ -1,0 +1,451 @@
+//! `tarnfs convert`: what was in the old archive is in the new one, and nothing is replaced that was not verified.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use crate::support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, is_root, make_tree, tarnfs};
+
+fn run_in(scratch: &Scratch, words: &str) -> (i32, String) {
+    let ran = tarnfs(scratch).args(words.split_whitespace()).current_dir(scratch.path("")).output().unwrap();
+    (ran.status.code().unwrap_or(-1), String::from_utf8_lossy(&ran.stderr).into_owned())
+}
+
+#[track_caller]
+fn convert(scratch: &Scratch, words: &str) {
+    assert_eq!(run_in(scratch, &format!("convert {words}")), (0, String::new()), "{words}");
+}
+
+/// > Where `convert` only changes the compression, the bytes that are compressed stay the same.
+#[test]
+fn another_compression_leaves_the_tar_as_it_is() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    // What nobody but GNU tar writes is kept, too.
+    scratch.shell("tar --format=gnu -cSf x.tar tree; gzip -k x.tar; xz -k --block-size=1GiB x.tar; zstd -qk x.tar; bzip2 -k x.tar; lz4 -q x.tar x.tar.lz4");
+    for from in ["tar", "tar.gz", "tar.xz", "tar.zst", "tar.bz2", "tar.lz4"] {
+        for (to, decompress) in [
+            ("tar", "cat"),
+            ("tar.gz", "gzip -dc"),
+            ("tar.xz", "xz -dc"),
+            ("tar.zst", "zstd -dcq"),
+            ("tar.lz4", "lz4 -dcq"),
+        ] {
+            convert(&scratch, &format!("--overwrite --level=1 x.{from} y.{to}").replace("--level=1", level(to)));
+            scratch.shell(&format!("{decompress} y.{to} | cmp - x.tar"));
+        }
+    }
+    // One frame, or one block, becomes many.
+    scratch.shell("seq 1 3000000 > many; tar -cf many.tar many; zstd -q many.tar; xz -1 --block-size=1GiB many.tar");
+    convert(&scratch, "many.tar.zst parts.tar.zst");
+    let bytes = fs::read(scratch.path("parts.tar.zst")).unwrap();
+    assert_eq!(bytes[bytes.len() - 4..], 0x8f92_eab1_u32.to_le_bytes());
+    convert(&scratch, "--level=1 many.tar.xz parts.tar.xz");
+    scratch.shell(
+        "xz -lv parts.tar.xz | grep -Eq 'Blocks: +[1-9][0-9]'; xz -dc parts.tar.xz | cmp - <(zstd -dcq parts.tar.zst)",
+    );
+    // A single file is no tar.
+    scratch.shell("xz -1k many");
+    convert(&scratch, "many.xz many.zst");
+    convert(&scratch, "many.xz many.gz");
+    scratch.shell("zstd -dcq many.zst | cmp - many; gzip -dc many.gz | cmp - many");
+}
+
+fn level(suffix: &str) -> &'static str {
+    if matches!(suffix, "tar" | "tar.lz4") { "" } else { "--level=1" }
+}
+
+/// > `convert` makes a tar or a zip of any archive that can be mounted, with all that both can hold.
+#[test]
+fn another_format_keeps_what_both_can_hold() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("rm -f tree/fifo tree/null tree/wide tree/loop; chmod 640 tree/over; touch -d 2001-02-03 tree/nothing; truncate -s 3M tree/hole; echo end >> tree/hole; tar -cSf x.tar tree; gzip -k x.tar");
+    let compare = Compare { skip_folder_times: false, holes: false, whole_seconds: false };
+    if have("cpio") {
+        scratch.shell("find tree -print0 | cpio --quiet -0 -o -H newc > x.cpio 2> /dev/null");
+        convert(&scratch, "x.cpio cpio.tar.zst");
+        scratch.shell("mkdir cpio; tar --zstd -xpf cpio.tar.zst -C cpio");
+        assert_twins(&scratch.path("cpio/tree"), &scratch.path("tree"), Compare { whole_seconds: true, ..compare });
+    }
+    if have("mksquashfs") {
+        scratch.shell("mksquashfs tree x.squashfs -quiet -no-progress -no-hardlinks > /dev/null 2>&1 || mksquashfs tree x.squashfs -quiet -no-progress > /dev/null");
+        convert(&scratch, "x.squashfs squashfs.tar.gz");
+        scratch.shell("mkdir squashfs; tar -xzpf squashfs.tar.gz -C squashfs; diff -r --no-dereference tree squashfs");
+    }
+    if have("zip") && have("unzip") && have("7z") {
+        let (code, said) = run_in(&scratch, "convert x.tar.gz x.zip");
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("further names of one file are files of their own there: tree/"), "{said}");
+        scratch.shell("unzip -tq x.zip; 7z t x.zip > /dev/null");
+        scratch
+            .shell("cd tree; 7z a -bd -bso0 -snl ../x.7z . > /dev/null; cd ..; zip -qry --symlinks z.zip tree/folder");
+        convert(&scratch, "x.7z seven.tar.xz --level=1");
+        scratch.shell("mkdir seven; tar -xJpf seven.tar.xz -C seven; diff -r --no-dereference tree seven");
+        convert(&scratch, "z.zip zipped.tar");
+        scratch.shell(
+            "mkdir zipped; tar -xpf zipped.tar -C zipped; diff -r --no-dereference tree/folder zipped/tree/folder",
+        );
+        // A password opens what it opens elsewhere; without it nothing is written.
+        scratch.shell("zip -q -P sesame secret.zip tree/file");
+        assert_eq!(run_in(&scratch, "convert --password sesame secret.zip open.tar").0, 0);
+        assert_eq!(scratch.shell("tar -xOf open.tar tree/file"), "hello");
+        assert_ne!(run_in(&scratch, "convert secret.zip closed.tar").0, 0);
+        assert!(!scratch.path("closed.tar").exists());
+    }
+    // Archives in it as folders.
+    scratch.shell("tar -cf outer.tar x.tar.gz");
+    convert(&scratch, "-r outer.tar inner.tar");
+    assert!(scratch.shell("tar -tf inner.tar").contains("x.tar.gz/tree/file\n"));
+    if can_mount() {
+        convert(&scratch, "-r x.tar.gz again.tar.zst --compress zstd --overwrite");
+        let mounted = Mounted::new(&scratch, scratch.path("again.tar.zst"), &[]);
+        // GNU tar has stored whole seconds.
+        let compare = Compare { holes: true, whole_seconds: true, ..compare };
+        assert_twins(&mounted.path("tree"), &scratch.path("tree"), compare);
+    }
+}
+
+/// > `convert --replace` removes the old archive only when all of it was found in the new one.
+#[test]
+fn nothing_is_replaced_that_was_not_verified() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar -cf x.tar tree; cp x.tar same.tar; gzip -k x.tar; chmod 600 x.tar.gz");
+    if is_root() {
+        scratch.shell("chown 123:456 x.tar.gz");
+    }
+    let (code, said) = run_in(&scratch, "convert x.tar.gz x.tar.gz");
+    assert!(code == 2 && said.contains("--replace"), "{code} {said}");
+    // In place.
+    convert(&scratch, "--replace x.tar.gz x.tar.gz");
+    let found = fs::metadata(scratch.path("x.tar.gz")).unwrap();
+    assert_eq!(found.mode() & 0o777, 0o600);
+    if is_root() {
+        assert_eq!((found.uid(), found.gid()), (123, 456));
+    }
+    assert_eq!(fs::read(scratch.path("x.tar.gz")).unwrap()[12..14], *b"BC");
+    scratch.shell("gzip -dc x.tar.gz | cmp - x.tar");
+    // By another name.
+    convert(&scratch, "--replace x.tar.gz x.tar.zst");
+    assert!(!scratch.path("x.tar.gz").exists());
+    scratch.shell("zstd -dcq x.tar.zst | cmp - x.tar");
+    // To another format, and back.
+    scratch.shell("rm tree/fifo; rm -f tree/null tree/wide tree/loop tree/block tree/over; tar -cf y.tar tree/folder");
+    let (code, said) = run_in(&scratch, "convert --replace y.tar y.zip");
+    assert_eq!(code, 0, "{said}");
+    assert!(!scratch.path("y.tar").exists());
+    convert(&scratch, "--replace y.zip y.tar.xz --level=1");
+    scratch.shell("tar -xOf y.tar.xz tree/folder/random | cmp - tree/folder/random");
+    assert!(!scratch.path("y.zip").exists());
+    // One that is damaged is kept, and nothing is written.
+    let file = fs::OpenOptions::new().write(true).open(scratch.path("x.tar.zst")).unwrap();
+    let middle = file.metadata().unwrap().len() / 2;
+    file.write_all_at(b"damage damage", middle).unwrap();
+    for words in
+        ["convert --replace x.tar.zst z.tar.gz", "convert --replace x.tar.zst x.tar.zst", "convert x.tar.zst z.zip"]
+    {
+        let before = fs::read(scratch.path("x.tar.zst")).unwrap();
+        let (code, said) = run_in(&scratch, words);
+        assert!(code == 5, "{words}: {code} {said}");
+        assert_eq!(fs::read(scratch.path("x.tar.zst")).unwrap(), before);
+        assert!(!Path::new(&scratch.path("z.tar.gz")).exists() && !scratch.path("z.zip").exists());
+    }
+    // What is no archive, and what is there.
+    assert_eq!(run_in(&scratch, "convert tree/file z.tar").0, 4);
+    assert_eq!(run_in(&scratch, "convert same.tar x.tar.zst").0, 1);
+    assert_eq!(run_in(&scratch, "convert --replace same.tar -").0, 2);
+}
+
+/// What the new archive would not have is not thrown away.
+#[test]
+fn nothing_is_replaced_that_the_new_one_cannot_hold() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; echo one > tree/one; tar -cf plain.tar tree; mkfifo tree/fifo; tar -cf fifo.tar tree; rm tree/fifo
+         cp plain.tar versions.tar; echo two > tree/one; tar -rf versions.tar tree/one
+         split -b 4096 -a 3 --numeric-suffixes=1 plain.tar parts.tar.",
+    );
+    for (words, code, message) in [
+        ("--replace fifo.tar fifo.zip", 1, "the new one would not have all of it"),
+        ("--replace versions.tar versions.zip", 1, "1 older entry of the same names"),
+        ("--replace --force plain.tar plain.zip", 2, "--force: what is damaged would look whole in the new archive"),
+        ("--replace parts.tar.001 parts.zip", 2, "it lies in several files"),
+    ] {
+        let (found, said) = run_in(&scratch, &format!("convert {words}"));
+        assert!(found == code && said.contains(message), "{words}: {found} {said}");
+        let mut files = words.split_whitespace().rev();
+        assert!(
+            !scratch.path(files.next().unwrap()).exists() && scratch.path(files.next().unwrap()).exists(),
+            "{words}"
+        );
+    }
+    // Without that they are converted, and stay.
+    assert_eq!(run_in(&scratch, "convert versions.tar versions.zip").0, 0);
+    assert!(scratch.path("versions.tar").exists() && scratch.path("versions.zip").exists());
+}
+
+/// > `convert` makes a tar or a zip of any archive that can be mounted, with all that both can hold.
+#[test]
+fn roots_empty_files_and_hashes_of_others_are_kept() {
+    let scratch = Scratch::new();
+    scratch.shell(": > e; gzip e");
+    convert(&scratch, "e.gz e.bz2");
+    assert_eq!(scratch.shell("bzip2 -t e.bz2 && bzip2 -dc e.bz2 | wc -c"), "0\n");
+    if !have("mksquashfs") || !have("setfattr") {
+        return;
+    }
+    scratch.shell(
+        "mkdir tree out; echo one > tree/one; setfattr -n user.hash.sha256 -v mine tree/one; chmod 750 tree
+         touch -d @1000000000 tree; mksquashfs tree x.squashfs -quiet -no-progress > /dev/null",
+    );
+    convert(&scratch, "x.squashfs x.tar.gz");
+    scratch.shell("tar --xattrs -C out -xpf x.tar.gz");
+    assert_eq!(
+        scratch.shell("stat -c '%a %Y' out; getfattr --only-values -n user.hash.sha256 out/one"),
+        "750 1000000000\nmine"
+    );
+    // What is in it is compared with all attributes before the old one goes.
+    convert(&scratch, "--replace x.squashfs y.tar.zst");
+    assert!(!scratch.path("x.squashfs").exists());
+}
+
+/// What would be lost where nobody looks keeps the old archive.
+#[test]
+fn what_would_be_lost_without_a_word_is_not_replaced() {
+    let scratch = Scratch::new();
+    scratch.shell("echo a > a; echo b > b; tar -cf a.tar a; tar -cf b.tar b; cat a.tar b.tar > u.tar; gzip -k u.tar");
+    // Another tar behind the end of the first.
+    for from in ["u.tar", "u.tar.gz"] {
+        let (code, said) = run_in(&scratch, &format!("convert --replace {from} t.zip"));
+        assert!(code == 1 && said.contains("they look like another tar"), "{code} {said}");
+        assert!(scratch.path(from).exists() && !scratch.path("t.zip").exists(), "{from}");
+    }
+    let (code, said) = run_in(&scratch, "convert u.tar.gz t.zip");
+    assert!(code == 0 && said.contains("they look like another tar"), "{code} {said}");
+    convert(&scratch, "--replace u.tar.gz u.tar.zst");
+    scratch.shell("zstd -dcq u.tar.zst | cmp - u.tar");
+    // An index that was made with -r.
+    scratch.shell("tar -cf v.tar a b.tar; echo new > a; tar -rf v.tar a; cp v.tar v");
+    assert_eq!(run_in(&scratch, "index -r v.tar").0, 0);
+    convert(&scratch, "v.tar v.tar.zst");
+    scratch.shell("zstd -dcq v.tar.zst | cmp - v.tar");
+    let (code, said) = run_in(&scratch, "convert --replace v.tar v.zip");
+    assert!(code == 1 && said.contains("v.zip: 1 older entry of the same names"), "{code} {said}");
+    let (code, said) = run_in(&scratch, "convert -r --replace v.tar w.tar");
+    assert!(code == 2 && said.contains("with -r"), "{code} {said}");
+    scratch.shell("cmp v v.tar; test ! -e v.zip; test ! -e w.tar");
+    // A sidecar of ratarmount, in which hard links are files.
+    scratch.shell("mkdir d; echo x > d/x; ln d/x d/y; tar -czf h.tar.gz d");
+    assert_eq!(run_in(&scratch, "index --format ratarmount h.tar.gz").0, 0);
+    assert!(scratch.path("h.tar.gz.index.sqlite").exists());
+    let (code, said) = run_in(&scratch, "convert --replace h.tar.gz h.zip");
+    assert!(code == 1 && said.contains("further names of one file"), "{code} {said}");
+    assert!(scratch.path("h.tar.gz").exists() && !scratch.path("h.zip").exists());
+}
+
+/// Who could not read the old archive cannot read the new one, whatever that has replaced.
+#[test]
+fn what_replaces_another_file_is_not_readable_by_more() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("echo x > f; tar -cf secret.tar f; chmod 600 secret.tar; tar -czf old.tar.gz f; chmod 644 old.tar.gz");
+    convert(&scratch, "--replace --overwrite secret.tar old.tar.gz");
+    assert_eq!(fs::metadata(scratch.path("old.tar.gz")).unwrap().mode() & 0o777, 0o600);
+}
+
+/// > Who may not read an archive may not read what `convert` makes of it.
+#[test]
+fn what_becomes_of_a_private_archive_is_private() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "umask 022; for n in $(seq 1500); do echo $n > f$n; done; tar -cf a.tar f*; cp a.tar group.tar; cp a.tar open.tar
+         chmod 600 a.tar; chmod 640 group.tar; chmod 444 open.tar; tar -cf old.zip f1; chmod 644 old.zip",
+    );
+    for (words, mode) in [
+        ("a.tar a.tar.gz", 0o600),
+        ("a.tar a.zip", 0o600),
+        ("group.tar group.tar.gz", 0o640),
+        ("open.tar open.tar.gz", 0o644),
+        ("--overwrite a.tar old.zip", 0o600),
+    ] {
+        scratch.shell(&format!("umask 022; {} convert {words}", env!("CARGO_BIN_EXE_tarnfs")));
+        let to = words.split_whitespace().last().unwrap();
+        let of = |name: &str| fs::metadata(scratch.path(name)).map(|found| found.mode() & 0o777).ok();
+        assert_eq!(of(to), Some(mode), "{words}");
+        let index = of(&format!("{to}.tarnfs.sqlite"));
+        assert_eq!(index.is_some(), to.contains(".tar"), "{words}");
+        assert!(index.is_none_or(|index| index & !mode == 0), "{words}: {index:?}");
+    }
+    // A list says who may read it, and the new one has none.
+    if have("setfacl") {
+        scratch.shell("setfacl -m u:12345:- open.tar; mkdir listed");
+        convert(&scratch, "open.tar listed/open.zip");
+        assert_eq!(fs::metadata(scratch.path("listed/open.zip")).unwrap().mode() & 0o777, 0o600);
+    }
+    if is_root() {
+        // Another group has nothing to do with it.
+        scratch.shell("chgrp 4321 group.tar; mkdir in; chgrp 0 in");
+        convert(&scratch, "group.tar in/group.zip");
+        assert_eq!(fs::metadata(scratch.path("in/group.zip")).unwrap().mode() & 0o777, 0o600);
+    }
+}
+
+/// > What another user has put into a folder where all may write does not get what is written there.
+#[test]
+fn nothing_goes_where_another_user_leads_it() {
+    if !is_root() {
+        println!("left out: needs root, to be another user, too");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_tarnfs");
+    for command in ["create --overwrite PLACE priv", "convert --overwrite --transform ^ x from.tar PLACE"] {
+        let scratch = Scratch::new();
+        scratch.shell(
+            "mkdir -m 1777 shared; mkdir -m 755 priv; echo topsecret > priv/shadow; chmod 600 priv/shadow
+             tar -cf from.tar priv; chmod 600 from.tar; echo mine > victim; echo mine > own.tar; cd shared
+             mkfifo -m 666 pipe.tar own-pipe.tar; ln -s ../victim link.tar; ln -s ../own.tar own.tar; echo old > old.tar; chmod 666 old.tar
+             mkfifo -m 666 ../pipe; ln -s ../pipe led.tar; ln -s shared/pipe.tar ../to-pipe.tar; ln -s shared/link2.tar ../to-link.tar; ln -s ../victim link2.tar
+             chown -h 65534:65534 pipe.tar link.tar link2.tar old.tar led.tar",
+        );
+        // Somebody reads, so that it is not waited for.
+        let run = |place: &str, pipe: &str| {
+            let words = command.replace("PLACE", place);
+            scratch.shell(&format!("umask 022; exec 9<> {pipe}; timeout 60 {program} {words} 2>&1 || echo code $?"))
+        };
+        for (place, pipe) in
+            [("shared/pipe.tar", "shared/pipe.tar"), ("shared/led.tar", "pipe"), ("to-pipe.tar", "shared/pipe.tar")]
+        {
+            let said = run(place, pipe);
+            assert!(said.contains("another user has put") && said.ends_with("code 1\n"), "{command} {place}: {said}");
+        }
+        assert!(!run("shared/own-pipe.tar", "shared/own-pipe.tar").contains("code"), "{command}");
+        // The link is replaced, not what it leads to; an own one is followed.
+        for place in ["shared/link.tar", "shared/own.tar", "shared/old.tar", "to-link.tar"] {
+            let said = run(place, "/dev/null");
+            assert!(!said.contains("code"), "{command} {place}: {said}");
+        }
+        let seen = scratch.shell(
+            "cat victim; tar -tf own.tar | wc -l; for n in link own old; do tar -tf shared/$n.tar | wc -l; done
+             stat -c '%F %u' shared/link.tar shared/own.tar shared/old.tar; find shared/old.tar -perm /022",
+        );
+        // `x` is a folder of its own.
+        let entries = if command.starts_with("convert") { "3" } else { "2" };
+        let expected =
+            format!("mine\n{}regular file 0\nsymbolic link 0\nregular file 0\n", format!("{entries}\n").repeat(4));
+        assert_eq!(seen, expected, "{command}");
+    }
+}
+
+/// What replaces a file has its access list, unless it becomes of an archive that not all may read.
+#[test]
+fn what_replaces_a_file_has_its_access_list() {
+    if !have("setfacl") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; echo x > tree/f; tar -cf open.tar tree; chmod 644 open.tar; tar -czf closed.tgz tree; chmod 640 closed.tgz
+         mkdir in; setfacl -d -m u:4321:r in",
+    );
+    let old = |name: &str| {
+        scratch.shell(&format!("echo old > {name}; setfacl -b {name}; chmod 640 {name}; setfacl -m u:1234:r,g::- {name}; getfacl -cn {name}"))
+    };
+    let list = |name: &str| scratch.shell(&format!("getfacl -cn {name}"));
+    let private = "user::rw-\ngroup::---\nother::---\n\n";
+    for name in ["old.tar", "in/old.tar"] {
+        let before = old(name);
+        assert!(before.contains("user:1234:r--") && before.contains("group::---"), "{before}");
+        let (code, said) = run_in(&scratch, &format!("create --overwrite {name} tree"));
+        assert_eq!((code, said.as_str(), list(name)), (0, "", before.clone()));
+        old(name);
+        convert(&scratch, &format!("--overwrite --transform ^ x open.tar {name}"));
+        assert_eq!(list(name), before);
+        old(name);
+        convert(&scratch, &format!("--overwrite closed.tgz {name}"));
+        assert_eq!(list(name), private);
+    }
+    // A list that comes from the folder lets nobody read it who could not read the old one, or the archive.
+    scratch.shell("echo old > in/plain.tar; setfacl -b in/plain.tar; chmod 640 in/plain.tar");
+    run_in(&scratch, "create --overwrite in/plain.tar tree");
+    assert_eq!(list("in/plain.tar"), "user::rw-\ngroup::r--\nother::---\n\n");
+    convert(&scratch, "closed.tgz in/new.tar");
+    assert_eq!(list("in/new.tar"), private);
+}
+
+/// Numbers of another machine are not whom they are here.
+#[test]
+fn access_lists_get_no_names_of_this_machine() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as file:
+    entry = tarfile.TarInfo('f')
+    entry.uname, entry.gname = 'zoe', 'zoe'
+    entry.pax_headers = {'SCHILY.acl.access': 'user::rw-,user:zed:rwx:1,group::r--,mask::rwx,other::r--'}
+    file.addfile(entry)
+E",
+    );
+    convert(&scratch, "--transform ^ x a.tar b.tar");
+    assert_eq!(
+        scratch.shell("grep -ac user:1:rwx b.tar; getent passwd 1 | cut -d: -f1 | grep -acf - b.tar || true"),
+        "1\n0\n"
+    );
+}
+
+/// The index of an archive that is removed goes with it, wherever that was called from.
+#[test]
+fn an_archive_that_is_removed_leaves_no_index() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir in; cd in; for n in $(seq 1500); do echo $n > f$n; done; tar -cf ../a.tar f*");
+    for (from, to, is_indexed) in [
+        ("x.tar", "y.zip", true),
+        ("x.tar", "y.zip", false),
+        ("./x.tar", "z.zip", true),
+        ("in/x.tar", "in/z.zip", true),
+    ] {
+        scratch.shell(&format!("cp a.tar {from}; echo mine > x.tar.mine"));
+        if is_indexed {
+            assert_eq!(run_in(&scratch, &format!("index {from}")).0, 0);
+            assert!(scratch.path(format!("{from}.tarnfs.sqlite")).exists());
+        }
+        convert(&scratch, &format!("--replace {from} {to}"));
+        assert_eq!(scratch.shell("ls -d x.* in/x.* 2> /dev/null || true"), "x.tar.mine\n", "{from} {to}");
+        scratch.shell(&format!("rm {to}"));
+    }
+}
+
+/// > Nothing that is damaged is made to look whole by `convert`.
+#[test]
+fn nothing_damaged_is_made_to_look_whole() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 1000 > f; zip -q0 a.zip f");
+    let archive = fs::OpenOptions::new().write(true).open(scratch.path("a.zip")).unwrap();
+    archive.write_all_at(b"x", 500).unwrap();
+    for words in ["--force a.zip b.tar", "--force a.zip b.zip"] {
+        let (code, said) = run_in(&scratch, &format!("convert {words}"));
+        assert!(code == 2 && said.contains("--force: what is damaged would look whole"), "{code} {said}");
+    }
+    assert_eq!(run_in(&scratch, "convert a.zip b.tar").0, 5);
+    assert!(!scratch.path("b.tar").exists() && !scratch.path("b.zip").exists());
+}
+
+/// More names in one folder than are read at once.
+#[test]
+fn folders_of_many_names_are_converted_and_verified() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; cd t; for n in $(seq 513); do mkdir d$n; echo $n > d$n/f; done; mkdir d7/full d8/none; cd d7/full; seq 256 | xargs touch
+         cd ../../..; tar --sort=name -cf a.tar t; cp a.tar b.tar",
+    );
+    convert(&scratch, "--replace a.tar a.zip");
+    convert(&scratch, "--replace a.zip c.tar.gz");
+    scratch.shell("mkdir out; tar -xf c.tar.gz -C out; diff -r t out/t; [ $(find out/t | wc -l) = $(find t | wc -l) ]");
+}
