@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::foreground::Foreground;
-use crate::support::{Ran, Scratch, can_mount, corpus, rounds, run};
+use crate::support::{Ran, Scratch, can_mount, corpus, have, rounds, run};
 
 const KEEP: &str = "--index-minimum-file-count=0";
 
@@ -394,4 +394,32 @@ open('bomb.tar', 'wb').write(data)\"",
     let ran = run(&scratch, ["index", "-r", archive.to_str().unwrap()]);
     assert!(ran.err.contains("is it a bomb"), "{}", ran.err);
     assert!(fs::metadata(scratch.path("bomb.tar.tarnfs.sqlite")).unwrap().len() < 1 << 30);
+}
+
+/// What is read with small dictionaries first is read with large ones where a later part states one, also one that is
+/// larger than the part itself.
+#[test]
+fn a_later_part_with_a_large_dictionary_is_read() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir in; seq 1 20000 > head; seq 1 300000 > tail; cat head tail > whole
+         (xz -c head; xz --lzma2=preset=0,dict=128MiB -c tail) > in/a.xz",
+    );
+    let mut archives = vec!["a.xz"];
+    if have("lzip") {
+        // lzip itself states no dictionary that is larger than its file: 2^27 bytes, in the sixth byte of the header.
+        scratch.shell(
+            "lzip -c head > in/b.lz; lzip -c tail > tail.lz
+             printf '\\x1b' | dd of=tail.lz bs=1 seek=5 conv=notrunc status=none; cat tail.lz >> in/b.lz",
+        );
+        archives.push("b.lz");
+    } else {
+        println!("left out: lzip");
+    }
+    scratch.shell("tar -cf t.tar in");
+    for name in archives {
+        let path = format!("in/{name}/{}", &name[..1]);
+        let read = run(&scratch, ["cat", "-r", scratch.path("t.tar").to_str().unwrap(), &path]).ok();
+        assert!(read.out == fs::read(scratch.path("whole")).unwrap(), "{name}: {}", read.err);
+    }
 }

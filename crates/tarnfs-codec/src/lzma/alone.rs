@@ -68,6 +68,7 @@ impl Codec for Lzma {
             parts: Some(1),
             longest: header.length,
             history: Some(header.dictionary.min(header.length.unwrap_or(u64::MAX))),
+            dictionary: Some(header.dictionary),
             check: Some("none"),
         };
         Ok(Alone::header(&header).ok().map(one))

@@ -75,7 +75,8 @@ impl Container for Members {
 /// What the members of `source` say, from the last one back to the first; `None` where one of them does not say how
 /// long it is.
 fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
-    let (mut end, mut members, mut longest, mut history) = (source.len(), 0, 0, 0);
+    let (mut end, mut members, mut longest) = (source.len(), 0, 0);
+    let (mut history, mut dictionary) = (0, 0);
     while end > 0 {
         check_at(members, cancel)?;
         // CRC-32, bytes of the data, bytes of the member.
@@ -94,6 +95,7 @@ fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>
         members += 1;
         longest = decoded.max(longest);
         history = header.dictionary.min(decoded).max(history);
+        dictionary = header.dictionary.max(dictionary);
         end = start;
     }
     let outline = Outline {
@@ -101,6 +103,7 @@ fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>
         parts: Some(members),
         longest: Some(longest),
         history: Some(history),
+        dictionary: Some(dictionary),
         check: Some("CRC-32"),
     };
     Ok((members > 0).then_some(outline))

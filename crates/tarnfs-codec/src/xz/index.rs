@@ -252,7 +252,8 @@ struct Bounds {
 /// What the indexes of `source` say, from the last one back to the first; `None` where one of them is not good.
 pub(super) fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
     let mut search = Search::new(SharedSource::clone(source));
-    let (mut end, mut blocks, mut longest, mut history) = (source.len(), 0_u64, 0, 0);
+    let (mut end, mut blocks, mut longest) = (source.len(), 0_u64, 0);
+    let (mut history, mut dictionary) = (0, 0);
     let mut checks = Vec::new();
     while end > 0 {
         cancel.check()?;
@@ -265,7 +266,8 @@ pub(super) fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Opti
         let Some(stream) = search.stream_before(footer_end, cancel, each)? else { return Ok(None) };
         longest = longest.max(own);
         if stream.blocks < stream.index {
-            history = history.max(history_of_block(source, &stream)?.min(own));
+            let stated = dictionary_of_block(source, &stream)?;
+            (history, dictionary) = (history.max(stated.min(own)), dictionary.max(stated));
         }
         if !checks.contains(&stream.check) {
             checks.push(stream.check);
@@ -279,11 +281,18 @@ pub(super) fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Opti
         [CheckId::SHA256] => Some("SHA-256"),
         _ => None,
     };
-    Ok(Some(Outline { part: "block", parts: Some(blocks), longest: Some(longest), history: Some(history), check }))
+    Ok(Some(Outline {
+        part: "block",
+        parts: Some(blocks),
+        longest: Some(longest),
+        history: Some(history),
+        dictionary: Some(dictionary),
+        check,
+    }))
 }
 
 /// Bytes of the dictionary of a stream's first block: the others nearly always have the same.
-fn history_of_block(source: &SharedSource, stream: &Bounds) -> io::Result<u64> {
+fn dictionary_of_block(source: &SharedSource, stream: &Bounds) -> io::Result<u64> {
     let mut input = Input::new(SharedSource::clone(source), stream.blocks);
     let Some(&size) = input.fill(1)?.first() else { return Ok(0) };
     let length = block_header_length(size);

@@ -77,7 +77,8 @@ pub(super) fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Opti
         (0, 1..) => Some("none"),
         _ => None,
     };
-    let outline = Outline { part: "frame", parts: Some(frames), longest: longest.get(), history: Some(history), check };
+    let (longest, history) = (longest.get(), Some(history));
+    let outline = Outline { part: "frame", parts: Some(frames), longest, history, dictionary: None, check };
     Ok((frames > 0).then_some(outline))
 }
 

@@ -423,7 +423,7 @@ impl<'a> Expansion<'a> {
         // Also of a later part: behind the first bytes it is too late.
         let needs_more = || {
             let outline = codec.outline(&candidate.bytes, &self.options.cancel).ok().flatten();
-            outline.and_then(|outline| outline.history).is_some_and(|history| history > limits.lzma_dictionary)
+            outline.and_then(|outline| outline.dictionary).is_some_and(|stated| stated > limits.lzma_dictionary)
         };
         if may_have_more && needs_more() {
             return Ok(receiver.put_off()?);
