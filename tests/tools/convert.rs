@@ -449,3 +449,21 @@ fn folders_of_many_names_are_converted_and_verified() {
     convert(&scratch, "--replace a.zip c.tar.gz");
     scratch.shell("mkdir out; tar -xf c.tar.gz -C out; diff -r t out/t; [ $(find out/t | wc -l) = $(find t | wc -l) ]");
 }
+
+#[test]
+fn names_of_one_file_stay_that_in_whatever_folders_they_are() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/d/e/f tree/g; cd tree; echo 1 > one; ln one d/one; ln one d/e/one; echo 2 > d/e/f/two; ln d/e/f/two g/two
+         echo 3 > d/e/three; ln d/e/three d/three; ln d/e/three g/three; echo 4 > g/four; ln g/four z; tar -cf ../a.tar *",
+    );
+    for (transform, at) in [("^/one /another", "out"), ("^/ /below/it/", "out/below/it")] {
+        convert(&scratch, &format!("--overwrite --transform {transform} a.tar b.tar"));
+        let said = scratch.shell(&format!(
+            "rm -rf out; mkdir out; tar -C out -xf b.tar; cd {at}; one=$(ls -d one another 2> /dev/null || true); [ $one -ef d/one ]; [ $one -ef d/e/one ]
+             [ d/e/f/two -ef g/two ]; [ d/e/three -ef d/three ]; [ d/e/three -ef g/three ]; [ g/four -ef z ]
+             cat $one g/two g/three z; find . -type f | wc -l",
+        ));
+        assert_eq!(said, "1\n2\n3\n4\n10\n");
+    }
+}
