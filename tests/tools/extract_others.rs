@@ -103,6 +103,27 @@ fn folders_that_take_nothing_from_others_get_their_files() {
     }
 }
 
+/// The same where files have a name before their own (NFS, CephFS: there are none without one).
+#[test]
+fn folders_that_take_nothing_from_others_get_files_with_names() {
+    let scratch = Scratch::new();
+    if scratch.shell("strace -qq -o /dev/null true 2> /dev/null && echo works || true") != "works\n" {
+        println!("left out: strace is not installed, or processes may not be traced here");
+        return;
+    }
+    scratch.shell("mkdir -p tree/sub; seq 5 > tree/sub/f; seq 6 > tree/sub/g; tar -C tree -cf w.tar sub");
+    // The first two calls that open something in the folder ask for a file without a name.
+    let said = scratch.shell(&format!(
+        "export XDG_CACHE_HOME=$PWD/cache; mkdir at
+         strace -f -qq -o trace -P $PWD/at/sub -e trace=openat,renameat2 -e inject=openat:error=EOPNOTSUPP:when=1..2 \\
+             -e inject=renameat2:error=EXDEV:when=1 {} extract -P1 -C at w.tar 2>&1 || echo code $?
+         grep INJECTED trace | awk '{{ print $2 }}' | cut -d'(' -f1; grep INJECTED trace | grep -c TMPFILE
+         diff -r tree at; ls -A at at/sub",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    assert_eq!(said, "openat\nrenameat2\nopenat\n2\nat:\nsub\n\nat/sub:\nf\ng\n");
+}
+
 /// > Who is not root gets groups as from GNU tar: in a folder with setgid that of the folder, and folders keep setgid.
 #[test]
 fn groups_come_from_folders_with_setgid() {
