@@ -124,6 +124,35 @@ fn folders_that_take_nothing_from_others_get_files_with_names() {
     assert_eq!(said, "openat\nrenameat2\nopenat\n2\nat:\nsub\n\nat/sub:\nf\ng\n");
 }
 
+/// > Where a file system that is mounted below it is full or read-only, all else is extracted.
+#[test]
+fn what_is_mounted_below_fails_by_itself() {
+    if !is_root() {
+        println!("left out: needs root, to mount");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p t/a t/boot/new t/z; for name in a boot boot/new z; do echo $name > t/$name/f; done
+         head -c 3000000 /dev/urandom > t/boot/large; tar -C t -cf w.tar a boot/new boot/large boot/f z; gzip -1k w.tar",
+    );
+    for archive in ["w.tar", "w.tar.gz"] {
+        for (is_full, options) in [(false, ""), (false, "--resume"), (true, ""), (true, "-P1 --resume")] {
+            let remount = if is_full { "" } else { "mount -o remount,ro at/boot;" };
+            let seen = scratch.shell(&format!(
+                "export XDG_CACHE_HOME=$PWD/cache; rm -rf at; mkdir -p at/boot; mount -t tmpfs -o size=1m none at/boot; {remount}
+                 {} extract {options} -C at {archive} > said 2>&1 || echo code $?
+                 cat at/a/f at/z/f; ls at/boot; umount at/boot",
+                env!("CARGO_BIN_EXE_tarnfs")
+            ));
+            let there = if is_full { "f\nnew\n" } else { "" };
+            let said = std::fs::read_to_string(scratch.path("said")).unwrap();
+            assert_eq!(seen, format!("code 1\na\nz\n{there}"), "{archive} {options}: {said}");
+            assert!(said.contains("boot/large: ") && !said.contains("boot/large/"), "{archive} {options}: {said}");
+        }
+    }
+}
+
 /// > Who is not root gets groups as from GNU tar: in a folder with setgid that of the folder, and folders keep setgid.
 #[test]
 fn groups_come_from_folders_with_setgid() {

@@ -14,7 +14,7 @@ use tarnfs_source::Source;
 use tarnfs_tree::{Error, Node, Time, Tree, Xattrs};
 
 use super::attributes::{Finished, Wanted};
-use super::content::{CopyError, copy, copy_what_can_be_read, ends_all, is_damage};
+use super::content::{CopyError, copy, copy_what_can_be_read, is_damage};
 use super::destination::{NewFile, NewName, is_apart, stat};
 use super::existing::{Decision, Policy};
 use super::folders::Folders;
@@ -136,7 +136,7 @@ impl Worker<'_> {
 
     /// A failed system call at the destination.
     fn wrote(&self, error: &io::Error) -> Trouble {
-        if ends_all(error) {
+        if self.extraction.ends_all(error) {
             return Trouble::Stop(self.extraction.cannot_write(error));
         }
         Trouble::This(Failure::new(Code::Failure, error.to_string()))
