@@ -749,3 +749,26 @@ E",
     );
     assert_eq!(said.trim(), "all");
 }
+
+/// As many names as `xargs` gives at once: each of them waits at each folder on its way.
+#[test]
+fn many_names_to_extract_take_little_memory() {
+    const NAMES: usize = 3000;
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir o; python3 - <<'E'
+import tarfile
+with tarfile.open('many.tar', 'w') as tar:
+    for number in range({NAMES}):
+        tar.addfile(tarfile.TarInfo(f'd{{number}}/file'))
+E"
+    ));
+    let names: Vec<_> = (0..NAMES).map(|number| format!("d{number}/file")).collect();
+    let mut words = vec!["extract", "--index-file=:memory:", "many.tar", "-C", "o"];
+    words.extend(names.iter().map(String::as_str));
+    let (code, said, peak) = peak_of(&scratch, "", &words);
+    println!("{peak} bytes");
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert_eq!(scratch.shell("find o -type f | wc -l").trim(), NAMES.to_string());
+    assert!(peak < 96 << 20, "{peak} bytes");
+}
