@@ -202,3 +202,26 @@ fn lists_that_are_handed_down_say_who_may_enter() {
         }
     }
 }
+
+/// Each thread has folders open: there are as many threads as there may be open files.
+#[test]
+fn many_threads_do_with_few_open_files() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w') as tar:
+    for number in range(6000):
+        tar.addfile(tarfile.TarInfo(f'{number * 7 % 600}/x/{number}'))
+E",
+    );
+    for limit in ["-n", "-Sn"] {
+        let said = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; rm -rf at; mkdir at; ulimit {limit} 64
+             {tarnfs} extract -P 48 -C at a.tar 2>&1 || echo code $?; find at -type f | wc -l
+             {tarnfs} compare -P 48 a.tar at 2>&1 || echo code $?",
+            tarnfs = env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        assert_eq!(said, "6000\n", "{limit}");
+    }
+}
