@@ -387,6 +387,17 @@ impl LazyTree {
             let cut = Arc::clone(legible.insert(Arc::new(cut)));
             opened = open_within(cut, facts, &path, None, &options);
         }
+        // Once more, if what is cut had told of damage before it.
+        for all in [false, true] {
+            if let (Ok(archive), Some(filled)) = (&opened, &legible)
+                && let Some(layer) = archive.index.summary().layers.first()
+                && let Some(codec) = tarnfs_codec::by_name(&layer.codec)
+                && let Some(cut) = filled.before_unnoticed(codec, &*Arc::clone(&archive.index).chunks(0)?, all)?
+            {
+                let cut = Arc::clone(legible.insert(Arc::new(cut)));
+                opened = open_within(cut, facts, &path, None, &options);
+            }
+        }
         let was_filled = legible.is_some_and(|legible| legible.finish());
         match opened {
             Ok(opened) => {

@@ -42,6 +42,7 @@ mod subvolumes;
 #[cfg(test)]
 mod toy;
 mod union;
+mod unnoticed;
 mod unproven;
 mod versions;
 

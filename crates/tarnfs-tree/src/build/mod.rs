@@ -9,6 +9,7 @@ mod bodies;
 mod decoding;
 mod hashing;
 mod held_back;
+mod legible;
 mod line;
 mod names;
 mod nested;
@@ -403,6 +404,7 @@ impl FirstPass<'_> {
                 start: 0,
                 length,
                 bytes,
+                damaged: Vec::new(),
                 pieces: None,
                 codec: content.codec(),
                 name: name.clone(),

@@ -258,6 +258,7 @@ impl Walk<'_> {
             start,
             length,
             bytes,
+            damaged: Vec::new(),
             told_at: self.compressed_at.unwrap_or(if pieces.is_some() { first } else { start }),
             pieces,
             codec,

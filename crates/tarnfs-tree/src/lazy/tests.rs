@@ -11,6 +11,8 @@ use crate::Lifetime;
 use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 
+mod failed;
+mod unnoticed;
 mod unverified;
 
 /// A tar of one file.

@@ -167,11 +167,14 @@ impl Opening<'_> {
     /// A writer of an index that those may read who may read the archive.
     pub(super) fn writer(&self) -> Result<Writer, Problem> {
         let options = self.options;
-        let writer = Writer::new(WriterOptions {
+        let of_writer = WriterOptions {
             limits: options.limits,
             budget: options.decoding.cache.budget().clone(),
             cancel: options.cancel.clone(),
-        })?;
+        };
+        // Names, seek points and hashes of what a password opens are not encrypted in an index.
+        let is_secret = !options.decoding.passwords.is_empty();
+        let writer = if is_secret { Writer::of_secrets(of_writer)? } else { Writer::new(of_writer)? };
         Ok(writer.readable_as(self.facts.owner).of_archive(self.source.len()))
     }
 
