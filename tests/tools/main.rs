@@ -21,3 +21,4 @@ mod extract_stopped;
 mod find;
 mod info;
 mod serve;
+mod serve_bounds;
