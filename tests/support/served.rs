@@ -131,6 +131,8 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// The connection ended before the body.
     pub(crate) is_cut: bool,
+    /// Bytes of the longest piece, where it was sent in pieces.
+    pub(crate) longest: usize,
 }
 
 impl Answer {
@@ -168,6 +170,14 @@ impl Connection {
         }
     }
 
+    /// True once the server has closed it, whatever it has sent before.
+    pub(crate) fn has_end(&mut self) -> bool {
+        match self.0.read_to_end(&mut Vec::new()) {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+        }
+    }
+
     /// True once something has come.
     pub(crate) fn has_more(&mut self) -> bool {
         self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
@@ -190,7 +200,7 @@ impl Connection {
             let Some((name, value)) = line.split_once(':') else { break };
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
-        let mut answer = Answer { status, headers, body: Vec::new(), is_cut: false };
+        let mut answer = Answer { status, headers, body: Vec::new(), is_cut: false, longest: 0 };
         if is_head || status == 304 {
             return answer;
         }
@@ -200,6 +210,7 @@ impl Connection {
                     answer.is_cut = true;
                     return answer;
                 };
+                answer.longest = answer.longest.max(length);
                 answer.is_cut |= !self.read(length, &mut answer.body);
                 self.line();
                 if length == 0 || answer.is_cut {

@@ -22,3 +22,4 @@ mod extract_stopped;
 mod find;
 mod info;
 mod serve;
+mod serve_bounds;

@@ -17,6 +17,7 @@ mod file;
 mod held;
 mod kinds;
 mod page;
+mod pool;
 mod server;
 mod url;
 

@@ -15,10 +15,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Hosts, Logins};
-use crate::answer::{PAGES, Site, TEXTS, answer};
-use crate::body::{Memory, Pool};
+use crate::answer::{PAGES, PAGES_OF_A_LANE, Site, TEXTS, answer};
+use crate::body::Memory;
 use crate::connection::{Entered, Patient};
 use crate::page;
+use crate::pool::{Lanes, Pool};
 
 /// Bytes of the head of a request at most.
 const MOST_HEAD: usize = 64 << 10;
@@ -119,6 +120,7 @@ impl Server {
             memory: Arc::new(Memory::default()),
             texts: Arc::new(Semaphore::new(TEXTS)),
             pages: Arc::new(Semaphore::new(PAGES)),
+            page_lanes: Lanes::new(PAGES_OF_A_LANE),
             clients: Arc::default(),
             downloads: Arc::new(Semaphore::new(settings.most_downloads)),
             compressing_threads: settings.compressing_threads.max(1),
@@ -142,7 +144,8 @@ impl Server {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(MOST_LISTENERS))
-            .max_blocking_threads(self.settings.threads.max(1))
+            // One that waits for connections is replaced while it does something else (`Need::Hardly`).
+            .max_blocking_threads(self.settings.threads.max(1) + MOST_LISTENERS)
             .thread_name("serve")
             .enable_io()
             .enable_time()

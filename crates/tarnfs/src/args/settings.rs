@@ -78,6 +78,11 @@ impl Keys {
         let dictionaries = dictionaries(&open.zstd_dictionary).map_err(usage)?;
         Ok(Self { passwords: Passwords::new(passwords(open).map_err(usage)?), dictionaries })
     }
+
+    /// True if something may be opened with a password.
+    pub(crate) fn has_passwords(&self) -> bool {
+        !self.passwords.is_empty()
+    }
 }
 
 /// How an archive is opened.

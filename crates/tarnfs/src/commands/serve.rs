@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
                     --open-to-all if everybody may";
         return Err(Failure::new(Code::Usage, format!("--listen {address}: {what}")));
     }
+    let is_for_all = settings.logins.is_empty() && !arguments.open_to_all;
     let keys = Keys::read(&arguments.open)?;
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
@@ -56,6 +57,11 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     };
     let opened = open_all(&arguments.archives, &composition, &options, false)?;
     let (assembly, code) = (opened.assembly, opened.code);
+    if is_for_all && (keys.has_passwords() || arguments.archives.iter().any(|archive| is_private(archive))) {
+        // A mount shows it to its user alone.
+        let what = "what is private is served to every user of this machine";
+        log::warn!("{what}: --token-file or --login-file asks for a login, --open-to-all says that it is meant so");
+    }
     let server = Server::new(listener, assembly.tree, settings).map_err(failed)?;
     let url = format!("http://{}/", server.address().map_err(failed)?);
     let stopper = server.stopper();
@@ -79,6 +85,15 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     drop(idle);
     logging::flush();
     served.map(|()| code)
+}
+
+/// True if not every user of this machine may read that file or folder, as far as the way to it says.
+fn is_private(path: &Path) -> bool {
+    let lacks = |path: &Path, bits: u32| path.metadata().is_ok_and(|found| found.mode() & bits != bits);
+    let own = if path.is_dir() { 0o005 } else { 0o004 };
+    // With links followed: what they lead to is on the way.
+    let whole = path.canonicalize();
+    lacks(path, own) || whole.is_ok_and(|whole| whole.ancestors().skip(1).any(|folder| lacks(folder, 0o001)))
 }
 
 /// What `--listen` says.
@@ -113,6 +128,11 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
         let tokens = secrets("--token-file", path).map_err(usage)?;
         if tokens.is_empty() {
             return Err(usage(format!("--token-file {}: there is no token in it", shown(path.as_os_str()))));
+        }
+        // Blanks at the end of a header are none of it.
+        if tokens.iter().any(|token| token.trim_ascii().len() < token.len()) {
+            let what = "a token begins or ends with a blank, which no client can send";
+            return Err(usage(format!("--token-file {}: {what}", shown(path.as_os_str()))));
         }
         for token in &tokens {
             logins.add_token(token);
@@ -171,6 +191,37 @@ fn salt(archives: &[PathBuf]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_private_is_known() {
+        use std::fs::{self, Permissions};
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let (folder, file) = (scratch.path().join("folder"), scratch.path().join("folder/file"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "").unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        // Who has this folder made may have it where nobody else comes.
+        let around = scratch.path().parent().is_some_and(is_private);
+        for (above, of_folder, of_file, is_own) in [
+            (0o755, 0o755, 0o644, false),
+            (0o711, 0o711, 0o604, false),
+            (0o755, 0o755, 0o640, true),
+            (0o755, 0o750, 0o644, true),
+            (0o700, 0o755, 0o644, true),
+        ] {
+            set(&file, of_file);
+            set(&folder, of_folder);
+            set(scratch.path(), above);
+            assert_eq!(is_private(&file), is_own || around, "{above:o} {of_folder:o} {of_file:o}");
+        }
+        for (mode, is_own) in [(0o755, false), (0o751, true), (0o754, true)] {
+            set(scratch.path(), 0o755);
+            set(&folder, mode);
+            assert_eq!(is_private(&folder), is_own || around, "{mode:o}");
+        }
+    }
 
     #[test]
     fn an_address_may_be_said_in_part() {
