@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
+    scheme: String,
     pub(crate) process: Child,
     log: PathBuf,
     _out: BufReader<ChildStdout>,
@@ -42,13 +43,13 @@ impl Served {
         let mut url = String::new();
         out.read_line(&mut url).unwrap();
         let said = fs::read_to_string(&log).unwrap();
-        let address = url.strip_prefix("http://").and_then(|url| url.strip_suffix("/\n"));
-        let address = address.unwrap_or_else(|| panic!("{url}: {said}")).parse().unwrap();
-        Self { address, process, log, _out: out }
+        let place = url.strip_suffix("/\n").and_then(|url| url.split_once("://"));
+        let (scheme, address) = place.unwrap_or_else(|| panic!("{url}: {said}"));
+        Self { address: address.parse().unwrap(), scheme: scheme.to_owned(), process, log, _out: out }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     pub(crate) fn connect(&self) -> Connection {

@@ -23,3 +23,4 @@ mod find;
 mod info;
 mod serve;
 mod serve_bounds;
+mod serve_tls;

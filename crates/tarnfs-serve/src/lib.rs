@@ -19,6 +19,7 @@ mod kinds;
 mod page;
 mod pool;
 mod server;
+mod tls;
 mod url;
 
 /// The example of the README is compiled and run.
@@ -28,3 +29,4 @@ struct Readme;
 
 pub use access::Logins;
 pub use server::{Server, Settings, Stopper};
+pub use tls::{Tls, TlsError};

@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tarnfs_tree::Tree;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
@@ -20,6 +21,7 @@ use crate::body::Memory;
 use crate::connection::{Entered, Patient};
 use crate::page;
 use crate::pool::{Lanes, Pool};
+use crate::tls::Tls;
 
 /// Bytes of the head of a request at most.
 const MOST_HEAD: usize = 64 << 10;
@@ -43,6 +45,8 @@ pub struct Settings {
     pub title: String,
     /// Who may read; without any login, everybody.
     pub logins: Logins,
+    /// The certificate for HTTPS; without one, plain HTTP is spoken.
+    pub tls: Option<Tls>,
     /// Names beside `localhost` that clients call this server by.
     pub hosts: Vec<String>,
     /// Tells this tree from one that was served here before: it goes into the ETags.
@@ -64,6 +68,7 @@ impl Default for Settings {
         Self {
             title: "tarnfs".to_owned(),
             logins: Logins::default(),
+            tls: None,
             hosts: Vec::new(),
             salt: Vec::new(),
             patience: Duration::from_secs(60),
@@ -197,9 +202,15 @@ impl Server {
                 place = place => place.map_err(io::Error::other)?,
                 _ = stopped.wait_for(|stopped| *stopped) => break,
             };
+            // Where that cannot be set, small answers come a little later.
+            let _ = stream.set_nodelay(true);
             let (site, entered, stopped) = (Arc::clone(&site), clients.enter(), self.stop.subscribe());
+            let tls = self.settings.tls.clone();
             tokio::spawn(async move {
-                connection(stream, site, &entered, stopped).await;
+                match tls {
+                    Some(tls) => encrypted(stream, &tls, site, &entered, stopped).await,
+                    None => connection(stream, site, &entered, stopped).await,
+                }
                 drop((entered, place));
             });
         }
@@ -211,9 +222,40 @@ impl Server {
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, entered: &Entered, mut stopped: watch::Receiver<bool>) {
-    // Where that cannot be set, small answers come a little later.
-    let _ = stream.set_nodelay(true);
+/// The handshake, and then the same as over plain HTTP. Until it is done, the client counts as idle.
+async fn encrypted(
+    stream: TcpStream,
+    tls: &Tls,
+    site: Arc<Site>,
+    entered: &Entered,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut shaken = Box::pin(tokio::time::timeout(site.patience, tls.accept(stream)));
+    let stream = loop {
+        tokio::select! {
+            shaken = shaken.as_mut() => match shaken.map_err(io::Error::from).flatten() {
+                Ok(stream) => break stream,
+                Err(error) => return log::debug!("a handshake has failed: {error}"),
+            },
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = entered.client.leave.notified() => {
+                if entered.client.must_leave() {
+                    return;
+                }
+            }
+        }
+    };
+    // It is as large as the connection.
+    drop(shaken);
+    connection(stream, site, entered, stopped).await;
+}
+
+async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    site: Arc<Site>,
+    entered: &Entered,
+    mut stopped: watch::Receiver<bool>,
+) {
     let client = &entered.client;
     let patience = site.patience;
     let service = service_fn(|request| {

@@ -214,6 +214,13 @@ fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
 
 /// The lines of a file that `option` names. To be read before signals are listened to, as for [`Keys::read`].
 pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, String> {
+    let bytes = secret(option, path)?;
+    let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    Ok(lines.filter(|line| !line.is_empty()).map(Arc::from).collect())
+}
+
+/// All of such a file.
+pub(crate) fn secret(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     /// Bytes of such a file at most.
     const MOST: u64 = 1 << 20;
     let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
@@ -227,8 +234,7 @@ pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, Strin
     if bytes.len() as u64 > MOST {
         return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
     }
-    let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    Ok(lines.filter(|line| !line.is_empty()).map(Arc::from).collect())
+    Ok(bytes)
 }
 
 /// What these files hold, for frames of zstd.

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarnfs_serve::{Logins, Server, Settings};
+use tarnfs_serve::{Logins, Server, Settings, Tls, TlsError};
 use tarnfs_tree::open::DecodedCache;
 use tarnfs_tree::{Composition, filling};
 
-use crate::args::{Keys, Serve, secrets, shown};
+use crate::args::{Keys, Serve, secret, secrets, shown};
 use crate::commands::mount::{open_all, title};
 use crate::exit::{Code, Failure};
 use crate::signals::Ending;
@@ -37,6 +37,12 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
         return Err(Failure::new(Code::Usage, format!("--listen {address}: {what}")));
     }
     let is_for_all = settings.logins.is_empty() && !arguments.open_to_all;
+    let is_encrypted = settings.tls.is_some();
+    if !is_encrypted && !settings.logins.is_empty() && !address.ip().is_loopback() {
+        log::warn!(
+            "logins, and all that is read, travel in clear over the network: --tls-cert and --tls-key encrypt it"
+        );
+    }
     let keys = Keys::read(&arguments.open)?;
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
@@ -63,7 +69,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
         log::warn!("{what}: --token-file or --login-file asks for a login, --open-to-all says that it is meant so");
     }
     let server = Server::new(listener, assembly.tree, settings).map_err(failed)?;
-    let url = format!("http://{}/", server.address().map_err(failed)?);
+    let url = format!("{}://{}/", if is_encrypted { "https" } else { "http" }, server.address().map_err(failed)?);
     let stopper = server.stopper();
     ending.when_asked(move || stopper.stop());
     memory::give_back_freed();
@@ -159,12 +165,33 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     Ok(Settings {
         title: named(&arguments.archives),
         logins,
+        tls: tls(arguments)?,
         hosts: arguments.host.clone(),
         salt: salt(&arguments.archives),
         patience: Duration::from_secs(arguments.timeout),
         most_clients: arguments.most_clients,
         ..Settings::default()
     })
+}
+
+/// The certificate for HTTPS, if there is to be one.
+fn tls(arguments: &Serve) -> Result<Option<Tls>, Failure> {
+    let usage = |message: String| Failure::new(Code::Usage, message);
+    let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else { return Ok(None) };
+    let certificates = secret("--tls-cert", certificate).map_err(usage)?;
+    let key_bytes = secret("--tls-key", key).map_err(usage)?;
+    if key.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0) {
+        let what = "all users of this machine can read it, unless they cannot come there: chmod o-r takes that away";
+        log::warn!("--tls-key {}: {what}", shown(key.as_os_str()));
+    }
+    let made = Tls::new(&certificates, &key_bytes).map_err(|error| {
+        let (option, path) = match error {
+            TlsError::Certificate(_) => ("--tls-cert", certificate),
+            _ => ("--tls-key", key),
+        };
+        usage(format!("{option} {}: {error}", shown(path.as_os_str())))
+    });
+    made.map(Some)
 }
 
 /// What the page of the root is called, and archives of it.
