@@ -126,6 +126,23 @@ fn what_py7zr_packs_is_read() {
     }
 }
 
+/// py7zr writes no checksum of an encrypted header: what a wrong password makes of it is no header, and no damage.
+#[test]
+fn a_wrong_password_of_a_header_without_a_checksum_is_not_taken() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("a.7z"), include_bytes!("../archives/header-of-py7zr.7z")).unwrap();
+    let archive = scratch.path("a.7z").to_str().unwrap().to_owned();
+    for words in [&["--password", "secret"][..], &["--password", "bad", "--password", "other", "--password", "secret"]]
+    {
+        let ran = run(&scratch, [&["cat"][..], words, &[archive.as_str(), "numbers"]].concat()).ok();
+        assert!(ran.out.starts_with(b"1\n2\n") && ran.out.ends_with(b"200\n"), "{words:?}");
+    }
+    for (words, part) in [(&["--password", "bad"][..], "wrong password"), (&[], "it is encrypted")] {
+        let ran = run(&scratch, [&["ls"][..], words, &[archive.as_str()]].concat());
+        assert!(ran.code == 3 && ran.err.contains(part) && !ran.err.contains("of a kind"), "{words:?}: {}", ran.err);
+    }
+}
+
 #[test]
 fn entries_to_be_removed_are_no_damage() {
     if !have("7z") {

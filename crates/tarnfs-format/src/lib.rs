@@ -35,7 +35,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
-pub use decode::Decode;
+pub use decode::{Decode, IsRight};
 pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};

@@ -374,9 +374,9 @@ impl LazyTree {
             options.decoding.decoded_cache = None;
         }
         // As of a file that is opened by its path: where there is a list, the bits of the group are its mask.
-        let shown = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
+        let bits = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
         let facts = FileFacts {
-            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & shown },
+            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & bits },
             modified: nanoseconds(attributes.mtime),
         };
         let mut opened = open_within(source, facts, &path, home, &options);
