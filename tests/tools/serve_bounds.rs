@@ -70,7 +70,8 @@ fn listings_are_sent_in_pieces_of_a_bounded_length() {
     scratch.shell("mkdir files; seq 300 | sed 's,^,files/,' | xargs touch");
     scratch.shell(&format!("tar -cf a.tar files; tar -rf a.tar --transform 's,^files,{deep},' files"));
     let served = Served::new(&scratch, ["a.tar"]);
-    let names: String = (0..60).map(|number| format!("<x:{}{number}/>", "n".repeat(60))).collect();
+    let names: Vec<_> = (0..60).map(|number| format!("<x:{}{number}/>", "n".repeat(60))).collect();
+    let names = names.concat();
     let properties = format!("<propfind xmlns=\"DAV:\" xmlns:x=\"urn:x\"><prop>{names}</prop></propfind>");
     let code: String = "%C3%A9".repeat(127);
     let deep = vec![code.as_str(); 50].join("/");

@@ -55,6 +55,8 @@ fn sockets(served: &Served) -> usize {
 /// > With a certificate, `serve` answers over HTTPS only.
 #[test]
 fn https_is_spoken_with_who_trusts_the_certificate() {
+    /// Of curl.
+    const UNKNOWN_AUTHORITY: i32 = 60;
     let scratch = Scratch::new();
     if !prepare(&scratch) {
         return;
@@ -67,7 +69,6 @@ fn https_is_spoken_with_who_trusts_the_certificate() {
     let part = curl(&scratch, &["--cacert", "ca.pem", "-r", "2-3", "-w", "%{http_version} %{http_code}", &url("long")]);
     assert_eq!(String::from_utf8_lossy(&part.stdout), "2\n1.1 206");
     // It is nobody whom another authority knows.
-    const UNKNOWN_AUTHORITY: i32 = 60;
     for words in [&["--cacert", "other.pem"][..], &[]] {
         let refused = curl(&scratch, &[words, &[&url("one")]].concat());
         assert_eq!((refused.status.code(), refused.stdout.len()), (Some(UNKNOWN_AUTHORITY), 0), "{words:?}");
