@@ -345,8 +345,8 @@ E",
     }
 }
 
-/// An archive that cannot be opened is the file that it is, also after it was forgotten, and whatever others of its name
-/// there are.
+/// An archive that cannot be opened is the file that it is, also after it was forgotten, and whatever others of its
+/// name there are.
 #[test]
 fn what_cannot_be_opened_is_a_file_and_stays_one() {
     if !can_mount() || !support::have("7z") {

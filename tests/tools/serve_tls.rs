@@ -13,7 +13,8 @@ use crate::support::{self, Scratch, have, wait_until};
 
 const WORDS: [&str; 4] = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
 
-/// An archive `a.tar`, and a certificate `cert.pem` of `ca.pem` with its `key.pem`. False if there is no program for it.
+/// An archive `a.tar`, and a certificate `cert.pem` of `ca.pem` with its `key.pem`. False if there is no program for
+/// it.
 fn prepare(scratch: &Scratch) -> bool {
     if !have("openssl") || !have("curl") {
         println!("left out: no openssl or no curl");

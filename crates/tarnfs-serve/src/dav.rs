@@ -229,8 +229,8 @@ impl Found {
             let path = if folder.is_empty() { name.clone() } else { [&folder, b"/".as_slice(), name].concat() };
             let mut target = None;
             if attributes.kind == Kind::Symlink {
-                // WebDAV has no links. What leads nowhere is left out, and what leads back: whoever goes into all folders
-                // would never come to an end.
+                // WebDAV has no links. What leads nowhere is left out, and what leads back: whoever goes into all
+                // folders would never come to an end.
                 match Held::find(&self.site.tree, &path) {
                     Ok(found) if !found.is_loop => target = Some(found),
                     _ => continue,
