@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access_list;
+mod alone;
 mod archive;
 pub mod assemble;
 pub mod build;
