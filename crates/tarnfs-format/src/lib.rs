@@ -133,6 +133,15 @@ pub enum Error {
     Receiver(io::Error),
 }
 
+/// What is in an archive beside its entries, and has no place in a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The comment on all of it, in whatever encoding; mostly empty.
+    pub comment: Vec<u8>,
+    /// All else, in words: "12 bytes before its first file".
+    pub others: Vec<String>,
+}
+
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
 pub type Receive<'r> = dyn FnMut(Event, &mut dyn Stream) -> io::Result<()> + 'r;
 
@@ -186,6 +195,12 @@ pub trait Format: Send + Sync {
     fn is_later_volume(&self, head: &[u8]) -> bool {
         let _ = head;
         false
+    }
+
+    /// What is in the archive `source` beside its entries.
+    fn beside(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Beside> {
+        let _ = (source, cancel);
+        Ok(Beside::default())
     }
 
     /// What reads it, if it is read forwards.

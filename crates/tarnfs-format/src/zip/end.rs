@@ -10,7 +10,9 @@ use super::{central, local};
 use crate::Probe;
 
 /// APPNOTE 4.3.16, without the comment.
-const RECORD: usize = 22;
+pub(super) const RECORD: usize = 22;
+/// Where in it the length of the comment stands.
+pub(super) const COMMENT_LENGTH: usize = 20;
 /// APPNOTE 4.3.15.
 const LOCATOR: usize = 20;
 /// APPNOTE 4.3.14, without the extensible data.
@@ -98,7 +100,7 @@ pub(super) fn records(tail: &[u8]) -> impl Iterator<Item = Record> + '_ {
     places.rev().filter_map(|at| {
         let bytes = tail.get(at..).filter(|bytes| bytes.starts_with(b"PK\x05\x06") && bytes.len() >= RECORD)?;
         let rest = bytes.len().saturating_sub(RECORD);
-        let comment = usize::from(u16_at(bytes, 20));
+        let comment = usize::from(u16_at(bytes, COMMENT_LENGTH));
         // All ones mean that another record has the number.
         let volume = |at| Some(u16_at(bytes, at)).filter(|&number| number != u16::MAX).unwrap_or_default().into();
         Some(Record {

@@ -4,7 +4,8 @@
 //! parts, and nothing before it is; [`find_content`] reads a local header when its member is opened. `end` finds the
 //! directory, `central` walks it, `extra` reads the fields behind a header, `member` makes an [`Entry`] of both,
 //! `coders` says what undoes the content. `reader` does all that in order. Where the directory is missing or damaged,
-//! `scan` finds members by their local headers. `volumes` knows how the files are called that an archive is split over.
+//! `scan` finds members by their local headers. `volumes` knows how the files are called that an archive is split over,
+//! and `beside` what an archive has that is no member.
 //!
 //! What `unzip` and Python's zipfile make of an archive is the reference. What is so on purpose:
 //!
@@ -21,6 +22,7 @@
 //! - A name in a local header may be another one than in the directory, which counts.
 //! - The target of a symbolic link is the content of its member: such an entry has a body, and an empty link.
 
+mod beside;
 mod central;
 mod coders;
 mod end;
@@ -37,7 +39,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use crate::{Beside, Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
 
 /// zip and what is made of it: jar, apk, docx, odt, epub, whl, ...
 #[derive(Debug)]
@@ -117,6 +119,10 @@ impl Format for Zip {
             end::End::Directory(_) | end::End::Missing => None,
         };
         Ok(others.and_then(|others| volumes::before(name, others)))
+    }
+
+    fn beside(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Beside> {
+        beside::beside(source, cancel)
     }
 }
 
