@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tarnfs_tree::open::{DecodedCache, DecodingOptions, IndexOptions, IndexPlace,
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
+use crate::prompt;
 
 /// Smallest spacing of seek points that makes sense: below, their windows weigh more than the archive.
 const LEAST_SPACING: f64 = 128.0 / 1024.0;
@@ -196,13 +197,16 @@ fn recursion(open: &Open) -> Option<Recursion> {
     })
 }
 
+/// The option that names files of passwords.
+const PASSWORD_FILE: &str = "--password-file";
+
 /// All passwords that are given, in order.
 fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
     // An empty one is none, as in ratarmount: scripts have it in a variable.
     let typed = open.password.iter().filter(|password| !password.is_empty());
     let mut passwords: Vec<Arc<[u8]>> = typed.map(|password| password.as_bytes().into()).collect();
     for path in open.password_files() {
-        passwords.extend(secrets("--password-file", path)?);
+        passwords.extend(secrets(PASSWORD_FILE, path)?);
     }
     Ok(passwords)
 }
@@ -213,7 +217,12 @@ pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, Strin
     const MOST: u64 = 1 << 20;
     let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
     let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
+    let read = if path == Path::new("-") && option == PASSWORD_FILE && io::stdin().is_terminal() {
+        prompt::line("Password: ").map(|line| {
+            bytes = line;
+            bytes.len()
+        })
+    } else if path == Path::new("-") {
         io::stdin().take(MOST + 1).read_to_end(&mut bytes)
     } else {
         File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
