@@ -44,7 +44,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     raise_descriptors();
-    let failed = |error: io::Error| Failure::new(Code::Failure, format!("--listen {address}: {error}"));
+    let failed = |error: io::Error| {
+        let other = match error.kind() {
+            io::ErrorKind::AddrInUse => ": another port is named with --listen PORT, and 0 takes any that is free",
+            _ => "",
+        };
+        Failure::new(Code::Failure, format!("{address}: {error}{other}"))
+    };
     // Before an archive is read, which may take long. Who comes meanwhile waits.
     let listener = TcpListener::bind(address).map_err(failed)?;
     let composition = Composition {
