@@ -196,9 +196,11 @@ impl Client {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// True while it waits for the rest of an answer. The end of it may lie in a buffer, when all of it was made.
+    /// True while it waits for the rest of an answer. The end of it may lie in a buffer, when all of it was made. Who
+    /// was never served is idle whatever it has not taken: that is nothing but refusals.
     fn is_busy(&self) -> bool {
-        self.is_served.load(Ordering::Relaxed) || self.is_waited_for.load(Ordering::Relaxed)
+        self.is_served.load(Ordering::Relaxed)
+            || self.is_known.load(Ordering::Relaxed) && self.is_waited_for.load(Ordering::Relaxed)
     }
 
     /// True if it has to make room, once it was told to look.
@@ -308,6 +310,15 @@ mod tests {
         slow.client.is_waited_for.store(false, Ordering::Relaxed);
         clients.make_room();
         assert!(is_told(&slow.client) && slow.client.must_leave());
+    }
+
+    #[test]
+    fn who_was_never_served_is_idle_whatever_it_has_not_taken() {
+        let clients = Arc::<Clients>::default();
+        let refused = clients.enter();
+        refused.client.is_waited_for.store(true, Ordering::Relaxed);
+        clients.make_room();
+        assert!(is_told(&refused.client) && refused.client.must_leave());
     }
 
     #[test]
