@@ -544,7 +544,7 @@ fn an_encrypted_archive_is_not_replaced_by_one_that_all_can_read() {
 fn what_a_zip_has_beside_its_files_is_kept_or_told() {
     let scratch = Scratch::new();
     scratch.shell(
-        r#"python3 - <<'E'
+        r"python3 - <<'E'
 import zipfile
 def make(name, comment=b'', of_file=b'', first='f'):
     with zipfile.ZipFile(name, 'w', zipfile.ZIP_DEFLATED) as file:
@@ -560,7 +560,7 @@ make('book.epub', first='mimetype')
 E
         (printf '#!/bin/sh\nexit\n'; cat plain.zip) > stub.zip
         cp stub.zip adjusted.zip; zip -qA adjusted.zip || cp stub.zip adjusted.zip
-        (printf 'PK00'; cat plain.zip) > marked.zip"#,
+        (printf 'PK00'; cat plain.zip) > marked.zip",
     );
     convert(&scratch, "--replace plain.zip plain.zip");
     convert(&scratch, "--replace marked.zip marked.zip");
