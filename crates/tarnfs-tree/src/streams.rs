@@ -52,6 +52,9 @@ pub(crate) struct Streams {
     members: Arc<Members>,
     nested: Mutex<Open>,
     deep: Arc<DeepStreams>,
+    /// The tables of the stream that was asked for last, and of those around it: to find out what is damaged of it takes
+    /// many queries.
+    last_tables: Mutex<Option<(u32, Vec<Arc<dyn ChunkTable>>)>>,
 }
 
 /// What decoding takes.
@@ -123,8 +126,8 @@ impl Streams {
             unproven::watch(layer);
             unproven::warn_of(layer);
         }
-        let (coded, members, nested, deep) = Default::default();
-        Self { index, innermost, layers, context, coded, members, nested, deep }
+        let (coded, members, nested, deep, last_tables) = Default::default();
+        Self { index, innermost, layers, context, coded, members, nested, deep, last_tables }
     }
 
     /// What is known of files that are verified late.
@@ -231,6 +234,11 @@ impl Streams {
 
     /// The tables of these streams, each of which lies in the one behind it, with the damage that they have from there.
     fn tables(&self, chain: &[(u32, Nested)]) -> Result<Vec<Arc<dyn ChunkTable>>, Error> {
+        let Some((of, _)) = chain.first() else { return Ok(Vec::new()) };
+        let last = || self.last_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tables)) = last().as_ref().filter(|(number, _)| number == of) {
+            return Ok(tables.clone());
+        }
         // Of an archive that is not compressed nothing is known to be damaged.
         let innermost = self.index.summary().layers.len().checked_sub(1);
         let mut around = innermost.map(|layer| Arc::clone(&self.index).chunks(layer)).transpose()?;
@@ -246,6 +254,7 @@ impl Streams {
             tables.push(table);
         }
         tables.reverse();
+        *last() = Some((*of, tables.clone()));
         Ok(tables)
     }
 

@@ -35,7 +35,16 @@ pub(crate) fn first_unnoticed(
         let end = start.saturating_add(chunk.length);
         // A block that is verified by itself may have left nothing but a gap. Of all else it is not known from where on
         // it is wrong: the start of the chunk has to be damaged, too.
-        let of_chunk = if checks_each_byte { start..end.saturating_add(1) } else { start..start.saturating_add(1) };
+        // Where the next chunk begins with a member, all before it was compared.
+        let is_compared = codec.compares_members()
+            && table.chunk_at(end)?.is_none_or(|next| codec.settles(&next.point) == Checks::Chunk);
+        let of_chunk = if checks_each_byte {
+            start..end.saturating_add(1)
+        } else if is_compared {
+            start..end
+        } else {
+            start..start.saturating_add(1)
+        };
         let begins_behind = chunk.point.compressed_bit / 8 > byte;
         let known = table.damage_in(of_chunk)?.filter(|_| noticed < MOST_NOTICED);
         let Some(known) = known else {

@@ -1,8 +1,7 @@
 //! ACLs: star's text form in, the kernel's form (`linux/posix_acl_xattr.h`) out.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tarnfs_source::accounts;
 
@@ -16,7 +15,7 @@ const VERSION: u32 = 2;
 const NOBODY: u32 = u32::MAX;
 
 /// Names that no file has, for which the system is asked in a pass: an archive may have very many.
-const MOST_ASKED: u64 = 4096;
+const MOST_ASKED: usize = 4096;
 
 /// Numbers of the users and groups of this machine, read when first asked for: GNU tar, too, finds the people in an ACL
 /// by their names.
@@ -26,8 +25,8 @@ pub(super) struct Names {
     groups: OnceLock<HashMap<Vec<u8>, u32>>,
     /// Set once somebody was not found.
     stranger: OnceLock<()>,
-    /// Those that no file has.
-    asked: AtomicU64,
+    /// What the system says of those that no file has.
+    asked: Mutex<HashMap<(Tag, Vec<u8>), Option<u32>>>,
 }
 
 impl Names {
@@ -58,10 +57,25 @@ impl Names {
         if name.iter().all(u8::is_ascii_digit) {
             return None;
         }
-        if self.asked.fetch_add(1, Ordering::Relaxed) >= MOST_ASKED {
+        if name.len() > accounts::LONGEST {
             return None;
         }
-        if kind == Tag::User { accounts::user_number(name) } else { accounts::group_number(name) }
+        let asked = || self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let question = (kind, name.to_vec());
+        let (known, count) = {
+            let asked = asked();
+            (asked.get(&question).copied(), asked.len())
+        };
+        if let Some(answer) = known {
+            return answer;
+        }
+        if count >= MOST_ASKED {
+            return None;
+        }
+        // Nobody else waits meanwhile.
+        let answer = if kind == Tag::User { accounts::user_number(name) } else { accounts::group_number(name) };
+        asked().insert(question, answer);
+        answer
     }
 }
 
@@ -77,7 +91,7 @@ fn parse(file: &[u8]) -> HashMap<Vec<u8>, u32> {
 }
 
 /// What an entry is about, as the kernel numbers it; also the order in which it wants them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Tag {
     Owner = 0x01,
     User = 0x02,

@@ -177,7 +177,14 @@ impl Direct {
         let damaged = self.damaged.borrow();
         let from_start = damaged.range((candidate.input, start.saturating_add(1))..=(candidate.input, u64::MAX));
         let inside = from_start.filter(|(_, from)| **from < end);
-        inside.map(|(&(_, to), from)| from.saturating_sub(start)..to.min(end) - start).collect()
+        let found: Vec<_> = inside.map(|(&(_, to), from)| (from.saturating_sub(start), to)).collect();
+        // Where all of it is, nothing of it is served, but with `--force`: then its directory is wanted, too.
+        if let [(0, to)] = found.as_slice()
+            && (end..u64::MAX).contains(to)
+        {
+            return Vec::new();
+        }
+        found.into_iter().map(|(from, to)| from..to.min(end) - start).collect()
     }
 
     fn hash(&self, path: &[u8]) -> u64 {
