@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::fs;
+
 use crate::served::{Served, request};
 use crate::support::{self, Scratch, can_mount, run};
 use rustix::process::Signal;
@@ -23,6 +25,12 @@ fn what_hangs_in_one_folder_holds_up_no_other() {
     let served = Served::new(&scratch, ["--timeout", "5", "folder"]);
     served.get("/m/sub/1").whole(200);
     support::signal(&mount, Signal::STOP);
+    // Its threads stop one after the other.
+    let state = |task: &fs::DirEntry| fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+    support::wait_until("it has stopped", || {
+        let mut tasks = fs::read_dir(format!("/proc/{}/task", mount.id())).unwrap();
+        tasks.all(|task| state(&task.unwrap()).contains(") T "))
+    });
     let mut waiting: Vec<_> = (0..REQUESTS).map(|_| served.connect()).collect();
     for (number, connection) in waiting.iter_mut().enumerate() {
         connection.send(&request("GET", &format!("/m/sub/y{number}"), &[], b""));
