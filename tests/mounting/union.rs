@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
-    self, Compare, Mounted, Scratch, assert_twins, can_mount, is_mounted, make_tree, rounds, run, statistics, tarnfs,
+    self, Compare, Mounted, Scratch, assert_twins, can_mount, have, is_mounted, make_tree, rounds, run, statistics,
+    tarnfs,
 };
 
 /// Mounts all of `sources`.
@@ -546,5 +547,11 @@ fn single_files_that_were_renamed_do_not_hide_each_other() {
     for options in [&[][..], &["-r"]] {
         let mounted = mount(&scratch, &paths(&["app.log.3.gz", "app.log.7.gz"]), options);
         assert_eq!(seen(&mounted), shown(&[("app.log.1", "day 3"), ("other", "other")]));
+    }
+    // The only file of an archive that was compressed is no such file.
+    if have("zip") {
+        scratch.shell("for n in a b; do echo in $n > data.csv; zip -q $n.zip data.csv; gzip $n.zip; done");
+        let mounted = mount(&scratch, &paths(&["a.zip.gz", "b.zip.gz"]), &[]);
+        assert_eq!(seen(&mounted), shown(&[("data.csv", "in b")]));
     }
 }

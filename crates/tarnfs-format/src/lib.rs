@@ -133,9 +133,9 @@ pub enum Error {
     Receiver(io::Error),
 }
 
-/// What is in an archive beside its entries, and has no place in a tree.
+/// What is in an archive and in none of its entries. It has no place in a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Beside {
+pub struct Unlisted {
     /// The comment on all of it, in whatever encoding; mostly empty.
     pub comment: Vec<u8>,
     /// All else, in words: "12 bytes before its first file".
@@ -197,10 +197,10 @@ pub trait Format: Send + Sync {
         false
     }
 
-    /// What is in the archive `source` beside its entries.
-    fn beside(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Beside> {
+    /// What is in the archive `source` and in none of its entries.
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
         let _ = (source, cancel);
-        Ok(Beside::default())
+        Ok(Unlisted::default())
     }
 
     /// What reads it, if it is read forwards.

@@ -31,11 +31,16 @@ impl Names {
         }
         let mut found = Vec::new();
         let listed = archive.tree.read_dir(Node::ROOT, 0, &mut |child| {
-            found.push((child.name.to_vec(), child.attributes.kind));
+            found.push((child.name.to_vec(), child.attributes));
             found.len() < 2
         });
         match (listed, found.pop(), found.pop()) {
-            (Ok(()), Some((shown, Kind::File)), None) => Some(Self { shown, own: name_of_single_file(path) }),
+            (Ok(()), Some((shown, attributes)), None) if attributes.kind == Kind::File => {
+                // Of an archive that was compressed, it may be the only file.
+                let stored = archive.tree.stored(attributes.node).ok()?;
+                let is_all = stored.is_plain && (stored.stream, stored.place) == (0, 0);
+                is_all.then(|| Self { shown, own: name_of_single_file(path) })
+            }
             _ => None,
         }
     }

@@ -54,8 +54,11 @@ pub(crate) struct Streams {
     deep: Arc<DeepStreams>,
     /// The tables of the stream that was asked for last, and of those around it: to find out what is damaged of it takes
     /// many queries.
-    last_tables: Mutex<Option<(u32, Vec<Arc<dyn ChunkTable>>)>>,
+    last_tables: Mutex<Option<(u32, Tables)>>,
 }
+
+/// The tables of a stream and of those around it, from it outwards.
+type Tables = Vec<Arc<dyn ChunkTable>>;
 
 /// What decoding takes.
 #[derive(Debug, Clone)]
@@ -233,7 +236,7 @@ impl Streams {
     }
 
     /// The tables of these streams, each of which lies in the one behind it, with the damage that they have from there.
-    fn tables(&self, chain: &[(u32, Nested)]) -> Result<Vec<Arc<dyn ChunkTable>>, Error> {
+    fn tables(&self, chain: &[(u32, Nested)]) -> Result<Tables, Error> {
         let Some((of, _)) = chain.first() else { return Ok(Vec::new()) };
         let last = || self.last_tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, tables)) = last().as_ref().filter(|(number, _)| number == of) {

@@ -1,6 +1,6 @@
 //! ACLs: star's text form in, the kernel's form (`linux/posix_acl_xattr.h`) out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tarnfs_source::accounts;
@@ -25,8 +25,8 @@ pub(super) struct Names {
     groups: OnceLock<HashMap<Vec<u8>, u32>>,
     /// Set once somebody was not found.
     stranger: OnceLock<()>,
-    /// What the system says of those that no file has.
-    asked: Mutex<HashMap<(Tag, Vec<u8>), Option<u32>>>,
+    /// Those that no file has.
+    asked: Mutex<HashSet<(Tag, Vec<u8>)>>,
 }
 
 impl Names {
@@ -60,22 +60,17 @@ impl Names {
         if name.len() > accounts::LONGEST {
             return None;
         }
-        let asked = || self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let question = (kind, name.to_vec());
-        let (known, count) = {
-            let asked = asked();
-            (asked.get(&question).copied(), asked.len())
-        };
-        if let Some(answer) = known {
-            return answer;
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !asked.contains(&question) {
+            if asked.len() >= MOST_ASKED {
+                return None;
+            }
+            asked.insert(question);
         }
-        if count >= MOST_ASKED {
-            return None;
-        }
-        // Nobody else waits meanwhile.
-        let answer = if kind == Tag::User { accounts::user_number(name) } else { accounts::group_number(name) };
-        asked().insert(question, answer);
-        answer
+        // Nobody else waits while the system is asked, which keeps its answers.
+        drop(asked);
+        if kind == Tag::User { accounts::user_number(name) } else { accounts::group_number(name) }
     }
 }
 
@@ -216,7 +211,36 @@ fn number(text: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Of one name it is asked once, however many lists have it; of too many names, no more.
+    #[test]
+    fn the_system_is_asked_of_each_name_once() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        fn number(name: &[u8]) -> Option<u32> {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            (name == b"of-the-directory").then_some(4711)
+        }
+        let nobody = |_: u32| None;
+        accounts::ask(Some(accounts::System {
+            user_name: nobody,
+            group_name: nobody,
+            user_number: number,
+            group_number: |_| None,
+        }));
+        let names = Names::default();
+        for _ in 0..2 * MOST_ASKED {
+            assert_eq!(names.find(Tag::User, b"of-the-directory"), Some(4711));
+        }
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        for number in 0..2 * MOST_ASKED {
+            assert_eq!(names.find(Tag::User, format!("nobody-{number}").as_bytes()), None);
+        }
+        assert!(ASKED.load(Ordering::Relaxed) <= MOST_ASKED);
+        assert_eq!(names.find(Tag::User, b"of-the-directory"), Some(4711));
+    }
 
     #[test]
     fn an_acl_in_the_order_of_the_kernel() {

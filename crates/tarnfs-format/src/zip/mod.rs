@@ -5,7 +5,7 @@
 //! directory, `central` walks it, `extra` reads the fields behind a header, `member` makes an [`Entry`] of both,
 //! `coders` says what undoes the content. `reader` does all that in order. Where the directory is missing or damaged,
 //! `scan` finds members by their local headers. `volumes` knows how the files are called that an archive is split over,
-//! and `beside` what an archive has that is no member.
+//! and `unlisted` what an archive has that is in no member.
 //!
 //! What `unzip` and Python's zipfile make of an archive is the reference. What is so on purpose:
 //!
@@ -22,7 +22,6 @@
 //! - A name in a local header may be another one than in the directory, which counts.
 //! - The target of a symbolic link is the content of its member: such an entry has a body, and an empty link.
 
-mod beside;
 mod central;
 mod coders;
 mod end;
@@ -32,6 +31,7 @@ mod local;
 mod member;
 mod reader;
 mod scan;
+mod unlisted;
 mod volumes;
 mod window;
 
@@ -39,7 +39,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Beside, Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 /// zip and what is made of it: jar, apk, docx, odt, epub, whl, ...
 #[derive(Debug)]
@@ -121,8 +121,8 @@ impl Format for Zip {
         Ok(others.and_then(|others| volumes::before(name, others)))
     }
 
-    fn beside(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Beside> {
-        beside::beside(source, cancel)
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        unlisted::unlisted(source, cancel)
     }
 }
 

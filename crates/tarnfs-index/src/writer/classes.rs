@@ -15,7 +15,7 @@ use crate::{Error, OVERFLOWN_OWNER};
 
 use super::interner::Interner;
 use super::record::{bits_of, more, read_number, write_number};
-use super::spool::Beside;
+use super::spool::Overflow;
 
 /// The class of folders that no entry names.
 pub(super) const IMPLIED_CLASS: u32 = 0;
@@ -46,9 +46,9 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// None yet. What is too much for its memory goes to `beside`.
-    pub(super) fn new(beside: &Beside) -> Self {
-        let values = Interner::new(beside);
+    /// None yet. What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
+        let values = Interner::new(overflow);
         Self { values, uses: Vec::new(), places: Vec::new(), shared: Vec::new(), key: Vec::new() }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::Error;
 
-use super::spool::{Beside, Spool};
+use super::spool::{Overflow, Spool};
 
 /// Distinct values that are remembered, and bytes of them: the first ones, so their numbers go up to how many these
 /// are. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
@@ -29,13 +29,13 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// None yet. What is too much for its memory goes to `beside`.
-    pub(super) fn new(beside: &Beside) -> Self {
+    /// None yet. What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
         Self {
             known: HashMap::new(),
             room: Some(MOST_BYTES),
             last: (Vec::new(), 0),
-            values: Spool::new(ROOM, beside),
+            values: Spool::new(ROOM, overflow),
             count: 0,
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     /// Those that are remembered are the first ones, whatever comes later, and all are there in the end.
     #[test]
     fn what_is_remembered_is_bounded_in_bytes() {
-        let mut interner = Interner::new(&Beside::on_disk(&Budget::new(0)));
+        let mut interner = Interner::new(&Overflow::on_disk(&Budget::new(0)));
         let value = |number: u32| {
             let length = if number == 20 { MOST_BYTES } else { 1 << 20 };
             let mut value = vec![0; length];

@@ -11,7 +11,7 @@ use crate::sqlite::{failed, prepare};
 use crate::{Error, FIRST_NESTED, Nested};
 
 use super::record::{read_number, write_number};
-use super::spool::{Beside, Spool};
+use super::spool::{Overflow, Spool};
 
 /// Bytes of chunks kept in memory: a seek point of gzip has a window of up to 32 KiB.
 const ROOM: usize = 4 << 20;
@@ -52,9 +52,9 @@ fn with_length(mut record: Vec<u8>) -> Vec<u8> {
 }
 
 impl Layers {
-    /// None yet. What is too much for its memory goes to `beside`.
-    pub(super) fn new(beside: &Beside) -> Self {
-        let spool = || Spool::new(ROOM, beside);
+    /// None yet. What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
+        let spool = || Spool::new(ROOM, overflow);
         Self {
             chunks: spool(),
             damage: BTreeMap::new(),

@@ -41,7 +41,7 @@ use links::Links;
 use origins::Origins;
 use record::{Builder, Shared, Tag};
 use sort::Sorter;
-use spool::Beside;
+use spool::Overflow;
 
 /// What shapes the writing of an index.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ pub struct Writer {
     archive: Option<trust::Owner>,
     budget: Budget,
     /// For what is too much for memory.
-    beside: Beside,
+    overflow: Overflow,
     /// Bytes that all that is taken may have.
     most_bytes: u64,
     cancel: Cancel,
@@ -170,19 +170,19 @@ impl Writer {
     #[allow(clippy::needless_pass_by_value, reason = "options are made for one writer")]
     fn with(options: WriterOptions, is_secret: bool) -> Result<Self, Error> {
         let memory = Budget::new(options.budget.limit().saturating_mul(WITHOUT_DISK).max(LEAST_WITHOUT_DISK));
-        let beside = if is_secret { Beside::in_memory(&memory) } else { Beside::on_disk(&memory) };
+        let overflow = if is_secret { Overflow::in_memory(&memory) } else { Overflow::on_disk(&memory) };
         let mut this = Self {
             limits: options.limits,
             entries: 0,
             folders: Folders::new(&options.budget),
             clashes: Clashes::default(),
             links: Links::new(&options.budget),
-            sorter: Sorter::new(&options.budget, &beside, options.cancel.clone()),
-            builder: Builder::new(&beside),
-            classes: Classes::new(&beside),
-            xattr_names: Interner::new(&beside),
-            coders: Interner::new(&beside),
-            layers: Layers::new(&beside),
+            sorter: Sorter::new(&options.budget, &overflow, options.cancel.clone()),
+            builder: Builder::new(&overflow),
+            classes: Classes::new(&overflow),
+            xattr_names: Interner::new(&overflow),
+            coders: Interner::new(&overflow),
+            layers: Layers::new(&overflow),
             origins: Origins::default(),
             starts: Vec::new(),
             stream: 0,
@@ -195,7 +195,7 @@ impl Writer {
             scratch: Scratch::default(),
             archive: None,
             budget: options.budget,
-            beside,
+            overflow,
             most_bytes: MOST_BYTES,
             cancel: options.cancel,
         };

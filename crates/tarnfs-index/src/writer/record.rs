@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use tarnfs_format::{Device, Entry, Kind, Time};
 
-use super::spool::{Beside, Spool};
+use super::spool::{Overflow, Spool};
 
 /// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then
 /// requests.
@@ -289,9 +289,9 @@ const MOST_INSIDE: usize = 4096;
 const LARGE_ROOM: usize = 1 << 20;
 
 impl Builder {
-    /// What is too much for its memory goes to `beside`.
-    pub(super) fn new(beside: &Beside) -> Self {
-        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::new(LARGE_ROOM, beside) }
+    /// What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
+        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::new(LARGE_ROOM, overflow) }
     }
 
     fn begin(&mut self, folder: u32, name: &[u8], tag: Tag, rank: u64) {

@@ -20,19 +20,19 @@ pub(super) struct Spool {
     stored: u64,
     /// Bytes that are kept in the buffer before they go to the file.
     room: usize,
-    beside: Beside,
+    overflow: Overflow,
 }
 
 /// Where that goes which is too much for a spool's own memory.
 #[derive(Debug, Clone)]
-pub(super) struct Beside {
+pub(super) struct Overflow {
     /// What all spools of a writer may have together where no disk takes them.
     memory: Budget,
     /// False if nothing of it may come onto a disk.
     has_disk: bool,
 }
 
-impl Beside {
+impl Overflow {
     /// To a temporary file without a name, or to `memory` where no disk takes one.
     pub(super) fn on_disk(memory: &Budget) -> Self {
         Self { memory: memory.clone(), has_disk: true }
@@ -70,8 +70,8 @@ const STEP: u64 = 64 << 10;
 
 impl Spool {
     /// Keeps up to `room` bytes in memory.
-    pub(super) fn new(room: usize, beside: &Beside) -> Self {
-        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room, beside: beside.clone() }
+    pub(super) fn new(room: usize, overflow: &Overflow) -> Self {
+        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room, overflow: overflow.clone() }
     }
 
     /// Bytes written so far.
@@ -101,13 +101,13 @@ impl Spool {
             return Ok(());
         }
         if self.stores.is_empty() {
-            self.stores.push((0, self.beside.store()));
+            self.stores.push((0, self.overflow.store()));
         }
         if let Some((start, store)) = self.stores.last() {
             match (store.write_all_at(bytes, self.stored.saturating_sub(*start)), store) {
                 (Err(error), Store::File(_)) => {
                     log::debug!("a temporary file could not be written: {error}; it goes on in memory");
-                    let memory = self.beside.without_disk();
+                    let memory = self.overflow.without_disk();
                     memory.write_all_at(bytes, 0)?;
                     self.stores.push((self.stored, memory));
                 }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_no_more_goes_on_in_memory() {
-        let mut spool = Spool::new(BUFFER, &Beside::on_disk(&Budget::new(8 << 20)));
+        let mut spool = Spool::new(BUFFER, &Overflow::on_disk(&Budget::new(8 << 20)));
         let record = |number: u32| [&104_u32.to_le_bytes()[..], &[number as u8; 100]].concat();
         for number in 0..6000 {
             if number == 4000 {
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_secret_comes_onto_no_disk() {
-        let mut spool = Spool::new(10, &Beside::in_memory(&Budget::new(1 << 20)));
+        let mut spool = Spool::new(10, &Overflow::in_memory(&Budget::new(1 << 20)));
         spool.write(&vec![7; 300_000]).unwrap();
         assert!(matches!(spool.stores.as_slice(), [(0, Store::Memory(_))]), "{:?}", spool.stores);
         let mut read = vec![0; 300_000];
@@ -262,7 +262,7 @@ mod tests {
     /// Large pieces are not copied into the buffer, and come back between the small ones.
     #[test]
     fn pieces_of_all_sizes_come_back() {
-        let mut spool = Spool::new(1000, &Beside::on_disk(&Budget::new(0)));
+        let mut spool = Spool::new(1000, &Overflow::on_disk(&Budget::new(0)));
         let piece = |number: usize| vec![number as u8; [1, 999, 1000, 1001, BUFFER, BUFFER * 2 + 1, 7][number % 7]];
         let mut all = Vec::new();
         for number in 0..30 {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
-use tarnfs_format::{Beside, Entry, Kind};
+use tarnfs_format::{Entry, Kind, Unlisted};
 use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
@@ -83,10 +83,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     let looks_into_archives = options.shape.recursion.is_some();
     let left_out = Cell::new(0);
-    let beside = beside(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    let unlisted = unlisted(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
     let cancel = &cancel;
     let job =
-        Job { from, to, target, arguments, cancel, opened: &opened, looks_into_archives, locked, beside, left_out };
+        Job { from, to, target, arguments, cancel, opened: &opened, looks_into_archives, locked, unlisted, left_out };
     // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says
     // who may, and the new one has none.
     let most = if has_access_list(from) { 0o700 } else { 0o7777 };
@@ -164,10 +164,10 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
     }
 }
 
-/// What is in an archive beside its entries. Of a stream of bytes only the tree is known.
-fn beside(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Beside> {
+/// What is in an archive and in none of its entries. Of a stream of bytes only the tree is known.
+fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unlisted> {
     let format = tarnfs_format::by_name(&opened.index.summary().format);
-    format.map_or_else(|| Ok(Beside::default()), |format| format.beside(&*opened.stream, cancel))
+    format.map_or_else(|| Ok(Unlisted::default()), |format| format.unlisted(&*opened.stream, cancel))
 }
 
 /// True if both paths lead to one file.
@@ -225,7 +225,7 @@ struct Job<'a> {
     /// Files that are encrypted, unless somebody wants them otherwise.
     locked: Option<LockedFiles>,
     /// What is not in the tree.
-    beside: Beside,
+    unlisted: Unlisted,
     /// Entries that the new archive cannot have at all.
     left_out: Cell<u64>,
 }
@@ -339,11 +339,11 @@ impl Job<'_> {
             log::warn!("{to}: {what}{meant}");
             is_less = true;
         }
-        if !self.beside.comment.is_empty() && !writer.comment(&self.beside.comment) {
+        if !self.unlisted.comment.is_empty() && !writer.comment(&self.unlisted.comment) {
             log::warn!("{to}: the comment on the archive cannot be kept there");
             is_less = true;
         }
-        for what in &self.beside.others {
+        for what in &self.unlisted.others {
             log::warn!("{from}: {what}: that is not kept");
             is_less = true;
         }
@@ -376,8 +376,8 @@ impl Job<'_> {
         if self.keeps_stream() {
             return self.compare(&*self.opened.stream, &*new.stream, b"", &cannot);
         }
-        let beside = beside(&new, self.cancel).map_err(|error| of_output(self.to, &error))?;
-        if !self.beside.comment.is_empty() && beside.comment != self.beside.comment {
+        let unlisted = unlisted(&new, self.cancel).map_err(|error| of_output(self.to, &error))?;
+        if !self.unlisted.comment.is_empty() && unlisted.comment != self.unlisted.comment {
             return Err(cannot("the comment on it is another one".to_owned()));
         }
         let (old, new) = (inside::tree(self.opened), inside::tree(&new));

@@ -1,4 +1,4 @@
-//! What an archive has beside its members: a comment, a program before them, comments on single ones.
+//! What an archive has that is in no member: a comment, a program before them, comments on single ones.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::central::Walk;
 use super::end::{self, End};
 use super::reader::{offset, shift};
 use super::window::{Window, u16_at};
-use crate::Beside;
+use crate::Unlisted;
 use crate::name::excerpt;
 
 /// What EPUB and OpenDocument have first, stored as it is, so that who looks at the first bytes knows what it is.
@@ -17,9 +17,9 @@ const MUST_BE_FIRST: &[u8] = b"mimetype";
 /// What volumes of an archive, and one that was to become several and did not, begin with: it says nothing else.
 const MARKS: [&[u8; 4]; 2] = [b"PK\x07\x08", b"PK00"];
 
-/// See [`crate::Format::beside`].
-pub(super) fn beside(source: &dyn Source, cancel: &Cancel) -> io::Result<Beside> {
-    let mut found = Beside::default();
+/// See [`crate::Format::unlisted`].
+pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let mut found = Unlisted::default();
     let End::Directory(mut directory) = end::find(source, cancel)? else { return Ok(found) };
     let mut walk = Walk::new(Window::new(source, cancel), directory.range.clone());
     let (mut first, mut lowest, mut commented) = (None, None::<(u64, Vec<u8>)>, 0_u64);
