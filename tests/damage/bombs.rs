@@ -59,7 +59,7 @@ fn a_bomb_takes_time_and_nothing_else() {
     }
     let scratch = Scratch::new();
     let idle = idle(&scratch);
-    let units: u64 = if is_full() { 80 } else { 8 };
+    let units: u64 = if is_full() { 80 } else { 4 };
     let length = units << 27;
     scratch.shell(&format!(
         "head -c 128M /dev/zero > unit

@@ -30,7 +30,7 @@ const WAYS: &[(&str, &str, &[&str], bool)] = &[
 fn make(scratch: &Scratch) {
     scratch.shell(
         "mkdir -p tree/folder/deep pack; cd tree; seq 1 > one; : > empty; seq 30000 > numbers; seq 7 > folder/deep/seven
-         head -c 2000000 /dev/urandom > noise; head -c 1500000 /dev/zero > zeros; tar cf ../pack/a.tar .; tar czf ../pack/b.tar.gz .
+         head -c 700000 /dev/urandom > noise; head -c 1500000 /dev/zero > zeros; tar cf ../pack/a.tar .; tar czf ../pack/b.tar.gz .
          zip -q -r ../pack/c.zip .; tar cJf ../pack/d.tar.xz .; 7z a -bd -bso0 ../pack/e.7z .
          mksquashfs . ../pack/f.squashfs -quiet -no-progress > /dev/null",
     );

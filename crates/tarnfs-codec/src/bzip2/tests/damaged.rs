@@ -3,7 +3,7 @@ use super::*;
 
 /// Two streams of a block each, and what they hold.
 fn small() -> (Vec<u8>, [Vec<u8>; 2]) {
-    let blocks = [noise(300, 1), b"pond".repeat(3)];
+    let blocks = [noise(100, 1), b"pond".repeat(3)];
     (blocks.iter().flat_map(|block| compress("bzip2", &["-1"], block)).collect(), blocks)
 }
 
