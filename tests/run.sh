@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log" "$log.again"' EXIT
 cargo=${CARGO:-cargo}
+# Many tests wait at times. With one thread for each core, cores would be idle.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 2))}
 
 "$cargo" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
