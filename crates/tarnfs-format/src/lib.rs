@@ -17,6 +17,7 @@ mod decode;
 pub mod encoding;
 mod entry;
 pub mod foreign;
+pub mod iso9660;
 pub mod name;
 mod probe;
 pub mod sevenzip;
@@ -257,7 +258,7 @@ pub trait ReadRandom: Send + Sync {
 
 /// All formats.
 pub static FORMATS: &[&dyn Format] =
-    &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
+    &[&ar::Ar, &cpio::Cpio, &iso9660::Iso9660, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {
