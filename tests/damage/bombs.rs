@@ -697,3 +697,78 @@ E"
     support::signal(&daemon, rustix::process::Signal::TERM);
     daemon.wait().unwrap();
 }
+
+/// Each path has 64 KiB, all of which is the same folder; a zip has it in each entry of its directory, and a tar in
+/// each hard link.
+/// > No archive makes tarnfs crash, hang, or use memory without bound.
+#[test]
+fn long_paths_are_not_gathered_where_an_archive_is_written() {
+    const MOST: u64 = 100 << 20;
+    let scratch = Scratch::new();
+    if !have("zstd") {
+        return;
+    }
+    scratch.shell(
+        r"python3 - <<'E' | zstd -q -1 > deep.tar.zst
+import sys, tarfile
+with tarfile.open(fileobj=sys.stdout.buffer, mode='w|', format=tarfile.PAX_FORMAT) as tar:
+    folder = '/'.join(['d' * 240] * 270)
+    for number in range(2000):
+        tar.addfile(tarfile.TarInfo(f'{folder}/f{number}'))
+    for number in range(2000):
+        link = tarfile.TarInfo(f'{folder}/l{number}')
+        link.type, link.linkname = tarfile.LNKTYPE, f'{folder}/f{number}'
+        tar.addfile(link)
+E",
+    );
+    for words in [
+        &["convert", "--index-file=:memory:", "deep.tar.zst", "out.zip"][..],
+        &["convert", "--index-file=:memory:", "--no-index", "--transform", "^/x", "/y", "deep.tar.zst", "out.tar.zst"],
+    ] {
+        let (code, said, peak) = peak_of(&scratch, "", words);
+        println!("{words:?}: {peak} bytes");
+        assert_eq!(code, Some(0), "{said:.2000}");
+        assert!(peak < MOST, "{words:?}: {peak} bytes");
+    }
+    let said = scratch.shell(
+        r"python3 - <<'E'
+import subprocess, tarfile, zipfile
+folder = '/'.join(['d' * 240] * 270)
+expected = {f'{folder}/{kind}{number}' for kind in 'fl' for number in range(2000)}
+names = {name for name in zipfile.ZipFile('out.zip').namelist() if not name.endswith('/')}
+assert names == expected
+with subprocess.Popen(['zstd', '-dcq', 'out.tar.zst'], stdout=subprocess.PIPE) as ran:
+    links = 0
+    for entry in tarfile.open(fileobj=ran.stdout, mode='r|'):
+        if entry.islnk():
+            links += 1
+            assert entry.linkname == entry.name.replace('/l', '/f')
+assert links == 2000
+print('all')
+E",
+    );
+    assert_eq!(said.trim(), "all");
+}
+
+/// As many names as `xargs` gives at once: each of them waits at each folder on its way.
+#[test]
+fn many_names_to_extract_take_little_memory() {
+    const NAMES: usize = 3000;
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir o; python3 - <<'E'
+import tarfile
+with tarfile.open('many.tar', 'w') as tar:
+    for number in range({NAMES}):
+        tar.addfile(tarfile.TarInfo(f'd{{number}}/file'))
+E"
+    ));
+    let names: Vec<_> = (0..NAMES).map(|number| format!("d{number}/file")).collect();
+    let mut words = vec!["extract", "--index-file=:memory:", "many.tar", "-C", "o"];
+    words.extend(names.iter().map(String::as_str));
+    let (code, said, peak) = peak_of(&scratch, "", &words);
+    println!("{peak} bytes");
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert_eq!(scratch.shell("find o -type f | wc -l").trim(), NAMES.to_string());
+    assert!(peak < 96 << 20, "{peak} bytes");
+}

@@ -244,3 +244,30 @@ fn no_sidecar_is_written() {
     assert!(ran.code != 0 && ran.err.contains("no index of cpio archives"), "{} {}", ran.code, ran.err);
     assert!(!scratch.path("a.cpio.index.sqlite").exists());
 }
+
+/// Where what fills up a name is cut, what comes before it is there, in the index, too.
+/// > What is whole in a damaged or cut archive is served, and the rest is an error.
+#[test]
+fn what_comes_before_a_cut_is_listed_wherever_that_is() {
+    if !have("cpio") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir s; cd s; for name in a bcd e; do echo $name > $name; done; printf 'a\nbcd\ne\n' | cpio -o --quiet -H newc > ../a.cpio");
+    // From the end of the first file on, to where the second name has its content.
+    let archive = fs::read(scratch.path("a.cpio")).unwrap();
+    let second = archive.windows(4).position(|bytes| bytes == b"bcd\0").unwrap() - 110;
+    for length in second..second + 120 {
+        for suffix in ["", ".gz"] {
+            let name = format!("cut.cpio{suffix}");
+            fs::write(scratch.path("cut.cpio"), &archive[..length]).unwrap();
+            scratch.shell("gzip -c cut.cpio > cut.cpio.gz");
+            if !suffix.is_empty() && length % 16 != 0 && !(second + 112..second + 118).contains(&length) {
+                continue;
+            }
+            let ran = run(&scratch, [Path::new("ls"), Path::new("--index-file=:memory:"), &scratch.path(&name)]);
+            assert!(matches!(ran.code, 0 | 5), "{name}, {length}: {} {}", ran.code, ran.err);
+            assert!(ran.text().lines().any(|line| line == "a"), "{name}, {length}: {}", ran.text());
+        }
+    }
+}

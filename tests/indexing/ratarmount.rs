@@ -759,3 +759,23 @@ E"#,
     let said = ls(&[&named], &own);
     assert!(lines(&said) == 1 && said.contains("is used"), "{said}");
 }
+
+/// A time is a number with a fraction there, which has no room for all that a tar may have.
+#[test]
+fn a_time_that_the_sidecar_cannot_say_hides_no_file() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import tarfile
+with tarfile.open('late.tar', 'w', format=tarfile.GNU_FORMAT) as tar:
+    for number in range(100):
+        entry = tarfile.TarInfo(f'f{number:02}')
+        entry.mtime = [0, 2 ** 62, -2 ** 62][number % 3]
+        tar.addfile(entry)
+E",
+    );
+    let archive = scratch.path("late.tar");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let listed = run(&scratch, ["ls".as_ref(), archive.as_os_str()]).ok();
+    assert_eq!(listed.text().lines().count(), 100, "{}", listed.text());
+}

@@ -122,7 +122,7 @@ fn archives_that_grow_are_measured() {
     // Others take minutes for random files of what is compressed.
     let tools = "find cat xargs md5sum gzip bzip2 xz zstd sh fusermount3";
     scratch.shell(&format!("mkdir bin; for tool in {tools}; do ln -s \"$(command -v $tool)\" bin/ || true; done"));
-    let words = ["mount", "--grid", "--most-folders=1", "--runs=1", "--out=grid"];
+    let words = ["mount", "--grid", "--most-folders=1", "--runs=1", "--keep-caches", "--out=grid"];
     let bin = scratch.path("bin");
     bench_with(&scratch, words, bin.as_os_str(), &bin).ok();
     is_whole(&scratch.path("grid"));
@@ -142,7 +142,8 @@ fn one_archive_is_compressed_in_several_ways() {
     }
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; for i in $(seq 30); do seq $i 500 > tree/$i; done; tar -czf a.tar.gz tree");
-    bench(&scratch, ["mount", "--recompress", "a.tar.gz", "--runs=1", "--limit=60", "--out=again"]).ok();
+    bench(&scratch, ["mount", "--recompress", "a.tar.gz", "--runs=1", "--limit=60", "--keep-caches", "--out=again"])
+        .ok();
     is_whole(&scratch.path("again"));
     let rows = rows(&scratch.path("again/recompress.tsv"));
     for compression in ["gzip", "bzip2", "xz", "zstd", "pixz"] {
@@ -159,7 +160,7 @@ fn tars_are_compared() {
     let scratch = Scratch::new();
     scratch.shell("mkdir -p tree/a; for i in $(seq 50); do seq $i 900 > \"tree/a/file $i\"; done; ln -s a tree/link");
     let before = scratch.shell("find tree | sort; find tree -type f -exec md5sum {} + | sort");
-    let ran = bench(&scratch, ["tar", "tree", "--runs=2", "--limit=60", "--out=tars"]).ok();
+    let ran = bench(&scratch, ["tar", "tree", "--runs=2", "--limit=60", "--keep-caches", "--out=tars"]).ok();
     assert_eq!(before, scratch.shell("find tree | sort; find tree -type f -exec md5sum {} + | sort"));
     is_whole(&scratch.path("tars"));
     let rows = rows(&scratch.path("tars/tar.tsv"));

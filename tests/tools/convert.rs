@@ -449,3 +449,53 @@ fn folders_of_many_names_are_converted_and_verified() {
     convert(&scratch, "--replace a.zip c.tar.gz");
     scratch.shell("mkdir out; tar -xf c.tar.gz -C out; diff -r t out/t; [ $(find out/t | wc -l) = $(find t | wc -l) ]");
 }
+
+#[test]
+fn names_of_one_file_stay_that_in_whatever_folders_they_are() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/d/e/f tree/g; cd tree; echo 1 > one; ln one d/one; ln one d/e/one; echo 2 > d/e/f/two; ln d/e/f/two g/two
+         echo 3 > d/e/three; ln d/e/three d/three; ln d/e/three g/three; echo 4 > g/four; ln g/four z; tar -cf ../a.tar *",
+    );
+    for (transform, at) in [("^/one /another", "out"), ("^/ /below/it/", "out/below/it")] {
+        convert(&scratch, &format!("--overwrite --transform {transform} a.tar b.tar"));
+        let said = scratch.shell(&format!(
+            "rm -rf out; mkdir out; tar -C out -xf b.tar; cd {at}; one=$(ls -d one another 2> /dev/null || true); [ $one -ef d/one ]; [ $one -ef d/e/one ]
+             [ d/e/f/two -ef g/two ]; [ d/e/three -ef d/three ]; [ d/e/three -ef g/three ]; [ g/four -ef z ]
+             cat $one g/two g/three z; find . -type f | wc -l",
+        ));
+        assert_eq!(said, "1\n2\n3\n4\n10\n");
+    }
+}
+
+/// Who has a file open reads all that is written to it later: until its mode is known, nobody else may open it.
+/// > Who may not read an archive may not read what `convert` makes of it.
+#[test]
+fn what_becomes_of_a_private_archive_is_private_from_the_start() {
+    let scratch = Scratch::new();
+    if scratch.shell("strace -qq -o /dev/null true 2> /dev/null && echo works || true") != "works\n" {
+        println!("left out: strace is not installed, or processes may not be traced here");
+        return;
+    }
+    scratch.shell("seq 999 > f; for mode in 600 640 444; do tar -cf $mode.tar f; chmod $mode $mode.tar; done");
+    for (mode, umask, first, last) in [
+        ("600", "022", "0600", "600"),
+        ("640", "022", "0600", "640"),
+        ("640", "077", "0600", "600"),
+        ("444", "022", "0666", "644"),
+    ] {
+        // Which of its calls asks for a file without a name, as there is none on some file systems.
+        let said = scratch.shell(&format!(
+            "umask {umask}; convert='{} convert --no-index'; export XDG_CACHE_HOME=$PWD/cache; rm -rf out; mkdir out
+             strace -f -qq -o log -e trace=openat $convert {mode}.tar out/a.tar.gz
+             thread=$(grep O_TMPFILE log | head -1 | cut -d' ' -f1)
+             call=$(grep \"^$thread \" log | grep -v resumed | grep -n O_TMPFILE | head -1 | cut -d: -f1)
+             strace -f -qq -o log -e trace=openat -e inject=openat:error=EOPNOTSUPP:when=$call $convert {mode}.tar out/b.tar.gz
+             grep INJECTED log | grep -c O_TMPFILE; grep 'part\".*O_CREAT' log | sed 's/.*, \\(0[0-7]*\\)).*/\\1/'
+             cmp out/a.tar.gz out/b.tar.gz; stat -c %a out/a.tar.gz out/b.tar.gz; ls -A out",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        let expected = format!("1\n{first}\n{last}\n{last}\na.tar.gz\nb.tar.gz\n");
+        assert_eq!(said, expected, "{mode}, umask {umask}");
+    }
+}

@@ -103,6 +103,56 @@ fn folders_that_take_nothing_from_others_get_their_files() {
     }
 }
 
+/// The same where files have a name before their own (NFS, CephFS: there are none without one).
+#[test]
+fn folders_that_take_nothing_from_others_get_files_with_names() {
+    let scratch = Scratch::new();
+    if scratch.shell("strace -qq -o /dev/null true 2> /dev/null && echo works || true") != "works\n" {
+        println!("left out: strace is not installed, or processes may not be traced here");
+        return;
+    }
+    scratch.shell("mkdir -p tree/sub; seq 5 > tree/sub/f; seq 6 > tree/sub/g; tar -C tree -cf w.tar sub");
+    // The first two calls that open something in the folder ask for a file without a name.
+    let said = scratch.shell(&format!(
+        "export XDG_CACHE_HOME=$PWD/cache; mkdir at
+         strace -f -qq -o trace -P $PWD/at/sub -e trace=openat,renameat2 -e inject=openat:error=EOPNOTSUPP:when=1..2 \\
+             -e inject=renameat2:error=EXDEV:when=1 {} extract -P1 -C at w.tar 2>&1 || echo code $?
+         grep INJECTED trace | awk '{{ print $2 }}' | cut -d'(' -f1; grep INJECTED trace | grep -c TMPFILE
+         diff -r tree at; ls -A at at/sub",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    assert_eq!(said, "openat\nrenameat2\nopenat\n2\nat:\nsub\n\nat/sub:\nf\ng\n");
+}
+
+/// > Where a file system that is mounted below it is full or read-only, all else is extracted.
+#[test]
+fn what_is_mounted_below_fails_by_itself() {
+    if !is_root() {
+        println!("left out: needs root, to mount");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p t/a t/boot/new t/z; for name in a boot boot/new z; do echo $name > t/$name/f; done
+         head -c 3000000 /dev/urandom > t/boot/large; tar -C t -cf w.tar a boot/new boot/large boot/f z; gzip -1k w.tar",
+    );
+    for archive in ["w.tar", "w.tar.gz"] {
+        for (is_full, options) in [(false, ""), (false, "--resume"), (true, ""), (true, "-P1 --resume")] {
+            let remount = if is_full { "" } else { "mount -o remount,ro at/boot;" };
+            let seen = scratch.shell(&format!(
+                "export XDG_CACHE_HOME=$PWD/cache; rm -rf at; mkdir -p at/boot; mount -t tmpfs -o size=1m none at/boot; {remount}
+                 {} extract {options} -C at {archive} > said 2>&1 || echo code $?
+                 cat at/a/f at/z/f; ls at/boot; umount at/boot",
+                env!("CARGO_BIN_EXE_tarnfs")
+            ));
+            let there = if is_full { "f\nnew\n" } else { "" };
+            let said = std::fs::read_to_string(scratch.path("said")).unwrap();
+            assert_eq!(seen, format!("code 1\na\nz\n{there}"), "{archive} {options}: {said}");
+            assert!(said.contains("boot/large: ") && !said.contains("boot/large/"), "{archive} {options}: {said}");
+        }
+    }
+}
+
 /// > Who is not root gets groups as from GNU tar: in a folder with setgid that of the folder, and folders keep setgid.
 #[test]
 fn groups_come_from_folders_with_setgid() {
@@ -150,5 +200,28 @@ fn lists_that_are_handed_down_say_who_may_enter() {
             assert_eq!(seen, expected, "{archive} {mask}");
             assert_eq!(scratch.shell("stat -c %a at/site/closed"), "550\n", "{archive} {mask}");
         }
+    }
+}
+
+/// Each thread has folders open: there are as many threads as there may be open files.
+#[test]
+fn many_threads_do_with_few_open_files() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w') as tar:
+    for number in range(6000):
+        tar.addfile(tarfile.TarInfo(f'{number * 7 % 600}/x/{number}'))
+E",
+    );
+    for limit in ["-n", "-Sn"] {
+        let said = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; rm -rf at; mkdir at; ulimit {limit} 64
+             {tarnfs} extract -P 48 -C at a.tar 2>&1 || echo code $?; find at -type f | wc -l
+             {tarnfs} compare -P 48 a.tar at 2>&1 || echo code $?",
+            tarnfs = env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        assert_eq!(said, "6000\n", "{limit}");
     }
 }

@@ -7,6 +7,7 @@ mod served;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod advise;
 mod bench;
 mod bench_compress;

@@ -92,11 +92,11 @@ impl Shape {
     }
 }
 
-/// The options for people, without defaults: "-r --hashes=sha256". They may come from a file that lies: escaped, and as
-/// many as a message needs.
 /// What the [`Shape`] of a call without options is in words.
 pub(crate) const NO_OPTIONS: &str = "none";
 
+/// The options for people, without defaults: "-r --hashes=sha256". They may come from a file that lies: escaped, and as
+/// many as a message needs.
 impl fmt::Display for Shape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = self.clone();

@@ -7,6 +7,7 @@
 //! The crate also holds what every reader draws on: [`Limits`] (how far a number from a file is
 //! believed), the memory [`Budget`], and [`Cancel`].
 
+pub mod accounts;
 mod budget;
 mod cancel;
 mod changed;

@@ -38,6 +38,8 @@ struct Place {
     list: Option<Vec<u8>>,
     /// What its mode is limited to.
     most: u32,
+    /// Nobody but its owner may open it until that is known.
+    is_private: bool,
 }
 
 /// Tries to find a name that is not taken.
@@ -134,8 +136,9 @@ impl Output {
     }
 
     /// A file that will lie at `path`. Unless it `replaces` what lies there, that is `AlreadyExists`, now or in the
-    /// end.
-    pub fn create(path: &Path, replaces: bool) -> io::Result<Self> {
+    /// end. If it `is_private`, nobody but its owner may open it before [`Output::limit_mode`]: who has it open then
+    /// reads all that is written.
+    pub fn create(path: &Path, replaces: bool, is_private: bool) -> io::Result<Self> {
         if is_written_as_it_is(path) {
             return Ok(Self::stream(as_it_is(path)?));
         }
@@ -153,7 +156,8 @@ impl Output {
             _ => {}
         }
         let list = old.as_ref().and_then(|_| list_of(&folder, &name));
-        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces, old, list, most: 0o777 };
+        let mut place =
+            Place { path: path.to_owned(), folder, name, hidden: None, replaces, old, list, most: 0o777, is_private };
         let file = place.open()?;
         Ok(Self { file, place: Some(place) })
     }
@@ -199,8 +203,10 @@ impl Output {
             most &= 0o700;
         }
         // What replaces a file gets its mode in the end.
-        if place.old.is_none() && own.st_mode & 0o777 & !most != 0 {
-            fchmod(&self.file, Mode::from_raw_mode(own.st_mode & most))?;
+        let mode =
+            if place.is_private && place.old.is_none() { 0o666 & !umask() & most } else { own.st_mode & 0o777 & most };
+        if place.old.is_none() && own.st_mode & 0o777 != mode {
+            fchmod(&self.file, Mode::from_raw_mode(mode))?;
         }
         Ok(())
     }
@@ -244,6 +250,13 @@ impl Output {
     }
 }
 
+/// What new files do not get of their mode.
+fn umask() -> u32 {
+    let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    rustix::process::umask(umask);
+    umask.as_raw_mode()
+}
+
 /// True if a limit of [`Output::limit_mode`] is none for those who read.
 fn all_may_read(most: u32) -> bool {
     most & 0o044 == 0o044
@@ -274,7 +287,7 @@ impl Place {
     fn open(&mut self) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         // What replaces a file gets its mode in the end.
-        let mode = Mode::from_raw_mode(if self.old.is_some() { 0o600 } else { 0o666 });
+        let mode = Mode::from_raw_mode(if self.old.is_some() || self.is_private { 0o600 } else { 0o666 });
         match openat(&self.folder, ".", flags | OFlags::TMPFILE, mode) {
             // Where there is no /proc, it could not get a name.
             Ok(file) if Path::new("/proc/self/fd").exists() => return Ok(file.into()),
@@ -354,7 +367,7 @@ mod tests {
         let path = folder.path().join("x.tar");
         let names = || fs::read_dir(folder.path()).unwrap().count();
         for hides in [false, true] {
-            let mut output = Output::create(&path, false).unwrap();
+            let mut output = Output::create(&path, false, false).unwrap();
             if hides {
                 // As on a file system without files that have no name.
                 let place = output.place.as_mut().unwrap();
@@ -376,14 +389,14 @@ mod tests {
             drop(output);
             assert_eq!(names(), 0);
         }
-        let mut output = Output::create(&path, false).unwrap();
+        let mut output = Output::create(&path, false, false).unwrap();
         output.write_all(b"new").unwrap();
         // Somebody else was faster.
         fs::write(&path, "old").unwrap();
         assert_eq!(output.commit().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(Output::create(&path, false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(Output::create(&path, false, false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!((fs::read(&path).unwrap(), names()), (b"old".to_vec(), 1));
-        let mut output = Output::create(&path, true).unwrap();
+        let mut output = Output::create(&path, true, false).unwrap();
         output.write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         output.commit().unwrap();
@@ -397,7 +410,7 @@ mod tests {
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         assert!(is_written_as_it_is(&link));
-        Output::create(&link, false).unwrap().write_all(b"new").unwrap();
+        Output::create(&link, false, false).unwrap().write_all(b"new").unwrap();
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         // As if it had been swapped behind the first look.
@@ -411,7 +424,7 @@ mod tests {
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        let mut output = Output::create(&link, true).unwrap();
+        let mut output = Output::create(&link, true, false).unwrap();
         output.write_all(b"new").unwrap();
         output.commit().unwrap();
         assert!(link.is_symlink());

@@ -35,10 +35,20 @@ pub struct Refill<'a> {
     cancel: &'a Cancel,
     /// Extended attributes that the tree adds itself.
     is_added: &'a dyn Fn(&[u8]) -> bool,
-    /// The first path of files that have several.
-    first: HashMap<Node, Vec<u8>>,
+    /// Where files are that have several names, by their first one. That is not told to a writer without hard links.
+    first: HashMap<Node, Place>,
+    /// Folders that such files are in, and those that these are in.
+    folders: Vec<Place>,
     left_out: LeftOut,
     is_less: bool,
+}
+
+/// A path in the archive. Many that are long may lie in one folder, so each has what they share only once.
+#[derive(Debug, Default)]
+struct Place {
+    /// The folder that it is in, as a place in the list of folders; `None` of a path that is whole.
+    folder: Option<usize>,
+    name: Box<[u8]>,
 }
 
 /// The entry of what has these attributes, without content: `user` and `group` are names.
@@ -74,8 +84,10 @@ const MOST_NAMES: usize = 256;
 /// A folder, and what of it is still to be put.
 struct Level<'a> {
     tree: &'a dyn Tree,
-    /// Where it is in the archive.
-    path: Vec<u8>,
+    /// Bytes of the path that are its own one.
+    length: usize,
+    /// Where it is in the list of folders with files of several names, if it is there.
+    number: Option<usize>,
     folder: Node,
     /// It is to be forgotten in the end.
     is_looked_up: bool,
@@ -136,24 +148,46 @@ impl<'a> Refill<'a> {
     ) -> Self {
         // Whom they are here may be others than in the tree.
         writer.name_nobody();
-        Self { tree, writer, cancel, is_added, first: HashMap::new(), left_out: LeftOut::new(), is_less: false }
+        Self {
+            tree,
+            writer,
+            cancel,
+            is_added,
+            first: HashMap::new(),
+            folders: Vec::new(),
+            left_out: LeftOut::new(),
+            is_less: false,
+        }
     }
 
     /// Puts all that is below `folder`; in the archive it goes below `path`, which is empty for its root.
     pub fn below(&mut self, folder: Node, path: &[u8]) -> Result<(), RefillError> {
         // Each folder is followed by all that is in it: who unpacks a tar gives a folder its time when that is over.
-        let mut levels = vec![self.level(folder, path.to_vec(), false)];
+        let mut path = path.to_vec();
+        let mut levels = vec![self.level(folder, path.len(), false)];
         while let Some(level) = levels.last_mut() {
-            let child = level.child().map_err(|error| RefillError::Tree { path: level.path.clone(), error })?;
+            path.truncate(level.length);
+            let child = level.child().map_err(|error| RefillError::Tree { path: path.clone(), error })?;
             let Some((name, attributes)) = child else {
                 levels.pop();
                 continue;
             };
-            let path = joined(&level.path, &name);
-            let added = self.cancel.check().map_err(RefillError::Output).and_then(|()| self.entry(&attributes, &path));
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+            let is_first = has_names(&attributes) && !self.first.contains_key(&attributes.node);
+            let place = if is_first && self.writer.has_hard_links() {
+                Place { folder: self.number(&mut levels, &path), name: name.into() }
+            } else {
+                Place::default()
+            };
+            let known = self.first.len();
+            let added =
+                self.cancel.check().map_err(RefillError::Output).and_then(|()| self.add(&attributes, &path, place));
             if added.is_ok() && attributes.kind == Kind::Folder {
-                levels.push(self.level(attributes.node, path, true));
-            } else if self.first.get(&attributes.node) != Some(&path) {
+                levels.push(self.level(attributes.node, path.len(), true));
+            } else if self.first.len() == known {
                 // The number of a file with several names must not become another's.
                 self.tree.forget(attributes.node, 1);
             }
@@ -163,13 +197,55 @@ impl<'a> Refill<'a> {
     }
 
     /// What is in a folder, which is forgotten with it if somebody has looked it up for that.
-    fn level(&self, folder: Node, path: Vec<u8>, is_looked_up: bool) -> Level<'a> {
-        Level { tree: self.tree, path, folder, is_looked_up, children: Vec::new().into_iter(), next: Some(0) }
+    fn level(&self, folder: Node, length: usize, is_looked_up: bool) -> Level<'a> {
+        Level {
+            tree: self.tree,
+            length,
+            number: None,
+            folder,
+            is_looked_up,
+            children: Vec::new().into_iter(),
+            next: Some(0),
+        }
+    }
+
+    /// Where the last of these folders is in the list; `path` begins with its path.
+    fn number(&mut self, levels: &mut [Level<'_>], path: &[u8]) -> Option<usize> {
+        let mut above: Option<(usize, usize)> = None;
+        for level in levels {
+            let number = *level.number.get_or_insert_with(|| {
+                // Behind the slash, but for what is in the root of the archive.
+                let start = above.map_or(0, |(_, length)| if length == 0 { 0 } else { length + 1 });
+                let name = path.get(start..level.length).unwrap_or_default().into();
+                self.folders.push(Place { folder: above.map(|(number, _)| number), name });
+                self.folders.len() - 1
+            });
+            above = Some((number, level.length));
+        }
+        above.map(|(number, _)| number)
+    }
+
+    fn path_of<'b>(&'b self, mut place: &'b Place) -> Vec<u8> {
+        let mut names = vec![&*place.name];
+        while let Some(folder) = place.folder.and_then(|folder| self.folders.get(folder)) {
+            place = folder;
+            names.push(&*place.name);
+        }
+        // The root of the archive has no name.
+        names.retain(|name| !name.is_empty());
+        names.reverse();
+        names.join(&b'/')
     }
 
     /// Puts one entry. Of a folder, not what is in it.
     pub fn entry(&mut self, attributes: &Attributes, path: &[u8]) -> Result<(), RefillError> {
-        let written = self.one(attributes, path).map_err(|error| RefillError::Tree { path: path.to_vec(), error })?;
+        self.add(attributes, path, Place { folder: None, name: path.into() })
+    }
+
+    /// The same of what has this `place`.
+    fn add(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<(), RefillError> {
+        let written =
+            self.one(attributes, path, place).map_err(|error| RefillError::Tree { path: path.to_vec(), error })?;
         written.map_err(RefillError::Output)
     }
 
@@ -183,7 +259,7 @@ impl<'a> Refill<'a> {
     }
 
     /// An error is one of the tree that is read; what is in it, one of the archive.
-    fn one(&mut self, attributes: &Attributes, path: &[u8]) -> Result<io::Result<()>, Error> {
+    fn one(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<io::Result<()>, Error> {
         let node = attributes.node;
         let (user, group) = self.tree.owner_names(node)?;
         let mut entry = entry_of(attributes, path.to_vec(), (user, group));
@@ -192,10 +268,10 @@ impl<'a> Refill<'a> {
             self.is_less = true;
             return Ok(Ok(()));
         }
-        if attributes.kind != Kind::Folder && attributes.links > 1 {
+        if has_names(attributes) {
             match self.first.get(&node) {
                 Some(first) if self.writer.has_hard_links() => {
-                    (entry.kind, entry.link) = (Kind::HardLink, first.clone());
+                    (entry.kind, entry.link) = (Kind::HardLink, self.path_of(first));
                     return Ok(self.writer.add(&entry, &Nothing).map(drop));
                 }
                 Some(_) => {
@@ -203,7 +279,7 @@ impl<'a> Refill<'a> {
                     self.is_less = true;
                 }
                 None => {
-                    self.first.insert(node, path.to_vec());
+                    self.first.insert(node, place);
                 }
             }
         }
@@ -248,9 +324,9 @@ impl fmt::Debug for Refill<'_> {
     }
 }
 
-/// The path of what is called `name` in a folder.
-fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
-    if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
+/// True of what has several names.
+fn has_names(attributes: &Attributes) -> bool {
+    attributes.kind != Kind::Folder && attributes.links > 1
 }
 
 /// Where data lie; `None` if there are no holes.

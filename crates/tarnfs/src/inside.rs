@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_index::Summary;
 use tarnfs_source::{Cancel, Limits};
 use tarnfs_tree::build::Progress;
@@ -85,9 +86,27 @@ pub(crate) fn open_to_extract(
         options.contents = contents(options)?;
         Ok(())
     };
+    raise_descriptors();
     let (opened, code, options) = open_as(archive, arguments, prepare, |_, _, _| Ok(()))?;
     let Options { cancel, limits, decoding, .. } = options;
-    Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads })
+    Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads.min(most_threads()) })
+}
+
+/// As many open files as may be: many programs are started with a low limit that they could raise.
+pub(crate) fn raise_descriptors() {
+    let limits = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, the low one is enough for one archive.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+}
+
+/// Threads of which each may have folders and files open.
+fn most_threads() -> usize {
+    /// What a thread has open at most.
+    const EACH: u64 = 16;
+    /// What the program has open itself.
+    const OWN: u64 = 32;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit.saturating_sub(OWN) / EACH).unwrap_or(usize::MAX).max(1)
 }
 
 /// Opens `archive` for somebody who reads some of it, and gives what Ctrl-C sets.

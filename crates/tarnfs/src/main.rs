@@ -1,5 +1,6 @@
 //! `tarnfs`: archives as a file system.
 
+mod accounts;
 mod args;
 mod commands;
 mod control;
@@ -31,6 +32,7 @@ use exit::Code;
 fn main() -> ExitCode {
     daemon::note_inherited();
     memory::share_free_memory();
+    accounts::ask_system();
     let arguments: Vec<_> = std::env::args_os().collect();
     let is_mount_helper = args::is_mount_helper(&arguments);
     let (result, colour) = run::run(arguments);

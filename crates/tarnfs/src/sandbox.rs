@@ -18,12 +18,15 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
+use crate::accounts;
+
 /// The newest version of Landlock whose rights are known here; older kernels get those that they have.
 const NEWEST: ABI = ABI::V6;
 
 /// Restricts which files this thread, and those that it starts, can open; those below `folders` can still be read. Says
 /// in the log what came of it.
 pub(crate) fn give_up_files(folders: &[impl AsFd]) {
+    accounts::ask_nobody();
     match restrict(folders) {
         Ok(status) => {
             let how = match status {
@@ -82,6 +85,7 @@ fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetErr
 /// nothing here ends because a call failed. `has_folders`: what is below folders is still to be looked at. Says in the
 /// log what came of it.
 pub(crate) fn give_up_calls(has_folders: bool) {
+    accounts::ask_nobody();
     if CALLS.is_empty() {
         return log::debug!("no sandbox for system calls on this processor");
     }

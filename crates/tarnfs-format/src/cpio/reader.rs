@@ -121,8 +121,8 @@ impl<'run> Reader<'run> {
             self.tell(Event::End(self.stream.position()))?;
             return Ok(true);
         }
-        // Also where what fills up the name is cut.
-        let offset = at.saturating_add(length).saturating_add(dialect.padding(length));
+        // Where what fills up the name is cut, the content would begin behind the end of the archive.
+        let offset = self.stream.position();
         let Some(kind) = header.kind() else {
             self.damage(at, format!("{}: its type is not known; it was left out", excerpt(&path)))?;
             return self.end_content(at, offset, header).map(|()| false);

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tarnfs_source::accounts;
 
 /// Entries of one ACL that are believed, the mask that is added to it among them; a value of an attribute (64 KiB) has
 /// room for 8191.
@@ -12,6 +15,9 @@ const VERSION: u32 = 2;
 /// The number of an entry that is about nobody by name.
 const NOBODY: u32 = u32::MAX;
 
+/// Names that no file has, for which the system is asked in a pass: an archive may have very many.
+const MOST_ASKED: u64 = 4096;
+
 /// Numbers of the users and groups of this machine, read when first asked for: GNU tar, too, finds the people in an ACL
 /// by their names.
 #[derive(Debug, Default)]
@@ -20,6 +26,8 @@ pub(super) struct Names {
     groups: OnceLock<HashMap<Vec<u8>, u32>>,
     /// Set once somebody was not found.
     stranger: OnceLock<()>,
+    /// Those that no file has.
+    asked: AtomicU64,
 }
 
 impl Names {
@@ -43,7 +51,17 @@ impl Names {
             });
             parse(&lines)
         };
-        cell.get_or_init(read).get(name).copied()
+        if let Some(number) = cell.get_or_init(read).get(name) {
+            return Some(*number);
+        }
+        // A number is no name, and a server may have to be asked.
+        if name.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        if self.asked.fetch_add(1, Ordering::Relaxed) >= MOST_ASKED {
+            return None;
+        }
+        if kind == Tag::User { accounts::user_number(name) } else { accounts::group_number(name) }
     }
 }
 

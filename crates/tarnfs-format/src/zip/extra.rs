@@ -47,6 +47,7 @@ impl<'b> Extra<'b> {
         let mut extra = Self::default();
         // Of one time in several fields the finer one counts.
         let (mut ntfs, mut extended, mut old) = (None, None, None);
+        let mut crc = None;
         while let Some((head, rest)) = fields.split_at_checked(4) {
             // What follows the fields may be padding for alignment.
             let Some((field, rest)) = rest.split_at_checked(u16_at(head, 2).into()) else { break };
@@ -70,7 +71,11 @@ impl<'b> Extra<'b> {
                 }
                 // The only one that holds numbers of 32 bits.
                 0x7875 => extra.owner = owner(field).or(extra.owner),
-                0x7075 => extra.unicode_path = unicode(field, name),
+                0x7075 => {
+                    // Once: there may be thousands of these fields, and the name may be long.
+                    let crc = *crc.get_or_insert_with(|| crc32fast::hash(name));
+                    extra.unicode_path = unicode(field, crc);
+                }
                 0x756e => extra.asi(field),
                 0x9901 if field.len() >= 7 && field.get(2..4) == Some(b"AE") => {
                     let strength = field.get(4).copied().unwrap_or_default();
@@ -192,10 +197,10 @@ fn sized(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(whole), rest))
 }
 
-/// Version 1, the checksum of the name that it stands for, and the name.
-fn unicode<'b>(field: &'b [u8], name: &[u8]) -> Option<&'b [u8]> {
+/// Version 1, the checksum `crc` of the name that it stands for, and the name.
+fn unicode(field: &[u8], crc: u32) -> Option<&[u8]> {
     let (head, path) = field.split_at_checked(5)?;
-    let is_of_it = head.first() == Some(&1) && u32_at(head, 1) == crc32fast::hash(name);
+    let is_of_it = head.first() == Some(&1) && u32_at(head, 1) == crc;
     (is_of_it && !path.is_empty() && std::str::from_utf8(path).is_ok()).then_some(path)
 }
 
@@ -290,6 +295,8 @@ mod tests {
         let path = |of: &[u8]| field(0x7075, &[&[1][..], &crc32fast::hash(of).to_le_bytes(), "ä".as_bytes()].concat());
         assert_eq!(Extra::read(&path(b"\x84"), b"\x84", 0).unicode_path, Some("ä".as_bytes()));
         assert_eq!(Extra::read(&path(b"other"), b"\x84", 0).unicode_path, None);
+        let both = [path(b"other"), path(b"\x84")].concat();
+        assert_eq!(Extra::read(&both, b"\x84", 0).unicode_path, Some("ä".as_bytes()));
         for broken in [&[0x75, 0x78, 200, 0, 1][..], &[0x75, 0x78, 3, 0, 1, 200, 1], &[1], &[0; 7]] {
             assert_eq!(Extra::read(broken, b"", 0).owner, None);
         }

@@ -34,6 +34,7 @@ impl<K: Copy + Eq + std::hash::Hash, V: Clone> Known<K, V> {
 
 /// The table of extents, which has its rows in the order of nodes.
 struct Maps<'r> {
+    session: &'r Session,
     rows: rusqlite::Rows<'r>,
     last: u64,
     /// The row that comes next.
@@ -42,6 +43,8 @@ struct Maps<'r> {
 
 impl Maps<'_> {
     fn advance(&mut self) -> Result<(), Error> {
+        // Maps of sparse files are passed over, and there may be very many.
+        self.session.patience.renew();
         self.next = match self.rows.next().map_err(broken)? {
             None => None,
             Some(row) => {
@@ -83,7 +86,7 @@ impl Own {
         // The root is no entry of the archive's.
         let mut query = prepare("SELECT name, rowid, class, header, size FROM entries WHERE rowid > 1 ORDER BY rowid")?;
         let mut maps = prepare("SELECT node, map FROM extents ORDER BY node")?;
-        let mut maps = Maps { rows: maps.query([]).map_err(broken)?, last: 0, next: None };
+        let mut maps = Maps { session, rows: maps.query([]).map_err(broken)?, last: 0, next: None };
         maps.advance()?;
         let mut classes: Known<i64, Class> = Known(HashMap::new());
         let mut coders: Known<u32, Arc<Coder>> = Known(HashMap::new());

@@ -238,13 +238,15 @@ fn beginning(text: &str, most: usize) -> &str {
     text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
-/// Seconds with a fraction. `None` for what is no time.
+/// Seconds with a fraction. `None` for what is no time. A tar may have later ones than a fraction has room for.
 fn time(seconds: f64) -> Option<Time> {
-    let whole = seconds.floor();
     // Up to 2^53 each second is a number of its own; the year is then 285 million.
-    if !(-9.0e15..=9.0e15).contains(&whole) {
+    const MOST: f64 = 9.0e15;
+    if seconds.is_nan() {
         return None;
     }
+    let seconds = seconds.clamp(-MOST, MOST);
+    let whole = seconds.floor();
     let nanoseconds = ((seconds - whole) * 1e9).round() as u32;
     let carry = i64::from(nanoseconds >= 1_000_000_000);
     Some(Time { seconds: (whole as i64).saturating_add(carry), nanoseconds: if carry == 1 { 0 } else { nanoseconds } })

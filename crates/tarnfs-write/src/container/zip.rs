@@ -4,6 +4,8 @@
 //! Files are deflated, or stored where that is not shorter. A small one is a single job; one that is larger is cut into
 //! parts that several threads deflate, each with the end of the part before it as a dictionary, as pigz has it.
 
+mod directory;
+
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
@@ -17,6 +19,8 @@ use crate::pipeline::{Pipeline, Sink, Work};
 use crate::sidecar::Pool;
 use crate::stream::Writing;
 use crate::{ArchiveWriter, Content, Finished, Missing, Output};
+
+use directory::Directory;
 
 /// Bytes in a part of a large file.
 const PART: usize = 512 << 10;
@@ -148,8 +152,7 @@ struct Open {
 struct Ordered {
     output: Output,
     position: u64,
-    members: u64,
-    directory: Vec<u8>,
+    directory: Directory,
     open: Option<Open>,
     pool: Pool,
 }
@@ -259,7 +262,7 @@ impl Ordered {
     }
 
     /// What the directory says of a member of which all was written.
-    fn close(&mut self, open: Open, has_descriptor: bool) {
+    fn close(&mut self, open: Open, has_descriptor: bool) -> io::Result<()> {
         let Open { member, start, method, size, packed, crc } = open;
         let mut large = Vec::new();
         let mut short = |number: u64| {
@@ -279,7 +282,8 @@ impl Ordered {
         }
         extra.append(&mut member.extra());
         let (clock, date) = dos_time(member.mtime);
-        let out = &mut self.directory;
+        let mut fixed = Vec::with_capacity(directory::FIXED);
+        let out = &mut fixed;
         put(out, CENTRAL.to_le_bytes());
         put(out, (UNIX | MADE_BY).to_le_bytes());
         put(out, (if is_large { VERSION_64 } else { VERSION }).to_le_bytes());
@@ -297,16 +301,15 @@ impl Ordered {
         let dos: u32 = if member.is_folder { 0x10 } else { 0 };
         put(out, (member.mode << 16 | dos).to_le_bytes());
         put(out, start_32.to_le_bytes());
-        out.extend_from_slice(&member.path);
-        out.extend_from_slice(&extra);
-        self.members += 1;
+        self.directory.push(&fixed, &member.path, &extra)
     }
 
     /// The directory and what leads to it.
     fn end(&mut self) -> io::Result<()> {
         let (start, directory) = (self.position, std::mem::take(&mut self.directory));
-        self.write(&directory)?;
-        let (length, members) = (directory.len() as u64, self.members);
+        let members = directory.members();
+        directory.write(&mut |bytes| self.write(bytes))?;
+        let length = self.position - start;
         let mut end = Vec::new();
         if start >= LARGE || length >= LARGE || members >= 0xffff {
             let place = self.position;
@@ -372,7 +375,7 @@ impl Sink<Part> for Ordered {
                 }
                 self.write(&descriptor)?;
             }
-            self.close(open, !is_all);
+            self.close(open, !is_all)?;
         } else {
             self.open = Some(open);
         }
@@ -405,8 +408,7 @@ impl Zip {
         let ordered = Ordered {
             output: writing.output,
             position: 0,
-            members: 0,
-            directory: Vec::new(),
+            directory: Directory::default(),
             open: None,
             pool: pool.clone(),
         };

@@ -1,7 +1,9 @@
-//! Names of users and groups of this machine.
+//! Names of users and groups of this machine: of its files, or else as the system knows them.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+
+use tarnfs_source::accounts;
 
 /// Names by number, and numbers by name. Where a number or a name stands twice, the first one counts.
 #[derive(Default)]
@@ -40,23 +42,23 @@ fn groups() -> &'static Table {
 }
 
 /// The name of a user.
-pub(crate) fn user(id: u32) -> Option<&'static [u8]> {
-    users().names.get(&id).map(Vec::as_slice)
+pub(crate) fn user(id: u32) -> Option<Vec<u8>> {
+    users().names.get(&id).cloned().or_else(|| accounts::user_name(id))
 }
 
 /// The name of a group.
-pub(crate) fn group(id: u32) -> Option<&'static [u8]> {
-    groups().names.get(&id).map(Vec::as_slice)
+pub(crate) fn group(id: u32) -> Option<Vec<u8>> {
+    groups().names.get(&id).cloned().or_else(|| accounts::group_name(id))
 }
 
 /// The number of the user of that name.
 pub fn user_number(name: &[u8]) -> Option<u32> {
-    users().numbers.get(name).copied()
+    users().numbers.get(name).copied().or_else(|| accounts::user_number(name))
 }
 
 /// The number of the group of that name.
 pub fn group_number(name: &[u8]) -> Option<u32> {
-    groups().numbers.get(name).copied()
+    groups().numbers.get(name).copied().or_else(|| accounts::group_number(name))
 }
 
 #[cfg(test)]

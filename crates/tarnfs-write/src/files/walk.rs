@@ -446,10 +446,10 @@ impl Walk<'_> {
         if let Some(change) = &choice.mode {
             mode = change.of(mode, is_folder);
         }
-        let of = |given: &Option<super::Owner>, id: u32, name: fn(u32) -> Option<&'static [u8]>| match given {
+        let of = |given: &Option<super::Owner>, id: u32, name: fn(u32) -> Option<Vec<u8>>| match given {
             Some(owner) => (owner.id, if choice.numeric_owner { Vec::new() } else { owner.name.clone() }),
             None if choice.numeric_owner => (u64::from(id), Vec::new()),
-            None => (u64::from(id), name(id).unwrap_or_default().to_vec()),
+            None => (u64::from(id), name(id).unwrap_or_default()),
         };
         let (uid, user) = of(&choice.owner, stat.st_uid, names::user);
         let (gid, group) = of(&choice.group, stat.st_gid, names::group);

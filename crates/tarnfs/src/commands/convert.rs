@@ -83,11 +83,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let looks_into_archives = options.shape.recursion.is_some();
     let left_out = Cell::new(0);
     let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives, left_out };
-    let mut output = output(to, arguments.how.overwrite || is_same)?;
-    ending.removes(output.remover());
     // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says
     // who may, and the new one has none.
     let most = if has_access_list(from) { 0o700 } else { 0o7777 };
+    let is_private = known.mode() & most & 0o044 != 0o044;
+    let mut output = output(to, arguments.how.overwrite || is_same, is_private)?;
+    ending.removes(output.remover());
     if let Err(error) = output.limit_mode(known.mode() & most, known.gid()) {
         let to = shown(to.as_os_str());
         log::warn!("{to}: more may read it than may read the archive, as its mode cannot be changed: {error}");

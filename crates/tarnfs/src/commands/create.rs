@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     choice.cancel = ending.cancel();
-    let output = output(archive, arguments.how.overwrite)?;
+    let output = output(archive, arguments.how.overwrite, false)?;
     ending.removes(output.remover());
     choice.leaves_out = output.identities();
     // What lies in the folder that is put in is of the archive that is being replaced.
@@ -153,9 +153,9 @@ pub(crate) fn of_output(archive: &Path, error: &io::Error) -> Failure {
 }
 
 /// Where an archive goes to.
-pub(crate) fn output(archive: &Path, overwrite: bool) -> Result<Output, Failure> {
+pub(crate) fn output(archive: &Path, overwrite: bool, is_private: bool) -> Result<Output, Failure> {
     if archive != Path::new("-") {
-        return Output::create(archive, overwrite).map_err(|error| of_output(archive, &error));
+        return Output::create(archive, overwrite, is_private).map_err(|error| of_output(archive, &error));
     }
     let stdout = io::stdout();
     if stdout.is_terminal() {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_format::Format;
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::{Progress, without_suffix};
@@ -374,13 +373,6 @@ fn listening(error: &io::Error) -> Failure {
     Failure::new(Code::Failure, format!("waiting for signals: {error}"))
 }
 
-/// As many open files as may be: many programs are started with a low limit that they could raise.
-pub(crate) fn raise_descriptors() {
-    let limits = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, the low one is enough for one archive.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
-}
-
 /// The process that takes the mount away. Without one, all is as it is with other programs: one that is killed leaves a
 /// dead mount.
 fn watcher() -> Option<Watcher> {
@@ -456,7 +448,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         tarnfs_fuse::Error::Option(_) => Failure::new(Code::Usage, error.to_string()),
         error => cannot(error),
     })?;
-    raise_descriptors();
+    inside::raise_descriptors();
     not_mounted(request, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
     let place = request.sources.first().filter(|_| request.made_up);

@@ -14,7 +14,7 @@ use tarnfs_tree::open::DecodedCache;
 use tarnfs_tree::{Composition, filling};
 
 use crate::args::{Keys, Serve, secrets, shown};
-use crate::commands::mount::{open_all, raise_descriptors, title};
+use crate::commands::mount::{open_all, title};
 use crate::exit::{Code, Failure};
 use crate::signals::Ending;
 use crate::{inside, logging, memory, sandbox, terminal};
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     // Ratarmount's has no checksums: what is wrong might be found when it was sent.
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
-    raise_descriptors();
+    inside::raise_descriptors();
     let failed = |error: io::Error| Failure::new(Code::Failure, format!("--listen {address}: {error}"));
     // Before an archive is read, which may take long. Who comes meanwhile waits.
     let listener = TcpListener::bind(address).map_err(failed)?;

@@ -117,8 +117,8 @@ impl Destination {
         Ok(openat(self.folder(names)?, ".", flags, Mode::empty())?.into())
     }
 
-    /// A file in `folder` that has no name there yet.
-    pub(super) fn new_file(&self, folder: BorrowedFd<'_>, mode: u32) -> io::Result<NewFile> {
+    /// A file in `folder` that has no name there yet. `is_apart`: nothing can come there from the hidden folder.
+    pub(super) fn new_file(&self, folder: BorrowedFd<'_>, mode: u32, is_apart: bool) -> io::Result<NewFile> {
         if self.has_nameless.load(Ordering::Relaxed) {
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             match openat(folder, ".", flags, Mode::from_raw_mode(mode)) {
@@ -128,7 +128,7 @@ impl Destination {
                 Err(error) => return Err(error.into()),
             }
         }
-        let made = self.new_name(folder)?;
+        let made = if is_apart { self.name_beside(folder)? } else { self.new_name(folder)? };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(made.folder(), made.name(), flags, Mode::from_raw_mode(mode))?;
         Ok(NewFile { file: file.into(), made: Some(made) })
@@ -721,7 +721,7 @@ mod tests {
             destination.has_nameless.store(has_nameless, Ordering::Relaxed);
             let folder = destination.folder::<&str>(&[]).unwrap();
             let make = |content: &str, replaces| {
-                let mut new = destination.new_file(folder.as_fd(), 0o600).unwrap();
+                let mut new = destination.new_file(folder.as_fd(), 0o600, false).unwrap();
                 new.file.write_all(content.as_bytes()).unwrap();
                 destination.publish_file(&mut new, folder.as_fd(), b"file", replaces)
             };

@@ -22,8 +22,8 @@ mod work;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tarnfs_index::Index;
 use tarnfs_source::{Cancel, Source};
@@ -37,7 +37,7 @@ use crate::exit::{Code, Failure};
 use crate::inside::{self, ToExtract};
 
 use attributes::{Finished, Keeping, Wanted, hands_lists_down};
-use destination::Destination;
+use destination::{Destination, cannot_be_here, has_no_room};
 use existing::Existing;
 use finishing::Folders;
 use owners::Owners;
@@ -73,6 +73,8 @@ struct Extraction<'a> {
     inherits: AtomicBool,
     is_stopped: AtomicBool,
     has_no_links: AtomicBool,
+    /// Other file systems lie below the folder; asked when something has failed.
+    has_mounts: OnceLock<bool>,
 }
 
 /// Extracts what was named.
@@ -146,6 +148,7 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         inherits: AtomicBool::new(hands_lists_down(destination.root())),
         is_stopped: AtomicBool::new(false),
         has_no_links: AtomicBool::new(false),
+        has_mounts: OnceLock::new(),
     };
     extraction.all(&selection, &progress, threads).map_err(|stop| stop.0)?;
     report_end(&opened, &extraction);
@@ -267,6 +270,17 @@ impl Extraction<'_> {
 
     fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// True of what no other file would fare better with. What is mounted below has room, and may be written to, or
+    /// not, by itself.
+    fn ends_all(&self, error: &io::Error) -> bool {
+        let is_of_one_mount = cannot_be_here(error) || has_no_room(error);
+        content::ends_all(error) && !(is_of_one_mount && self.has_mounts())
+    }
+
+    fn has_mounts(&self) -> bool {
+        *self.has_mounts.get_or_init(|| self.destination.has_mounts())
     }
 
     /// Files are made twice where they cannot have two names.

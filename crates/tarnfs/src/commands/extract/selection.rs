@@ -38,8 +38,9 @@ pub(in crate::commands) struct Selection {
 pub(in crate::commands) enum At {
     /// The folder is selected, and all in it.
     All,
-    /// Numbers of components that may come next, pattern by pattern.
-    Within(Rc<Vec<BTreeSet<usize>>>),
+    /// Numbers of the patterns that may still match, and for each those of components that may come next. Of all that
+    /// are named there may be thousands, and as many folders that wait.
+    Within(Rc<Vec<(usize, BTreeSet<usize>)>>),
 }
 
 impl Selection {
@@ -75,16 +76,16 @@ impl Selection {
         if self.patterns.is_empty() || self.patterns.iter().any(is_all) {
             return At::All;
         }
-        At::Within(Rc::new(vec![BTreeSet::from([0]); self.patterns.len()]))
+        At::Within(Rc::new((0..self.patterns.len()).map(|number| (number, BTreeSet::from([0]))).collect()))
     }
 
     /// The place of what is called `name` in a folder at `at`; `None` if nothing of it is selected. The numbers of the
     /// patterns that select it are given to `found`.
     pub(in crate::commands) fn below(&self, at: &At, name: &[u8], mut found: impl FnMut(usize)) -> Option<At> {
         let At::Within(places) = at else { return Some(At::All) };
-        let (mut is_selected, mut goes_on) = (false, false);
-        let mut next = Vec::with_capacity(places.len());
-        for (number, (one, places)) in self.patterns.iter().zip(&**places).enumerate() {
+        let (mut is_selected, mut next) = (false, Vec::new());
+        for (number, places) in &**places {
+            let Some(one) = self.patterns.get(*number) else { continue };
             let (mut after, length) = if let Some(glob) = &one.glob {
                 (glob.after(places, name), glob.len())
             } else {
@@ -93,12 +94,13 @@ impl Selection {
             };
             if after.remove(&length) {
                 is_selected = true;
-                found(number);
+                found(*number);
             }
-            goes_on |= !after.is_empty();
-            next.push(after);
+            if !after.is_empty() {
+                next.push((*number, after));
+            }
         }
-        match (is_selected, goes_on) {
+        match (is_selected, !next.is_empty()) {
             (true, _) => Some(At::All),
             (false, true) => Some(At::Within(Rc::new(next))),
             (false, false) => None,
@@ -109,8 +111,9 @@ impl Selection {
     pub(in crate::commands) fn names_at(&self, at: &At) -> Option<BTreeSet<&[u8]>> {
         let At::Within(places) = at else { return None };
         let mut names = BTreeSet::new();
-        for (one, places) in self.patterns.iter().zip(&**places) {
-            if one.glob.is_some() && !places.is_empty() {
+        for (number, places) in &**places {
+            let Some(one) = self.patterns.get(*number) else { continue };
+            if one.glob.is_some() {
                 return None;
             }
             names.extend(places.iter().filter_map(|&place| one.names.get(place)).map(Vec::as_slice));

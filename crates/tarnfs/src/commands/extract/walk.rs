@@ -134,7 +134,7 @@ impl Walk<'_> {
                 }
                 Ok(true)
             }
-            Err(error) if super::content::ends_all(&error) => Err(extraction.cannot_write(&error)),
+            Err(error) if extraction.ends_all(&error) => Err(extraction.cannot_write(&error)),
             Err(error) => {
                 let what = match Errno::from_io_error(&error) {
                     Some(Errno::NOTDIR) => {

@@ -14,8 +14,8 @@ use tarnfs_source::Source;
 use tarnfs_tree::{Error, Node, Time, Tree, Xattrs};
 
 use super::attributes::{Finished, Wanted};
-use super::content::{CopyError, copy, copy_what_can_be_read, ends_all, is_damage};
-use super::destination::{NewFile, is_apart, stat};
+use super::content::{CopyError, copy, copy_what_can_be_read, is_damage};
+use super::destination::{NewFile, NewName, is_apart, stat};
 use super::existing::{Decision, Policy};
 use super::folders::Folders;
 use super::plan::{Item, Items, What, take};
@@ -33,7 +33,8 @@ pub(super) fn run(extraction: &Extraction<'_>, items: Items, threads: usize) -> 
     let stopped = Mutex::new(None);
     let work = || {
         let (folders, window) = (Folders::new(extraction), Window::default());
-        let mut worker = Worker { extraction, items: &items, folders, window, buffer: Vec::new(), first: None };
+        let mut worker =
+            Worker { extraction, items: &items, folders, window, buffer: Vec::new(), first: None, apart: None };
         while extraction.goes_on() {
             match worker.some() {
                 Ok(true) => {}
@@ -73,6 +74,8 @@ struct Worker<'a> {
     buffer: Vec<u8>,
     /// What was made last, if it may have more names.
     first: Option<(Node, First)>,
+    /// The folder that took nothing from the hidden folder, if that was the last one.
+    apart: Option<Node>,
 }
 
 /// Why one of them was not made.
@@ -133,7 +136,7 @@ impl Worker<'_> {
 
     /// A failed system call at the destination.
     fn wrote(&self, error: &io::Error) -> Trouble {
-        if ends_all(error) {
+        if self.extraction.ends_all(error) {
             return Trouble::Stop(self.extraction.cannot_write(error));
         }
         Trouble::This(Failure::new(Code::Failure, error.to_string()))
@@ -248,7 +251,15 @@ impl Worker<'_> {
             Some((_, First::Other(from, name))) => {
                 if replaces {
                     let mut made = destination.new_name(folder.as_fd())?;
-                    linkat(from, name.as_slice(), made.folder(), made.name(), AtFlags::empty())?;
+                    let link =
+                        |made: &NewName| linkat(from, name.as_slice(), made.folder(), made.name(), AtFlags::empty());
+                    match link(&made).map_err(io::Error::from) {
+                        Err(error) if is_apart(&error) => {
+                            made = destination.name_beside(folder.as_fd())?;
+                            link(&made)?;
+                        }
+                        linked => linked?,
+                    }
                     return made.publish(folder.as_fd(), &item.name, true);
                 }
                 Ok(linkat(from, name.as_slice(), folder, item.name.as_slice(), AtFlags::empty())?)
@@ -291,8 +302,16 @@ impl Worker<'_> {
                 }
             }
         }
-        let copied = self.copied(item, folder)?;
-        self.publish(item, folder, replaces, copied).map_err(|problem| self.not_named(problem))
+        let copied = self.copied(item, folder, false)?;
+        let published = match self.publish(item, folder, replaces, copied) {
+            Err(NotNamed::Apart) if self.apart != Some(item.folder) => {
+                self.apart = Some(item.folder);
+                let copied = self.copied(item, folder, true)?;
+                self.publish(item, folder, replaces, copied)
+            }
+            published => published,
+        };
+        published.map_err(|problem| self.not_named(problem))
     }
 
     fn not_named(&self, problem: NotNamed) -> Trouble {
@@ -377,22 +396,24 @@ impl Worker<'_> {
         }
     }
 
-    /// A new file with its content, and whether that is damaged (`--force`).
-    fn copied(&mut self, item: &Item, folder: &OwnedFd) -> Result<(NewFile, bool), Trouble> {
+    /// A new file with its content, and whether that is damaged (`--force`). `again`: it was copied before, and what is
+    /// damaged was told.
+    fn copied(&mut self, item: &Item, folder: &OwnedFd, again: bool) -> Result<(NewFile, bool), Trouble> {
         let extraction = self.extraction;
-        let new = extraction.destination.new_file(folder.as_fd(), extraction.keeping.first_mode(item.mode));
+        let (mode, is_apart) = (extraction.keeping.first_mode(item.mode), self.apart == Some(item.folder));
+        let new = extraction.destination.new_file(folder.as_fd(), mode, is_apart);
         let new = new.map_err(|error| self.wrote(&error))?;
         // Where there are no files without a name, it is in the hidden folder, too, and may keep the group from there.
         self.give_group(&new, folder);
         if item.size == 0 {
             return Ok((new, false));
         }
-        let is_damaged = self.copy_content(item, &new)?;
+        let is_damaged = self.copy_content(item, &new, again)?;
         if is_damaged || !extraction.force {
             return Ok((new, is_damaged));
         }
         let damaged = extraction.tree.xattr(item.node, DAMAGED).map_err(|error| self.read(&error))?;
-        if let Some(what) = &damaged {
+        if let Some(what) = damaged.as_ref().filter(|_| !again) {
             let what = format!("is damaged, and was extracted as it is: {}", String::from_utf8_lossy(what));
             extraction.failed(item.folder, &item.name, Code::Damaged, &what);
         }
@@ -400,7 +421,7 @@ impl Worker<'_> {
     }
 
     /// Copies what is not empty. True if only a part of it can be read (`--force`).
-    fn copy_content(&mut self, item: &Item, new: &NewFile) -> Result<bool, Trouble> {
+    fn copy_content(&mut self, item: &Item, new: &NewFile, again: bool) -> Result<bool, Trouble> {
         let extraction = self.extraction;
         let small = extraction.stream.and_then(|stream| self.window.content(stream, &item.stored, item.size));
         if let Some(content) = small {
@@ -414,7 +435,7 @@ impl Worker<'_> {
             Ok(()) => Ok(false),
             Err(CopyError::Write(error)) => Err(self.wrote(&error)),
             Err(CopyError::Read(error)) if extraction.force && is_damage(&error) => {
-                self.copy_a_part(item, &*source, new)?;
+                self.copy_a_part(item, &*source, new, again)?;
                 Ok(true)
             }
             Err(CopyError::Read(error)) => Err(self.read(&error.into())),
@@ -422,9 +443,10 @@ impl Worker<'_> {
     }
 
     /// `--force`: what comes before the first byte that is lost.
-    fn copy_a_part(&self, item: &Item, source: &dyn Source, new: &NewFile) -> Result<(), Trouble> {
+    fn copy_a_part(&self, item: &Item, source: &dyn Source, new: &NewFile, again: bool) -> Result<(), Trouble> {
         let extraction = self.extraction;
         match copy_what_can_be_read(source, &new.file, extraction.cancel) {
+            Ok(_) if again => Ok(()),
             Ok(length) => {
                 let what = format!("is damaged: only its first {length} bytes can be decoded");
                 extraction.failed(item.folder, &item.name, Code::Damaged, &what);
