@@ -151,6 +151,11 @@ pub trait Format: Send + Sync {
     /// not.
     fn bid(&self, probe: &Probe<'_>) -> u32;
 
+    /// Bytes from the start that say whether it is the one.
+    fn head(&self) -> usize {
+        1024
+    }
+
     /// How it is read.
     fn reader(&self) -> Reader<'_>;
 

@@ -51,6 +51,10 @@ impl Format for Iso9660 {
         }
     }
 
+    fn head(&self) -> usize {
+        34 << 10
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
     }
