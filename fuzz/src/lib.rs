@@ -1,6 +1,6 @@
 //! What is fuzzed: one function for each parser and codec. Each takes any bytes and must return: no panic, no endless
-//! loop, no memory beyond the limits. `fuzz_targets/` hands them to libFuzzer; `tests/damage/seeds.rs` runs them over the
-//! corpus on stable Rust.
+//! loop, no memory beyond the limits. `fuzz_targets/` hands them to libFuzzer; `tests/damage/seeds.rs` runs them over
+//! the corpus on stable Rust.
 
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 

@@ -14,6 +14,7 @@ mod bombs;
 mod changed;
 mod check;
 mod corpus;
+mod damage_inside;
 mod damaged;
 mod dictionaries;
 mod flipped;

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::support::{Mounted, Scratch, can_mount, have, run};
+use crate::support::{self, Mounted, Scratch, can_mount, have, run};
 
 /// How 7z packs the folder in which it runs.
 const WAYS: &[(&str, &str)] = &[
@@ -123,6 +123,66 @@ fn what_py7zr_packs_is_read() {
             assert_eq!(fs::read_to_string(mounted.path("numbers")).unwrap(), numbers, "{name}");
             mounted.unmount();
         }
+    }
+}
+
+/// Names that a password opens are in no index, also where what has them is compressed once more.
+#[test]
+fn names_that_a_password_opens_are_in_no_index() {
+    if !have("7z") {
+        return println!("left out: 7z is not installed");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir s; echo x > s/secretname; 7z a -bd -bso0 -psec -mhe=on e.7z s; gzip -k e.7z; seq 9 > n; tar -czf t.tar.gz n");
+    let ran = |words: &[&str]| {
+        support::Ran::from(support::tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap())
+    };
+    for archive in ["e.7z", "e.7z.gz"] {
+        let words = ["index", "--password", "sec", "--index-file=names.sqlite", archive];
+        assert_ne!(ran(&words).code, 0, "{archive}");
+        assert!(!scratch.path("names.sqlite").exists(), "{archive}");
+        let listed = ran(&["ls", "-R", "--password", "sec", "--index-minimum-file-count=0", archive]).ok();
+        assert!(listed.text().contains("secretname"), "{archive}: {}", listed.text());
+    }
+    assert!(!scratch.shell("ls").contains(".sqlite"));
+    // No password opens anything of a tar.
+    ran(&["index", "--password", "sec", "--index-file=names.sqlite", "t.tar.gz"]).ok();
+    assert!(scratch.path("names.sqlite").exists());
+}
+
+/// A password makes no difference to an archive that cannot be encrypted: what is too much for memory goes to a disk.
+#[test]
+fn the_index_of_a_tar_is_not_bounded_by_a_password() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar.gz', 'w:gz', format=tarfile.GNU_FORMAT, compresslevel=1) as tar:
+    for number in range(20000):
+        entry = tarfile.TarInfo(f'f{number}')
+        entry.type, entry.linkname = tarfile.SYMTYPE, f'{number:05}' * 800
+        tar.addfile(entry)
+E",
+    );
+    let words = ["index", "--cache-memory", "1M", "--password", "x", "--index-file=i.sqlite", "a.tar.gz"];
+    support::Ran::from(support::tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap()).ok();
+    assert!(fs::metadata(scratch.path("i.sqlite")).unwrap().len() > 0);
+}
+
+/// py7zr writes no checksum of an encrypted header: what a wrong password makes of it is no header, and no damage.
+#[test]
+fn a_wrong_password_of_a_header_without_a_checksum_is_not_taken() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("a.7z"), include_bytes!("../archives/header-of-py7zr.7z")).unwrap();
+    let archive = scratch.path("a.7z").to_str().unwrap().to_owned();
+    for words in [&["--password", "secret"][..], &["--password", "bad", "--password", "other", "--password", "secret"]]
+    {
+        let ran = run(&scratch, [&["cat"][..], words, &[archive.as_str(), "numbers"]].concat()).ok();
+        assert!(ran.out.starts_with(b"1\n2\n") && ran.out.ends_with(b"200\n"), "{words:?}");
+    }
+    for (words, part) in [(&["--password", "bad"][..], "wrong password"), (&[], "it is encrypted")] {
+        let ran = run(&scratch, [&["ls"][..], words, &[archive.as_str()]].concat());
+        assert!(ran.code == 3 && ran.err.contains(part) && !ran.err.contains("of a kind"), "{words:?}: {}", ran.err);
     }
 }
 

@@ -768,14 +768,32 @@ fn a_time_that_the_sidecar_cannot_say_hides_no_file() {
         r"python3 - <<'E'
 import tarfile
 with tarfile.open('late.tar', 'w', format=tarfile.GNU_FORMAT) as tar:
-    for number in range(100):
-        entry = tarfile.TarInfo(f'f{number:02}')
-        entry.mtime = [0, 2 ** 62, -2 ** 62][number % 3]
+    for number in range(1000):
+        entry = tarfile.TarInfo(f'f{number:03}')
+        entry.mtime = {37: 2 ** 62, 80: -2 ** 62}.get(number, 0)
         tar.addfile(entry)
 E",
     );
     let archive = scratch.path("late.tar");
     run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
     let listed = run(&scratch, ["ls".as_ref(), archive.as_os_str()]).ok();
-    assert_eq!(listed.text().lines().count(), 100, "{}", listed.text());
+    assert_eq!(listed.text().lines().count(), 1000, "{}", listed.text());
+}
+
+/// A sidecar says with which options it was made, so that a call without them does not take it for its own.
+#[test]
+fn sidecars_say_how_paths_were_changed() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir p; for n in a b c; do echo $n > p/$n.txt; done; tar -czf p.tar.gz p");
+    let at = |words: &[&str]| {
+        support::Ran::from(support::tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap())
+    };
+    at(&["index", "--format", "ratarmount", "--hashes", "md5", "--transform", "a.txt", "B.txt", "p.tar.gz"]).ok();
+    let ran = at(&["ls", "p.tar.gz", "p"]);
+    assert_eq!(String::from_utf8_lossy(&ran.out), "a.txt\nb.txt\nc.txt\n");
+    assert!(ran.err.contains("paths were rewritten with --transform"), "{}", ran.err);
+    let sidecar = fs::read(scratch.path("p.tar.gz.index.sqlite")).unwrap();
+    for part in [r#""transformPattern":["a.txt","B.txt"]"#, r#""hashes":["md5"]"#] {
+        assert!(sidecar.windows(part.len()).any(|bytes| bytes == part.as_bytes()), "{part}");
+    }
 }

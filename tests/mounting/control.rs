@@ -473,6 +473,8 @@ fn bad_input() {
         "create --mtime ./none - /none".to_owned(),
         format!("serve --listen none --token-file sub {a}"),
         format!("serve --listen none --login-file sub {a}"),
+        format!("serve --listen none --tls-cert sub --tls-key /none {a}"),
+        format!("serve --listen none --tls-cert /none --tls-key sub {a}"),
         format!("bench mount --runs 1 --out sub/x {a}"),
         "bench tar none".to_owned(),
     ] {

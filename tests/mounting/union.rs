@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
-    self, Compare, Mounted, Scratch, assert_twins, can_mount, is_mounted, make_tree, rounds, run, statistics, tarnfs,
+    self, Compare, Mounted, Scratch, assert_twins, can_mount, have, is_mounted, make_tree, rounds, run, statistics,
+    tarnfs,
 };
 
 /// Mounts all of `sources`.
@@ -510,4 +511,47 @@ fn one_index_file_is_not_for_several_archives() {
     assert!(!index.exists());
     let ran = run(&scratch, ["--no-mount".as_ref(), "--index-file=:memory:".as_ref(), a.as_os_str(), b.as_ref()]);
     assert_eq!(ran.code, 0, "{}", ran.err);
+}
+
+/// > Single compressed files that would show under one name in a union show under the names of their archives.
+#[test]
+fn single_files_that_were_renamed_do_not_hide_each_other() {
+    if !can_mount() {
+        return println!("left out: nothing can be mounted here");
+    }
+    let scratch = Scratch::new();
+    // As logs are rotated: each was called app.log.1 when it was compressed. The name of one is that in another.
+    scratch.shell(
+        "for i in 3 2 1; do echo day $i > app.log.1; gzip app.log.1; mv app.log.1.gz $i; mv $i app.log.$i.gz; done
+         echo other > other; gzip other; mv other.gz app.log.7.gz; echo last > app.log.3; gzip -c app.log.3 > named.gz; rm app.log.3",
+    );
+    let all = ["app.log.1.gz", "app.log.2.gz", "app.log.3.gz", "app.log.7.gz", "named.gz"];
+    let paths = |names: &[&str]| names.iter().map(|name| scratch.path(name)).collect::<Vec<_>>();
+    let seen = |mounted: &Mounted| {
+        let names: BTreeSet<_> = fs::read_dir(mounted.path(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.into_iter().map(|name| (fs::read_to_string(mounted.path(&name)).unwrap(), name)).collect::<Vec<_>>()
+    };
+    let shown = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(name, text)| (format!("{text}\n"), (*name).to_owned())).collect::<Vec<_>>()
+    };
+    let mounted = mount(&scratch, &paths(&all), &[]);
+    let expected =
+        [("app.log.1", "day 1"), ("app.log.2", "day 2"), ("app.log.3", "day 3"), ("named", "last"), ("other", "other")];
+    assert_eq!(seen(&mounted), shown(&expected));
+    assert!(!mounted.path("app.log.3.versions/2").exists() && mounted.path("app.log.3.versions/1").exists());
+    drop(mounted);
+    // What is called as nothing else is keeps the name that gzip has kept; with -r, too.
+    for options in [&[][..], &["-r"]] {
+        let mounted = mount(&scratch, &paths(&["app.log.3.gz", "app.log.7.gz"]), options);
+        assert_eq!(seen(&mounted), shown(&[("app.log.1", "day 3"), ("other", "other")]));
+    }
+    // The only file of an archive that was compressed is no such file.
+    if have("zip") {
+        scratch.shell("for n in a b; do echo in $n > data.csv; zip -q $n.zip data.csv; gzip $n.zip; done");
+        let mounted = mount(&scratch, &paths(&["a.zip.gz", "b.zip.gz"]), &[]);
+        assert_eq!(seen(&mounted), shown(&[("data.csv", "in b")]));
+    }
 }

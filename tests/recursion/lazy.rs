@@ -345,7 +345,8 @@ E",
     }
 }
 
-/// An archive that cannot be opened is the file that it is, also after it was forgotten.
+/// An archive that cannot be opened is the file that it is, also after it was forgotten, and whatever others of its
+/// name there are.
 #[test]
 fn what_cannot_be_opened_is_a_file_and_stays_one() {
     if !can_mount() || !support::have("7z") {
@@ -353,22 +354,28 @@ fn what_cannot_be_opened_is_a_file_and_stays_one() {
     }
     let scratch = Scratch::new();
     scratch.shell(
-        "mkdir d; seq 100000 > f; 7z a -bd -bso0 -psecret -mhe=on d/enc.7z f; 7z a -bd -bso0 whole.7z f
+        "mkdir -p d/a d/b; seq 100000 > f; for in in d a b; do echo $in > g; 7z a -bd -bso0 -psecret -mhe=on $in.7z f g; done
+         mv d.7z d/enc.7z; mv a.7z d/a/enc.7z; mv b.7z d/b/enc.7z; 7z a -bd -bso0 whole.7z f
          head -c $(($(stat -c %s whole.7z) * 6 / 10)) whole.7z > d/cut.7z;
-         tar cf d/good.tar f",
+         tar cf d/good.tar f; tar cf d.tar -C d .",
     );
-    let mounted = Mounted::any(&scratch, scratch.path("d"), &["-r", "--index-file", ":memory:"]);
-    for name in ["enc.7z", "cut.7z"] {
-        let at = mounted.at.join(name);
-        // Looked into: it is a folder until then.
-        let _ = fs::read_dir(&at).map(Iterator::count);
-        wait_until("it is a file", || fs::metadata(&at).is_ok_and(|found| found.is_file()));
-        for _ in 0..3 {
+    let names = ["enc.7z", "cut.7z", "a/enc.7z", "b/enc.7z"];
+    for (source, options) in [("d", &["-r"][..]), ("d.tar", &["-r", "--lazy"])] {
+        let options = [options, &["--index-file", ":memory:"]].concat();
+        let mounted = Mounted::any(&scratch, scratch.path(source), &options);
+        for name in names {
+            let at = mounted.at.join(name);
+            // Looked into: it is a folder until then.
+            let _ = fs::read_dir(&at).map(Iterator::count);
+            wait_until("it is a file", || fs::metadata(&at).is_ok_and(|found| found.is_file()));
+        }
+        for name in [names; 3].as_flattened() {
             // The kernel forgets all that it can.
             let _ = fs::write("/proc/sys/vm/drop_caches", "2");
-            assert!(fs::read(&at).unwrap() == fs::read(scratch.path("d").join(name)).unwrap(), "{name}");
+            let read = fs::read(mounted.at.join(name)).unwrap();
+            assert!(read == fs::read(scratch.path("d").join(name)).unwrap(), "{source}: {name}");
         }
+        assert!(fs::metadata(mounted.at.join("good.tar/f")).unwrap().is_file());
+        mounted.unmount();
     }
-    assert!(fs::metadata(mounted.at.join("good.tar/f")).unwrap().is_file());
-    mounted.unmount();
 }

@@ -7,6 +7,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use crate::foreground::Foreground;
 use crate::support::{Mounted, Scratch, can_mount, have, run};
 
 /// What is packed: archives of one tree, in as many formats.
@@ -148,4 +149,76 @@ fn an_archive_in_a_compressed_one_may_say_that_something_lies_behind_its_end() {
     let ran = run(&scratch, ["cat", "-r", path.to_str().unwrap(), "a.squashfs/noise"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert!(ran.out == fs::read(scratch.path("in/noise")).unwrap());
+}
+
+/// Inodes of an image have no checksums. What lies in a damaged part of the archive around it leads nowhere.
+#[test]
+fn inodes_of_a_damaged_image_lead_to_no_other_bytes() {
+    if !have("mksquashfs") || !have("python3") {
+        return println!("left out: a program is missing");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir s out; cd s; python3 -c \"
+import random
+random.seed(1)
+for i in range(1500): open('f%04d' % i, 'wb').write(random.randbytes(1000))\"
+         cd ..; mksquashfs s i.sqsh -noI -noD -noF -noX -no-fragments -quiet -no-progress > /dev/null; tar cf o.tar i.sqsh
+         python3 - <<'E'
+import struct, zlib
+whole = open('o.tar', 'rb').read()
+image = whole.index(b'hsqs')
+inodes = image + struct.unpack('<Q', whole[image + 64:image + 72])[0]
+# Where the blocks begin of the first inode, which is that of a file: behind 2 bytes of the block of inodes, and 16.
+damaged = bytearray(whole)
+assert damaged[inodes + 2] == 2
+damaged[inodes + 2 + 16] ^= 0x10
+with open('o.tar.gz', 'wb') as file:
+    for at in range(0, len(whole), 4096):
+        part = bytes(damaged[at:at + 4096])
+        file.write(b'\\x1f\\x8b\\x08\\0\\0\\0\\0\\0\\0\\xff\\x01' + struct.pack('<HH', len(part), 0xffff - len(part)) + part)
+        file.write(struct.pack('<II', zlib.crc32(whole[at:at + 4096]), len(part)))
+E",
+    );
+    let archive = scratch.path("o.tar.gz");
+    let out = scratch.path("out");
+    let ran = run(&scratch, ["extract".as_ref(), "-r".as_ref(), archive.as_os_str(), "-C".as_ref(), out.as_os_str()]);
+    let names: Vec<_> =
+        fs::read_dir(scratch.path("out/i.sqsh")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let is_right = |name: &std::ffi::OsString| {
+        let [found, stored] = ["out/i.sqsh", "s"].map(|folder| fs::read(scratch.path(folder).join(name)).unwrap());
+        found == stored
+    };
+    assert!(names.iter().all(is_right), "{}", ran.err);
+    assert!(names.len() > 500 && names.len() < 1500, "{} files", names.len());
+    assert_eq!(ran.code, 5, "{}", ran.err);
+}
+
+/// With a password, nothing of the names, and of what was decoded, is in a file without a name.
+#[test]
+fn no_file_without_a_name_has_what_a_password_opens() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or a program is missing");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; seq 500000 | sed 's/$/ words of a secret text/' > d/secretname; ln -s secrettarget d/link; tar czf in.tar.gz d
+         for i in $(seq 2000); do echo > d/secretname$i; done; 7z a -bd -bso0 -psec -mhe=on e.7z d in.tar.gz",
+    );
+    for options in [&["--password", "sec"][..], &["--password", "sec", "-r"], &["--password", "sec", "-r", "--lazy"]] {
+        // So little that an index which is not secret would be on the disk.
+        let options = [options, &["--cache-memory", "1M"]].concat();
+        let mounted =
+            Foreground::new(&scratch, &scratch.path("e.7z"), &options).unwrap_or_else(|why| panic!("{why:?}"));
+        let _ = fs::read_dir(mounted.at.join("in.tar.gz")).map(Iterator::count);
+        assert_eq!(fs::read_dir(mounted.at.join("d")).unwrap().count(), 2002);
+        let files = fs::read_dir(format!("/proc/{}/fd", mounted.process())).unwrap();
+        for file in files.map(|entry| entry.unwrap().path()) {
+            let is_unnamed = fs::read_link(&file).is_ok_and(|to| to.to_string_lossy().contains("(deleted)"));
+            let bytes = if is_unnamed { fs::read(&file).unwrap_or_default() } else { Vec::new() };
+            let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
+            assert!(!has(b"secret") && !has(b"SQLite format"), "{options:?}: {} bytes", bytes.len());
+        }
+        mounted.unmount();
+    }
 }

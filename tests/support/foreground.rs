@@ -60,6 +60,11 @@ impl Foreground {
         }
     }
 
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.daemon.id()
+    }
+
     /// The most memory that it has had resident, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.daemon.id())).unwrap();

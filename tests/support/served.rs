@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
+    scheme: String,
     pub(crate) process: Child,
     log: PathBuf,
     _out: BufReader<ChildStdout>,
@@ -42,13 +43,13 @@ impl Served {
         let mut url = String::new();
         out.read_line(&mut url).unwrap();
         let said = fs::read_to_string(&log).unwrap();
-        let address = url.strip_prefix("http://").and_then(|url| url.strip_suffix("/\n"));
-        let address = address.unwrap_or_else(|| panic!("{url}: {said}")).parse().unwrap();
-        Self { address, process, log, _out: out }
+        let place = url.strip_suffix("/\n").and_then(|url| url.split_once("://"));
+        let (scheme, address) = place.unwrap_or_else(|| panic!("{url}: {said}"));
+        Self { address: address.parse().unwrap(), scheme: scheme.to_owned(), process, log, _out: out }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     pub(crate) fn connect(&self) -> Connection {
@@ -131,6 +132,8 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// The connection ended before the body.
     pub(crate) is_cut: bool,
+    /// Bytes of the longest piece, where it was sent in pieces.
+    pub(crate) longest: usize,
 }
 
 impl Answer {
@@ -168,6 +171,14 @@ impl Connection {
         }
     }
 
+    /// True once the server has closed it, whatever it has sent before.
+    pub(crate) fn has_end(&mut self) -> bool {
+        match self.0.read_to_end(&mut Vec::new()) {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+        }
+    }
+
     /// True once something has come.
     pub(crate) fn has_more(&mut self) -> bool {
         self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
@@ -190,7 +201,7 @@ impl Connection {
             let Some((name, value)) = line.split_once(':') else { break };
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
-        let mut answer = Answer { status, headers, body: Vec::new(), is_cut: false };
+        let mut answer = Answer { status, headers, body: Vec::new(), is_cut: false, longest: 0 };
         if is_head || status == 304 {
             return answer;
         }
@@ -200,6 +211,7 @@ impl Connection {
                     answer.is_cut = true;
                     return answer;
                 };
+                answer.longest = answer.longest.max(length);
                 answer.is_cut |= !self.read(length, &mut answer.body);
                 self.line();
                 if length == 0 || answer.is_cut {

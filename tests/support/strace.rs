@@ -2,6 +2,7 @@
 //! there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
 use std::collections::HashMap;
 use std::fs;

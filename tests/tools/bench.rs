@@ -265,6 +265,31 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     assert_eq!(inner.err, "tarnfs: --nosuch is not an option of tarnfs bench mount; see tarnfs bench mount --help\n");
 }
 
+/// Whoever opens a pipe waits for who writes into it, and no signal ends that.
+#[test]
+fn a_pipe_is_no_archive() {
+    let scratch = Scratch::new();
+    scratch.shell("mkfifo pipe");
+    for what in ["mount", "scale", "index"] {
+        let ran = bench(&scratch, [what, "pipe"]);
+        assert!(ran.code == 3 && ran.err.contains("pipe: "), "{what}: {} {}", ran.code, ran.err);
+    }
+}
+
+/// A part of an archive is not taken for all of it: speeds and sizes would be wrong.
+#[test]
+fn an_archive_that_is_decoded_in_part_has_no_size() {
+    let scratch = Scratch::new();
+    scratch.shell("seq 1 3000 > text; tar -czf a.tar.gz text");
+    let program = scratch.path("half");
+    let whole = Path::new(env!("CARGO_BIN_EXE_tarnfs"));
+    let script = format!("#!/bin/sh\ncase $1 in cat) echo part; exit 1;; esac\nexec '{}' \"$@\"\n", whole.display());
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let ran = bench(&scratch, ["scale", "a.tar.gz", "--runs=1", "--program=half"]);
+    assert!(ran.code == 1 && ran.err.contains("a.tar.gz: failed"), "{} {}", ran.code, ran.err);
+}
+
 /// What tarnfs cannot mount ends with its exit code and its words, and archives that are damaged are not measured.
 #[test]
 fn an_archive_that_cannot_be_measured_is_called_so() {

@@ -499,3 +499,123 @@ fn what_becomes_of_a_private_archive_is_private_from_the_start() {
         assert_eq!(said, expected, "{mode}, umask {umask}");
     }
 }
+
+/// > `convert` says that encryption is not kept, and `--replace` keeps an encrypted archive unless `--decrypt` is
+/// > given.
+#[test]
+fn an_encrypted_archive_is_not_replaced_by_one_that_all_can_read() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo secret > f; zip -qP sesame a.zip f; tar -cf outer.tar a.zip; gzip -k outer.tar");
+    let mut archives = vec!["a.zip"];
+    if have("7z") {
+        scratch.shell("7z a -bd -bso0 -psesame -mhe=on a.7z f");
+        archives.push("a.7z");
+    }
+    for archive in archives {
+        scratch.shell(&format!("cp {archive} before"));
+        let (code, said) = run_in(&scratch, &format!("convert --password sesame {archive} b.tar"));
+        assert!(code == 0 && said.contains("b.tar: encryption cannot be kept there: one file"), "{code} {said}");
+        assert!(!said.contains("--decrypt"), "{said}");
+        for to in ["c.zip", archive] {
+            if to != archive || archive == "a.zip" {
+                let (code, said) = run_in(&scratch, &format!("convert --replace --password sesame {archive} {to}"));
+                assert!(code == 1 && said.contains("encryption cannot be kept there"), "{code} {said}");
+                assert!(said.contains("--decrypt says that this is meant") && said.contains("it is kept"), "{said}");
+            }
+        }
+        scratch.shell(&format!("cmp {archive} before; test ! -e c.zip; rm b.tar"));
+        convert(&scratch, &format!("--decrypt --replace --password sesame {archive} c.zip"));
+        assert!(!scratch.path(archive).exists());
+        assert_eq!(run_in(&scratch, "cat c.zip f"), (0, String::new()));
+        scratch.shell("rm c.zip");
+    }
+    // What lies in it as it is stays encrypted; what becomes a folder does not.
+    convert(&scratch, "--replace outer.tar.gz outer.tar.zst");
+    let (code, said) = run_in(&scratch, "convert -r --password sesame outer.tar inner.tar");
+    assert!(code == 0 && said.contains("inner.tar: encryption cannot be kept there"), "{code} {said}");
+}
+
+/// > Of a zip that becomes another one, the comment is kept. What has no place in the new one is told, and keeps the
+/// > old one under `--replace`.
+#[test]
+fn what_a_zip_has_beside_its_files_is_kept_or_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import zipfile
+def make(name, comment=b'', of_file=b'', first='f'):
+    with zipfile.ZipFile(name, 'w', zipfile.ZIP_DEFLATED) as file:
+        for member in [first, 'a']:
+            entry = zipfile.ZipInfo(member)
+            entry.comment = of_file
+            file.writestr(entry, 'words ' * 50)
+        file.comment = comment
+make('plain.zip')
+make('commented.zip', 'from 2024 PK\5\6 \xe9'.encode('latin-1'))
+make('of-files.zip', of_file=b'mine')
+make('book.epub', first='mimetype')
+E
+        (printf '#!/bin/sh\nexit\n'; cat plain.zip) > stub.zip
+        cp stub.zip adjusted.zip; zip -qA adjusted.zip || cp stub.zip adjusted.zip
+        (printf 'PK00'; cat plain.zip) > marked.zip",
+    );
+    convert(&scratch, "--replace plain.zip plain.zip");
+    convert(&scratch, "--replace marked.zip marked.zip");
+    convert(&scratch, "--replace commented.zip kept.zip");
+    // What looks like an end in it misleads Python.
+    assert!(fs::read(scratch.path("kept.zip")).unwrap().ends_with(b"from 2024 PK\x05\x06 \xe9"));
+    for (from, to, message) in [
+        ("kept.zip", "kept.tar", "kept.tar: the comment on the archive cannot be kept there"),
+        ("stub.zip", "stub.zip", "stub.zip: 15 bytes before its first file: that is not kept"),
+        ("adjusted.zip", "new.zip", "adjusted.zip: 15 bytes before its first file: that is not kept"),
+        ("of-files.zip", "of-files.zip", "of-files.zip: comments on 2 of its files: that is not kept"),
+        (
+            "book.epub",
+            "book.zip",
+            "book.epub: 'mimetype' as its first file, which says of what kind it is: that is not kept",
+        ),
+    ] {
+        scratch.shell(&format!("cp {from} before"));
+        let (code, said) = run_in(&scratch, &format!("convert --replace {from} {to}"));
+        assert!(code == 1 && said.contains(message) && said.contains("it is kept"), "{from}: {code} {said}");
+        scratch.shell(&format!("cmp {from} before; test {from} = {to} || test ! -e {to}"));
+    }
+    // Without --replace that is a warning.
+    let (code, said) = run_in(&scratch, "convert stub.zip new.zip");
+    assert!(code == 0 && said.contains("15 bytes before its first file"), "{code} {said}");
+}
+
+/// Who may not give a file away to the group that it had keeps what everybody could do, and gives nobody more.
+#[test]
+fn an_archive_of_another_group_stays_open_to_those_who_could_read_it() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("chmod 755 .; mkdir -m 777 in; cd in; echo x > f; tar -czf x.tar.gz f");
+    for (before, after) in [(0o644, 0o644), (0o664, 0o644), (0o640, 0o600), (0o604, 0o600), (0o660, 0o600)] {
+        for words in [
+            "convert --replace a.tar.gz a.tar.gz",
+            "convert --replace a.tar.gz b.tar.gz",
+            "create --overwrite a.tar.gz f",
+        ] {
+            // Nobody is not in the group of root.
+            scratch.shell(&format!(
+                "cd in; rm -f b.tar.gz; cp x.tar.gz a.tar.gz; chown nobody:root a.tar.gz; chmod {before:o} a.tar.gz"
+            ));
+            let ran = scratch.shell(&format!(
+                "cd in; su nobody -s /bin/sh -c 'umask 022; {} {words}' 2>&1 || echo code $?",
+                env!("CARGO_BIN_EXE_tarnfs")
+            ));
+            if ran.contains("Permission denied") || ran.contains("not found") {
+                return println!("left out: the program lies where nobody else may run it");
+            }
+            let name = if words.ends_with("b.tar.gz") { "b.tar.gz" } else { "a.tar.gz" };
+            let mode = fs::metadata(scratch.path(format!("in/{name}"))).unwrap().mode() & 0o777;
+            assert!(mode == after && !ran.contains("code"), "{words}, {before:o}: {mode:o} {ran}");
+        }
+    }
+}

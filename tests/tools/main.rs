@@ -22,3 +22,5 @@ mod extract_stopped;
 mod find;
 mod info;
 mod serve;
+mod serve_bounds;
+mod serve_tls;

@@ -9,6 +9,7 @@ mod command;
 mod habits;
 mod manners;
 mod mistakes;
+mod newcomers;
 mod ratarmount_words;
 mod readme;
 mod semantics;

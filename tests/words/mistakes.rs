@@ -294,7 +294,7 @@ fn the_index_of_another_archive_is_not_replaced() {
     scratch.shell("echo two > two; tar -cf a.tar two; rm two");
     let changed = format!(
         "tarnfs: warning: a.tar: index {}: does not belong to this archive: its bytes are not those that were indexed; it \
-         is not used, and the archive is read again if it has to be\n",
+         is not used, and the archive is read again if it has to be; `tarnfs index -c` replaces it\n",
         index.display()
     );
     assert_eq!(says(&scratch, &["ls", "--index-file", "i", "a.tar"]), (0, changed));

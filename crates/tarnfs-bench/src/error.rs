@@ -49,8 +49,8 @@ impl Error {
         }
     }
 
-    /// What the tarnfs that is measured says of the archive called `name`, which it cannot mount and list, or which is
-    /// damaged.
+    /// What the tarnfs that is measured says of the archive called `name`, which it cannot mount, index or list, or
+    /// which is damaged.
     pub(crate) fn of_archive(name: &str, reason: Reason) -> Self {
         const DAMAGED: i32 = 5;
         match reason {
@@ -61,7 +61,7 @@ impl Error {
                 let damaged = if code == DAMAGED { "is damaged, so it is not measured: " } else { "" };
                 Self::Archive { code: code as u8, what: format!("{name}: {damaged}{}", without_path(words, name)) }
             }
-            _ => Self::Other(format!("{name}: cannot be listed: {reason}")),
+            _ => Self::Other(format!("{name}: cannot be measured: {reason}")),
         }
     }
 }

@@ -46,9 +46,11 @@ impl Subject {
             Reason::Cancelled => Error::Cancelled,
             _ => Error::Other(format!("{name}: {reason}")),
         };
-        job.run(&settings.cancel).map_err(failed)?;
-        // The program's path and its words are those of the script, which needs no quotes for them.
-        let script = ["-c", "\"$0\" \"$@\" | wc -c"].map(OsString::from);
+        job.run(&settings.cancel).map_err(|reason| Error::of_archive(&name, reason))?;
+        // The program's path and its words are those of the script, which needs no quotes for them. The script ends as
+        // the program, not as `wc`: a part would be counted as the whole.
+        let script = "exec 3>&1; code=$({ { \"$0\" \"$@\"; echo $? >&4; } | wc -c >&3; } 4>&1); exit \"$code\"";
+        let script = ["-c", script].map(OsString::from);
         let program = settings.tarnfs.path.clone().into_os_string();
         let all = script.into_iter().chain([program]).chain(words(Work::Decode, &path, 0, &keeps));
         let mut job = Job::new(Path::new("/bin/sh"), all, settings.limit);

@@ -363,6 +363,11 @@ pub trait Codec: Send + Sync {
         self.checks(point)
     }
 
+    /// True if each member has a checksum of its content, which is compared where it ends. A chunk may hold many members.
+    fn compares_members(&self) -> bool {
+        false
+    }
+
     /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the
     /// chunk does. What is wrong is an error, or in the findings once 0 was returned.
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {

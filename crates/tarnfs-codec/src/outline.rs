@@ -15,8 +15,8 @@ pub struct Outline {
     pub longest: Option<u64>,
     /// Bytes of decoded data that a decoder has to keep in memory, at most.
     pub history: Option<u64>,
-    /// The largest dictionary that a header states, in bytes. Decoders of LZMA may ask for all of it, also where `history`
-    /// is less.
+    /// The largest dictionary that a header states, in bytes. Decoders of LZMA may ask for all of it, also where
+    /// `history` is less.
     pub dictionary: Option<u64>,
     /// What tells damage of its content: "CRC-64", "none".
     pub check: Option<&'static str>,

@@ -12,13 +12,16 @@ pub struct Decode(Arc<Function>, Option<Arc<BlockFunction>>);
 
 type BlockFunction = dyn Fn(&Coder, &[u8], &mut [u8]) -> io::Result<usize> + Send + Sync;
 
-type Function = dyn Fn(&Coder, SharedSource, u64, Option<u32>) -> io::Result<Vec<u8>> + Send + Sync;
+type Function = dyn Fn(&Coder, SharedSource, u64, IsRight<'_>) -> io::Result<Vec<u8>> + Send + Sync;
+
+/// Says whether bytes are those that were wanted: who has several passwords needs to know.
+pub type IsRight<'r> = &'r dyn Fn(&[u8]) -> bool;
 
 impl Decode {
-    /// `decode` is called with what is stored, and with the number and the CRC-32 of the bytes that come out, as the
-    /// archive says. It gives no more than these. If it has several passwords, the checksum tells the right one.
+    /// `decode` is called with what is stored, with the number of bytes that come out, as the archive says, and with
+    /// what tells whether they are the right ones. It gives no more than these.
     pub fn new(
-        decode: impl Fn(&Coder, SharedSource, u64, Option<u32>) -> io::Result<Vec<u8>> + Send + Sync + 'static,
+        decode: impl Fn(&Coder, SharedSource, u64, IsRight<'_>) -> io::Result<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(decode), None)
     }
@@ -39,9 +42,15 @@ impl Decode {
         self.1.as_ref().ok_or_else(none)?(coder, stored, decoded)
     }
 
-    /// What `coder` makes of `stored`, up to `length` bytes. Whether `crc` is right is for the caller to see.
-    pub fn decode(&self, coder: &Coder, stored: SharedSource, length: u64, crc: Option<u32>) -> io::Result<Vec<u8>> {
-        (self.0)(coder, stored, length, crc)
+    /// What `coder` makes of `stored`, up to `length` bytes. They need not be right: that is for the caller to see.
+    pub fn decode(
+        &self,
+        coder: &Coder,
+        stored: SharedSource,
+        length: u64,
+        is_right: IsRight<'_>,
+    ) -> io::Result<Vec<u8>> {
+        (self.0)(coder, stored, length, is_right)
     }
 }
 

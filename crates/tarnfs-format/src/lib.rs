@@ -36,7 +36,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
-pub use decode::Decode;
+pub use decode::{Decode, IsRight};
 pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
@@ -134,6 +134,15 @@ pub enum Error {
     Receiver(io::Error),
 }
 
+/// What is in an archive and in none of its entries. It has no place in a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unlisted {
+    /// The comment on all of it, in whatever encoding; mostly empty.
+    pub comment: Vec<u8>,
+    /// All else, in words: "12 bytes before its first file".
+    pub others: Vec<String>,
+}
+
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
 pub type Receive<'r> = dyn FnMut(Event, &mut dyn Stream) -> io::Result<()> + 'r;
 
@@ -192,6 +201,12 @@ pub trait Format: Send + Sync {
     fn is_later_volume(&self, head: &[u8]) -> bool {
         let _ = head;
         false
+    }
+
+    /// What is in the archive `source` and in none of its entries.
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        let _ = (source, cancel);
+        Ok(Unlisted::default())
     }
 
     /// What reads it, if it is read forwards.

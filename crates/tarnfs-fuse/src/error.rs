@@ -24,7 +24,7 @@ pub enum Error {
     NoOthers,
     /// Somebody who may not mount needs a helper that may.
     #[error(
-        "only root can mount without the program fusermount3, which is not installed: install the package fuse3 (Debian, Ubuntu, \
+        "only root can mount and unmount without the program fusermount3, which is not installed: install the package fuse3 (Debian, Ubuntu, \
          Fedora, Arch, Alpine), or mount as root, or inside \"unshare -Urm\""
     )]
     NoFusermount,

@@ -79,7 +79,7 @@ fn zeros() -> io::Result<Box<[u8]>> {
 fn no_room(budget: &Budget) -> io::Error {
     let mib = budget.limit() >> 20;
     let what = format!(
-        "no disk takes a temporary file of this index, and it needs more than {mib} MiB of memory, the limit; name a folder with room in TMPDIR, or a larger --cache-memory"
+        "this index has to be in memory, since no disk takes a temporary file or a password opens what it says, and it needs more than {mib} MiB, the limit; name a folder with room in TMPDIR, or a larger --cache-memory"
     );
     io::Error::new(io::ErrorKind::OutOfMemory, what)
 }

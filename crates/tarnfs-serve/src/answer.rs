@@ -14,6 +14,7 @@ use hyper::header::{
     CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, REFERRER_POLICY, RETRY_AFTER,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
+use hyper::http::request::Parts as Head;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use rustix::io::Errno;
 use tarnfs_format::Kind;
@@ -21,14 +22,15 @@ use tarnfs_tree::{Error, Tree, escape};
 use tokio::sync::Semaphore;
 
 use crate::access::{Hosts, Logins};
-use crate::body::{Body, Memory, Piped, Pool, Stepwise, Work, whole};
+use crate::body::{Body, Memory, Piped, Stepwise, whole};
 use crate::conditions::{self, Outcome, Validators, Wanted};
 use crate::connection::{Client, Clients, Holds};
 use crate::dav::{self, Found};
 use crate::file::{Part, Parts, multipart};
 use crate::held::Held;
 use crate::page::{self, View};
-use crate::url::{BadPath, Target, in_query};
+use crate::pool::{Lanes, Pool, Work};
+use crate::url::{self, BadPath, Target, in_query};
 use crate::{download, kinds};
 
 /// Who has no login waits so long for the next try.
@@ -42,6 +44,9 @@ pub(crate) const TEXTS: usize = 128 << 10;
 
 /// Pages that are made at the same time: each may have a large folder in memory.
 pub(crate) const PAGES: usize = 4;
+
+/// How many of them in one lane.
+pub(crate) const PAGES_OF_A_LANE: usize = 2;
 
 /// Between two looks whether there is room for a page.
 const NO_ROOM: Duration = Duration::from_secs(1);
@@ -60,8 +65,9 @@ pub(crate) struct Site {
     pub(crate) memory: Arc<Memory>,
     /// Of texts that are made as a whole, in KiB.
     pub(crate) texts: Arc<Semaphore>,
-    /// Pages that are made at the same time.
+    /// Pages that are made at the same time, in all and in each lane.
     pub(crate) pages: Arc<Semaphore>,
+    pub(crate) page_lanes: Lanes,
     pub(crate) clients: Arc<Clients>,
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) compressing_threads: usize,
@@ -117,8 +123,16 @@ pub(crate) async fn answer(site: Arc<Site>, request: Request<Incoming>, client: 
     let policy = site.policy.clone();
     let (mut answer, served) = match allowed(&site, &request).await {
         Ok(()) => {
-            let served = client.serve();
-            (dispatch(site, request, &client).await, Some(served))
+            if !site.logins.is_empty() {
+                client.has_login();
+            }
+            match said(&site, request).await {
+                Ok((head, body)) => {
+                    let served = client.serve();
+                    (dispatch(site, head, &body, &client).await, Some(served))
+                }
+                Err(refused) => (refused, None),
+            }
         }
         Err(refused) => (refused, None),
     };
@@ -150,8 +164,25 @@ async fn allowed(site: &Site, request: &Request<Incoming>) -> Result<(), Answer>
     Ok(())
 }
 
-async fn dispatch(site: Arc<Site>, request: Request<Incoming>, client: &Client) -> Answer {
+fn is_find(method: &Method) -> bool {
+    method.as_str() == "PROPFIND"
+}
+
+/// All of a request. Who has not said yet what it wants counts as idle: it would hold a place for next to nothing.
+async fn said(site: &Site, request: Request<Incoming>) -> Result<(Head, Bytes), Answer> {
     let (head, body) = request.into_parts();
+    if !is_find(&head.method) {
+        return Ok((head, Bytes::new()));
+    }
+    let read = tokio::time::timeout(site.patience, Limited::new(body, dav::MOST_BODY).collect());
+    match read.await {
+        Ok(Ok(body)) => Ok((head, body.to_bytes())),
+        Ok(Err(_)) => Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "The request is too long, or was cut.")),
+        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "The request did not come to its end.")),
+    }
+}
+
+async fn dispatch(site: Arc<Site>, head: Head, body: &[u8], client: &Client) -> Answer {
     let method = head.method;
     if method == Method::OPTIONS {
         let mut answer = Response::new(whole(""));
@@ -160,7 +191,7 @@ async fn dispatch(site: Arc<Site>, request: Request<Incoming>, client: &Client) 
         put(&mut answer, HeaderName::from_static("ms-author-via"), "DAV");
         return answer;
     }
-    let is_find = method.as_str() == "PROPFIND";
+    let is_find = is_find(&method);
     if method != Method::GET && method != Method::HEAD && !is_find {
         let mut refused = refuse(StatusCode::METHOD_NOT_ALLOWED, "This can only be read.");
         put(&mut refused, ALLOW, METHODS);
@@ -200,8 +231,8 @@ fn too_slow(error: &std::io::Error) -> Answer {
 }
 
 async fn get(site: Arc<Site>, asked: Asked, client: &Client) -> Answer {
-    let own = Arc::clone(&site);
-    let looked = site.pool.run(Work::Look, move |_| {
+    let (own, lane) = (Arc::clone(&site), asked.place.lane());
+    let looked = site.pool.run(Work::Look, lane, move |_| {
         let (site, mut path) = (own, asked.place.in_tree());
         if asked.place.is_folder && !path.is_empty() {
             // A file is none.
@@ -281,7 +312,7 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
     let parts = Parts::new(source, parts, site.memory.one_more(), path);
     put(&mut answer, CONTENT_LENGTH, &parts.length().to_string());
     if !asked.is_head {
-        *answer.body_mut() = Stepwise::body(parts, &site.pool);
+        *answer.body_mut() = Stepwise::body(parts, &site.pool, asked.place.lane());
     }
     answer
 }
@@ -290,18 +321,23 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
 async fn folder(site: Arc<Site>, asked: Asked, held: Held, client: &Client) -> Answer {
     if !asked.place.is_folder {
         let mut answer = refuse(StatusCode::MOVED_PERMANENTLY, "It is a folder.");
-        let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
+        let query = if asked.query.is_empty() { String::new() } else { format!("?{}", url::in_header(&asked.query)) };
         put(&mut answer, LOCATION, &format!("{}{query}", asked.place.as_folder()));
         return answer;
     }
     if let Some(label) = in_query(&asked.query, "download") {
         return archive(&site, &asked, held, (&label, client));
     }
-    let Ok(Ok(turn)) = tokio::time::timeout(site.patience, Arc::clone(&site.pages).acquire_owned()).await else {
-        return busy();
+    let lane = asked.place.lane();
+    let turn = async {
+        // A folder that hangs keeps its turn.
+        let lane = site.page_lanes.turn(lane).await;
+        (lane, Arc::clone(&site.pages).acquire_owned().await)
     };
+    let Ok((Ok(of_lane), Ok(one))) = tokio::time::timeout(site.patience, turn).await else { return busy() };
+    let turn = (of_lane, one);
     let (own, is_head) = (Arc::clone(&site), asked.is_head);
-    let made = site.pool.run(Work::Look, move |gone| {
+    let made = site.pool.run(Work::Look, lane, move |gone| {
         let view = View::of(&asked.query);
         let page = page::page(&*own.tree, held.attributes.node, &asked.place, &own.title, &view, gone);
         page.map(|page| (page, turn)).map_err(|error| failed(&asked.place.in_tree(), &error))
@@ -379,7 +415,7 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, 
 }
 
 /// PROPFIND.
-async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Version, body: Incoming) -> Answer {
+async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Version, body: &[u8]) -> Answer {
     let with_entries = match headers.get("depth").map(HeaderValue::as_bytes) {
         Some(b"0") => false,
         Some(b"1") => true,
@@ -395,15 +431,11 @@ async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Vers
     if version == Version::HTTP_10 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "Folders are only listed so with HTTP/1.1.");
     }
-    let read = tokio::time::timeout(site.patience, Limited::new(body, dav::MOST_BODY).collect());
-    let wanted = match read.await {
-        Ok(Ok(body)) => dav::Wanted::parse(&body.to_bytes()),
-        Ok(Err(_)) => return refuse(StatusCode::PAYLOAD_TOO_LARGE, "The request is too long, or was cut."),
-        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "The request did not come to its end."),
+    let Some(wanted) = dav::Wanted::parse(body) else {
+        return refuse(StatusCode::BAD_REQUEST, "This is no request for properties.");
     };
-    let Some(wanted) = wanted else { return refuse(StatusCode::BAD_REQUEST, "This is no request for properties.") };
-    let own = Arc::clone(&site);
-    let looked = site.pool.run(Work::Look, move |_| {
+    let (own, lane) = (Arc::clone(&site), place.lane());
+    let looked = site.pool.run(Work::Look, lane, move |_| {
         let path = place.in_tree();
         match Held::find(&own.tree, &path) {
             Err(error) => Err(failed(&path, &error)),
@@ -417,7 +449,7 @@ async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Vers
         Err(error) => too_slow(&error),
         Ok(Err(refused)) => refused,
         Ok(Ok(found)) => {
-            let mut answer = Response::new(Stepwise::body(found, &site.pool));
+            let mut answer = Response::new(Stepwise::body(found, &site.pool, lane));
             *answer.status_mut() = StatusCode::MULTI_STATUS;
             put(&mut answer, CONTENT_TYPE, XML);
             answer

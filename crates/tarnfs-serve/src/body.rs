@@ -6,10 +6,9 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -17,7 +16,9 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use tarnfs_source::Cancel;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::unix::pipe;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::pool::{Gone, Lane, Pool, Work};
 
 /// Any of them.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -25,88 +26,6 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// What is in memory.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
-}
-
-/// What a thread is wanted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// To look something up, or to list it.
-    Look,
-    /// To read, which may have to decode much.
-    Read,
-    /// To verify a file that was read in part. It takes as long as it takes: it gets on as long as somebody waits.
-    Verify,
-}
-
-/// Threads that may wait: for a disk, or for what is decoded. Who gets no turn waits for one. However many clients wait
-/// for what is slow, some threads are left for looking up.
-#[derive(Debug, Clone)]
-pub(crate) struct Pool {
-    all: Arc<Semaphore>,
-    reading: Arc<Semaphore>,
-    verifying: Arc<Semaphore>,
-    /// Whoever takes longer is not waited for.
-    patience: Duration,
-}
-
-/// Whether somebody still waits for what a thread does.
-#[derive(Debug)]
-pub(crate) struct Gone(Weak<()>);
-
-impl Gone {
-    /// True once nobody does.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.0.strong_count() == 0
-    }
-}
-
-impl Pool {
-    pub(crate) fn new(threads: usize, patience: Duration) -> Self {
-        let some = |threads: usize| Arc::new(Semaphore::new(threads.max(1)));
-        Self { all: some(threads), reading: some(threads / 2), verifying: some(threads / 8), patience }
-    }
-
-    /// Does `work` on one of the threads. It goes on there if nobody waits any more, and keeps its turn until then.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        kind: Work,
-        work: impl FnOnce(&Gone) -> T + Send + 'static,
-    ) -> io::Result<T> {
-        // Dropped with this future, or when its time is over.
-        let waits = Arc::new(());
-        let gone = Gone(Arc::downgrade(&waits));
-        let done = async move {
-            let few = match kind {
-                Work::Look => None,
-                Work::Read => Some(&self.reading),
-                Work::Verify => Some(&self.verifying),
-            };
-            let few = match few {
-                // Work may take long, but nobody waits for ever to begin.
-                Some(few) => match tokio::time::timeout(self.patience, Arc::clone(few).acquire_owned()).await {
-                    Ok(turn) => Some(turn.map_err(io::Error::other)?),
-                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-                },
-                None => None,
-            };
-            let turn = Arc::clone(&self.all).acquire_owned().await.map_err(io::Error::other)?;
-            let work = move || {
-                let result = work(&gone);
-                drop((turn, few));
-                result
-            };
-            let done = tokio::task::spawn_blocking(work).await.map_err(io::Error::other);
-            drop(waits);
-            done
-        };
-        if kind == Work::Verify {
-            return done.await;
-        }
-        match tokio::time::timeout(self.patience, done).await {
-            Ok(done) => done,
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        }
-    }
 }
 
 /// What comes next of a body.
@@ -117,6 +36,17 @@ pub(crate) enum Step {
     End,
 }
 
+/// What making a piece needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// A thread that may wait.
+    Thread,
+    /// None, unless what was kept is thrown away just now.
+    Hardly,
+    /// None in any case.
+    Nothing,
+}
+
 /// Bytes that come in pieces, each of which may take its time.
 pub(crate) trait Pieces: Send + 'static {
     /// The next one.
@@ -125,9 +55,9 @@ pub(crate) trait Pieces: Send + 'static {
     /// What that is, if it needs a thread that may wait.
     fn work(&self) -> Work;
 
-    /// True if the next one needs no such thread.
-    fn is_ready(&self) -> bool {
-        false
+    /// Whether it needs one.
+    fn need(&self) -> Need {
+        Need::Thread
     }
 
     /// Bytes that are still to come, if that is known.
@@ -147,20 +77,21 @@ pub(crate) struct Stepwise<P> {
     state: State<P>,
     left: Option<u64>,
     pool: Pool,
+    lane: Lane,
     /// Somebody waits as long as this is there.
     waits: Arc<()>,
 }
 
 impl<P: Pieces + Unpin> Stepwise<P> {
-    pub(crate) fn body(pieces: P, pool: &Pool) -> Body {
+    pub(crate) fn body(pieces: P, pool: &Pool, lane: Lane) -> Body {
         let left = pieces.left();
-        Self { state: State::Idle(pieces), left, pool: pool.clone(), waits: Arc::default() }.boxed_unsync()
+        Self { state: State::Idle(pieces), left, pool: pool.clone(), lane, waits: Arc::default() }.boxed_unsync()
     }
 
     fn work(&self, mut pieces: P) -> Working<P> {
-        let pool = self.pool.clone();
+        let (pool, lane) = (self.pool.clone(), self.lane);
         let kind = pieces.work();
-        Box::pin(async move { pool.run(kind, move |gone| pieces.next(gone).map(|step| (pieces, step))).await? })
+        Box::pin(async move { pool.run(kind, lane, move |gone| pieces.next(gone).map(|step| (pieces, step))).await? })
     }
 }
 
@@ -174,9 +105,14 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
             match std::mem::replace(&mut this.state, State::Ended) {
                 State::Ended => return Poll::Ready(None),
                 State::Idle(pieces) if this.left == Some(0) => drop(pieces),
-                State::Idle(mut pieces) if pieces.is_ready() => {
-                    let step = pieces.next(&Gone(Arc::downgrade(&this.waits)))?;
-                    match step {
+                State::Idle(mut pieces) if pieces.need() != Need::Thread => {
+                    let gone = Gone::with(&this.waits);
+                    let step = match pieces.need() {
+                        Need::Nothing => pieces.next(&gone),
+                        // Should it take its time after all, others are waited for by another thread.
+                        _ => tokio::task::block_in_place(|| pieces.next(&gone)),
+                    };
+                    match step? {
                         Step::End => {}
                         Step::Later => this.state = State::Idle(pieces),
                         Step::Piece(piece) => {
@@ -201,7 +137,7 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
                         Step::Piece(piece) => piece,
                     };
                     let frame = this.sent(piece);
-                    this.state = if this.left == Some(0) || pieces.is_ready() {
+                    this.state = if this.left == Some(0) || pieces.need() != Need::Thread {
                         State::Idle(pieces)
                     } else {
                         let mut work = this.work(pieces);
@@ -341,58 +277,42 @@ mod tests {
     use super::*;
 
     use std::sync::mpsc;
+    use std::time::Duration;
 
-    fn runtime(threads: usize) -> tokio::runtime::Runtime {
+    /// A piece that was thought to be there, and comes when somebody says so.
+    struct Late(Option<mpsc::Receiver<()>>);
+
+    impl Pieces for Late {
+        fn next(&mut self, _: &Gone) -> io::Result<Step> {
+            let Some(said) = self.0.take() else { return Ok(Step::End) };
+            said.recv_timeout(Duration::from_secs(60)).map_err(io::Error::other)?;
+            Ok(Step::Piece("late".into()))
+        }
+
+        fn work(&self) -> Work {
+            Work::Read
+        }
+
+        fn need(&self) -> Need {
+            Need::Hardly
+        }
+
+        fn left(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_piece_that_takes_its_time_after_all_keeps_nobody_waiting() {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).max_blocking_threads(threads).enable_time().build().unwrap()
-    }
-
-    #[test]
-    fn some_threads_are_left_for_looking_up() {
-        let runtime = runtime(16);
-        let pool = Pool::new(16, Duration::from_secs(600));
-        // Each of them holds a thread until its client has gone.
-        let wait = |gone: &Gone| {
-            while !gone.is_gone() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        let waiting: Vec<_> = [Work::Read, Work::Verify]
-            .into_iter()
-            .flat_map(|kind| std::iter::repeat_n(kind, 64))
-            .map(|kind| {
-                let pool = pool.clone();
-                runtime.spawn(async move { pool.run(kind, wait).await })
-            })
-            .collect();
-        while pool.reading.available_permits() > 0 || pool.verifying.available_permits() > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(runtime.block_on(pool.run(Work::Look, |_| 7)).unwrap(), 7);
-        for one in &waiting {
-            one.abort();
-        }
-        // Their threads are free again.
-        assert_eq!(runtime.block_on(pool.run(Work::Read, |_| 8)).unwrap(), 8);
-        assert_eq!(runtime.block_on(pool.run(Work::Verify, |_| 9)).unwrap(), 9);
-    }
-
-    #[test]
-    fn only_what_verifies_may_take_longer() {
-        let runtime = runtime(8);
-        let pool = Pool::new(8, Duration::from_millis(20));
-        for (kind, is_done) in [(Work::Look, false), (Work::Read, false), (Work::Verify, true)] {
-            let (told, tells) = mpsc::channel();
-            let work = move |gone: &Gone| {
-                let began = std::time::Instant::now();
-                while !gone.is_gone() && began.elapsed() < Duration::from_millis(300) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                told.send(gone.is_gone()).unwrap();
-            };
-            assert_eq!(runtime.block_on(pool.run(kind, work)).is_ok(), is_done, "{kind:?}");
-            // Who waits no more is known there.
-            assert_eq!(tells.recv().unwrap(), !is_done, "{kind:?}");
-        }
+        let runtime = builder.worker_threads(1).max_blocking_threads(2).enable_time().build().unwrap();
+        let pool = Pool::new(1, Duration::from_secs(600));
+        let (says, said) = mpsc::channel();
+        let body = Stepwise::body(Late(Some(said)), &pool, Lane::of(&[]));
+        let late = runtime.spawn(body.collect());
+        // There is one thread that waits for connections.
+        let other = runtime.spawn(async move { says.send(()) });
+        assert!(runtime.block_on(other).unwrap().is_ok());
+        assert_eq!(runtime.block_on(late).unwrap().unwrap().to_bytes(), "late");
     }
 }

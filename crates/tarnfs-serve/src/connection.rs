@@ -97,7 +97,7 @@ pub(crate) struct Clients {
 pub(crate) struct Client {
     /// It has asked, and has no whole answer yet.
     is_served: AtomicBool,
-    /// It was served at least once.
+    /// It was served at least once, or has a login.
     is_known: AtomicBool,
     /// What it holds while it is served, of what there is not enough for all.
     holds: AtomicU8,
@@ -148,7 +148,7 @@ impl Clients {
     /// that is too slow. It does so at once.
     pub(crate) fn make_room(&self) {
         let all = self.all();
-        let idle = all.values().filter(|client| !client.is_served());
+        let idle = all.values().filter(|client| !client.is_busy());
         if let Some(client) = idle.min_by_key(|client| (client.is_known.load(Ordering::Relaxed), client.since())) {
             // It may have been asked to before, and not be gone yet: the next time another one is the oldest.
             client.rest();
@@ -165,7 +165,7 @@ impl Clients {
 }
 
 fn remove_slowest<'a>(clients: impl Iterator<Item = &'a Arc<Client>>) {
-    let slow = clients.filter(|client| client.is_served()).filter_map(|client| Some((client.too_slow()?, client)));
+    let slow = clients.filter(|client| client.is_busy()).filter_map(|client| Some((client.too_slow()?, client)));
     if let Some((_, client)) = slow.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
         client.must_leave.store(true, Ordering::Relaxed);
         client.leave.notify_one();
@@ -196,14 +196,16 @@ impl Client {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// True while it waits for the rest of an answer.
-    fn is_served(&self) -> bool {
+    /// True while it waits for the rest of an answer. The end of it may lie in a buffer, when all of it was made. Who
+    /// was never served is idle whatever it has not taken: that is nothing but refusals.
+    fn is_busy(&self) -> bool {
         self.is_served.load(Ordering::Relaxed)
+            || self.is_known.load(Ordering::Relaxed) && self.is_waited_for.load(Ordering::Relaxed)
     }
 
     /// True if it has to make room, once it was told to look.
     pub(crate) fn must_leave(&self) -> bool {
-        !self.is_served() || self.must_leave.load(Ordering::Relaxed)
+        !self.is_busy() || self.must_leave.load(Ordering::Relaxed)
     }
 
     fn has_taken(&self, done: &Poll<io::Result<usize>>) {
@@ -238,6 +240,11 @@ impl Client {
         self.holds.store(what as u8, Ordering::Relaxed);
     }
 
+    /// It has a login: it has not come for its place only.
+    pub(crate) fn has_login(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
     /// It has asked for something that it may have. When that is dropped, it has it.
     pub(crate) fn serve(self: &Arc<Self>) -> Served {
         *self.look() = (Instant::now(), self.taken.load(Ordering::Relaxed));
@@ -270,5 +277,56 @@ pub(crate) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         self.clients.all().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::pin::pin;
+    use std::task::Waker;
+
+    fn is_told(client: &Client) -> bool {
+        pin!(client.leave.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// The last bytes of an answer lie in a buffer when all of it was made.
+    #[test]
+    fn who_has_not_taken_the_end_of_an_answer_is_not_idle() {
+        let clients = Arc::<Clients>::default();
+        let [slow, idle] = [clients.enter(), clients.enter()];
+        for one in [&slow, &idle] {
+            drop(one.client.serve());
+        }
+        slow.client.is_waited_for.store(true, Ordering::Relaxed);
+        // The slow one has been there for longer.
+        clients.make_room();
+        assert!(is_told(&idle.client) && idle.client.must_leave());
+        assert!(!is_told(&slow.client) && !slow.client.must_leave());
+        drop(idle);
+        clients.make_room();
+        assert!(!is_told(&slow.client));
+        slow.client.is_waited_for.store(false, Ordering::Relaxed);
+        clients.make_room();
+        assert!(is_told(&slow.client) && slow.client.must_leave());
+    }
+
+    #[test]
+    fn who_was_never_served_is_idle_whatever_it_has_not_taken() {
+        let clients = Arc::<Clients>::default();
+        let refused = clients.enter();
+        refused.client.is_waited_for.store(true, Ordering::Relaxed);
+        clients.make_room();
+        assert!(is_told(&refused.client) && refused.client.must_leave());
+    }
+
+    #[test]
+    fn who_has_a_login_goes_after_those_who_have_none() {
+        let clients = Arc::<Clients>::default();
+        let [known, unknown] = [clients.enter(), clients.enter()];
+        known.client.has_login();
+        clients.make_room();
+        assert!(is_told(&unknown.client) && !is_told(&known.client));
     }
 }

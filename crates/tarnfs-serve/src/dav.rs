@@ -11,10 +11,11 @@ use tarnfs_format::Kind;
 use tarnfs_tree::{Attributes, Error, Tree, UNKNOWN};
 
 use crate::answer::{Site, tell};
-use crate::body::{Gone, Pieces, Share, Step, Work};
+use crate::body::{Pieces, Share, Step};
 use crate::conditions::Validators;
-use crate::held::{Held, Listed};
+use crate::held::{Entry, Held, Listed};
 use crate::kinds;
+use crate::pool::{Gone, Work};
 use crate::url::{self, Target};
 
 /// Bytes of a request at most.
@@ -29,7 +30,7 @@ const MOST_NAMES: usize = 4 << 10;
 /// Entries that are told of together: so many, or fewer where many clients share the memory.
 const BATCH: usize = 256;
 
-/// Bytes of an entry, roughly.
+/// Bytes of an entry, roughly, but for the URL of the folder, and the names of what it has not.
 const ENTRY: usize = 1 << 10;
 
 const DAV: &str = "DAV:";
@@ -92,6 +93,15 @@ impl Wanted {
             }
             depth += usize::from(!is_empty);
         }
+    }
+}
+
+impl Wanted {
+    /// Bytes that it may add to an entry: the names of what is not there.
+    fn length(&self) -> usize {
+        let Self::Named(named) = self else { return 0 };
+        // Each in `<NAME xmlns=""/>`.
+        named.iter().map(|(namespace, name)| xml(namespace).len() + name.len() + 12).sum()
     }
 }
 
@@ -210,17 +220,20 @@ impl Found {
 
     fn entries(&self, from: u64, out: &mut String) -> Result<Option<u64>, Error> {
         let tree: &dyn Tree = &*self.site.tree;
-        let listed = Listed::new(tree, self.held.attributes.node, from, (self.share.piece() / ENTRY).min(BATCH))?;
-        let base = self.place.as_folder();
+        let (base, most) = (self.place.as_folder(), self.share.piece());
+        // What is listed and not told is listed again, so there should not be much of it.
+        let batch = most / (ENTRY + base.len() + self.wanted.length());
+        let listed = Listed::new(tree, self.held.attributes.node, from, batch.clamp(1, BATCH))?;
         let (folder, inside) = (self.place.in_tree(), self.held.way_inside());
-        for (name, attributes) in &listed.entries {
+        for Entry { name, attributes, next } in &listed.entries {
             let path = if folder.is_empty() { name.clone() } else { [&folder, b"/".as_slice(), name].concat() };
             let mut target = None;
             if attributes.kind == Kind::Symlink {
-                // WebDAV has no links. What leads nowhere is left out.
+                // WebDAV has no links. What leads nowhere is left out, and what leads back: whoever goes into all
+                // folders would never come to an end.
                 match Held::find(&self.site.tree, &path) {
-                    Ok(found) => target = Some(found),
-                    Err(_) => continue,
+                    Ok(found) if !found.is_loop => target = Some(found),
+                    _ => continue,
                 }
             }
             let way = target.as_ref().map_or(inside.as_slice(), Held::way);
@@ -232,6 +245,9 @@ impl Found {
             };
             let all = properties(&self.site, (&path, way), name, attributes);
             response(out, &format!("{base}{}{slash}", url::encode(name)), &all, &self.wanted);
+            if out.len() >= most {
+                return Ok(Some(*next));
+            }
         }
         Ok(listed.next)
     }
@@ -277,7 +293,7 @@ impl Pieces for Found {
     }
 
     fn work(&self) -> Work {
-        Work::Read
+        Work::Look
     }
 
     fn left(&self) -> Option<u64> {

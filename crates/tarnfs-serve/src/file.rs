@@ -9,7 +9,8 @@ use hyper::body::Bytes;
 use tarnfs_source::SharedSource;
 use tarnfs_tree::escape;
 
-use crate::body::{Gone, Pieces, Share, Step, Work};
+use crate::body::{Need, Pieces, Share, Step};
+use crate::pool::{Gone, Work};
 
 /// What a body has one behind the other.
 #[derive(Debug)]
@@ -124,14 +125,21 @@ impl Pieces for Parts {
         if self.last.is_some() { Work::Verify } else { Work::Read }
     }
 
-    fn is_ready(&self) -> bool {
+    fn need(&self) -> Need {
         match self.left.front() {
-            _ if self.last.is_some() => false,
+            _ if self.last.is_some() => Need::Thread,
             Some(Part::File(range)) => {
                 let length = (range.end - range.start).min(self.share.piece() as u64) as usize;
-                !self.source.is_unproven() && self.source.is_ready(range.start, length)
+                if self.source.is_unproven() || !self.source.is_ready(range.start, length) {
+                    Need::Thread
+                } else if self.source.file_range().is_some() {
+                    // Nothing of it is ever decoded.
+                    Need::Nothing
+                } else {
+                    Need::Hardly
+                }
             }
-            _ => true,
+            _ => Need::Nothing,
         }
     }
 

@@ -10,6 +10,8 @@ pub(crate) struct Held {
     pub(crate) attributes: Attributes,
     /// What the archives were on the way to it ([`state`]).
     way: Vec<u8>,
+    /// It is a folder that the way to it goes through: a link has led back.
+    pub(crate) is_loop: bool,
 }
 
 /// The times of a file that shows as the folder of an archive; nothing for other folders. Such a file may be replaced
@@ -25,9 +27,13 @@ fn state(folder: &Attributes) -> Vec<u8> {
 impl Held {
     /// What `path` leads to. Symbolic links are followed inside of the tree, as many as the kernel would.
     pub(crate) fn find(tree: &Arc<dyn Tree>, path: &[u8]) -> Result<Self, Error> {
-        let mut way = Vec::new();
-        let attributes = path::find_through(&**tree, path, true, &mut |folder| way.extend(state(folder)))?;
-        Ok(Self { tree: Arc::clone(tree), attributes, way })
+        let (mut way, mut passed) = (Vec::new(), Vec::new());
+        let attributes = path::find_through(&**tree, path, true, &mut |folder| {
+            way.extend(state(folder));
+            passed.push(folder.node);
+        })?;
+        let is_loop = passed.contains(&attributes.node);
+        Ok(Self { tree: Arc::clone(tree), attributes, way, is_loop })
     }
 
     /// Tells the archives that it lies in from what they were before they were replaced.
@@ -50,10 +56,18 @@ impl Drop for Held {
     }
 }
 
+/// One of them.
+pub(crate) struct Entry {
+    pub(crate) name: Vec<u8>,
+    pub(crate) attributes: Attributes,
+    /// Where to go on behind it.
+    pub(crate) next: u64,
+}
+
 /// Some entries of a folder.
 pub(crate) struct Listed<'a> {
     tree: &'a dyn Tree,
-    pub(crate) entries: Vec<(Vec<u8>, Attributes)>,
+    pub(crate) entries: Vec<Entry>,
     /// Where to go on; `None` at the end of the folder.
     pub(crate) next: Option<u64>,
 }
@@ -67,7 +81,8 @@ impl<'a> Listed<'a> {
             has_more = listed.entries.len() == most;
             if !has_more {
                 behind = child.next;
-                listed.entries.push((child.name.to_vec(), child.attributes));
+                let (name, attributes) = (child.name.to_vec(), child.attributes);
+                listed.entries.push(Entry { name, attributes, next: child.next });
             }
             !has_more
         })?;
@@ -78,8 +93,8 @@ impl<'a> Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        for (_, attributes) in &self.entries {
-            self.tree.forget(attributes.node, 1);
+        for entry in &self.entries {
+            self.tree.forget(entry.attributes.node, 1);
         }
     }
 }

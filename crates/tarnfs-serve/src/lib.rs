@@ -17,7 +17,9 @@ mod file;
 mod held;
 mod kinds;
 mod page;
+mod pool;
 mod server;
+mod tls;
 mod url;
 
 /// The example of the README is compiled and run.
@@ -27,3 +29,4 @@ struct Readme;
 
 pub use access::Logins;
 pub use server::{Server, Settings, Stopper};
+pub use tls::{Tls, TlsError};

@@ -10,9 +10,9 @@ use sha2::{Digest as _, Sha256};
 use tarnfs_format::Kind;
 use tarnfs_tree::{Error, Node, Tree, UNKNOWN, escape};
 
-use crate::body::Gone;
 use crate::download;
-use crate::held::Listed;
+use crate::held::{Entry, Listed};
+use crate::pool::Gone;
 use crate::url::{self, Target};
 
 const STYLE: &str = include_str!("page.css");
@@ -169,7 +169,7 @@ fn rows(tree: &dyn Tree, folder: Node, search: &str, gone: &Gone) -> Result<(Vec
             return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
         }
         let listed = Listed::new(tree, folder, from, BATCH)?;
-        for (name, attributes) in &listed.entries {
+        for Entry { name, attributes, .. } in &listed.entries {
             if !wanted.is_empty() && !String::from_utf8_lossy(name).to_lowercase().contains(&wanted) {
                 continue;
             }

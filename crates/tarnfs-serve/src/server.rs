@@ -11,14 +11,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tarnfs_tree::Tree;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Hosts, Logins};
-use crate::answer::{PAGES, Site, TEXTS, answer};
-use crate::body::{Memory, Pool};
+use crate::answer::{PAGES, PAGES_OF_A_LANE, Site, TEXTS, answer};
+use crate::body::Memory;
 use crate::connection::{Entered, Patient};
 use crate::page;
+use crate::pool::{Lanes, Pool};
+use crate::tls::Tls;
 
 /// Bytes of the head of a request at most.
 const MOST_HEAD: usize = 64 << 10;
@@ -42,6 +45,8 @@ pub struct Settings {
     pub title: String,
     /// Who may read; without any login, everybody.
     pub logins: Logins,
+    /// The certificate for HTTPS; without one, plain HTTP is spoken.
+    pub tls: Option<Tls>,
     /// Names beside `localhost` that clients call this server by.
     pub hosts: Vec<String>,
     /// Tells this tree from one that was served here before: it goes into the ETags.
@@ -63,6 +68,7 @@ impl Default for Settings {
         Self {
             title: "tarnfs".to_owned(),
             logins: Logins::default(),
+            tls: None,
             hosts: Vec::new(),
             salt: Vec::new(),
             patience: Duration::from_secs(60),
@@ -119,6 +125,7 @@ impl Server {
             memory: Arc::new(Memory::default()),
             texts: Arc::new(Semaphore::new(TEXTS)),
             pages: Arc::new(Semaphore::new(PAGES)),
+            page_lanes: Lanes::new(PAGES_OF_A_LANE),
             clients: Arc::default(),
             downloads: Arc::new(Semaphore::new(settings.most_downloads)),
             compressing_threads: settings.compressing_threads.max(1),
@@ -142,7 +149,8 @@ impl Server {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(MOST_LISTENERS))
-            .max_blocking_threads(self.settings.threads.max(1))
+            // One that waits for connections is replaced while it does something else (`Need::Hardly`).
+            .max_blocking_threads(self.settings.threads.max(1) + MOST_LISTENERS)
             .thread_name("serve")
             .enable_io()
             .enable_time()
@@ -194,9 +202,15 @@ impl Server {
                 place = place => place.map_err(io::Error::other)?,
                 _ = stopped.wait_for(|stopped| *stopped) => break,
             };
+            // Where that cannot be set, small answers come a little later.
+            let _ = stream.set_nodelay(true);
             let (site, entered, stopped) = (Arc::clone(&site), clients.enter(), self.stop.subscribe());
+            let tls = self.settings.tls.clone();
             tokio::spawn(async move {
-                connection(stream, site, &entered, stopped).await;
+                match tls {
+                    Some(tls) => encrypted(stream, &tls, site, &entered, stopped).await,
+                    None => connection(stream, site, &entered, stopped).await,
+                }
                 drop((entered, place));
             });
         }
@@ -208,9 +222,40 @@ impl Server {
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, entered: &Entered, mut stopped: watch::Receiver<bool>) {
-    // Where that cannot be set, small answers come a little later.
-    let _ = stream.set_nodelay(true);
+/// The handshake, and then the same as over plain HTTP. Until it is done, the client counts as idle.
+async fn encrypted(
+    stream: TcpStream,
+    tls: &Tls,
+    site: Arc<Site>,
+    entered: &Entered,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut shaken = Box::pin(tokio::time::timeout(site.patience, tls.accept(stream)));
+    let stream = loop {
+        tokio::select! {
+            shaken = shaken.as_mut() => match shaken.map_err(io::Error::from).flatten() {
+                Ok(stream) => break stream,
+                Err(error) => return log::debug!("a handshake has failed: {error}"),
+            },
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = entered.client.leave.notified() => {
+                if entered.client.must_leave() {
+                    return;
+                }
+            }
+        }
+    };
+    // It is as large as the connection.
+    drop(shaken);
+    connection(stream, site, entered, stopped).await;
+}
+
+async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    site: Arc<Site>,
+    entered: &Entered,
+    mut stopped: watch::Receiver<bool>,
+) {
     let client = &entered.client;
     let patience = site.patience;
     let service = service_fn(|request| {

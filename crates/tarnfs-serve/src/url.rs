@@ -1,5 +1,7 @@
 //! Paths and queries of requests, and back to what stands in links.
 
+use crate::pool::Lane;
+
 /// What a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -59,6 +61,11 @@ impl Target {
         }
         url
     }
+
+    /// Who looks it up waits for the same as others there.
+    pub(crate) fn lane(&self) -> Lane {
+        Lane::of(&self.names)
+    }
 }
 
 fn digit(byte: u8) -> Option<u8> {
@@ -92,6 +99,18 @@ pub(crate) fn encode(name: &[u8]) -> String {
         }
     }
     url
+}
+
+/// A query that was sent, for a header: what is no letter of ASCII there becomes percent codes.
+pub(crate) fn in_header(query: &str) -> String {
+    query.bytes().fold(String::with_capacity(query.len()), |mut safe, byte| {
+        if byte.is_ascii_graphic() {
+            safe.push(byte.into());
+        } else {
+            safe += &encode(&[byte]);
+        }
+        safe
+    })
 }
 
 /// The value of `key` in a query, empty if it has none. `None` if it is not there, or no text.
@@ -141,6 +160,7 @@ mod tests {
         assert_eq!(in_query("q=a&sort=size", "sort").as_deref(), Some("size"));
         assert_eq!(in_query("download", "download").as_deref(), Some(""));
         assert_eq!(in_query("q=%ff", "q"), None);
+        assert_eq!(in_header("q=%41+é\u{7f}&x"), "q=%41+%C3%A9%7F&x");
         assert_eq!(in_query("", "q"), None);
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 /// Answers that are kept of each kind.
 const MOST: usize = 4096;
-/// No system has longer names.
-const LONGEST: usize = 256;
+/// Bytes of the longest name for which the system is asked: none has longer ones.
+pub const LONGEST: usize = 256;
 
 /// What says the number of a name.
 type Numbers = fn(&[u8]) -> Option<u32>;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::fs::fstat;
 use tarnfs_source::SharedSource;
 
+use crate::alone::{Names, told_apart};
 use crate::build::Progress;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
 use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
@@ -123,13 +124,18 @@ pub fn assemble(
     if locations.iter().filter(is_archive).count() > 1 && matches!(options.index.place, IndexPlace::File(_)) {
         return Err(AssembleError::OneIndexFile);
     }
-    let mut sources = Sources { how, options, observer, folders: Vec::new(), is_lazy: false, first: None };
-    let mut named = Vec::with_capacity(locations.len());
+    let mut sources =
+        Sources { how, options, observer, folders: Vec::new(), alone: Vec::new(), is_lazy: false, first: None };
+    let (mut names, mut trees) = (Vec::with_capacity(locations.len()), Vec::with_capacity(locations.len()));
     for (number, location) in locations.iter().enumerate() {
-        let name = location.path().file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec();
-        named.push((name, sources.open(number, location)?));
+        names.push(location.path().file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec());
+        trees.push(sources.open(number, location)?);
     }
-    let Sources { folders, is_lazy, first, .. } = sources;
+    let Sources { folders, alone, is_lazy, first, .. } = sources;
+    if how.union {
+        trees = told_apart(trees.into_iter().zip(alone).collect());
+    }
+    let named = names.into_iter().zip(trees).collect();
     Ok(Assembly { tree: compose(named, how)?, folders, is_lazy, first })
 }
 
@@ -139,6 +145,8 @@ struct Sources<'a> {
     options: &'a Options,
     observer: &'a dyn Observer,
     folders: Vec<Arc<FolderTree>>,
+    /// The names of each that is a single compressed file.
+    alone: Vec<Option<Names>>,
     is_lazy: bool,
     first: Option<(u64, u64)>,
 }
@@ -158,6 +166,7 @@ impl Sources<'_> {
             self.first = fstat(&*folder).ok().map(|found| (found.st_dev, found.st_ino));
         }
         self.folders.push(Arc::clone(&folder));
+        self.alone.push(None);
         if self.options.shape.recursion.is_some() { self.lazily(Base::Folder(folder), path) } else { Ok(folder) }
     }
 
@@ -180,6 +189,7 @@ impl Sources<'_> {
         if number == 0 {
             self.first = archive.file;
         }
+        self.alone.push(if self.how.union { Names::of(&archive, path) } else { None });
         if is_lazy { self.lazily(Base::Other(archive.tree), path) } else { Ok(archive.tree) }
     }
 

@@ -24,6 +24,9 @@ const MOST_BLOCKS: usize = 1 << 20;
 /// Ends of names of which it is known whether archives have them.
 const MOST_ENDS: usize = 4096;
 
+/// The set of names of first parts of split files.
+const FIRST_PARTS: &str = "/split";
+
 /// What is in an archive.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
@@ -143,6 +146,9 @@ struct Counting {
     /// There were too many of them.
     is_full: bool,
     extensions: Extensions,
+    /// The same without first parts of split files: `LGPL-2.1` is none, and `x.tar.gz.aa` is one for what it is without
+    /// that end.
+    whole: Extensions,
     ends: Vec<(Vec<u8>, bool)>,
 }
 
@@ -150,12 +156,15 @@ impl Counting {
     fn new() -> Result<Self, Error> {
         let sets = DEFAULT_EXTENSIONS.map(str::to_owned);
         let extensions = Extensions::new(&sets).map_err(|_| Error::NotFound)?;
+        let sets: Vec<_> = sets.into_iter().filter(|set| *set != FIRST_PARTS).collect();
+        let whole = Extensions::new(&sets).map_err(|_| Error::NotFound)?;
         Ok(Self {
             census: Census::default(),
             methods: Vec::new(),
             blocks: HashSet::new(),
             is_full: false,
             extensions,
+            whole,
             ends: Vec::new(),
         })
     }
@@ -203,7 +212,8 @@ impl Counting {
                 may_be
             }
         };
-        may_be && self.extensions.stem(name).is_some()
+        let Some(stem) = self.extensions.stem(name).filter(|_| may_be) else { return false };
+        self.whole.stem(name).is_some() || self.whole.stem(name.get(..stem).unwrap_or_default()).is_some()
     }
 
     fn pieces(&mut self, stream: u32, pieces: &[Piece]) {

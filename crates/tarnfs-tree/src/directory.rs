@@ -23,8 +23,7 @@ pub(crate) fn decode(options: &Options) -> Decode {
         cancel: options.cancel.clone(),
         ..tarnfs_codec::Options::default()
     };
-    Decode::new(move |coder, stored, length, crc| {
-        let is_right = |bytes: &Vec<u8>| crc.is_none_or(|crc| crc == crc32fast::hash(bytes));
+    Decode::new(move |coder, stored, length, is_right| {
         let mut result = decoded(None, coder, &stored, length, &options);
         for password in passwords.iter() {
             match &result {

@@ -374,9 +374,9 @@ impl LazyTree {
             options.decoding.decoded_cache = None;
         }
         // As of a file that is opened by its path: where there is a list, the bits of the group are its mask.
-        let shown = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
+        let bits = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
         let facts = FileFacts {
-            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & shown },
+            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & bits },
             modified: nanoseconds(attributes.mtime),
         };
         let mut opened = open_within(source, facts, &path, home, &options);
@@ -386,6 +386,17 @@ impl LazyTree {
             // What lies before all that damage is shown.
             let cut = Arc::clone(legible.insert(Arc::new(cut)));
             opened = open_within(cut, facts, &path, None, &options);
+        }
+        // Once more, if what is cut had told of damage before it.
+        for all in [false, true] {
+            if let (Ok(archive), Some(filled)) = (&opened, &legible)
+                && let Some(layer) = archive.index.summary().layers.first()
+                && let Some(codec) = tarnfs_codec::by_name(&layer.codec)
+                && let Some(cut) = filled.before_unnoticed(codec, &*Arc::clone(&archive.index).chunks(0)?, all)?
+            {
+                let cut = Arc::clone(legible.insert(Arc::new(cut)));
+                opened = open_within(cut, facts, &path, None, &options);
+            }
         }
         let was_filled = legible.is_some_and(|legible| legible.finish());
         match opened {

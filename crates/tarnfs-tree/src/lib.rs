@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access_list;
+mod alone;
 mod archive;
 pub mod assemble;
 pub mod build;
@@ -42,6 +43,7 @@ mod subvolumes;
 #[cfg(test)]
 mod toy;
 mod union;
+mod unnoticed;
 mod unproven;
 mod versions;
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
-use tarnfs_codec::{Damage, DecodeContext};
+use tarnfs_codec::{ChunkTable, Codec, DecodeContext};
 use tarnfs_index::{Index, Nested, Node, STORED_IN_PIECES};
 use tarnfs_source::{Cancel, Grant, Limits, SharedSource, Slice, Source};
 
@@ -18,6 +18,7 @@ use crate::member_tables::MemberTables;
 use crate::members::Members;
 use crate::open::Passwords;
 use crate::pieces::{CodedStreams, PieceSource};
+use crate::unnoticed::Behind;
 use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
@@ -51,7 +52,13 @@ pub(crate) struct Streams {
     members: Arc<Members>,
     nested: Mutex<Open>,
     deep: Arc<DeepStreams>,
+    /// The tables of the stream that was asked for last, and of those around it: to find out what is damaged of it takes
+    /// many queries.
+    last_tables: Mutex<Option<(u32, Tables)>>,
 }
+
+/// The tables of a stream and of those around it, from it outwards.
+type Tables = Vec<Arc<dyn ChunkTable>>;
 
 /// What decoding takes.
 #[derive(Debug, Clone)]
@@ -122,8 +129,8 @@ impl Streams {
             unproven::watch(layer);
             unproven::warn_of(layer);
         }
-        let (coded, members, nested, deep) = Default::default();
-        Self { index, innermost, layers, context, coded, members, nested, deep }
+        let (coded, members, nested, deep, last_tables) = Default::default();
+        Self { index, innermost, layers, context, coded, members, nested, deep, last_tables }
     }
 
     /// What is known of files that are verified late.
@@ -170,12 +177,12 @@ impl Streams {
         }
         let (mut missing, mut depth) = (Vec::new(), 0);
         let (mut source, mut coded) = (SharedSource::clone(&self.innermost), Arc::clone(&self.coded));
-        for (number, nested) in &chain {
+        for ((number, nested), table) in chain.iter().zip(self.tables(&chain)?) {
             if let Some(opened) = self.open().found(*number) {
                 (source, coded) = opened;
                 break;
             }
-            let step = self.step(*number, nested)?;
+            let step = self.step(*number, nested, table)?;
             depth += step.depth();
             missing.push((*number, step));
         }
@@ -228,22 +235,46 @@ impl Streams {
         Ok(chain)
     }
 
+    /// The tables of these streams, each of which lies in the one behind it, with the damage that they have from there.
+    fn tables(&self, chain: &[(u32, Nested)]) -> Result<Tables, Error> {
+        let Some((of, _)) = chain.first() else { return Ok(Vec::new()) };
+        let last = || self.last_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tables)) = last().as_ref().filter(|(number, _)| number == of) {
+            return Ok(tables.clone());
+        }
+        // Of an archive that is not compressed nothing is known to be damaged.
+        let innermost = self.index.summary().layers.len().checked_sub(1);
+        let mut around = innermost.map(|layer| Arc::clone(&self.index).chunks(layer)).transpose()?;
+        let mut tables = Vec::with_capacity(chain.len());
+        for (number, nested) in chain.iter().rev() {
+            let mut table = Arc::clone(&self.index).chunks(*number as usize)?;
+            // Pieces have checksums of their own.
+            if let Some(around) = around.filter(|_| nested.codec != STORED_IN_PIECES) {
+                let part = nested.start..nested.start.saturating_add(nested.length);
+                table = Behind::of(codec_of(&nested.codec)?, table, &*around, &part)?;
+            }
+            around = Some(Arc::clone(&table));
+            tables.push(table);
+        }
+        tables.reverse();
+        *last() = Some((*of, tables.clone()));
+        Ok(tables)
+    }
+
     /// What is wrong with these bytes of that stream, or with what they are decoded from, if that is known. In very
     /// many layers they count as damaged.
-    pub(crate) fn damage_of(&self, mut number: u32, mut range: Range<u64>) -> Result<Option<String>, Error> {
-        let told = |damage: Option<Damage>| damage.map(|damage| damage.what);
-        for _ in 0..MOST_CALLS {
-            if number == 0 {
-                return Ok(told(self.index.damage_in(range)?));
-            }
-            let nested = self.index.nested(number)?;
-            let decoded = Arc::clone(&self.index).chunks(number as usize)?;
-            if let Some(damage) = decoded.damage_in(range)? {
+    pub(crate) fn damage_of(&self, number: u32, mut range: Range<u64>) -> Result<Option<String>, Error> {
+        let chain = self.chain(number)?;
+        if chain.len() > MOST_CALLS {
+            return Ok(Some("it lies in too many layers of compression to tell".to_owned()));
+        }
+        for ((_, nested), table) in chain.iter().zip(self.tables(&chain)?) {
+            if let Some(damage) = table.damage_in(range)? {
                 return Ok(Some(damage.what));
             }
-            (number, range) = (nested.input, nested.start..nested.start.saturating_add(nested.length));
+            range = nested.start..nested.start.saturating_add(nested.length);
         }
-        Ok(Some("it lies in too many layers of compression to tell".to_owned()))
+        Ok(self.index.damage_in(range)?.map(|damage| damage.what))
     }
 
     /// True if bytes that fail a check are served, too.
@@ -251,23 +282,25 @@ impl Streams {
         self.context.decoding.unverified
     }
 
-    fn step(&self, number: u32, nested: &Nested) -> Result<Step, Error> {
+    fn step(&self, number: u32, nested: &Nested, table: Arc<dyn ChunkTable>) -> Result<Step, Error> {
         if nested.codec == STORED_IN_PIECES {
             let (input, size) = (nested.input, nested.decoded_length);
-            let damage = Arc::clone(&self.index).chunks(number as usize)?.damage_in(0..size)?;
+            let damage = table.damage_in(0..size)?;
             let damage = damage.map(|damage| damage.what).filter(|_| !self.serves_unverified());
             // The list may be long: it is read again when the file is opened, one at a time.
             let depth = crate::pieces::depth_of(self.index.nested_pieces(number)?.iter());
             return Ok(Step::Pieces(PiecesStep { index: Arc::clone(&self.index), number, depth, input, size, damage }));
         }
         let part = Some((nested.start, nested.length));
-        Ok(Step::Coded(CodedStep::new(&self.index, number as usize, &nested.codec, part)?))
+        Ok(Step::Coded(CodedStep { part, codec: codec_of(&nested.codec)?, chunks: table }))
     }
 
     /// A stream that lies in very many others: these, and itself first.
     fn deep(&self, chain: &[(u32, Nested)]) -> Result<Deep, Error> {
         let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
-        let steps = chain.iter().rev().map(|(number, nested)| self.step(*number, nested)).collect::<Result<_, _>>()?;
+        let with_tables = chain.iter().zip(self.tables(chain)?).rev();
+        let steps = with_tables.map(|((number, nested), table)| self.step(*number, nested, table));
+        let steps = steps.collect::<Result<_, _>>()?;
         let (input, beside) = (SharedSource::clone(&self.innermost), Arc::clone(&self.deep));
         let coded = Arc::clone(&self.coded);
         Ok(Deep { input, steps, context: self.context.clone(), coded, length, beside, opened: Mutex::default() })
@@ -357,8 +390,8 @@ enum Step {
 struct CodedStep {
     /// Where it lies in the one around it, and its length; `None` for the whole.
     part: Option<(u64, u64)>,
-    codec: &'static dyn tarnfs_codec::Codec,
-    chunks: Arc<dyn tarnfs_codec::ChunkTable>,
+    codec: &'static dyn Codec,
+    chunks: Arc<dyn ChunkTable>,
 }
 
 /// A file of `size` bytes that is stored in pieces in the stream `input`.
@@ -414,17 +447,6 @@ impl Step {
 }
 
 impl CodedStep {
-    fn new(
-        index: &Arc<dyn Index>,
-        number: usize,
-        codec: &str,
-        part: Option<(u64, u64)>,
-    ) -> Result<Self, tarnfs_index::Error> {
-        let codec = tarnfs_codec::by_name(codec)
-            .ok_or_else(|| tarnfs_index::Error::Unknown(format!("compressed with {codec}, which is not known")))?;
-        Ok(Self { part, codec, chunks: Arc::clone(index).chunks(number)? })
-    }
-
     /// What comes out of it; `input` is the stream that it lies in.
     fn decode(&self, input: SharedSource, context: &StreamContext) -> Arc<DecodedSource> {
         let part = match self.part {
@@ -446,6 +468,11 @@ impl std::fmt::Debug for CodedStep {
     }
 }
 
+fn codec_of(name: &str) -> Result<&'static dyn Codec, tarnfs_index::Error> {
+    tarnfs_codec::by_name(name)
+        .ok_or_else(|| tarnfs_index::Error::Unknown(format!("compressed with {name}, which is not known")))
+}
+
 /// What comes out of very many layers of compression around an archive: `None` where there are so few that they can be
 /// read by calls inside each other.
 pub(crate) fn deep_layers(
@@ -456,9 +483,10 @@ pub(crate) fn deep_layers(
     let layers = &index.summary().layers;
     let Some(last) = layers.last().filter(|_| layers.len() > MOST_CALLS) else { return Ok(None) };
     let step = |(number, layer): (usize, &tarnfs_index::Layer)| {
-        CodedStep::new(index, number, &layer.codec, None).map(Step::Coded)
+        let (codec, chunks) = (codec_of(&layer.codec)?, Arc::clone(index).chunks(number)?);
+        Ok(Step::Coded(CodedStep { part: None, codec, chunks }))
     };
-    let steps = layers.iter().enumerate().map(step).collect::<Result<_, _>>()?;
+    let steps = layers.iter().enumerate().map(step).collect::<Result<_, tarnfs_index::Error>>()?;
     let (input, context, length) = (SharedSource::clone(input), context.clone(), last.decoded_length);
     let (coded, beside, opened) = Default::default();
     Ok(Some(Arc::new(Deep { input, steps, context, coded, length, beside, opened })))

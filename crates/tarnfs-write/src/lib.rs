@@ -75,6 +75,12 @@ pub trait ArchiveWriter {
     /// call others so than this one.
     fn name_nobody(&mut self) {}
 
+    /// Puts a comment on all of the archive; false if it can have none.
+    fn comment(&mut self, comment: &[u8]) -> bool {
+        let _ = comment;
+        false
+    }
+
     /// Writes `entry`. Of a file with bytes, `body.size` of `content` are read; where `body.extents` tells where data
     /// lie, only those. An error is one of writing.
     fn add(&mut self, entry: &Entry, content: &dyn Content) -> io::Result<Missing>;

@@ -192,8 +192,8 @@ impl Output {
     pub fn limit_mode(&mut self, mode: u32, group: u32) -> io::Result<()> {
         let Some(place) = &mut self.place else { return Ok(()) };
         let own = fstat(&self.file)?;
-        let of_group = |gid: u32| if gid == group { mode & 0o070 } else { mode << 3 & 0o070 };
-        place.most = 0o700 | of_group(place.old.as_ref().map_or(own.st_gid, |old| old.st_gid)) | mode & 0o007;
+        let keeps_group = place.old.as_ref().map_or(own.st_gid, |old| old.st_gid) == group;
+        place.most = 0o700 | if keeps_group { mode & 0o077 } else { for_another_group(mode, true) };
         // A list that comes from the folder names others who may read it.
         let has_list = !all_may_read(place.most) && fgetxattr_query(&self.file, ACCESS_LIST).is_ok();
         let mut most = place.most;
@@ -257,6 +257,15 @@ fn umask() -> u32 {
     umask.as_raw_mode()
 }
 
+/// The mode of a file that takes the place of one of that `mode`, but belongs to another group, and to another user if
+/// it does not have the `same_owner`. Nobody may do more than before: those of its group were others, and those of the
+/// old group, or its owner, are others now.
+pub fn for_another_group(mode: u32, same_owner: bool) -> u32 {
+    let owner = if same_owner { 0o7 } else { mode >> 6 };
+    let all = owner & mode >> 3 & mode & 0o7;
+    mode & 0o700 | all << 3 | all
+}
+
 /// True if a limit of [`Output::limit_mode`] is none for those who read.
 fn all_may_read(most: u32) -> bool {
     most & 0o044 == 0o044
@@ -270,8 +279,8 @@ fn as_old(file: &File, old: &Stat, list: Option<&[u8]>, most: u32) -> io::Result
         || fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid))).is_ok();
     // One that comes from the folder. Mostly there is none.
     let _ = fremovexattr(file, ACCESS_LIST);
-    // Another group has nothing to do with it.
-    let mut mode = if is_given { old.st_mode & 0o777 } else { old.st_mode & 0o700 };
+    let mut mode =
+        if is_given { old.st_mode & 0o777 } else { for_another_group(old.st_mode, own.st_uid == old.st_uid) };
     if let Some(list) = list {
         if is_given && all_may_read(most) && fsetxattr(file, ACCESS_LIST, list, XattrFlags::empty()).is_ok() {
             return Ok(());
@@ -416,6 +425,19 @@ mod tests {
         // As if it had been swapped behind the first look.
         assert_eq!(as_it_is(&link).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&target).unwrap(), b"old");
+    }
+
+    #[test]
+    fn in_another_group_nobody_may_do_more_than_before() {
+        for (mode, same_owner, other_owner) in [
+            (0o644, 0o644, 0o644),
+            (0o664, 0o644, 0o644),
+            (0o640, 0o600, 0o600),
+            (0o604, 0o600, 0o600),
+            (0o066, 0o066, 0),
+        ] {
+            assert_eq!((for_another_group(mode, true), for_another_group(mode, false)), (same_owner, other_owner));
+        }
     }
 
     #[test]

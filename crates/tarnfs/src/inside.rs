@@ -1,6 +1,7 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ pub(crate) fn open_into(
 
 /// [`open`], for somebody who looks what is there: encrypted files are told of ([`tell_of_locked`]).
 pub(crate) fn open_to_list(archive: &Path, arguments: &Open) -> Result<(OpenArchive, Code), Failure> {
-    open_and(None, archive, arguments, tell_of_locked)
+    open_and(None, archive, arguments, |path, opened, options| tell_of_locked(path, opened, options).map(drop))
 }
 
 fn open_and(
@@ -71,10 +72,12 @@ pub(crate) struct ToExtract {
     pub(crate) threads: usize,
 }
 
-/// Opens `archive` to extract it. `contents` makes what gets the contents of files that are decoded on the way.
+/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read. `contents` makes what gets
+/// the contents of files that are decoded on the way.
 pub(crate) fn open_to_extract(
     archive: &Path,
     arguments: &Open,
+    takes_all: bool,
     contents: impl FnOnce(&Options) -> Result<Option<Arc<dyn Contents>>, Failure>,
 ) -> Result<ToExtract, Failure> {
     let asks_for_index =
@@ -87,7 +90,20 @@ pub(crate) fn open_to_extract(
         Ok(())
     };
     raise_descriptors();
-    let (opened, code, options) = open_as(archive, arguments, prepare, |_, _, _| Ok(()))?;
+    let tell = |archive: &Path, opened: &OpenArchive, options: &Options| {
+        // There would be one line for each, and nothing but empty files and folders.
+        let locked = if takes_all { unlocked(archive, opened, options)? } else { None };
+        if let Some(locked) = locked
+            && locked.passwords == Fit::NotGiven
+            && locked.readable == 0
+        {
+            let are = are(locked.encrypted, locked.files);
+            let what = format!("{}: {are} encrypted: {GIVE_A_PASSWORD}", crate::args::shown(archive.as_os_str()));
+            return Err(Failure::new(Code::CannotOpen, what));
+        }
+        Ok(())
+    };
+    let (opened, code, options) = open_as(archive, arguments, prepare, tell)?;
     let Options { cancel, limits, decoding, .. } = options;
     Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads.min(most_threads()) })
 }
@@ -109,10 +125,30 @@ fn most_threads() -> usize {
     usize::try_from(limit.saturating_sub(OWN) / EACH).unwrap_or(usize::MAX).max(1)
 }
 
-/// Opens `archive` for somebody who reads some of it, and gives what Ctrl-C sets.
-pub(crate) fn open_to_sample(archive: &Path, arguments: &Open) -> Result<(OpenArchive, Code, Cancel), Failure> {
-    let (opened, code, options) = open_as(archive, arguments, |_| Ok(()), tell_of_locked)?;
-    Ok((opened, code, options.cancel))
+/// Opens `archive` for somebody who reads some of it, and gives what is encrypted in it and what Ctrl-C sets.
+#[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+pub(crate) fn open_to_sample(
+    archive: &Path,
+    arguments: &Open,
+) -> Result<(OpenArchive, Code, Option<LockedFiles>, Cancel), Failure> {
+    let mut locked = None;
+    let tell = |path: &Path, opened: &OpenArchive, options: &Options| {
+        locked = tell_of_locked(path, opened, options)?;
+        Ok(())
+    };
+    let (opened, code, options) = open_as(archive, arguments, |_| Ok(()), tell)?;
+    Ok((opened, code, locked, options.cancel))
+}
+
+/// What is said where files that are encrypted in an archive are not so in another one that is made of it.
+pub(crate) fn not_encrypted_any_more(locked: &LockedFiles) -> String {
+    let files = match locked.encrypted {
+        1 => "one file of the archive is".to_owned(),
+        more => format!("{more} files of the archive are"),
+    };
+    format!(
+        "encryption cannot be kept there: {files} encrypted, and all who may read the new one can read what is in it"
+    )
 }
 
 /// Opens `archive` with options that `prepare` has changed.
@@ -217,6 +253,11 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
 
 /// Says what is broken in an archive; the code is [`Code::Damaged`] if something is.
 pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Code {
+    tell_of_damage_and(archive, opened, options, "--force serves it")
+}
+
+/// The same; `served` says how what fails its checksum can be had all the same.
+pub(crate) fn tell_of_damage_and(archive: &Path, opened: &OpenArchive, options: &Options, served: &str) -> Code {
     let name = crate::args::shown(archive.as_os_str());
     let mut damage: Vec<_> = opened.index.summary().notes.iter().collect();
     // What was found again where reading went on is one trouble.
@@ -232,7 +273,7 @@ pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Opt
         if options.decoding.force {
             log::warn!("{name}: bytes that fail their checksum are served (--force); only what is lost is an error");
         } else {
-            log::warn!("{name}: some of it can be decoded but fails its checksum; --force serves it");
+            log::warn!("{name}: some of it can be decoded but fails its checksum; {served}");
         }
     }
     if damage.is_empty() { Code::Success } else { Code::Damaged }
@@ -242,9 +283,13 @@ pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Opt
 pub(crate) const GIVE_A_PASSWORD: &str = "give --password or --password-file";
 
 /// Says that files are encrypted, where no password is given; fails if those that are given open none of an archive
-/// that encrypts its files itself, and all of its files were tried.
-pub(crate) fn tell_of_locked(archive: &Path, opened: &OpenArchive, options: &Options) -> Result<(), Failure> {
-    let Some(locked) = unlocked(archive, opened, options)? else { return Ok(()) };
+/// that encrypts its files itself, and all of its files were tried. Returns what is known of them.
+pub(crate) fn tell_of_locked(
+    archive: &Path,
+    opened: &OpenArchive,
+    options: &Options,
+) -> Result<Option<LockedFiles>, Failure> {
+    let Some(locked) = unlocked(archive, opened, options)? else { return Ok(None) };
     let (name, are) = (crate::args::shown(archive.as_os_str()), are(locked.encrypted, locked.files));
     match locked.passwords {
         Fit::NotGiven => log::warn!("{name}: {are} encrypted: {GIVE_A_PASSWORD}"),
@@ -257,7 +302,7 @@ pub(crate) fn tell_of_locked(archive: &Path, opened: &OpenArchive, options: &Opt
         }
         Fit::None | Fit::SomeOrUnknown => {}
     }
-    Ok(())
+    Ok(Some(locked))
 }
 
 /// What is known of encrypted files; fails as [`tell_of_locked`] does. If only some were tried, and no password opens
@@ -436,7 +481,19 @@ pub(crate) fn cannot_open(archive: &Path, problem: &Problem) -> Failure {
         Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
         _ => Code::CannotOpen,
     };
-    Failure::new(code, format!("{name}: {}", named_once(archive, &problem.to_string())))
+    let mut what = named_once(archive, &problem.to_string());
+    if let Some((file, below)) = parted(archive) {
+        let _ = write!(what, ": {file} is a file; name what is in it behind it: {file} {below}");
+    }
+    Failure::new(code, format!("{name}: {what}"))
+}
+
+/// The file that `path` goes through as if it were a folder, and the rest, as they can be shown: somebody has typed
+/// what lies in an archive as if that were mounted.
+pub(crate) fn parted(path: &Path) -> Option<(String, String)> {
+    let file = path.ancestors().skip(1).find(|above| above.is_file())?;
+    let below = path.strip_prefix(file).ok()?;
+    Some((crate::args::shown(file.as_os_str()), crate::args::shown(below.as_os_str())))
 }
 
 /// Bytes of a block of a tar.
@@ -506,6 +563,11 @@ pub(crate) fn find(tree: &dyn Tree, archive: &Path, path: &[u8], follow: bool) -
             .flatten();
         let Some(target) = target else {
             let mut failure = failure(archive, path, &error);
+            let mut above =
+                path.rsplitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default().split(|&byte| byte == b'/');
+            if matches!(error, Error::NotAFolder) && above.any(typos::is_archive) {
+                failure.message.push_str(": with -r, archives in it show as folders");
+            }
             if matches!(error, Error::NotFound) && is_another_archive(path) {
                 failure.message.push_str(", but there is an archive of that name here: one is read at a time");
             }

@@ -17,6 +17,7 @@ mod made;
 mod memory;
 mod mountpoint;
 mod progress;
+mod prompt;
 mod run;
 mod sandbox;
 mod signals;

@@ -1,9 +1,9 @@
 //! Programs that mount archives, and how each is called.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
+
+use tarnfs_source::{FileSource, Source};
 
 use crate::measure::{Job, Program};
 use crate::{Error, Report, Settings};
@@ -19,8 +19,9 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn of(archive: &Path) -> Result<Self, Error> {
         let mut start = [0; 4];
-        let mut file = File::open(archive).map_err(Error::opening(archive))?;
-        let read = file.read(&mut start).map_err(Error::opening(archive))?;
+        // Not std's: whoever opens a pipe so waits, and hears no signal.
+        let read = FileSource::open(archive).and_then(|file| file.read_at(&mut start, 0));
+        let read = read.map_err(Error::opening(archive))?;
         Ok(match &start[..read] {
             b"PK\x03\x04" | b"PK\x05\x06" => Self::Zip,
             b"hsqs" => Self::Squashfs,

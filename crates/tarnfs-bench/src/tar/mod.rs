@@ -42,7 +42,7 @@ struct Bench<'a> {
 struct Size {
     files: usize,
     bytes: u64,
-    /// What it takes on a disk.
+    /// What it takes on a disk, holes filled.
     blocks: u64,
 }
 
@@ -60,12 +60,12 @@ struct Row {
 
 /// Compares programs on these files and folders.
 pub fn compare(settings: &Settings, paths: &[PathBuf]) -> Result<Report, Error> {
-    let size = paths.iter().try_fold(Size::default(), |size, path| add_size(path, size, settings))?;
+    let size = paths.iter().try_fold(Size::default(), |size, path| add_size(path, size, &|| settings.check()))?;
     if size.files == 0 {
         return Err(Error::Usage("there are no files in that to be archived".to_owned()));
     }
     // The files, a tar, one that is compressed, another one that a program writes, and what is extracted.
-    let room = size.blocks.saturating_mul(5) + (64 << 20);
+    let room = size.blocks.saturating_mul(5).saturating_add(64 << 20);
     let disk = settings.scratch(room)?;
     let memory = Scratch::in_memory(room);
     let mut report = settings.report("Writing and reading tars", &disk);
@@ -116,19 +116,22 @@ fn stopped(reason: &Reason, what: &str) -> Error {
 }
 
 /// Adds what is at `path`, and in it.
-fn add_size(path: &Path, mut size: Size, settings: &Settings) -> Result<Size, Error> {
+fn add_size(path: &Path, mut size: Size, check: &dyn Fn() -> Result<(), Error>) -> Result<Size, Error> {
     let mut left = vec![path.to_owned()];
     while let Some(path) = left.pop() {
-        settings.check()?;
+        check()?;
         let found = fs::symlink_metadata(&path).map_err(Error::at(&path))?;
-        size.blocks += found.blocks() * 512 + 4096;
+        // A tar has holes as zeros.
+        let length = if found.is_file() { found.len() } else { 0 };
+        let taken = length.max(found.blocks().saturating_mul(512)).saturating_add(4096);
+        size.blocks = size.blocks.saturating_add(taken);
         if found.is_dir() {
             for entry in fs::read_dir(&path).map_err(Error::at(&path))? {
                 left.push(entry.map_err(Error::at(&path))?.path());
             }
         } else if found.is_file() {
             size.files += 1;
-            size.bytes += found.len();
+            size.bytes = size.bytes.saturating_add(found.len());
         }
     }
     Ok(size)
@@ -309,5 +312,21 @@ fn plots(report: &mut Report, rows: &[Row]) {
             }
             report.plot(plot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tar of them has zeros there, in memory or on the disk.
+    #[test]
+    fn holes_need_room() {
+        let folder = tempfile::tempdir().unwrap();
+        File::create(folder.path().join("holes")).unwrap().set_len(400 << 20).unwrap();
+        fs::write(folder.path().join("small"), "x").unwrap();
+        let size = add_size(folder.path(), Size::default(), &|| Ok(())).unwrap();
+        assert_eq!((size.files, size.bytes), (2, (400 << 20) + 1));
+        assert!(size.blocks > 400 << 20, "{size:?}");
     }
 }

@@ -107,6 +107,10 @@ impl Codec for Gzip {
         Checks::of_frames(point)
     }
 
+    fn compares_members(&self) -> bool {
+        true
+    }
+
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
         window::from_window(window)
     }

@@ -166,8 +166,13 @@ fn unpack(
     let piece = place(part, block, base, coder, source.len()).map_err(|what| invalid(offset, what))?;
     let stored: SharedSource = Arc::new(Slice::new(Arc::clone(source), piece.offset, piece.stored));
     let is_encrypted = block.folder.methods.iter().any(|method| method.id == methods::AES);
+    // 7-Zip always has a checksum there. Other programs may not, and what a wrong password makes is no header.
+    let is_right = |bytes: &[u8]| match part.crc {
+        Some(crc) => crc == crc32fast::hash(bytes),
+        None => !is_encrypted || looks_like_header(bytes),
+    };
     let bytes = if let Some(coder) = &piece.coder {
-        options.decode.decode(coder, stored, piece.decoded, part.crc)
+        options.decode.decode(coder, stored, piece.decoded, &|bytes| is_right(first_of(bytes, part.length)))
     } else {
         let mut bytes = vec![0; piece.length as usize];
         stored.read_exact_at(&mut bytes, 0).map(|()| bytes)
@@ -175,8 +180,9 @@ fn unpack(
     let whole = bytes.and_then(|mut bytes| {
         // The first file of its block: nothing comes before it.
         bytes.truncate(part.length as usize);
-        let is_right = bytes.len() as u64 == part.length && part.crc.is_none_or(|crc| crc == crc32fast::hash(&bytes));
-        if is_right { Ok(bytes) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong")) }
+        let what = if part.crc.is_some() { "its checksum is wrong" } else { "it is none" };
+        let is_right = bytes.len() as u64 == part.length && is_right(&bytes);
+        if is_right { Ok(bytes) } else { Err(io::Error::new(io::ErrorKind::InvalidData, what)) }
     });
     whole.map_err(|error| {
         // A wrong key makes noise of it.
@@ -191,6 +197,22 @@ fn unpack(
         };
         Error::Read { offset, error }
     })
+}
+
+/// Up to `length` of the first bytes.
+fn first_of(bytes: &[u8], length: u64) -> &[u8] {
+    usize::try_from(length).ok().and_then(|length| bytes.get(..length)).unwrap_or(bytes)
+}
+
+/// True if `header`, of which there is no checksum, can be taken apart.
+fn looks_like_header(header: &[u8]) -> bool {
+    let mut bytes = Bytes::new(header);
+    match bytes.number() {
+        Ok(property::HEADER) => parse(header).is_ok(),
+        Ok(property::ENCODED_HEADER) => Streams::read(&mut bytes).is_ok(),
+        // There are no files.
+        _ => header.is_empty(),
+    }
 }
 
 /// The two halves of a header that is not encoded.

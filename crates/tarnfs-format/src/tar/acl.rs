@@ -1,8 +1,7 @@
 //! ACLs: star's text form in, the kernel's form (`linux/posix_acl_xattr.h`) out.
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tarnfs_source::accounts;
 
@@ -16,7 +15,7 @@ const VERSION: u32 = 2;
 const NOBODY: u32 = u32::MAX;
 
 /// Names that no file has, for which the system is asked in a pass: an archive may have very many.
-const MOST_ASKED: u64 = 4096;
+const MOST_ASKED: usize = 4096;
 
 /// Numbers of the users and groups of this machine, read when first asked for: GNU tar, too, finds the people in an ACL
 /// by their names.
@@ -27,7 +26,7 @@ pub(super) struct Names {
     /// Set once somebody was not found.
     stranger: OnceLock<()>,
     /// Those that no file has.
-    asked: AtomicU64,
+    asked: Mutex<HashSet<(Tag, Vec<u8>)>>,
 }
 
 impl Names {
@@ -58,9 +57,19 @@ impl Names {
         if name.iter().all(u8::is_ascii_digit) {
             return None;
         }
-        if self.asked.fetch_add(1, Ordering::Relaxed) >= MOST_ASKED {
+        if name.len() > accounts::LONGEST {
             return None;
         }
+        let question = (kind, name.to_vec());
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !asked.contains(&question) {
+            if asked.len() >= MOST_ASKED {
+                return None;
+            }
+            asked.insert(question);
+        }
+        // Nobody else waits while the system is asked, which keeps its answers.
+        drop(asked);
         if kind == Tag::User { accounts::user_number(name) } else { accounts::group_number(name) }
     }
 }
@@ -77,7 +86,7 @@ fn parse(file: &[u8]) -> HashMap<Vec<u8>, u32> {
 }
 
 /// What an entry is about, as the kernel numbers it; also the order in which it wants them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Tag {
     Owner = 0x01,
     User = 0x02,
@@ -202,7 +211,36 @@ fn number(text: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Of one name it is asked once, however many lists have it; of too many names, no more.
+    #[test]
+    fn the_system_is_asked_of_each_name_once() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        fn number(name: &[u8]) -> Option<u32> {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            (name == b"of-the-directory").then_some(4711)
+        }
+        let nobody = |_: u32| None;
+        accounts::ask(Some(accounts::System {
+            user_name: nobody,
+            group_name: nobody,
+            user_number: number,
+            group_number: |_| None,
+        }));
+        let names = Names::default();
+        for _ in 0..2 * MOST_ASKED {
+            assert_eq!(names.find(Tag::User, b"of-the-directory"), Some(4711));
+        }
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        for number in 0..2 * MOST_ASKED {
+            assert_eq!(names.find(Tag::User, format!("nobody-{number}").as_bytes()), None);
+        }
+        assert!(ASKED.load(Ordering::Relaxed) <= MOST_ASKED);
+        assert_eq!(names.find(Tag::User, b"of-the-directory"), Some(4711));
+    }
 
     #[test]
     fn an_acl_in_the_order_of_the_kernel() {

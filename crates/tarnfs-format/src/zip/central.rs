@@ -29,6 +29,7 @@ pub(super) struct Central<'b> {
     /// Number of the volume in which `offset` counts.
     pub(super) volume: u16,
     pub(super) external: u32,
+    pub(super) has_comment: bool,
     pub(super) name: &'b [u8],
     pub(super) extra: &'b [u8],
 }
@@ -111,6 +112,7 @@ impl<'s> Walk<'s> {
                 size: u32_at(fixed, 24),
                 volume: u16_at(fixed, 34),
                 external: u32_at(fixed, 38),
+                has_comment: u16_at(fixed, 32) > 0,
                 offset: u32_at(fixed, 42),
                 name: rest.get(..name).unwrap_or_default(),
                 extra: rest.get(name..extra).unwrap_or_default(),

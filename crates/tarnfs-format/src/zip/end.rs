@@ -10,7 +10,9 @@ use super::{central, local};
 use crate::Probe;
 
 /// APPNOTE 4.3.16, without the comment.
-const RECORD: usize = 22;
+pub(super) const RECORD: usize = 22;
+/// Where in it the length of the comment stands.
+pub(super) const COMMENT_LENGTH: usize = 20;
 /// APPNOTE 4.3.15.
 const LOCATOR: usize = 20;
 /// APPNOTE 4.3.14, without the extensible data.
@@ -98,7 +100,7 @@ pub(super) fn records(tail: &[u8]) -> impl Iterator<Item = Record> + '_ {
     places.rev().filter_map(|at| {
         let bytes = tail.get(at..).filter(|bytes| bytes.starts_with(b"PK\x05\x06") && bytes.len() >= RECORD)?;
         let rest = bytes.len().saturating_sub(RECORD);
-        let comment = usize::from(u16_at(bytes, 20));
+        let comment = usize::from(u16_at(bytes, COMMENT_LENGTH));
         // All ones mean that another record has the number.
         let volume = |at| Some(u16_at(bytes, at)).filter(|&number| number != u16::MAX).unwrap_or_default().into();
         Some(Record {
@@ -127,7 +129,7 @@ pub(super) fn find(source: &dyn Source, cancel: &Cancel) -> io::Result<End> {
         let start = from.saturating_sub(step);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
         cancel.check()?;
-        source.read_exact_at(&mut bytes, start)?;
+        read_legible(source, &mut bytes, start)?;
         for record in records(&bytes) {
             if search.is_over() {
                 break;
@@ -145,6 +147,25 @@ pub(super) fn find(source: &dyn Source, cancel: &Cancel) -> io::Result<End> {
         (from, step) = (start, STEP);
     }
     Ok(search.end)
+}
+
+/// Reads what can be read: content before the record may be damaged. What is, becomes zeros, which are no record.
+fn read_legible(source: &dyn Source, bytes: &mut [u8], start: u64) -> io::Result<()> {
+    const STEP: usize = 512;
+    let is_damage = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
+    match source.read_exact_at(bytes, start) {
+        Err(error) if is_damage(&error) => {}
+        read => return read,
+    }
+    let mut at = start;
+    for piece in bytes.chunks_mut(STEP) {
+        match source.read_exact_at(piece, at) {
+            Err(error) if is_damage(&error) => piece.fill(0),
+            read => read?,
+        }
+        at = at.saturating_add(piece.len() as u64);
+    }
+    Ok(())
 }
 
 /// A search for the end.

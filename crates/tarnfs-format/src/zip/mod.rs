@@ -4,7 +4,8 @@
 //! parts, and nothing before it is; [`find_content`] reads a local header when its member is opened. `end` finds the
 //! directory, `central` walks it, `extra` reads the fields behind a header, `member` makes an [`Entry`] of both,
 //! `coders` says what undoes the content. `reader` does all that in order. Where the directory is missing or damaged,
-//! `scan` finds members by their local headers. `volumes` knows how the files are called that an archive is split over.
+//! `scan` finds members by their local headers. `volumes` knows how the files are called that an archive is split over,
+//! and `unlisted` what an archive has that is in no member.
 //!
 //! What `unzip` and Python's zipfile make of an archive is the reference. What is so on purpose:
 //!
@@ -30,6 +31,7 @@ mod local;
 mod member;
 mod reader;
 mod scan;
+mod unlisted;
 mod volumes;
 mod window;
 
@@ -37,7 +39,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 /// zip and what is made of it: jar, apk, docx, odt, epub, whl, ...
 #[derive(Debug)]
@@ -117,6 +119,10 @@ impl Format for Zip {
             end::End::Directory(_) | end::End::Missing => None,
         };
         Ok(others.and_then(|others| volumes::before(name, others)))
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        unlisted::unlisted(source, cancel)
     }
 }
 

@@ -118,7 +118,7 @@ impl<'run> Reader<'run> {
             self.damage(directory.range.start, what)?;
         }
         let mut directory = directory.clone();
-        directory.shift = self.shift(&directory, first).map_err(at(directory.range.start))?;
+        directory.shift = shift(self.source, &directory, first).map_err(at(directory.range.start))?;
 
         walk.rewind();
         if is_ordered {
@@ -180,22 +180,6 @@ impl<'run> Reader<'run> {
             }
             told = Some(last);
         }
-    }
-
-    /// What is to be added to offsets: some programs that put something before an archive count from the file's start,
-    /// but not so in its end record.
-    fn shift(&self, directory: &Directory, first: Option<u64>) -> io::Result<i64> {
-        let is_header = |offset: Option<u64>| {
-            let mut signature = [0; 4];
-            let offset = offset.filter(|offset| offset.saturating_add(4) <= self.source.len());
-            let read = offset.map(|offset| self.source.read_exact_at(&mut signature, offset)).transpose();
-            read.map(|read| read.is_some() && signature == local::SIGNATURE)
-        };
-        let shifted = first.and_then(|first| first.checked_add_signed(directory.shift));
-        if directory.shift != 0 && !is_header(shifted)? && is_header(first)? {
-            return Ok(0);
-        }
-        Ok(directory.shift)
     }
 
     /// The member of a header of the directory, with what is wrong with it; without, if it cannot even be shown.
@@ -373,8 +357,24 @@ fn next_header<'w>(walk: &'w mut Walk<'_>, directory: &Directory) -> Result<Opti
     walk.next_header().map_err(at(directory.range.start))
 }
 
+/// What is to be added to offsets: some programs that put something before an archive count from the file's start, but
+/// not so in its end record. `first`: the offset of the first header.
+pub(super) fn shift(source: &dyn Source, directory: &Directory, first: Option<u64>) -> io::Result<i64> {
+    let is_header = |offset: Option<u64>| {
+        let mut signature = [0; 4];
+        let offset = offset.filter(|offset| offset.saturating_add(4) <= source.len());
+        let read = offset.map(|offset| source.read_exact_at(&mut signature, offset)).transpose();
+        read.map(|read| read.is_some() && signature == local::SIGNATURE)
+    };
+    let shifted = first.and_then(|first| first.checked_add_signed(directory.shift));
+    if directory.shift != 0 && !is_header(shifted)? && is_header(first)? {
+        return Ok(0);
+    }
+    Ok(directory.shift)
+}
+
 /// Where a header of the directory says that its member begins, before it is shifted.
-fn offset(header: &Central<'_>, directory: &Directory) -> Option<u64> {
+pub(super) fn offset(header: &Central<'_>, directory: &Directory) -> Option<u64> {
     let (offset, volume) = if header.offset == u32::MAX || header.volume == u16::MAX {
         let extra = Extra::read(header.extra, header.name, header.date);
         let volume = extra.volume(header.volume, [header.size, header.stored, header.offset]);

@@ -42,7 +42,14 @@ impl<'s> Window<'s> {
             let all = usize::try_from(self.source.len().saturating_sub(from)).unwrap_or(usize::MAX);
             self.buffer.resize(length.max(self.at_once).min(all), 0);
             self.start = from;
-            if let Err(error) = self.source.read_exact_at(&mut self.buffer, from) {
+            let mut read = self.source.read_exact_at(&mut self.buffer, from);
+            // What is only read ahead may be damaged.
+            let is_damage = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
+            if is_damage && self.buffer.len() > length {
+                self.buffer.truncate(length);
+                read = self.source.read_exact_at(&mut self.buffer, from);
+            }
+            if let Err(error) = read {
                 self.buffer.clear();
                 return Err(error);
             }

@@ -645,9 +645,9 @@ fn write_metadata(
         "encoding": summary.shape.encoding.as_deref().unwrap_or("utf-8"),
         "stripRecursiveTarExtension": false,
         "transformRecursiveMountPoint": null,
-        "transformPattern": null,
+        "transformPattern": summary.shape.transform.as_ref().map(|(expression, instead)| [expression, instead]),
         "ignoreZeros": summary.shape.ignore_zeros,
-        "hashes": [],
+        "hashes": summary.shape.hashes,
         "gzipSeekPointSpacing": 16 << 20,
     });
     let metadata = [

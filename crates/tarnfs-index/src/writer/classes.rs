@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 
 use rusqlite::Connection;
 use tarnfs_format::{Entry, Kind};
-use tarnfs_source::Budget;
 
 use crate::own::schema;
 use crate::sqlite::{failed, prepare};
@@ -16,6 +15,7 @@ use crate::{Error, OVERFLOWN_OWNER};
 
 use super::interner::Interner;
 use super::record::{bits_of, more, read_number, write_number};
+use super::spool::Overflow;
 
 /// The class of folders that no entry names.
 pub(super) const IMPLIED_CLASS: u32 = 0;
@@ -46,9 +46,9 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// None yet. What no disk takes goes to `memory`.
-    pub(super) fn new(memory: &Budget) -> Self {
-        let values = Interner::new(memory);
+    /// None yet. What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
+        let values = Interner::new(overflow);
         Self { values, uses: Vec::new(), places: Vec::new(), shared: Vec::new(), key: Vec::new() }
     }
 

@@ -66,6 +66,9 @@ impl Writer {
                 temporary.rename_to(choose)?;
                 own::open_file(finished)
             }
+            Destination::Memory if !self.overflow.has_disk() => {
+                self.write_without_name(summary, self.overflow.without_disk())
+            }
             Destination::Memory => {
                 let most = self.budget.limit() / IN_MEMORY;
                 let store = if self.bytes() > most as u64 {
@@ -76,7 +79,7 @@ impl Writer {
                 match store.map_err(Error::Io).and_then(|store| self.write_without_name(summary, store)) {
                     Err(error) if !self.cancel.is_cancelled() => {
                         log::debug!("all of the index goes to memory, nothing to a temporary file: {error}");
-                        self.write_without_name(summary, Store::without_disk(&self.memory))
+                        self.write_without_name(summary, self.overflow.without_disk())
                     }
                     done => done,
                 }

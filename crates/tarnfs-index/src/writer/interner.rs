@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 
-use tarnfs_source::Budget;
-
 use crate::Error;
 
-use super::spool::Spool;
+use super::spool::{Overflow, Spool};
 
 /// Distinct values that are remembered, and bytes of them: the first ones, so their numbers go up to how many these
 /// are. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
@@ -31,13 +29,13 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// None yet. What no disk takes goes to `memory`.
-    pub(super) fn new(memory: &Budget) -> Self {
+    /// None yet. What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
         Self {
             known: HashMap::new(),
             room: Some(MOST_BYTES),
             last: (Vec::new(), 0),
-            values: Spool::new(ROOM, memory),
+            values: Spool::new(ROOM, overflow),
             count: 0,
         }
     }
@@ -118,11 +116,12 @@ impl Interner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarnfs_source::Budget;
 
     /// Those that are remembered are the first ones, whatever comes later, and all are there in the end.
     #[test]
     fn what_is_remembered_is_bounded_in_bytes() {
-        let mut interner = Interner::new(&Budget::new(0));
+        let mut interner = Interner::new(&Overflow::on_disk(&Budget::new(0)));
         let value = |number: u32| {
             let length = if number == 20 { MOST_BYTES } else { 1 << 20 };
             let mut value = vec![0; length];

@@ -6,13 +6,12 @@ use std::ops::Range;
 
 use rusqlite::Connection;
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_source::Budget;
 
 use crate::sqlite::{failed, prepare};
 use crate::{Error, FIRST_NESTED, Nested};
 
 use super::record::{read_number, write_number};
-use super::spool::Spool;
+use super::spool::{Overflow, Spool};
 
 /// Bytes of chunks kept in memory: a seek point of gzip has a window of up to 32 KiB.
 const ROOM: usize = 4 << 20;
@@ -53,9 +52,9 @@ fn with_length(mut record: Vec<u8>) -> Vec<u8> {
 }
 
 impl Layers {
-    /// None yet. What no disk takes goes to `memory`.
-    pub(super) fn new(memory: &Budget) -> Self {
-        let spool = || Spool::new(ROOM, memory);
+    /// None yet. What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
+        let spool = || Spool::new(ROOM, overflow);
         Self {
             chunks: spool(),
             damage: BTreeMap::new(),

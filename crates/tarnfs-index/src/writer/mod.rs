@@ -41,6 +41,7 @@ use links::Links;
 use origins::Origins;
 use record::{Builder, Shared, Tag};
 use sort::Sorter;
+use spool::Overflow;
 
 /// What shapes the writing of an index.
 #[derive(Debug, Clone)]
@@ -95,8 +96,8 @@ pub struct Writer {
     scratch: Scratch,
     archive: Option<trust::Owner>,
     budget: Budget,
-    /// What may be in memory where no disk takes it.
-    memory: Budget,
+    /// For what is too much for memory.
+    overflow: Overflow,
     /// Bytes that all that is taken may have.
     most_bytes: u64,
     cancel: Cancel,
@@ -156,21 +157,32 @@ const SMALL_PAGE: u32 = 512;
 
 impl Writer {
     /// A writer of one index.
-    #[allow(clippy::needless_pass_by_value, reason = "options are made for one writer")]
     pub fn new(options: WriterOptions) -> Result<Self, Error> {
+        Self::with(options, false)
+    }
+
+    /// A writer of an index that says what is secret. Nothing of it comes onto a disk unless it is written to a file
+    /// that has a name.
+    pub fn of_secrets(options: WriterOptions) -> Result<Self, Error> {
+        Self::with(options, true)
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "options are made for one writer")]
+    fn with(options: WriterOptions, is_secret: bool) -> Result<Self, Error> {
         let memory = Budget::new(options.budget.limit().saturating_mul(WITHOUT_DISK).max(LEAST_WITHOUT_DISK));
+        let overflow = if is_secret { Overflow::in_memory(&memory) } else { Overflow::on_disk(&memory) };
         let mut this = Self {
             limits: options.limits,
             entries: 0,
             folders: Folders::new(&options.budget),
             clashes: Clashes::default(),
             links: Links::new(&options.budget),
-            sorter: Sorter::new(&options.budget, &memory, options.cancel.clone()),
-            builder: Builder::new(&memory),
-            classes: Classes::new(&memory),
-            xattr_names: Interner::new(&memory),
-            coders: Interner::new(&memory),
-            layers: Layers::new(&memory),
+            sorter: Sorter::new(&options.budget, &overflow, options.cancel.clone()),
+            builder: Builder::new(&overflow),
+            classes: Classes::new(&overflow),
+            xattr_names: Interner::new(&overflow),
+            coders: Interner::new(&overflow),
+            layers: Layers::new(&overflow),
             origins: Origins::default(),
             starts: Vec::new(),
             stream: 0,
@@ -183,7 +195,7 @@ impl Writer {
             scratch: Scratch::default(),
             archive: None,
             budget: options.budget,
-            memory,
+            overflow,
             most_bytes: MOST_BYTES,
             cancel: options.cancel,
         };

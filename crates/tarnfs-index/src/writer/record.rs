@@ -9,9 +9,8 @@ use std::io;
 use std::cmp::Ordering;
 
 use tarnfs_format::{Device, Entry, Kind, Time};
-use tarnfs_source::Budget;
 
-use super::spool::Spool;
+use super::spool::{Overflow, Spool};
 
 /// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then
 /// requests.
@@ -290,9 +289,9 @@ const MOST_INSIDE: usize = 4096;
 const LARGE_ROOM: usize = 1 << 20;
 
 impl Builder {
-    /// What no disk takes goes to `memory`.
-    pub(super) fn new(memory: &Budget) -> Self {
-        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::new(LARGE_ROOM, memory) }
+    /// What is too much for its memory goes to `overflow`.
+    pub(super) fn new(overflow: &Overflow) -> Self {
+        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::new(LARGE_ROOM, overflow) }
     }
 
     fn begin(&mut self, folder: u32, name: &[u8], tag: Tag, rank: u64) {

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tarnfs_source::{Budget, Cancel, Grant};
 
 use super::record::Record;
-use super::spool::{BUFFER, Reader, Spool};
+use super::spool::{BUFFER, Overflow, Reader, Spool};
 
 /// Gathers records and hands them out in the order of (folder, name, place in the archive, tag); equal ones as they
 /// came.
@@ -29,8 +29,8 @@ pub(super) struct Sorter {
     bytes: u64,
     room: usize,
     cancel: Cancel,
-    /// For runs that no disk takes.
-    memory: Budget,
+    /// For runs.
+    overflow: Overflow,
     _grant: Option<Grant>,
 }
 
@@ -56,8 +56,8 @@ const BATCH: usize = 128 << 10;
 const WAITING: usize = 4;
 
 impl Sorter {
-    /// Whatever takes long ends soon after `cancel` was asked for. What no disk takes goes to `memory`.
-    pub(super) fn new(budget: &Budget, memory: &Budget, cancel: Cancel) -> Self {
+    /// Whatever takes long ends soon after `cancel` was asked for. Runs go to `overflow`.
+    pub(super) fn new(budget: &Budget, overflow: &Overflow, cancel: Cancel) -> Self {
         let grant = std::iter::successors(Some(MOST), |bytes| Some(bytes / 2))
             .take_while(|&bytes| bytes >= LEAST)
             .find_map(|bytes| budget.take(bytes));
@@ -70,7 +70,7 @@ impl Sorter {
             bytes: 0,
             room,
             cancel,
-            memory: memory.clone(),
+            overflow: overflow.clone(),
             _grant: grant,
         }
     }
@@ -113,13 +113,13 @@ impl Sorter {
     /// times what the one before it holds.
     fn make_room(&mut self, number: usize) -> io::Result<()> {
         match self.levels.get(number) {
-            None => self.levels.push(Level::new(&self.memory)),
+            None => self.levels.push(Level::new(&self.overflow)),
             Some(level) if level.runs.len() < MOST_RUNS => {}
             Some(_) => {
                 let next = number.saturating_add(1);
                 self.make_room(next)?;
                 if let Some([full, next]) = self.levels.get_mut(number..=next) {
-                    let full = std::mem::replace(full, Level::new(&self.memory));
+                    let full = std::mem::replace(full, Level::new(&self.overflow));
                     let (cancel, mut taken) = (&self.cancel, 0_u32);
                     next.add(|spool| {
                         merge(full.heads().collect(), |record| {
@@ -183,8 +183,8 @@ impl Sorter {
 }
 
 impl Level {
-    fn new(memory: &Budget) -> Self {
-        Self { spool: Spool::new(BUFFER, memory), runs: Vec::new() }
+    fn new(overflow: &Overflow) -> Self {
+        Self { spool: Spool::new(BUFFER, overflow), runs: Vec::new() }
     }
 
     /// What `write` writes is one more run.
@@ -404,9 +404,9 @@ mod tests {
     /// Of equal records those that came first come first, however often some of them were merged.
     #[test]
     fn any_number_of_runs_is_merged_in_a_few_files() {
-        let mut sorter = Sorter::new(&Budget::new(0), &Budget::new(8 << 20), Cancel::default());
+        let mut sorter = Sorter::new(&Budget::new(0), &Overflow::on_disk(&Budget::new(8 << 20)), Cancel::default());
         sorter.room = 64;
-        let (mut builder, mut expected) = (Builder::new(&Budget::new(0)), Vec::new());
+        let (mut builder, mut expected) = (Builder::new(&Overflow::on_disk(&Budget::new(0))), Vec::new());
         let count = 20_000_u32;
         for number in 0..count {
             let folder = number.wrapping_mul(2_654_435_761) >> 27;

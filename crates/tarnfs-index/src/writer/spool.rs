@@ -20,8 +20,47 @@ pub(super) struct Spool {
     stored: u64,
     /// Bytes that are kept in the buffer before they go to the file.
     room: usize,
+    overflow: Overflow,
+}
+
+/// Where that goes which is too much for a spool's own memory.
+#[derive(Debug, Clone)]
+pub(super) struct Overflow {
     /// What all spools of a writer may have together where no disk takes them.
     memory: Budget,
+    /// False if nothing of it may come onto a disk.
+    has_disk: bool,
+}
+
+impl Overflow {
+    /// To a temporary file without a name, or to `memory` where no disk takes one.
+    pub(super) fn on_disk(memory: &Budget) -> Self {
+        Self { memory: memory.clone(), has_disk: true }
+    }
+
+    /// To `memory`.
+    pub(super) fn in_memory(memory: &Budget) -> Self {
+        Self { memory: memory.clone(), has_disk: false }
+    }
+
+    fn store(&self) -> Store {
+        let on_disk = self.has_disk.then(tarnfs_source::temporary_file);
+        match on_disk {
+            Some(Ok(file)) => return Store::File(file),
+            Some(Err(error)) => log::debug!("what is spooled stays in memory: {error}"),
+            None => {}
+        }
+        self.without_disk()
+    }
+
+    pub(super) fn has_disk(&self) -> bool {
+        self.has_disk
+    }
+
+    /// In memory.
+    pub(super) fn without_disk(&self) -> Store {
+        Store::without_disk(&self.memory)
+    }
 }
 
 /// Bytes that go to the file at once.
@@ -30,9 +69,9 @@ pub(super) const BUFFER: usize = 256 << 10;
 const STEP: u64 = 64 << 10;
 
 impl Spool {
-    /// Keeps up to `room` bytes in memory, and what no disk takes in `memory`.
-    pub(super) fn new(room: usize, memory: &Budget) -> Self {
-        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room, memory: memory.clone() }
+    /// Keeps up to `room` bytes in memory.
+    pub(super) fn new(room: usize, overflow: &Overflow) -> Self {
+        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room, overflow: overflow.clone() }
     }
 
     /// Bytes written so far.
@@ -62,13 +101,13 @@ impl Spool {
             return Ok(());
         }
         if self.stores.is_empty() {
-            self.stores.push((0, temporary(&self.memory)));
+            self.stores.push((0, self.overflow.store()));
         }
         if let Some((start, store)) = self.stores.last() {
             match (store.write_all_at(bytes, self.stored.saturating_sub(*start)), store) {
                 (Err(error), Store::File(_)) => {
                     log::debug!("a temporary file could not be written: {error}; it goes on in memory");
-                    let memory = Store::without_disk(&self.memory);
+                    let memory = self.overflow.without_disk();
                     memory.write_all_at(bytes, 0)?;
                     self.stores.push((self.stored, memory));
                 }
@@ -170,15 +209,6 @@ impl Reader<'_> {
     }
 }
 
-/// On a disk, or in memory where none takes one.
-fn temporary(memory: &Budget) -> Store {
-    let kept = |error| {
-        log::debug!("what is spooled stays in memory: {error}");
-        Store::without_disk(memory)
-    };
-    tarnfs_source::temporary_file().map_or_else(kept, Store::File)
-}
-
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
 mod tests {
@@ -186,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_no_more_goes_on_in_memory() {
-        let mut spool = Spool::new(BUFFER, &Budget::new(8 << 20));
+        let mut spool = Spool::new(BUFFER, &Overflow::on_disk(&Budget::new(8 << 20)));
         let record = |number: u32| [&104_u32.to_le_bytes()[..], &[number as u8; 100]].concat();
         for number in 0..6000 {
             if number == 4000 {
@@ -217,10 +247,22 @@ mod tests {
         spool.read_exact_at(&mut across, spool.len() - 207).unwrap_err();
     }
 
+    #[test]
+    fn what_is_secret_comes_onto_no_disk() {
+        let mut spool = Spool::new(10, &Overflow::in_memory(&Budget::new(1 << 20)));
+        spool.write(&vec![7; 300_000]).unwrap();
+        assert!(matches!(spool.stores.as_slice(), [(0, Store::Memory(_))]), "{:?}", spool.stores);
+        let mut read = vec![0; 300_000];
+        spool.read_exact_at(&mut read, 0).unwrap();
+        assert!(read.iter().all(|&byte| byte == 7));
+        // More than there may be is an error.
+        assert_eq!(spool.write(&vec![7; 1 << 20]).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+    }
+
     /// Large pieces are not copied into the buffer, and come back between the small ones.
     #[test]
     fn pieces_of_all_sizes_come_back() {
-        let mut spool = Spool::new(1000, &Budget::new(0));
+        let mut spool = Spool::new(1000, &Overflow::on_disk(&Budget::new(0)));
         let piece = |number: usize| vec![number as u8; [1, 999, 1000, 1001, BUFFER, BUFFER * 2 + 1, 7][number % 7]];
         let mut all = Vec::new();
         for number in 0..30 {

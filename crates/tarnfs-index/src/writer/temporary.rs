@@ -187,6 +187,8 @@ fn check_replaceable(destination: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let is_index = match open(destination, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => true,
+        // Nobody can say what is there, if it is.
+        Err(error @ rustix::io::Errno::ACCESS) => return Err(error.into()),
         Err(_) => false,
         Ok(file) => {
             let stat = fstat(&file)?;

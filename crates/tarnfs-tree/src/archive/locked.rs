@@ -27,7 +27,9 @@ pub struct LockedFiles {
     pub files: u64,
     /// Those that are encrypted.
     pub encrypted: u64,
-    /// Of these, the ones that passwords were tried with.
+    /// Those with content that are not.
+    pub readable: u64,
+    /// Of the encrypted ones, those that passwords were tried with.
     pub tried: u64,
     /// What the passwords are worth.
     pub passwords: Fit,
@@ -81,12 +83,15 @@ impl ArchiveTree {
         if !has_encrypted(&*self.index)? {
             return Ok(None);
         }
-        let mut found = LockedFiles { files: 0, encrypted: 0, tried: 0, passwords: Fit::NotGiven };
+        let mut found = LockedFiles { files: 0, encrypted: 0, readable: 0, tried: 0, passwords: Fit::NotGiven };
         // The cheapest to try first.
         let mut candidates: Vec<(u64, Row, Piece)> = Vec::new();
         self.each_file(cancel, &mut |row| {
             found.files += 1;
-            let Some(piece) = self.encrypted_piece(row)? else { return Ok(()) };
+            let Some(piece) = self.encrypted_piece(row)? else {
+                found.readable += u64::from(row.size > 0);
+                return Ok(());
+            };
             found.encrypted += 1;
             candidates.push((piece.skip.saturating_add(piece.length), row.clone(), piece));
             if candidates.len() >= 2 * MOST_FILES {

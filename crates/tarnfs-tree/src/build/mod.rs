@@ -9,6 +9,7 @@ mod bodies;
 mod decoding;
 mod hashing;
 mod held_back;
+mod legible;
 mod line;
 mod names;
 mod nested;
@@ -409,6 +410,7 @@ impl FirstPass<'_> {
                 start: 0,
                 length,
                 bytes,
+                damaged: Vec::new(),
                 pieces: None,
                 codec: content.codec(),
                 name: name.clone(),
@@ -521,12 +523,17 @@ fn refuse_unread(probe: &Probe<'_>) -> Result<(), Problem> {
     }
 }
 
-/// The entry of a compressed single file, named after the archive without its suffix.
-pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry {
+/// What a compressed single file is called after its archive: that name without its suffix.
+pub(crate) fn name_of_single_file(archive: &std::path::Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
     let name = archive.file_name().unwrap_or_default().as_bytes();
+    without_suffix(name).unwrap_or_else(|| name.to_vec())
+}
+
+/// The entry of a compressed single file, named after the archive.
+pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry {
     Entry {
-        path: without_suffix(name).unwrap_or_else(|| name.to_vec()),
+        path: name_of_single_file(archive),
         kind: Kind::File,
         mode: file.owner.mode & 0o777,
         uid: u64::from(file.owner.user),

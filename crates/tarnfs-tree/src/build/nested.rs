@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,6 +18,7 @@ use tarnfs_source::{Limits, SharedSource};
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, Holes, rest_of};
+use super::legible::Legible;
 use super::line::Line;
 use super::names::Names;
 use super::receiver::{Batches, Direct, Receiver};
@@ -60,6 +62,8 @@ pub(super) struct Candidate {
     pub(super) start: u64,
     pub(super) length: u64,
     pub(super) bytes: SharedSource,
+    /// What of these is known to be damaged.
+    pub(super) damaged: Vec<Range<u64>>,
     /// Where it is not one run of bytes of its stream, or has to be decoded otherwise than by `codec` alone: its
     /// pieces there. `start` and `length` count in what comes of them.
     pub(super) pieces: Option<Arc<[Piece]>>,
@@ -329,8 +333,9 @@ impl<'a> Expansion<'a> {
         let content = content.map_err(|error| walk.problem(candidate.start, error))?;
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
+        let legible = Legible::of(candidate);
         if let Reader::Random(format) = reader {
-            let why = match why_not_an_archive(format, &candidate.bytes, self.format_options) {
+            let why = match why_not_an_archive(format, &legible, self.format_options) {
                 Ok(why) => why,
                 Err((_, error)) if is_locked(&error) => {
                     self.tell_of_locked(candidate, &error);
@@ -349,7 +354,7 @@ impl<'a> Expansion<'a> {
         receiver.begin()?;
         let members = match reader {
             Reader::Forwards(format) => walk.members(format, &mut stream, &candidate.place),
-            Reader::Random(format) => walk.random(format, &candidate.bytes, candidate.start, &candidate.place),
+            Reader::Random(format) => walk.random(format, &legible, candidate.start, &candidate.place),
             _ => return Ok(receiver.end(0)?),
         };
         match members {
@@ -499,6 +504,7 @@ impl<'a> Expansion<'a> {
                         start: 0,
                         length,
                         bytes,
+                        damaged: Vec::new(),
                         pieces: None,
                         codec: content.codec(),
                         name: inner_name.clone(),
@@ -649,6 +655,7 @@ mod tests {
             start,
             length: 10,
             bytes: std::sync::Arc::new(MemorySource::new(b"not xz at all".to_vec(), "test")),
+            damaged: Vec::new(),
             pieces: None,
             codec: tarnfs_codec::CODECS.iter().find(|codec| codec.name() == "xz").copied(),
             name: b"a.xz".to_vec(),

@@ -1,8 +1,9 @@
 //! Where what a pass finds goes: into the index at once, or by way of the thread that found it to the one that writes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ops::Range;
 
 use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Entry, Kind, name};
@@ -69,6 +70,9 @@ pub(super) struct Direct {
     began: Cell<bool>,
     is_put_off: Cell<bool>,
     notes: RefCell<Vec<Note>>,
+    /// What is damaged: of each place the stream and where it ends, and from where on it is. As many as there are
+    /// notes; of a stream with more, the last one goes up to the end.
+    damaged: RefCell<BTreeMap<(u32, u64), u64>>,
     /// Bytes of the notes.
     bytes_of_notes: Cell<usize>,
     /// Files that are looked into, of which it is not certain that they are all there.
@@ -121,6 +125,7 @@ impl Direct {
             began: Cell::new(false),
             is_put_off: Cell::new(false),
             notes: RefCell::default(),
+            damaged: RefCell::default(),
             bytes_of_notes: Cell::new(0),
             aheads: RefCell::default(),
             bytes_of_waiting: Cell::new(0),
@@ -152,12 +157,34 @@ impl Direct {
             self.bytes_of_waiting.set(self.bytes_of_waiting.get() - bytes);
             match next {
                 Some(candidate) if writer.is_replaced(candidate.archive) => {}
-                Some(candidate) => return Some(candidate),
+                Some(candidate) => {
+                    let damaged = self.damaged_in(&candidate);
+                    return Some(Candidate { damaged, ..candidate });
+                }
                 None => {
                     candidates.pop();
                 }
             }
         }
+    }
+
+    /// What is known to be damaged of an archive, where that is not found when it is decoded.
+    fn damaged_in(&self, candidate: &Candidate) -> Vec<Range<u64>> {
+        if candidate.codec.is_some() || candidate.pieces.is_some() {
+            return Vec::new();
+        }
+        let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
+        let damaged = self.damaged.borrow();
+        let from_start = damaged.range((candidate.input, start.saturating_add(1))..=(candidate.input, u64::MAX));
+        let inside = from_start.filter(|(_, from)| **from < end);
+        let found: Vec<_> = inside.map(|(&(_, to), from)| (from.saturating_sub(start), to)).collect();
+        // Where all of it is, nothing of it is served, but with `--force`: then its directory is wanted, too.
+        if let [(0, to)] = found.as_slice()
+            && (end..u64::MAX).contains(to)
+        {
+            return Vec::new();
+        }
+        found.into_iter().map(|(from, to)| from..to.min(end) - start).collect()
     }
 
     fn hash(&self, path: &[u8]) -> u64 {
@@ -302,6 +329,11 @@ impl Receiver for Direct {
     }
 
     fn damage(&self, damage: Damage) -> Result<(), Error> {
+        let mut damaged = self.damaged.borrow_mut();
+        let end = if damaged.len() < MOST_NOTES { damage.decoded.end } else { u64::MAX };
+        let from = damaged.entry((self.layer.get(), end)).or_insert(damage.decoded.start);
+        *from = damage.decoded.start.min(*from);
+        drop(damaged);
         self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage)
     }
 
@@ -583,27 +615,64 @@ mod tests {
         assert_eq!(notes.len(), MOST_OF_NOTES / (MOST_OF_NOTE / 3 * 3));
     }
 
+    fn candidate(path: &[u8], place: Range<u64>) -> Candidate {
+        Candidate {
+            input: 0,
+            archive: 0,
+            start: place.start,
+            length: place.end - place.start,
+            bytes: std::sync::Arc::new(tarnfs_source::MemorySource::new(Vec::new(), "test")),
+            damaged: Vec::new(),
+            pieces: None,
+            codec: None,
+            name: Vec::new(),
+            makes_folder: true,
+            file: Box::new(Entry { path: path.to_vec(), ..Entry::default() }),
+            expected: None,
+            instead: None,
+            place: super::super::walk::MemberPlace { prefix: path.to_vec(), ..Default::default() },
+            told_at: 0,
+        }
+    }
+
+    /// It comes with what is damaged of it.
+    #[allow(clippy::single_range_in_vec_init, reason = "it is one place that is damaged")]
+    #[test]
+    fn what_waits_is_told_what_is_damaged_of_it() {
+        let damage = |decoded: Range<u64>| {
+            let (lost_from, what) = (decoded.end, "a test".to_owned());
+            Damage { decoded, lost_from, compressed: 1, compressed_from: 1, what }
+        };
+        // From here on there is more than is noted.
+        let many = 1000 * (MOST_NOTES as u64 - 2);
+        let cases: [(Range<u64>, &[Range<u64>]); 7] = [
+            (0..100, &[]),
+            (100..200, &[0..50, 70..80]),
+            (150..170, &[]),
+            (140..171, &[0..10, 30..31]),
+            (900..2000, &[50..51, 1050..1051]),
+            (many..many + 1000, &[950..1000]),
+            (many + 5000..many + 5010, &[0..10]),
+        ];
+        for (place, expected) in cases {
+            let direct = direct();
+            direct.candidate(candidate(b"a", place.clone())).unwrap();
+            direct.damage(damage(100..150)).unwrap();
+            direct.damage(damage(170..180)).unwrap();
+            for at in 0..2 * MOST_NOTES as u64 {
+                direct.damage(damage(950 + 1000 * at..951 + 1000 * at)).unwrap();
+            }
+            assert_eq!(direct.next_candidate().unwrap().damaged, expected, "{place:?}");
+            assert_eq!(direct.damaged.borrow().len(), MOST_NOTES + 1);
+        }
+    }
+
     /// What waits is bounded in bytes; what does not fit stays a file.
     #[test]
     fn what_waits_is_bounded_in_bytes() {
         let direct = Direct { left: Cell::new(u64::MAX), ..direct() };
         let path = vec![b'x'; 60_000];
-        let candidate = || Candidate {
-            input: 0,
-            archive: 0,
-            start: 0,
-            length: 0,
-            bytes: std::sync::Arc::new(tarnfs_source::MemorySource::new(Vec::new(), "test")),
-            pieces: None,
-            codec: None,
-            name: Vec::new(),
-            makes_folder: true,
-            file: Box::new(Entry { path: path.clone(), ..Entry::default() }),
-            expected: None,
-            instead: None,
-            place: super::super::walk::MemberPlace { prefix: path.clone(), ..Default::default() },
-            told_at: 0,
-        };
+        let candidate = || candidate(&path, 0..0);
         let most = MOST_OF_WAITING / candidate().weight();
         assert!((500..600).contains(&most));
         for count in 0..2000 {

@@ -584,6 +584,7 @@ impl Walk<'_> {
             start: body.offset,
             length: bytes.len(),
             bytes,
+            damaged: Vec::new(),
             pieces: None,
             codec,
             name: last_component(&entry.path).to_vec(),

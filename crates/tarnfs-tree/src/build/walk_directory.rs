@@ -228,7 +228,8 @@ impl Walk<'_> {
         let mut file = Entry { link: Vec::new(), xattrs: access_list::of_file(&entry.xattrs), ..entry.clone() };
         move_by(&mut file, base);
         let pieces = file.body.pieces.take().unwrap_or_default();
-        file.body.offset = file.header;
+        // The folder that shows what it holds comes behind it.
+        file.body.offset = file.header.saturating_add(1);
         let first = pieces.first().map_or(0, |piece| piece.offset);
         let expected = match stored {
             Stored::Coded(_, piece) => piece.crc.map(|crc| (piece.decoded, crc)),
@@ -259,6 +260,7 @@ impl Walk<'_> {
             start,
             length,
             bytes,
+            damaged: Vec::new(),
             told_at: self.compressed_at.unwrap_or(if pieces.is_some() { first } else { start }),
             pieces,
             codec,

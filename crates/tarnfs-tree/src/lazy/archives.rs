@@ -3,7 +3,7 @@
 //! An archive has its number as long as somebody holds a node in it, or it is open. Then the number is free, and after
 //! a while another archive gets it: whoever changes an archive over and over must not use them up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ impl Ranges {
 }
 
 /// What tells that a file has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Version {
     size: u64,
     mtime: Time,
@@ -216,9 +216,9 @@ pub(super) struct Archives {
     files: HashMap<Node, Known>,
     /// How many answers there are in all of these tables.
     remembered: usize,
-    /// Archives that cannot be opened, by name, as a file that is forgotten gets another number: what was a file once
-    /// is to stay one.
-    failed: HashMap<Vec<u8>, Version>,
+    /// Archives in folders that cannot be opened, by name, as a file that is forgotten gets another number: what was a
+    /// file once is to stay one. In other folders there may be others of the same name.
+    failed: HashSet<(Vec<u8>, Version)>,
     /// Numbers that are free, and since when nobody should use them; first those that were given to nobody.
     free: VecDeque<(Option<Instant>, u32)>,
     /// Those that are open.
@@ -236,7 +236,7 @@ impl Archives {
             all,
             files,
             remembered: 0,
-            failed: HashMap::new(),
+            failed: HashSet::new(),
             free,
             open,
             at_work: HashMap::new(),
@@ -269,7 +269,7 @@ impl Archives {
 
     /// True if an archive of that name and version could not be opened.
     pub(super) fn has_failed(&self, name: &[u8], version: Version) -> bool {
-        self.failed.get(name).is_some_and(|failed| *failed == version)
+        self.failed.contains(&(name.to_vec(), version))
     }
 
     /// Remembers what a file was found to be. An archive that it was before is old from now on.
@@ -547,7 +547,7 @@ impl Archives {
                         if self.failed.len() >= MOST_FAILED {
                             self.failed.clear();
                         }
-                        self.failed.insert(name, version);
+                        self.failed.insert((name, version));
                         self.no_archive(file, version, released);
                     }
                 }

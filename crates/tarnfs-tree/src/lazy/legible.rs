@@ -1,10 +1,15 @@
 //! An archive in an archive that is cut or damaged: what can be read of it is shown, as it is where both are indexed at
 //! once.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use tarnfs_codec::{ChunkTable, Codec};
 use tarnfs_source::{SharedSource, Source};
+
+use crate::unnoticed::first_unnoticed;
 
 /// Of what cannot be read, this is shown to a first pass: no header begins so, nor is it the end of a tar.
 const FILLER: u8 = 0xff;
@@ -15,6 +20,9 @@ const STEPS: [usize; 2] = [64 << 10, 512];
 /// Bytes that are filled, beside as many as could be read. Each 512 of them are a read that fails, and a few bytes of
 /// an image may say that a file has a TiB of damaged blocks.
 const MOST_FILLED: u64 = 64 << 20;
+
+/// Places that were filled which are remembered. Of more than these the first counts.
+const MOST_PLACES: usize = 4096;
 
 /// Bytes of `source` that are there: a file in an archive that was cut may say that it is longer.
 fn what_is_there(source: &dyn Source) -> io::Result<u64> {
@@ -49,6 +57,8 @@ pub(super) struct Legible {
     length: u64,
     fills: AtomicBool,
     has_filled: AtomicBool,
+    /// What was filled: where each run of bytes begins, and where it ends.
+    filled: Mutex<BTreeMap<u64, u64>>,
     /// Bytes that may still be filled.
     left: AtomicU64,
     /// The first byte that was not filled, as there were too many before it; else none has this number.
@@ -65,7 +75,8 @@ impl Legible {
     /// The first `length` bytes of `source`, of which that many, and as many as can be read, may be filled.
     fn of(source: SharedSource, length: u64, most_filled: u64) -> Self {
         let (fills, has_filled) = (AtomicBool::new(true), AtomicBool::new(false));
-        Self { source, length, fills, has_filled, left: most_filled.into(), end: u64::MAX.into() }
+        let (filled, left, end) = (Mutex::default(), most_filled.into(), u64::MAX.into());
+        Self { source, length, fills, has_filled, filled, left, end }
     }
 
     /// Fills nothing any more. True if something was shown that is not there.
@@ -80,6 +91,46 @@ impl Legible {
         Some(Self::of(SharedSource::clone(&self.source), length, u64::MAX))
     }
 
+    /// What comes before the first byte that was filled and that `codec`, which has made `table` of all this, has not
+    /// noticed: what it has made of that was never stored. With `all`, before the first byte that was filled at all.
+    pub(super) fn before_unnoticed(
+        &self,
+        codec: &dyn Codec,
+        table: &dyn ChunkTable,
+        all: bool,
+    ) -> io::Result<Option<Self>> {
+        let filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let next = |from: u64| {
+            let around = filled.range(..from).next_back().filter(|&(_, &end)| end > from).map(|_| from);
+            Ok(around.or_else(|| filled.range(from..).next().map(|(&start, _)| start)))
+        };
+        let unnoticed = first_unnoticed(codec, table, &next)?.map(|unnoticed| unnoticed.byte);
+        let first = if all || filled.len() >= MOST_PLACES { filled.keys().next().copied() } else { unnoticed };
+        Ok(first
+            .filter(|_| unnoticed.is_some())
+            .map(|length| Self::of(SharedSource::clone(&self.source), length, MOST_FILLED)))
+    }
+
+    fn has_filled_at(&self, offset: u64, length: usize) {
+        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = offset + length as u64;
+        if let Some((_, before)) = filled.range_mut(..=offset).next_back()
+            && *before >= offset
+        {
+            *before = end.max(*before);
+            return;
+        }
+        if filled.len() < MOST_PLACES {
+            filled.insert(offset, end);
+            return;
+        }
+        // The first of them counts, which may be this one.
+        if let Some(first) = filled.first_entry().filter(|first| *first.key() > offset) {
+            let end = first.remove();
+            filled.insert(offset, end);
+        }
+    }
+
     /// Reads what can be read, step by step.
     fn fill(&self, buffer: &mut [u8], offset: u64, steps: &[usize]) -> io::Result<()> {
         let Some((&step, smaller)) = steps.split_first() else {
@@ -89,6 +140,7 @@ impl Legible {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "too much of it is damaged to go on"));
             }
             buffer.fill(FILLER);
+            self.has_filled_at(offset, buffer.len());
             return Ok(());
         };
         let mut done = 0;
@@ -248,6 +300,22 @@ mod tests {
         assert_eq!((cut.next_data(598), cut.next_data(599), cut.next_hole(599)), (Some(599), None, 600));
         assert_eq!((cut.len(), cut.read_at(&mut bytes, 600).unwrap()), (600, 0));
         assert!(!cut.finish());
+    }
+
+    #[test]
+    fn what_was_filled_is_remembered() {
+        let legible = Legible::of(Arc::new(Waits), 1024, MOST_FILLED);
+        let filled = || legible.filled.lock().unwrap().clone();
+        for (at, length) in [(1000, 10), (500, 12), (512, 8), (510, 4), (1000, 5)] {
+            legible.has_filled_at(at, length);
+        }
+        assert_eq!(filled(), BTreeMap::from([(500, 520), (1000, 1010)]));
+        for at in 2..2 * MOST_PLACES as u64 {
+            legible.has_filled_at(at * 1024, 1);
+        }
+        assert_eq!((filled().len(), filled().keys().next().copied()), (MOST_PLACES, Some(500)));
+        legible.has_filled_at(7, 1);
+        assert_eq!((filled().len(), filled().keys().next().copied()), (MOST_PLACES, Some(7)));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::build::HEAD;
 use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 
+mod failed;
+mod unnoticed;
 mod unverified;
 
 /// A tar of one file.

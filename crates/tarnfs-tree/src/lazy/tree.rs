@@ -229,7 +229,10 @@ impl Tree for LazyTree {
     fn forget(&self, node: Node, times: u64) {
         match self.place(node) {
             Where::Base(inner) => {
-                self.archives().forget_answer(node);
+                // In an archive the number of a file never becomes another's, so what is known of it stays true.
+                if matches!(self.base, Base::Folder(_)) {
+                    self.archives().forget_answer(node);
+                }
                 self.base.tree().forget(inner, times);
             }
             Where::Archive(number, _) => self.with(|archives, released| archives.release(number, times, released)),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tarnfs_format::Probe;
 use tarnfs_index::{Destination, Index, Summary, Writer, WriterOptions, location};
-use tarnfs_source::{Fingerprint, Slice};
+use tarnfs_source::{Fingerprint, Slice, Source};
 
 use super::{Built, CHEAP_TO_READ, IndexPlace, Opening, Origin, Problem, Recreate, has_random_format};
 use crate::build::{FirstPass, HEAD, Names, single_file};
@@ -100,8 +101,12 @@ impl Opening<'_> {
         let is_named = matches!(options.index.place, IndexPlace::File(_));
         let is_worth_it = options.index.is_required || !few && !has_directory(&summary, &writer);
         // What a password opens (names, targets of links, hashes) would lie beside the archive for all who may read it.
-        let is_open =
-            options.decoding.passwords.is_empty() || !has_random_format(&summary) && summary.shape.recursion.is_none();
+        // A single file that was compressed may be an archive that a password opens.
+        let is_read_forwards = match tarnfs_format::by_name(&summary.format) {
+            Some(format) => format.forwards().is_some(),
+            None => !writer.has_nested(),
+        };
+        let is_open = options.decoding.passwords.is_empty() || is_read_forwards && summary.shape.recursion.is_none();
         if !is_open && (is_named || options.index.is_required) {
             let what = "no index is written of what a password opens: it would not be encrypted";
             return Err(Problem::Unwritten(what.to_owned()));
@@ -167,12 +172,28 @@ impl Opening<'_> {
     /// A writer of an index that those may read who may read the archive.
     pub(super) fn writer(&self) -> Result<Writer, Problem> {
         let options = self.options;
-        let writer = Writer::new(WriterOptions {
+        let of_writer = WriterOptions {
             limits: options.limits,
             budget: options.decoding.cache.budget().clone(),
             cancel: options.cancel.clone(),
-        })?;
+        };
+        // Names, seek points and hashes of what a password opens are not encrypted in an index.
+        let is_secret = !options.decoding.passwords.is_empty() && self.may_be_opened_by_a_password();
+        let writer = if is_secret { Writer::of_secrets(of_writer)? } else { Writer::new(of_writer)? };
         Ok(writer.readable_as(self.facts.owner).of_archive(self.source.len()))
+    }
+
+    /// False of archives that are read forwards, as far as their names and their first bytes say so: none of these
+    /// formats encrypts.
+    fn may_be_opened_by_a_password(&self) -> bool {
+        let name = single_file(self.path, &self.facts).path;
+        let says_forwards = tarnfs_format::by_suffix(&name).is_some_and(|(format, _)| format.forwards().is_some());
+        let mut head = vec![0; HEAD];
+        let read = self.source.read_at(&mut head, 0).unwrap_or(0);
+        let source: &dyn Source = &*self.source;
+        let shown = tarnfs_format::detect(&Probe::new(head.get(..read).unwrap_or_default(), source));
+        let is_random = shown.is_some_and(|format| format.forwards().is_none());
+        self.options.shape.recursion.is_some() || !says_forwards || is_random
     }
 
     /// Reads only what was appended, where there is a good index of what was there before.

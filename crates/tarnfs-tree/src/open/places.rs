@@ -116,7 +116,9 @@ impl Opening<'_> {
                     let why = error.to_string().replacen(&format!("{index_file}: "), "", 1);
                     let then = match self.options.index.recreate {
                         Recreate::Never => "",
-                        _ => "; it is not used, and the archive is read again if it has to be",
+                        _ => {
+                            "; it is not used, and the archive is read again if it has to be; `tarnfs index -c` replaces it"
+                        }
                     };
                     log::log!(level, "{archive}: index {index_file}: {why}{then}");
                     reason = error.to_string();

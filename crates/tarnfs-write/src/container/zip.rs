@@ -304,8 +304,8 @@ impl Ordered {
         self.directory.push(&fixed, &member.path, &extra)
     }
 
-    /// The directory and what leads to it.
-    fn end(&mut self) -> io::Result<()> {
+    /// The directory and what leads to it, and the comment.
+    fn end(&mut self, comment: &[u8]) -> io::Result<()> {
         let (start, directory) = (self.position, std::mem::take(&mut self.directory));
         let members = directory.members();
         directory.write(&mut |bytes| self.write(bytes))?;
@@ -333,7 +333,8 @@ impl Ordered {
         put(&mut end, short.to_le_bytes());
         put(&mut end, (length.min(LARGE) as u32).to_le_bytes());
         put(&mut end, (start.min(LARGE) as u32).to_le_bytes());
-        put(&mut end, [0; 2]);
+        put(&mut end, (comment.len() as u16).to_le_bytes());
+        end.extend_from_slice(comment);
         self.write(&end)
     }
 }
@@ -389,6 +390,7 @@ impl Sink<Part> for Ordered {
 struct Zip {
     pipeline: Pipeline<Part, Part, Ordered>,
     pool: Pool,
+    comment: Vec<u8>,
 }
 
 impl Zip {
@@ -414,7 +416,7 @@ impl Zip {
         };
         let works = (0..threads).map(|_| work()).collect();
         let pipeline = Pipeline::new(None, works, WAITING * threads, ordered)?;
-        Ok(Self { pipeline, pool })
+        Ok(Self { pipeline, pool, comment: Vec::new() })
     }
 
     fn send(&mut self, member: Option<Box<Member>>, data: Vec<u8>, before: Vec<u8>, is_last: bool) -> io::Result<()> {
@@ -496,6 +498,14 @@ impl ArchiveWriter for Zip {
         false
     }
 
+    fn comment(&mut self, comment: &[u8]) -> bool {
+        let has_room = u16::try_from(comment.len()).is_ok();
+        if has_room {
+            comment.clone_into(&mut self.comment);
+        }
+        has_room
+    }
+
     fn add(&mut self, entry: &Entry, content: &dyn Content) -> io::Result<Missing> {
         const FOLDER: u32 = 0o040_000;
         const FILE: u32 = 0o100_000;
@@ -548,7 +558,7 @@ impl ArchiveWriter for Zip {
 
     fn finish(self: Box<Self>) -> io::Result<Finished> {
         let mut ordered = self.pipeline.finish()?;
-        ordered.end()?;
+        ordered.end(&self.comment)?;
         Ok(Finished { output: ordered.output, index: None, length: ordered.position })
     }
 }

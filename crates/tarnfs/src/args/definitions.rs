@@ -71,7 +71,7 @@ pub(crate) enum Command {
         #[arg(short = 'l', long)]
         lazy: bool,
     },
-    /// List what is mounted, where, and since when
+    /// List what is mounted, where, and since when if that is known
     Mounts {
         /// Print one JSON object for each mount, one on a line
         #[arg(long)]

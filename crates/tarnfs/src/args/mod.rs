@@ -20,7 +20,7 @@ pub(crate) use definitions::{
 };
 pub(crate) use info::Info;
 pub(crate) use serving::Serve;
-pub(crate) use settings::{Keys, composition, mount_options, open_options, secrets};
+pub(crate) use settings::{Keys, composition, mount_options, open_options, secret, secrets};
 pub(crate) use writing::{Compress, Convert, Create, SortFiles};
 
 use std::ffi::{OsStr, OsString};

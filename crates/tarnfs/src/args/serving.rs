@@ -29,6 +29,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Serving")]
     pub(crate) login_file: Vec<PathBuf>,
 
+    /// Serve over HTTPS with this certificate. It is PEM, with those between it and its authority behind it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key", help_heading = "Serving")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate, PEM and not encrypted
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "Serving")]
+    pub(crate) tls_key: Option<PathBuf>,
+
     /// Let everybody read who reaches an address that is not loopback
     #[arg(long, conflicts_with_all = ["token_file", "login_file"], help_heading = "Serving")]
     pub(crate) open_to_all: bool,

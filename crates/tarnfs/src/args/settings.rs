@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tarnfs_tree::open::{DecodedCache, DecodingOptions, IndexOptions, IndexPlace,
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
+use crate::prompt;
 
 /// Smallest spacing of seek points that makes sense: below, their windows weigh more than the archive.
 const LEAST_SPACING: f64 = 128.0 / 1024.0;
@@ -77,6 +78,11 @@ impl Keys {
         let usage = |message: String| Failure::new(Code::Usage, message);
         let dictionaries = dictionaries(&open.zstd_dictionary).map_err(usage)?;
         Ok(Self { passwords: Passwords::new(passwords(open).map_err(usage)?), dictionaries })
+    }
+
+    /// True if something may be opened with a password.
+    pub(crate) fn has_passwords(&self) -> bool {
+        !self.passwords.is_empty()
     }
 }
 
@@ -196,24 +202,39 @@ fn recursion(open: &Open) -> Option<Recursion> {
     })
 }
 
+/// The option that names files of passwords.
+const PASSWORD_FILE: &str = "--password-file";
+
 /// All passwords that are given, in order.
 fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
     // An empty one is none, as in ratarmount: scripts have it in a variable.
     let typed = open.password.iter().filter(|password| !password.is_empty());
     let mut passwords: Vec<Arc<[u8]>> = typed.map(|password| password.as_bytes().into()).collect();
     for path in open.password_files() {
-        passwords.extend(secrets("--password-file", path)?);
+        passwords.extend(secrets(PASSWORD_FILE, path)?);
     }
     Ok(passwords)
 }
 
 /// The lines of a file that `option` names. To be read before signals are listened to, as for [`Keys::read`].
 pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, String> {
+    let bytes = secret(option, path)?;
+    let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    Ok(lines.filter(|line| !line.is_empty()).map(Arc::from).collect())
+}
+
+/// All of such a file.
+pub(crate) fn secret(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     /// Bytes of such a file at most.
     const MOST: u64 = 1 << 20;
     let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
     let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
+    let read = if path == Path::new("-") && option == PASSWORD_FILE && io::stdin().is_terminal() {
+        prompt::line("Password: ").map(|line| {
+            bytes = line;
+            bytes.len()
+        })
+    } else if path == Path::new("-") {
         io::stdin().take(MOST + 1).read_to_end(&mut bytes)
     } else {
         File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
@@ -222,8 +243,7 @@ pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, Strin
     if bytes.len() as u64 > MOST {
         return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
     }
-    let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    Ok(lines.filter(|line| !line.is_empty()).map(Arc::from).collect())
+    Ok(bytes)
 }
 
 /// What these files hold, for frames of zstd.

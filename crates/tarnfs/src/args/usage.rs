@@ -182,9 +182,17 @@ impl Typed<'_> {
                 ),
                 (&["-f", "-c"], "the archive is named without it, before what goes in"),
                 (&["-p", "--preserve-permissions"], "permissions are kept anyway"),
-                (&["-v", "--verbose"], "in the end one line says how much went in"),
+                (&["-v", "--verbose"], "on a terminal, one line says in the end how much went in"),
             ],
-            "ls" | "cat" | "stat" | "check" | "index" | "mount" | "compare" => {
+            "check" => &[
+                (&["-v", "--verbose"], "-d 2 says more, and names all damaged files"),
+                (&["-f", "-z", "-j", "-J"], "the archive is named without it"),
+            ],
+            "stat" | "info" => &[
+                (&["-v", "--verbose"], "all that is known is said anyway; --json has it for programs"),
+                (&["-f", "-z", "-j", "-J"], "the archive is named without it"),
+            ],
+            "ls" | "cat" | "index" | "mount" | "compare" => {
                 &[(&["-f", "-v", "-z", "-j", "-J"], "the archive is named without it")]
             }
             _ => &[],

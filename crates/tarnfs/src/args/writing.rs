@@ -138,6 +138,10 @@ pub(crate) struct Convert {
     #[arg(long, help_heading = "Writing")]
     pub(crate) replace: bool,
 
+    /// What is encrypted in IN may be open to all in OUT: nobody is warned, and --replace removes IN
+    #[arg(long, help_heading = "Writing")]
+    pub(crate) decrypt: bool,
+
     #[command(flatten)]
     pub(crate) open: Open,
 }

@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use tarnfs_index::{Shape, Summary};
+use tarnfs_index::{Index, Shape};
 use tarnfs_tree::DamagedFiles;
 use tarnfs_tree::open::{IndexPlace, Options, Problem, Recreate};
 
@@ -21,15 +21,28 @@ pub(crate) fn run(arguments: &Check) -> Result<Code, Failure> {
     inside::each(&arguments.archives, &arguments.open, |archive, options| one(archive, options, most_named))
 }
 
-/// What of an archive that is whole may be wrong all the same, since nothing tells.
-fn without_checksums(summary: &Summary) -> &'static str {
-    match tarnfs_format::by_name(&summary.format) {
+/// What of an archive that is whole may be wrong all the same, since nothing tells. `index` is its index.
+fn without_checksums(index: &dyn Index) -> Result<&'static str, tarnfs_index::Error> {
+    let summary = index.summary();
+    // Archives in it may have some, where they are looked into.
+    let mut has_others = false;
+    if summary.shape.recursion.is_some() && summary.layers.is_empty() {
+        index.each_nested(&mut |_, _| has_others = true)?;
+        index.coders(&mut |_| {
+            has_others = true;
+            false
+        })?;
+    }
+    Ok(match tarnfs_format::by_name(&summary.format) {
+        Some(format) if has_others && !format.compares_content() => {
+            ", which has no checksums to compare but those of archives in it"
+        }
         Some(format) if summary.layers.is_empty() && !format.compares_content() => match format.forwards() {
             Some(_) => ", which has no checksums to compare",
             None => ", not all of which need have checksums",
         },
         _ => "",
-    }
+    })
 }
 
 fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Failure> {
@@ -109,7 +122,8 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         lines.push(format!("{name}: {} encrypted and {verb} not checked: {password}", inside::are(locked, files)));
     } else if lines.is_empty() {
         let (files_noun, bytes) = (inside::noun(files, "file"), summary.bytes);
-        let unnoticed = if bytes == 0 { "" } else { without_checksums(summary) };
+        let unnoticed = if bytes == 0 { Ok("") } else { without_checksums(&*fresh.index) };
+        let unnoticed = unnoticed.map_err(|error| inside::failure(archive, b"", &error.into()))?;
         lines.push(format!(
             "{name}: whole: {files} {files_noun} with {bytes} {} of content{unnoticed}",
             inside::noun(bytes, "byte")

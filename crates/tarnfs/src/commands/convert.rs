@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
-use tarnfs_format::{Entry, Kind};
+use tarnfs_format::{Entry, Kind, Unlisted};
 use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
-use tarnfs_tree::{Attributes, Node, Tree, Xattrs};
+use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
-use tarnfs_write::{BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
+use tarnfs_write::{ArchiveWriter, BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
 
 use super::create::{self, commit, of_output, output};
 use crate::args::{Convert, Keys, shown};
@@ -65,13 +65,14 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         let what = format!("{}: cannot be opened: {error}", shown(from.as_os_str()));
         Failure::new(Code::CannotOpen, what)
     })?;
-    let (opened, code) = inside::open_with(from, &options)
+    let opened = inside::open_quietly(from, &options)
         .map_err(|failure| inside::of_folder(from, failure, "`tarnfs create` makes an archive of it"))?;
+    let code = inside::tell_of_damage_and(from, &opened, &options, "`tarnfs extract --force` takes it");
     if code != Code::Success {
         let what = "it is damaged, and was not converted";
         return Err(Failure::new(code, format!("{}: {what}", shown(from.as_os_str()))));
     }
-    inside::tell_of_locked(from, &opened, &options)?;
+    let locked = inside::tell_of_locked(from, &opened, &options)?.filter(|_| !arguments.decrypt);
     if arguments.replace && opened.index.summary().archive.length != known.len() {
         let what = "it lies in several files, which --replace cannot replace: convert it without that, and remove them";
         return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
@@ -82,7 +83,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     let looks_into_archives = options.shape.recursion.is_some();
     let left_out = Cell::new(0);
-    let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives, left_out };
+    let unlisted = unlisted(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    let cancel = &cancel;
+    let job =
+        Job { from, to, target, arguments, cancel, opened: &opened, looks_into_archives, locked, unlisted, left_out };
     // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says
     // who may, and the new one has none.
     let most = if has_access_list(from) { 0o700 } else { 0o7777 };
@@ -106,7 +110,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let length = finished.length;
     // Asked while both are there.
     let index = opened.index_path.clone().filter(|index| is_index_of(index, from));
-    commit(to, finished, &cancel)?;
+    commit(to, finished, cancel)?;
     if arguments.replace && !is_same {
         is_unchanged(from, &known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
@@ -160,6 +164,12 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
     }
 }
 
+/// What is in an archive and in none of its entries. Of a stream of bytes only the tree is known.
+fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unlisted> {
+    let format = tarnfs_format::by_name(&opened.index.summary().format);
+    format.map_or_else(|| Ok(Unlisted::default()), |format| format.unlisted(&*opened.stream, cancel))
+}
+
 /// True if both paths lead to one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -195,7 +205,8 @@ fn take_over(output: &Output, old: &fs::Metadata, most: u32) -> io::Result<()> {
         // Who may not give files away keeps it, and lets nobody read it who could not before.
         if let Err(error) = fchown(file, Some(owner.0), Some(owner.1)) {
             log::info!("the new archive belongs to who converts: {}", io::Error::from(error));
-            fchmod(file, Mode::from_raw_mode(old.mode() & 0o700))?;
+            let mode = tarnfs_write::output::for_another_group(old.mode(), own.uid() == old.uid());
+            fchmod(file, Mode::from_raw_mode(mode & most))?;
             return Ok(());
         }
     }
@@ -211,6 +222,10 @@ struct Job<'a> {
     opened: &'a OpenArchive,
     /// Archives in it are folders there. The index may have been made so, and serve a call without that.
     looks_into_archives: bool,
+    /// Files that are encrypted, unless somebody wants them otherwise.
+    locked: Option<LockedFiles>,
+    /// What is not in the tree.
+    unlisted: Unlisted,
     /// Entries that the new archive cannot have at all.
     left_out: Cell<u64>,
 }
@@ -289,6 +304,7 @@ impl Job<'_> {
             let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
         }
+        is_less |= self.tell_of_what_has_no_place(&mut *writer);
         let versions = self.opened.index.replaced_count().map_err(|error| self.of_input(b"", &error.into()))?;
         if versions > 0 {
             let entries = if versions == 1 { "entry" } else { "entries" };
@@ -313,6 +329,31 @@ impl Job<'_> {
         writer.finish().map_err(failed)
     }
 
+    /// Says what is not kept of all that is no entry; true if that is something. `writer` gets the comment.
+    fn tell_of_what_has_no_place(&self, writer: &mut dyn ArchiveWriter) -> bool {
+        let (from, to) = (shown(self.from.as_os_str()), shown(self.to.as_os_str()));
+        let mut is_less = false;
+        if let Some(locked) = &self.locked {
+            let what = inside::not_encrypted_any_more(locked);
+            let meant = if self.arguments.replace { "; --decrypt says that this is meant" } else { "" };
+            log::warn!("{to}: {what}{meant}");
+            is_less = true;
+        }
+        if !self.unlisted.comment.is_empty() && !writer.comment(&self.unlisted.comment) {
+            log::warn!("{to}: the comment on the archive cannot be kept there");
+            is_less = true;
+        }
+        for what in &self.unlisted.others {
+            log::warn!("{from}: {what}: that is not kept");
+            is_less = true;
+        }
+        if self.opened.index.summary().label.is_some() {
+            log::warn!("{to}: the label of the archive cannot be kept there");
+            is_less = true;
+        }
+        is_less
+    }
+
     /// Compares every file of both archives, or all bytes where only the compression is another one.
     fn verify(&self, finished: &Finished, options: &Options) -> Result<(), Failure> {
         let path = PathBuf::from(format!("/proc/self/fd/{}", finished.output.file().as_fd().as_raw_fd()));
@@ -334,6 +375,10 @@ impl Job<'_> {
         }
         if self.keeps_stream() {
             return self.compare(&*self.opened.stream, &*new.stream, b"", &cannot);
+        }
+        let unlisted = unlisted(&new, self.cancel).map_err(|error| of_output(self.to, &error))?;
+        if !self.unlisted.comment.is_empty() && unlisted.comment != self.unlisted.comment {
+            return Err(cannot("the comment on it is another one".to_owned()));
         }
         let (old, new) = (inside::tree(self.opened), inside::tree(&new));
         let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new(), 0)];

@@ -34,7 +34,13 @@ const MEMORY: u64 = 1 << 30;
 pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     logging::start(arguments.debug, None, Colour::default())?;
     let archive = &arguments.archive;
-    let target = target(archive, &arguments.how)?;
+    let target = target(archive, &arguments.how).map_err(|mut failure| {
+        let is_archive = |path: &OsString| Target::of_name(path.as_bytes()).is_some();
+        if archive.exists() && arguments.paths.last().is_some_and(is_archive) {
+            failure.message.push_str("; the archive comes first, and then what goes in");
+        }
+        failure
+    })?;
     let mut choice = choice(arguments)?;
     let keeps = target.keeps();
     let flags = [
@@ -86,8 +92,8 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     ));
     if count.told > 0 {
         let what = match count.told {
-            1 => "one file is not as it was, or not there, as was said above".to_owned(),
-            told => format!("{told} files are not as they were, or not there, as was said above"),
+            1 => "one file is not in it, or not as it was, as was said above".to_owned(),
+            told => format!("{told} files are not in it, or not as they were, as was said above"),
         };
         return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
     }
@@ -191,10 +197,15 @@ pub(crate) fn target(archive: &Path, how: &Compress) -> Result<Target, Failure> 
         }
         None if name == b"-" => Target::plain(),
         None => by_name.ok_or_else(|| {
-            usage(format!(
-                "{}: its name does not say what it is to be: .tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .tar.lz4 or .zip; or give --compress",
-                shown(archive.as_os_str())
-            ))
+            let lower = name.to_ascii_lowercase();
+            let stem = tarnfs_tree::build::without_suffix(&lower).unwrap_or_else(|| lower.clone());
+            let what = if tarnfs_format::by_suffix(&stem).is_some() {
+                "archives of this kind can be read, but not written; there are"
+            } else {
+                "its name does not say what it is to be:"
+            };
+            let all = ".tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .tar.lz4 and .zip";
+            usage(format!("{}: {what} {all}; or give --compress", shown(archive.as_os_str())))
         })?,
     };
     checked(target, how)

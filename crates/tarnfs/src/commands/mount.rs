@@ -35,9 +35,6 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     no_command(&arguments.paths)?;
     let request = Request::from(&arguments.paths, arguments.control_interface, !arguments.disable_union_mount)?;
     no_mistake(&request.sources)?;
-    if arguments.no_mount {
-        return only_index(&request.sources, arguments);
-    }
     // What is wrong with a URL is told below.
     if !request.made_up
         && !is_url(&request.mountpoint)
@@ -45,6 +42,10 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     {
         return Err(Failure::new(Code::CannotOpen, mistake));
     }
+    if arguments.no_mount {
+        return only_index(&request.sources, arguments);
+    }
+    tell_of_swapped(&request);
     let mut as_typed = shown(request.mountpoint.as_os_str());
     let request = request.absolute()?;
     if let Some(hidden) = hidden(&request) {
@@ -128,7 +129,26 @@ fn no_mistake(sources: &[PathBuf]) -> Result<(), Failure> {
             format!("{first} is no command, and there is no file of that name; did you mean `tarnfs {command}`?");
         return Err(Failure::new(Code::Usage, message));
     }
+    for source in sources {
+        if let Some((file, below)) = inside::parted(source) {
+            let what = format!("{file} is a file; `tarnfs --prefix {below} {file}` shows what is there in it");
+            return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(source.as_os_str()))));
+        }
+    }
     sources.iter().try_for_each(|source| inside::not_standard_input(source))
+}
+
+/// Warns of an empty folder before an archive where no mount point is named: it adds nothing, and may have been meant
+/// for that.
+fn tell_of_swapped(request: &Request) {
+    if let ([folder, archive], true) = (request.sources.as_slice(), request.made_up)
+        && archive.is_file()
+        && folder.read_dir().is_ok_and(|mut entries| entries.next().is_none())
+    {
+        let (folder, archive) = (shown(folder.as_os_str()), shown(archive.as_os_str()));
+        let at = shown(request.mountpoint.as_os_str());
+        log::warn!("{folder} is an empty folder: mounting at {at}; did you mean `tarnfs {archive} {folder}`?");
+    }
 }
 
 /// What is to be mounted where.

@@ -5,15 +5,15 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarnfs_serve::{Logins, Server, Settings};
+use tarnfs_serve::{Logins, Server, Settings, Tls, TlsError};
 use tarnfs_tree::open::DecodedCache;
 use tarnfs_tree::{Composition, filling};
 
-use crate::args::{Keys, Serve, secrets, shown};
+use crate::args::{Keys, Serve, secret, secrets, shown};
 use crate::commands::mount::{open_all, title};
 use crate::exit::{Code, Failure};
 use crate::signals::Ending;
@@ -36,6 +36,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
                     --open-to-all if everybody may";
         return Err(Failure::new(Code::Usage, format!("--listen {address}: {what}")));
     }
+    let is_for_all = settings.logins.is_empty() && !arguments.open_to_all;
+    let is_encrypted = settings.tls.is_some();
+    if !is_encrypted && !settings.logins.is_empty() && !address.ip().is_loopback() {
+        log::warn!(
+            "logins, and all that is read, travel in clear over the network: --tls-cert and --tls-key encrypt it"
+        );
+    }
     let keys = Keys::read(&arguments.open)?;
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
@@ -44,7 +51,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     inside::raise_descriptors();
-    let failed = |error: io::Error| Failure::new(Code::Failure, format!("--listen {address}: {error}"));
+    let failed = |error: io::Error| {
+        let other = match error.kind() {
+            io::ErrorKind::AddrInUse => ": another port is named with --listen PORT, and 0 takes any that is free",
+            _ => "",
+        };
+        Failure::new(Code::Failure, format!("{address}: {error}{other}"))
+    };
     // Before an archive is read, which may take long. Who comes meanwhile waits.
     let listener = TcpListener::bind(address).map_err(failed)?;
     let composition = Composition {
@@ -56,8 +69,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     };
     let opened = open_all(&arguments.archives, &composition, &options, false)?;
     let (assembly, code) = (opened.assembly, opened.code);
+    if is_for_all && (keys.has_passwords() || arguments.archives.iter().any(|archive| is_private(archive))) {
+        // A mount shows it to its user alone.
+        let what = "what is private is served to every user of this machine";
+        log::warn!("{what}: --token-file or --login-file asks for a login, --open-to-all says that it is meant so");
+    }
     let server = Server::new(listener, assembly.tree, settings).map_err(failed)?;
-    let url = format!("http://{}/", server.address().map_err(failed)?);
+    let url = format!("{}://{}/", if is_encrypted { "https" } else { "http" }, server.address().map_err(failed)?);
     let stopper = server.stopper();
     ending.when_asked(move || stopper.stop());
     memory::give_back_freed();
@@ -79,6 +97,15 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     drop(idle);
     logging::flush();
     served.map(|()| code)
+}
+
+/// True if not every user of this machine may read that file or folder, as far as the way to it says.
+fn is_private(path: &Path) -> bool {
+    let lacks = |path: &Path, bits: u32| path.metadata().is_ok_and(|found| found.mode() & bits != bits);
+    let own = if path.is_dir() { 0o005 } else { 0o004 };
+    // With links followed: what they lead to is on the way.
+    let whole = path.canonicalize();
+    lacks(path, own) || whole.is_ok_and(|whole| whole.ancestors().skip(1).any(|folder| lacks(folder, 0o001)))
 }
 
 /// What `--listen` says.
@@ -114,6 +141,11 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
         if tokens.is_empty() {
             return Err(usage(format!("--token-file {}: there is no token in it", shown(path.as_os_str()))));
         }
+        // Blanks at the end of a header are none of it.
+        if tokens.iter().any(|token| token.trim_ascii().len() < token.len()) {
+            let what = "a token begins or ends with a blank, which no client can send";
+            return Err(usage(format!("--token-file {}: {what}", shown(path.as_os_str()))));
+        }
         for token in &tokens {
             logins.add_token(token);
         }
@@ -139,12 +171,33 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     Ok(Settings {
         title: named(&arguments.archives),
         logins,
+        tls: tls(arguments)?,
         hosts: arguments.host.clone(),
         salt: salt(&arguments.archives),
         patience: Duration::from_secs(arguments.timeout),
         most_clients: arguments.most_clients,
         ..Settings::default()
     })
+}
+
+/// The certificate for HTTPS, if there is to be one.
+fn tls(arguments: &Serve) -> Result<Option<Tls>, Failure> {
+    let usage = |message: String| Failure::new(Code::Usage, message);
+    let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else { return Ok(None) };
+    let certificates = secret("--tls-cert", certificate).map_err(usage)?;
+    let key_bytes = secret("--tls-key", key).map_err(usage)?;
+    if key.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0) {
+        let what = "all users of this machine can read it, unless they cannot come there: chmod o-r takes that away";
+        log::warn!("--tls-key {}: {what}", shown(key.as_os_str()));
+    }
+    let made = Tls::new(&certificates, &key_bytes).map_err(|error| {
+        let (option, path) = match error {
+            TlsError::Certificate(_) => ("--tls-cert", certificate),
+            _ => ("--tls-key", key),
+        };
+        usage(format!("{option} {}: {error}", shown(path.as_os_str())))
+    });
+    made.map(Some)
 }
 
 /// What the page of the root is called, and archives of it.
@@ -171,6 +224,37 @@ fn salt(archives: &[PathBuf]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_private_is_known() {
+        use std::fs::{self, Permissions};
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let (folder, file) = (scratch.path().join("folder"), scratch.path().join("folder/file"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "").unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        // Who has this folder made may have it where nobody else comes.
+        let around = scratch.path().parent().is_some_and(is_private);
+        for (above, of_folder, of_file, is_own) in [
+            (0o755, 0o755, 0o644, false),
+            (0o711, 0o711, 0o604, false),
+            (0o755, 0o755, 0o640, true),
+            (0o755, 0o750, 0o644, true),
+            (0o700, 0o755, 0o644, true),
+        ] {
+            set(&file, of_file);
+            set(&folder, of_folder);
+            set(scratch.path(), above);
+            assert_eq!(is_private(&file), is_own || around, "{above:o} {of_folder:o} {of_file:o}");
+        }
+        for (mode, is_own) in [(0o755, false), (0o751, true), (0o754, true)] {
+            set(scratch.path(), 0o755);
+            set(&folder, mode);
+            assert_eq!(is_private(&folder), is_own || around, "{mode:o}");
+        }
+    }
 
     #[test]
     fn an_address_may_be_said_in_part() {

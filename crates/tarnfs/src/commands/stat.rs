@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 
 use tarnfs_tree::{Attributes, Error, Kind, Tree};
 
@@ -10,7 +11,15 @@ use crate::{json, times};
 
 /// Shows everything that is known of each path; a symbolic link itself, not its target.
 pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
-    let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
+    let (opened, code) = inside::open(&arguments.archive, &arguments.open).map_err(|mut failure| {
+        // As in stat(1).
+        if arguments.open.recreate_index && arguments.archive.as_os_str().as_bytes().starts_with(b"%") {
+            failure
+                .message
+                .push_str("; -c makes the index again, and there are no formats here: --json is for programs");
+        }
+        failure
+    })?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
     // Of what is in the archive itself; a folder of versions is not.

@@ -30,8 +30,8 @@ fn others_of(cli: &Cli) -> Vec<&Path> {
         Some(Command::Compare(Compare { other, .. })) => vec![other.as_deref().unwrap_or(Path::new(HERE))],
         Some(Command::Convert(Convert { output, .. })) => vec![output],
         Some(Command::Create(create)) => of_create(create),
-        Some(Command::Serve(Serve { token_file, login_file, .. })) => {
-            token_file.iter().chain(login_file).map(PathBuf::as_path).collect()
+        Some(Command::Serve(Serve { token_file, login_file, tls_cert, tls_key, .. })) => {
+            token_file.iter().chain(login_file).chain(tls_cert).chain(tls_key).map(PathBuf::as_path).collect()
         }
         Some(Command::Bench(bench)) => {
             let (mut paths, measuring) = match &bench.what {

@@ -40,10 +40,13 @@ pub(crate) fn run(arguments: &Advise) -> Result<Code, Failure> {
         let sample = sample::of_tree(&*tree, &cancel).map_err(|error| inside::failure(path, b"", &error))?;
         return tell(arguments, &Input::Folder(path), &sample, (None, Code::Success), &cancel);
     }
-    let (opened, code, cancel) = inside::open_to_sample(path, &arguments.open)?;
+    let (opened, code, locked, cancel) = inside::open_to_sample(path, &arguments.open)?;
     let from_input = |file: &PathBuf| file.as_os_str() == "-";
     if !arguments.open.password.is_empty() || arguments.open.password_files().any(from_input) {
         log::warn!("{}: what is printed is without the password", shown(path.as_os_str()));
+    }
+    if let Some(locked) = locked {
+        log::warn!("{}: {}", shown(path.as_os_str()), inside::not_encrypted_any_more(&locked));
     }
     let summary = opened.index.summary();
     let has_tree = Target::plain().container().is_some_and(|container| summary.format == container.name());

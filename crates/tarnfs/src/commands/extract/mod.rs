@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
     };
     let mut destination = None;
     let mut staging = None;
-    let opened = inside::open_to_extract(archive, &arguments.open, |options| {
+    let opened = inside::open_to_extract(archive, &arguments.open, arguments.patterns.is_empty(), |options| {
         let opened = Arc::new(Destination::open(folder).map_err(|error| cannot_open(&error))?);
         // What stays as it is need not be written a second time; that is known when the index is there.
         if !existing.may_leave() {
@@ -153,7 +153,12 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
     extraction.all(&selection, &progress, threads).map_err(|stop| stop.0)?;
     report_end(&opened, &extraction);
     keeping.tell_of_lost(report.archive());
-    report.finish()
+    let finished = report.finish();
+    if destination.is_made() && matches!(finished, Ok(Code::Failure)) {
+        // What was named is not in the archive. Only if nothing is in it.
+        let _ = std::fs::remove_dir(folder);
+    }
+    finished
 }
 
 /// What is said of the whole when all is done.
@@ -181,7 +186,11 @@ impl Extraction<'_> {
         for (number, pattern) in selection.typed().enumerate().filter(|(number, _)| !plan.found[*number]) {
             use std::os::unix::ffi::OsStrExt as _;
             let mut failure = inside::failure(self.archive, pattern.as_bytes(), &Error::NotFound);
-            if number == last && self.folder == Path::new(".") {
+            if tarnfs_tree::path::find(self.tree, pattern.as_bytes(), true).is_ok() {
+                failure.message.push_str(
+                    "; the way there leads over a symbolic link, which is not followed: name what it leads to",
+                );
+            } else if number == last && self.folder == Path::new(".") {
                 // Other programs take the last one for the folder to extract to.
                 failure.message.push_str("; -C names the folder to extract to");
             }

@@ -25,7 +25,7 @@ impl Owners {
             owners.is_complete = true;
             for (user, group) in all {
                 let key = (user.id, group.id);
-                let here = (number(user, user_number), number(group, group_number));
+                let here = (number(&user, user_number), number(&group, group_number));
                 owners
                     .of_numbers
                     .entry(key)
@@ -54,14 +54,14 @@ impl Owners {
             _ => {
                 let (user, group) = index.owner_names(node)?;
                 let (user, group) = (Owner { id: uid, name: user }, Owner { id: gid, name: group });
-                Ok((number(user, user_number), number(group, group_number)))
+                Ok((number(&user, user_number), number(&group, group_number)))
             }
         }
     }
 }
 
 /// The number of a user or group on this machine, if it knows the name; else its own. What is known is remembered.
-fn number(owner: Owner, known: fn(&[u8]) -> Option<u32>) -> u32 {
+fn number(owner: &Owner, known: fn(&[u8]) -> Option<u32>) -> u32 {
     known(&owner.name).unwrap_or(owner.id)
 }
 
@@ -74,11 +74,11 @@ mod tests {
         let owner = |id, name: &str| Owner { id, name: name.as_bytes().to_vec() };
         crate::accounts::ask_system();
         for known in [user_number, group_number] {
-            assert_eq!(number(owner(77, "root"), known), 0);
-            assert_eq!(number(owner(77, "nobody-is-called-so"), known), 77);
-            assert_eq!(number(owner(77, ""), known), 77);
-            assert_eq!(number(owner(77, "ro\0ot"), known), 77);
-            assert_eq!(number(owner(77, &"x".repeat(1000)), known), 77);
+            assert_eq!(number(&owner(77, "root"), known), 0);
+            assert_eq!(number(&owner(77, "nobody-is-called-so"), known), 77);
+            assert_eq!(number(&owner(77, ""), known), 77);
+            assert_eq!(number(&owner(77, "ro\0ot"), known), 77);
+            assert_eq!(number(&owner(77, &"x".repeat(1000)), known), 77);
         }
     }
 }

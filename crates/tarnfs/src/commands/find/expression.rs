@@ -516,6 +516,9 @@ impl<'a> Parser<'a> {
                 return Err(format!("{}: tarnfs find {what}", shown(word)));
             }
             b"-delete" => return Err("-delete: tarnfs find changes no archive".into()),
+            word if word.starts_with(b"--") => {
+                return Err(format!("{}: options stand before the archive, and tests behind it", shown(word)));
+            }
             word if word.starts_with(b"-") => {
                 let mut near = words().filter(|known| typos::is_near(&word[1..], known.as_bytes()));
                 let meant = near.next().map_or("; ".to_owned(), |known| format!("; did you mean -{known}? Or "));

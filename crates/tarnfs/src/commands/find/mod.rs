@@ -23,7 +23,12 @@ pub(crate) use expression::{begins_expression, words};
 
 /// Finds files and folders, below the root or the folders that are named.
 pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
-    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open).map_err(|failure| {
+    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open).map_err(|mut failure| {
+        let is_password = |word: &&OsString| word.as_bytes().starts_with(b"--password");
+        if let Some(word) = arguments.words.iter().find(is_password) {
+            let what = "stands behind the archive: options stand before it";
+            failure.message = format!("{}; {} {what}", failure.message, shown(word));
+        }
         inside::of_folder(
             &arguments.archive,
             failure,

@@ -185,7 +185,11 @@ fn sizes(facts: &Facts<'_>) -> String {
     let (packed, content) = (facts.size(), facts.census.bytes);
     let mut text = size(packed);
     if content > 0 {
-        let _ = write!(text, " for {} of files: {}", size(content), percent(packed as f64 / content as f64));
+        let _ = write!(text, " for {} of files", size(content));
+        // Of next to nothing, headers and padding are many times that.
+        if packed / 10 <= content {
+            let _ = write!(text, ": {}", percent(packed as f64 / content as f64));
+        }
     }
     if let Some(layer) = facts.layers.last().filter(|layer| facts.format.is_some() && layer.decoded > 0) {
         let inner = facts.format.map_or("", |format| format.name());

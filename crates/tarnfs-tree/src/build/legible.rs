@@ -1,0 +1,62 @@
+//! An archive with a directory that was kept while it went by, and of which something is known to be damaged by now.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tarnfs_source::{SharedSource, Source};
+
+use super::nested::Candidate;
+
+/// Its bytes, of which none are given that are damaged: a directory may have no checksums of its own.
+#[derive(Debug)]
+pub(super) struct Legible {
+    source: SharedSource,
+    damaged: Vec<Range<u64>>,
+}
+
+impl Legible {
+    pub(super) fn of(candidate: &Candidate) -> SharedSource {
+        let source = SharedSource::clone(&candidate.bytes);
+        if candidate.damaged.is_empty() {
+            return source;
+        }
+        Arc::new(Self { source, damaged: candidate.damaged.clone() })
+    }
+}
+
+impl Source for Legible {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = offset.saturating_add(buffer.len() as u64);
+        let is_in = |damaged: &&Range<u64>| damaged.start < end && damaged.end > offset;
+        match self.damaged.iter().filter(is_in).map(|damaged| damaged.start).min() {
+            None => self.source.read_at(buffer, offset),
+            // What lies before it.
+            Some(start) if start > offset => self.source.read_at(&mut buffer[..(start - offset) as usize], offset),
+            Some(_) => {
+                let what = format!("byte {offset} of {} is damaged", self.describe());
+                Err(io::Error::new(io::ErrorKind::InvalidData, what))
+            }
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    fn is_unproven(&self) -> bool {
+        self.source.is_unproven()
+    }
+
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.source.verify(is_abandoned)
+    }
+
+    fn depth(&self) -> usize {
+        self.source.depth()
+    }
+}
