@@ -47,7 +47,8 @@ fn assert_same(found: &BTreeMap<PathBuf, Seen>, tree: &BTreeMap<PathBuf, Seen>, 
     assert!(more.iter().all(|path| others.iter().any(|other| path.starts_with(other))), "{what}: {more:?}");
 }
 
-/// > Of an ISO 9660 image with Rock Ridge, a mount shows the tree that was written, deep folders and devices too.
+/// > Of an ISO image, whatever wrote it, a mount shows the tree that was written, with the attributes and names that it
+/// > keeps of it.
 #[test]
 fn whatever_wrote_it_the_tree_is_the_same() {
     if !can_mount() || !have("genisoimage") || !have("xorriso") {
@@ -60,10 +61,8 @@ fn whatever_wrote_it_the_tree_is_the_same() {
     for (name, command) in WAYS {
         scratch.shell(&format!("{command} {name}.iso tree 2>/dev/null"));
         let mounted = Mounted::new(&scratch, scratch.path(format!("{name}.iso")), &[]);
-        for _ in 0..2 {
-            // Where genisoimage puts what lies too deep.
-            assert_same(&seen(&mounted.path("")), &tree, &["rr_moved"], name);
-        }
+        // Where genisoimage puts what lies too deep.
+        assert_same(&seen(&mounted.path("")), &tree, &["rr_moved"], name);
         mounted.unmount();
     }
     assert!(!scratch.shell("ls").contains("sqlite"), "an image needs no index");
