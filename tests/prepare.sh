@@ -8,6 +8,7 @@ packages=(tar bzip2 xz-utils lzip zstd lz4 pigz lbzip2 pbzip2 ncompress lzop lrz
 packages+=(zip unzip p7zip-full openssl)
 packages+=(cpio binutils)
 packages+=(squashfs-tools)
+packages+=(genisoimage xorriso)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

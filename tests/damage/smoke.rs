@@ -174,6 +174,25 @@ fn squashfs() -> Vec<Vec<u8>> {
     found.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
+/// Images of little more than their listings.
+fn iso9660() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"command -v xorriso > found && command -v genisoimage >> found || exit 0
+        mkdir -p d/1/2/3/4/5/6/7/8/9 e/d; mv d e; cd e; seq 9 > d/nine; printf ä > ä; : > empty; ln -s d/nine link; mkfifo fifo; ln ../part hard
+        cp hard part; printf x > $(printf 'n%.0s' $(seq 250)); ln -s ../$(printf 'x%.0s' $(seq 250))/y long; setfattr -n user.name -v value part; cd ..
+        make() { "$@" e >> log 2>&1 || cat log; }
+        make genisoimage -R -cache-inodes -o rock.iso; make genisoimage -J -o joliet.iso; make genisoimage -iso-level 4 -o four.iso
+        make xorriso -as mkisofs --xattr -o aaip.iso; make xorriso -as mkisofs -b part -no-emul-boot -o boot.iso
+        make xorriso -as mkisofs -z -o zisofs.iso"#,
+    );
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "iso"));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
 /// Bytes that choose what is changed in an index.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(7);
@@ -236,6 +255,7 @@ targets! {
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
     sevenzip: seven_zip();
     squashfs: squashfs();
+    iso9660: iso9660();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");
     zlib: zlib();

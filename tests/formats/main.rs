@@ -5,6 +5,7 @@ mod support;
 
 mod ar;
 mod cpio;
+mod iso9660;
 mod sevenzip;
 mod split;
 mod squashfs;

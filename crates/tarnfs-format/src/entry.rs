@@ -172,6 +172,15 @@ pub struct Piece {
     pub crc: Option<u32>,
 }
 
+impl Piece {
+    /// What stands for `size` bytes that lie where they cannot. `offset` is a byte of the stream.
+    pub(crate) fn unreadable(offset: u64, size: u64) -> Self {
+        let step = Step { codec: "places or sizes that cannot be".to_owned(), ..Step::default() };
+        let coder = Some(Arc::new(Coder { steps: vec![step], is_behind_header: None }));
+        Self { length: size, offset, decoded: size, coder, ..Self::default() }
+    }
+}
+
 /// How stored bytes become a file's: steps that are undone one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Coder {

@@ -17,6 +17,7 @@ mod decode;
 pub mod encoding;
 mod entry;
 pub mod foreign;
+pub mod iso9660;
 pub mod name;
 mod probe;
 pub mod sevenzip;
@@ -159,6 +160,11 @@ pub trait Format: Send + Sync {
     /// not.
     fn bid(&self, probe: &Probe<'_>) -> u32;
 
+    /// Bytes from the start that say whether it is the one.
+    fn head(&self) -> usize {
+        1024
+    }
+
     /// How it is read.
     fn reader(&self) -> Reader<'_>;
 
@@ -272,7 +278,7 @@ pub trait ReadRandom: Send + Sync {
 
 /// All formats.
 pub static FORMATS: &[&dyn Format] =
-    &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
+    &[&ar::Ar, &cpio::Cpio, &iso9660::Iso9660, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

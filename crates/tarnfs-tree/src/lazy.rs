@@ -26,7 +26,7 @@ use tarnfs_index::trust;
 use tarnfs_source::{SharedSource, Source};
 
 use crate::access_list;
-use crate::build::{HEAD, Names, content_of, is_unreadable};
+use crate::build::{Names, content_of, head_length, is_unreadable};
 use crate::hashes;
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
@@ -487,7 +487,8 @@ impl LazyTree {
 
     /// True if a file of that name begins as an archive does.
     fn is_archive(&self, source: &dyn Source, name: &[u8]) -> Result<bool, Error> {
-        let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(HEAD))];
+        let length = head_length(name);
+        let mut head = vec![0; length.min(usize::try_from(source.len()).unwrap_or(length))];
         let content = self.with_room(|| {
             let read = source.read_at(&mut head, 0)?;
             Ok(content_of(&head[..read], source, name)?)

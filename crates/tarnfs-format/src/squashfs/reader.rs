@@ -17,7 +17,7 @@ use super::metadata::{Metadata, Place};
 use super::numbers::damaged;
 use super::start::{self, Superblock};
 use crate::name::excerpt;
-use crate::{Body, Coder, Damage, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Step, Time};
+use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
 
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
 const MOST_TOLD: u64 = 1000;
@@ -345,7 +345,7 @@ impl<'run> Reader<'run> {
                 Err(error) => {
                     let what = self.left_out(error)?;
                     self.tell_damage(header, format!("{} cannot be read: {what}", excerpt(path)))?;
-                    (entry.body.size > 0).then(|| vec![unreadable(header, size)])
+                    (entry.body.size > 0).then(|| vec![Piece::unreadable(header, size)])
                 }
             };
         }
@@ -478,11 +478,4 @@ impl<'run> Reader<'run> {
 /// The path of a folder, for people.
 fn shown(path: &[u8]) -> String {
     if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
-}
-
-/// What stands for content that lies where it cannot.
-fn unreadable(header: u64, size: u64) -> Piece {
-    let step = Step { codec: "places or sizes that cannot be".to_owned(), ..Step::default() };
-    let coder = Some(Arc::new(Coder { steps: vec![step], is_behind_header: None }));
-    Piece { length: size, offset: header, decoded: size, coder, ..Piece::default() }
 }

@@ -67,8 +67,13 @@ pub struct Progress {
     pub entries: AtomicU64,
 }
 
-/// Bytes of a stream that are looked at to tell its format.
+/// Bytes of a stream that are looked at to tell its format, at least.
 pub(crate) const HEAD: usize = 4096;
+
+/// The same of one with that name: some formats have nothing to tell them by at their start.
+pub(crate) fn head_length(name: &[u8]) -> usize {
+    tarnfs_format::by_suffix(name).map_or(HEAD, |(format, _)| format.head().max(HEAD))
+}
 
 /// Bytes of a file's name that Linux allows (NAME_MAX).
 const LONGEST_NAME: usize = 255;
@@ -356,7 +361,8 @@ impl FirstPass<'_> {
         let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());
         stream.tell().map_err(|error| failed(0, error))?;
-        let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        let length = head_length(&self.single_file.path);
+        let head = stream.peek(length).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
         let is_unsupported = |ended: &mut (u64, io::Error)| ended.1.kind() == io::ErrorKind::Unsupported;
         if let Some((at, error)) = stream.ended_by.take_if(|ended| head.is_empty() && is_unsupported(ended)) {
             return Err(failed(at, error));

@@ -24,7 +24,7 @@ use super::names::Names;
 use super::receiver::{Batches, Direct, Receiver};
 use super::walk::{Content, MemberPlace, Walk, content_of, content_of_head};
 use super::walk_directory::is_unreadable;
-use super::{HEAD, NO_ROOM, head_of, no_room_is_none, stored_name, without_suffix};
+use super::{NO_ROOM, head_length, head_of, no_room_is_none, stored_name, without_suffix};
 use crate::open::Options;
 use crate::problem::Problem;
 
@@ -324,7 +324,7 @@ impl<'a> Expansion<'a> {
         let mut stream = Moved::new(stream, candidate.start);
         let shown = name::excerpt(&candidate.file.path);
         let note = |at: u64, error: &io::Error| receiver.note(at, format!("{shown}: {error}"));
-        let head = match stream.peek(HEAD) {
+        let head = match stream.peek(head_length(&candidate.name)) {
             Ok(head) => head,
             Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
             Err(error) => return Err(walk.problem(candidate.start, error)),
@@ -445,7 +445,8 @@ impl<'a> Expansion<'a> {
             stream = stream.with_crc();
         }
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
-        let head = match stream.peek(HEAD).map(<[u8]>::to_vec) {
+        let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
+        let head = match stream.peek(head_length(&inner_name)).map(<[u8]>::to_vec) {
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
             head => head.map_err(|error| failed(0, error))?,
         };
@@ -457,7 +458,6 @@ impl<'a> Expansion<'a> {
         }
         receiver.begin()?;
         stream.tell().map_err(|error| failed(0, error))?;
-        let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
         let outer_head = head_of(&candidate.bytes)?;
         let shown_name = stored_name(codec, &outer_head, &self.options.limits).unwrap_or_else(|| inner_name.clone());
         // What was compressed is one archive, and the tar in it another.

@@ -8,8 +8,8 @@ use tarnfs_codec::Codec;
 use tarnfs_format::{Body, Damage, Entry, Event, Kind, Piece, ReadRandom};
 use tarnfs_source::{SharedSource, Source as _};
 
-use super::HEAD;
 use super::hashing;
+use super::head_length;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
 use super::walk::{MemberPlace, Members, Walk, content_of, shown};
@@ -171,7 +171,8 @@ impl Walk<'_> {
         place: &MemberPlace,
     ) -> io::Result<Option<Candidate>> {
         let content = self.pieces_of(source, &entry.body);
-        let head = content.head(HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD)));
+        let length = head_length(name);
+        let head = content.head(length.min(usize::try_from(entry.body.size).unwrap_or(length)));
         let inner = match head.and_then(|head| content_of(&head, &content, name)) {
             Ok(Some(inner)) => inner,
             Ok(None) => return Ok(None),

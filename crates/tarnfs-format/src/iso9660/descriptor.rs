@@ -1,0 +1,128 @@
+//! Volume descriptors: where the root is, and in which of the ways names are stored.
+
+use std::io;
+
+use tarnfs_source::Source;
+
+use super::bytes::{u16_at, u32_at};
+use super::record::Record;
+
+/// Bytes of a sector, and of a descriptor.
+pub(super) const SECTOR: u64 = 2048;
+/// Sectors before the first descriptor of a session.
+pub(super) const FIRST: u64 = 16;
+/// What stands in each of them behind the byte that says which one it is.
+pub(super) const MAGIC: &[u8] = b"CD001";
+/// Descriptors of one session; there are rarely more than five.
+const MOST: u64 = 64;
+/// Sessions of one image, and sectors behind the end of one in which the next one is looked for.
+const MOST_SESSIONS: u32 = 100;
+const MOST_BETWEEN: u64 = 512;
+
+/// A tree of folders.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tree {
+    /// Bytes of a block: extents count in it.
+    pub(super) block: u64,
+    /// Block in which the listing of the root begins, and its length in bytes.
+    pub(super) root: (u64, u64),
+}
+
+/// What the descriptors of one session say.
+#[derive(Debug, Default)]
+pub(super) struct Volume {
+    /// Names of the first standard, and those of Rock Ridge if it has them.
+    pub(super) primary: Option<Tree>,
+    /// Names in UCS-2.
+    pub(super) joliet: Option<Tree>,
+    /// Long names, of ISO 9660:1999.
+    pub(super) enhanced: Option<Tree>,
+    /// Sector of the catalogue of what can be booted.
+    pub(super) boot: Option<u64>,
+    /// The name of the volume.
+    pub(super) label: Vec<u8>,
+    /// Sectors of all of it, as it says itself.
+    sectors: u64,
+}
+
+/// The descriptors that begin at `sector`; `None` where there are none.
+fn session(source: &dyn Source, sector: u64) -> io::Result<Option<Volume>> {
+    let mut volume = Volume::default();
+    for sector in (sector..).take(MOST as usize) {
+        let mut bytes = [0; SECTOR as usize];
+        let Some(at) = sector.checked_mul(SECTOR).filter(|at| at.saturating_add(SECTOR) <= source.len()) else { break };
+        source.read_exact_at(&mut bytes, at)?;
+        let [kind, head @ ..] = &bytes;
+        if !head.starts_with(MAGIC) {
+            break;
+        }
+        volume.add(*kind, &bytes);
+        if *kind == 255 {
+            break;
+        }
+    }
+    let has_tree = volume.primary.is_some() || volume.joliet.is_some() || volume.enhanced.is_some();
+    Ok(has_tree.then_some(volume))
+}
+
+impl Volume {
+    fn add(&mut self, kind: u8, bytes: &[u8]) {
+        let of = |from: usize, length: usize| bytes.get(from..).and_then(|rest| rest.get(..length)).unwrap_or_default();
+        match kind {
+            0 if of(7, 23) == b"EL TORITO SPECIFICATION" => self.boot = u32_at(bytes, 0x47).map(u64::from),
+            1 if self.primary.is_none() => {
+                self.primary = tree(bytes);
+                let label = of(40, 32);
+                let end = label.iter().rposition(|byte| !matches!(byte, b' ' | 0)).map_or(0, |at| at.saturating_add(1));
+                self.label = label.get(..end).unwrap_or_default().to_vec();
+                let block = self.primary.map_or(SECTOR, |tree| tree.block);
+                let blocks = u32_at(bytes, 80).map_or(0, u64::from);
+                self.sectors = blocks.saturating_mul(block).div_ceil(SECTOR);
+            }
+            // Level 1, 2 and 3 of UCS-2; UTF-16 is told in the same way.
+            2 if of(88, 32).windows(3).any(|window| matches!(window, b"%/@" | b"%/C" | b"%/E")) => {
+                self.joliet = tree(bytes);
+            }
+            2 if of(6, 1) == [2] => self.enhanced = tree(bytes),
+            _ => {}
+        }
+    }
+}
+
+/// The tree of a descriptor; `None` where it cannot be one.
+fn tree(bytes: &[u8]) -> Option<Tree> {
+    let block = u16_at(bytes, 128)?;
+    let root = Record::parse(bytes.get(156..)?)?;
+    let is_possible = matches!(block, 512 | 1024 | 2048) && root.is_folder();
+    is_possible.then(|| Tree { block: block.into(), root: (root.start(), root.length) })
+}
+
+/// What the last session says: it has the files of those before it that are still there. `None` where there is none.
+pub(super) fn find(source: &dyn Source) -> io::Result<Option<Volume>> {
+    let Some(mut volume) = session(source, FIRST)? else { return Ok(None) };
+    let mut start = 0_u64;
+    let sectors = source.len() / SECTOR;
+    for _ in 0..MOST_SESSIONS {
+        // Some programs count its sectors from its own start.
+        let ends = [volume.sectors, volume.sectors.saturating_add(start)];
+        let mut next = None;
+        for end in ends {
+            let from = end.max(start.saturating_add(1)).saturating_add(FIRST);
+            for sector in from..from.saturating_add(MOST_BETWEEN).min(sectors) {
+                let mut head = [0; 7];
+                source.read_exact_at(&mut head, sector.saturating_mul(SECTOR))?;
+                let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
+                if is_first && let Some(found) = session(source, sector)? {
+                    next = Some((sector.saturating_sub(FIRST), found));
+                    break;
+                }
+            }
+            if next.is_some() || ends[0] == ends[1] {
+                break;
+            }
+        }
+        let Some((found, of_next)) = next else { break };
+        (start, volume) = (found, of_next);
+    }
+    Ok(Some(volume))
+}

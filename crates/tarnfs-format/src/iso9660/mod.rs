@@ -1,0 +1,67 @@
+//! ISO 9660 images: ECMA-119 with Rock Ridge (RRIP 1.12), Joliet, ISO 9660:1999, zisofs and El Torito.
+//!
+//! `descriptor` finds the last session and its trees, `record` is what stands in the listing of a folder, `rock_ridge`
+//! what stands behind each name there. `reader` walks the folders and makes an [`crate::Entry`] of each record. Nothing
+//! of the files is read but the tables of compressed ones.
+//!
+//! What is so on purpose:
+//!
+//! - Rock Ridge is shown if there is any, else Joliet, else long names, else the short ones. Linux does it in this order.
+//! - Of short names only the mark of the first version (`;1`) is taken off. They stay in upper case.
+//! - What a computer boots from is in a folder `[BOOT]`, with the names that 7-Zip gives.
+//! - Files of another system that go with a file of the same name (resource forks) are left out, as Linux does.
+//! - Where Rock Ridge says that a file has several names, those with the same content are hard links.
+
+mod boot;
+mod bytes;
+mod descriptor;
+mod names;
+mod reader;
+mod record;
+mod rock_ridge;
+mod window;
+mod zisofs;
+
+use tarnfs_source::SharedSource;
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom};
+
+/// ISO 9660 images.
+#[derive(Debug)]
+pub struct Iso9660;
+
+const NAME: &str = "iso9660";
+
+/// What a descriptor gets: its kind, magic and version.
+const BITS: u32 = 56;
+
+impl Format for Iso9660 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".iso"]
+    }
+
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        match &probe.at(descriptor::FIRST.saturating_mul(descriptor::SECTOR), 7)[..] {
+            [0..=3 | 255, magic @ .., 1 | 2] if magic == descriptor::MAGIC => BITS,
+            _ => 0,
+        }
+    }
+
+    fn head(&self) -> usize {
+        34 << 10
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+}
+
+impl ReadRandom for Iso9660 {
+    fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+        reader::Reader::open(source, options, receive)?.run()
+    }
+}

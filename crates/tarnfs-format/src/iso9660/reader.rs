@@ -1,0 +1,543 @@
+//! Walks the folders of an image from its root on, and tells what is in them.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use tarnfs_source::{SharedSource, Source};
+
+use super::NAME;
+use super::boot;
+use super::descriptor::{self, SECTOR, Tree, Volume};
+use super::names::Names;
+use super::record::Record;
+use super::rock_ridge::{self, Area, Fields, Posix};
+use super::window::Window;
+use crate::name::excerpt;
+use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
+
+/// Damage that is told singly: an image may have any number of names that lead nowhere.
+const MOST_TOLD: u64 = 1000;
+
+/// Bytes of a path that a further name of a file may lead to (PATH_MAX), and of memory for all of them.
+const LONGEST_TARGET: usize = 4096;
+const MOST_MEMORY: usize = 256 << 20;
+/// Bytes of it for a file that may be met again, beside its path.
+const PER_FILE: usize = 128;
+
+/// Extents of one file: 64 MiB of memory. Of an interleaved file each unit is one.
+const MOST_EXTENTS: u64 = 1 << 20;
+
+/// Bytes that fields of all records may have outside of the listings, and so many more for each byte of the image. Any
+/// number of records may share them.
+const MOST_OUTSIDE: u64 = 256 << 20;
+const OUTSIDE_FOR_EACH_BYTE: u64 = 4;
+
+/// The folder of what a computer boots from.
+const BOOT: &[u8] = b"[BOOT]";
+
+/// Permission bits where nothing says any.
+const FOLDER_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
+
+/// One pass over one image.
+pub(super) struct Reader<'run> {
+    source: &'run dyn Source,
+    options: &'run Options,
+    receive: &'run mut ReceiveRandom<'run>,
+    volume: Volume,
+    tree: Tree,
+    names: Names,
+    /// Bytes of each record that are not of Rock Ridge; `None` where there is none.
+    skipped: Option<usize>,
+    window: Window<'run>,
+    /// Where the listings of folders begin that were told.
+    folders: HashSet<u64>,
+    /// Files that have several names, and the first path and header of each.
+    known: HashMap<File, (Box<[u8]>, u64)>,
+    memory: usize,
+    /// Bytes of listings that may still be read, and of fields outside of them.
+    of_listings: u64,
+    outside: u64,
+    /// Where the content of files begins that may be booted, and how long they are.
+    boot: HashMap<u64, u64>,
+    damage: u64,
+}
+
+/// What a file is known by, whatever its name.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct File {
+    start: u64,
+    length: u64,
+    inode: Option<u32>,
+    mode: u32,
+    owner: (u32, u32),
+}
+
+/// A folder whose listing is being read.
+struct Open {
+    at: u64,
+    end: u64,
+    /// Bytes of the path of the folder that it is in.
+    path: usize,
+}
+
+/// A record, and the further extents of its file.
+struct Found {
+    /// Byte at which the record stands.
+    header: u64,
+    name: Vec<u8>,
+    is_folder: bool,
+    time: Option<Time>,
+    fields: Fields,
+    extents: Vec<Extent>,
+}
+
+/// A run of a file, or one of several with the same gaps between them.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    start: u64,
+    length: u64,
+    /// Bytes that lie together, and bytes between them; 0 where all do.
+    unit: u64,
+    gap: u64,
+}
+
+impl<'run> Reader<'run> {
+    pub(super) fn open(
+        source: &'run SharedSource,
+        options: &'run Options,
+        receive: &'run mut ReceiveRandom<'run>,
+    ) -> Result<Self, Error> {
+        let source: &dyn Source = &**source;
+        let first = descriptor::FIRST.saturating_mul(SECTOR);
+        let failed = |error: io::Error| Error::Read { offset: first, error };
+        let reason = "there is no volume descriptor".to_owned();
+        let volume = descriptor::find(source).map_err(failed)?;
+        let volume = volume.ok_or(Error::NotThisFormat { format: NAME, reason })?;
+        let mut window = Window::new(source);
+        let mut skipped = None;
+        if let Some(tree) = volume.primary {
+            let at = tree.root.0.saturating_mul(tree.block);
+            let record = window.get(at, SECTOR as usize).map_err(failed)?;
+            skipped = Record::parse(record).and_then(|record| rock_ridge::skipped(record.system_use));
+        }
+        let primary = volume.primary.map(|tree| (tree, Names::Bytes));
+        let trees = [
+            primary.filter(|_| skipped.is_some()),
+            volume.joliet.map(|tree| (tree, Names::Joliet)),
+            volume.enhanced.map(|tree| (tree, Names::Bytes)),
+            primary,
+        ];
+        let reason = "none of its volume descriptors has a root".to_owned();
+        let (tree, names) = trees.into_iter().flatten().next().ok_or(Error::Unreadable { format: NAME, reason })?;
+        Ok(Self {
+            source,
+            options,
+            receive,
+            volume,
+            tree,
+            names,
+            skipped,
+            window,
+            folders: HashSet::new(),
+            known: HashMap::new(),
+            memory: 0,
+            of_listings: source.len(),
+            outside: MOST_OUTSIDE.saturating_add(source.len().saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
+            boot: HashMap::new(),
+            damage: 0,
+        })
+    }
+
+    /// Tells all that is in the image.
+    pub(super) fn run(mut self) -> Result<(), Error> {
+        if !self.volume.label.is_empty() {
+            (self.receive)(Event::Label(self.volume.label.clone())).map_err(Error::Receiver)?;
+        }
+        let images = match self.volume.boot {
+            Some(sector) => boot::images(self.source, sector).map_err(|error| self.failed(error))?,
+            None => Vec::new(),
+        };
+        self.boot = images.iter().map(|image| (image.offset, 0)).collect();
+        let (block, length) = self.tree.root;
+        let at = self.byte(block);
+        let root = Found {
+            header: at,
+            name: b".".to_vec(),
+            is_folder: true,
+            time: None,
+            fields: Fields::default(),
+            extents: vec![Extent { start: at, length, unit: 0, gap: 0 }],
+        };
+        let (_, root) = self.of_itself(root)?;
+        let entry = self.entry(&root, b".");
+        self.tell(entry)?;
+        let mut path = Vec::new();
+        let mut open: Vec<Open> = self.folder((at, length), &path, 0)?.into_iter().collect();
+        while let Some(folder) = open.last_mut() {
+            let Some(found) = self.next(folder, &path)? else {
+                path.truncate(folder.path);
+                open.pop();
+                continue;
+            };
+            let before = path.len();
+            if before > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&found.name);
+            if let Some(listing) = self.told(found, &path)?
+                && let Some(below) = self.folder(listing, &path, open.len())?
+            {
+                open.push(Open { path: before, ..below });
+                continue;
+            }
+            path.truncate(before);
+        }
+        self.tell_images(&images)
+    }
+
+    /// The byte at which a block begins.
+    fn byte(&self, block: u64) -> u64 {
+        block.saturating_mul(self.tree.block)
+    }
+
+    /// Begins the listing of a folder, which lies at a byte and has that many.
+    fn folder(&mut self, (at, length): (u64, u64), path: &[u8], depth: usize) -> Result<Option<Open>, Error> {
+        let limits = &self.options.limits;
+        let wrong = if length == 0 {
+            return Ok(None);
+        } else if depth >= limits.path_components || path.len().saturating_add(limits.name) >= limits.path {
+            "it is left out: it is too deep"
+        } else if at >= self.source.len() {
+            "it lies behind the end of the image"
+        } else if !self.folders.insert(at) {
+            "it is left out: it is that of another folder"
+        } else {
+            return Ok(Some(Open { at, end: at.saturating_add(length), path: 0 }));
+        };
+        self.tell_damage(at.min(self.source.len()), format!("{}: the listing of the folder: {wrong}", shown(path)))?;
+        Ok(None)
+    }
+
+    /// The next file of a folder, with all its extents; `None` at the end of its listing.
+    fn next(&mut self, folder: &mut Open, path: &[u8]) -> Result<Option<Found>, Error> {
+        let mut found: Option<Found> = None;
+        loop {
+            let at = folder.at;
+            let left = SECTOR.saturating_sub(at % SECTOR);
+            let left = left.min(folder.end.saturating_sub(at)).min(self.source.len().saturating_sub(at));
+            if left == 0 {
+                if at < folder.end {
+                    let what = format!("{}: the listing of the folder is cut", shown(path));
+                    folder.end = at;
+                    self.tell_damage(at, what)?;
+                }
+                return Ok(found);
+            }
+            if at.is_multiple_of(SECTOR) {
+                self.options.cancel.check().map_err(|error| self.failed(error))?;
+            }
+            let bytes = self.window.get(at, left as usize).map_err(|error| Error::Read { offset: at, error })?;
+            let length = u64::from(bytes.first().copied().unwrap_or_default());
+            let counted = if length == 0 { left } else { length };
+            let Some(rest) = self.of_listings.checked_sub(counted) else {
+                folder.end = at;
+                self.tell_damage(at, format!("{}: listings overlap; the rest is left out", shown(path)))?;
+                return Ok(found);
+            };
+            self.of_listings = rest;
+            if length == 0 {
+                folder.at = at.saturating_add(left);
+                continue;
+            }
+            let Some(record) = Record::parse(bytes) else {
+                folder.at = at.saturating_add(left);
+                self.tell_damage(at, format!("{}: no record of a file; {left} bytes were skipped", shown(path)))?;
+                continue;
+            };
+            folder.at = at.saturating_add(length);
+            if record.is_self_or_parent() || record.is_associated() {
+                continue;
+            }
+            let block = self.tree.block;
+            let extent = Extent {
+                start: record.start().saturating_mul(block),
+                length: record.length,
+                unit: u64::from(record.unit).saturating_mul(block),
+                gap: u64::from(record.gap).saturating_mul(block),
+            };
+            let goes_on = record.goes_on() && !record.is_folder();
+            let is_new = found.is_none();
+            if let Some(found) = &mut found {
+                found.extents.push(extent);
+            } else {
+                let name = self.names.read(record.name, record.is_folder());
+                let (time, is_folder) = (record.time, record.is_folder());
+                let system_use = record.system_use.to_vec();
+                let fields = self.fields(&system_use, at, path)?;
+                if fields.is_relocated {
+                    continue;
+                }
+                let name = fields.name.clone().unwrap_or(name);
+                found = Some(Found { header: at, name, is_folder, time, fields, extents: vec![extent] });
+            }
+            // An extent behind the first one ends the file, unless it says that there is another one.
+            if !goes_on || is_new && folder.at >= folder.end {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// What stands behind a name.
+    fn fields(&mut self, system_use: &[u8], at: u64, path: &[u8]) -> Result<Fields, Error> {
+        let Some(skipped) = self.skipped.filter(|_| self.names == Names::Bytes) else { return Ok(Fields::default()) };
+        let system_use = system_use.get(skipped..).unwrap_or_default();
+        let (block, window, outside) = (self.tree.block, &mut self.window, &mut self.outside);
+        let read = rock_ridge::read(system_use, |Area { block: number, offset, length }| {
+            let left = outside.checked_sub(length.into());
+            *outside = left.ok_or_else(|| damaged("too much of all files lies outside of the folders"))?;
+            let at = u64::from(number).saturating_mul(block).saturating_add(offset.into());
+            window.get(at, length as usize).map(<[u8]>::to_vec)
+        });
+        match read {
+            Ok(fields) => Ok(fields),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.tell_damage(at, format!("{}: attributes of a file in it: {error}", shown(path)))?;
+                Ok(Fields::default())
+            }
+            Err(error) => Err(Error::Read { offset: at, error }),
+        }
+    }
+
+    /// What a folder says of itself in the first record of its listing. Returns where that is, and `found` with these
+    /// attributes.
+    fn of_itself(&mut self, found: Found) -> Result<((u64, u64), Found), Error> {
+        let (at, told) = found.extents.first().map_or((0, 0), |extent| (extent.start, extent.length));
+        let bytes = self.window.get(at, SECTOR as usize).map_err(|error| Error::Read { offset: at, error })?;
+        let Some(record) = Record::parse(bytes).filter(|record| record.is_folder() && record.is_self_or_parent())
+        else {
+            return Ok(((at, told), found));
+        };
+        let (length, time, system_use) = (record.length, record.time, record.system_use.to_vec());
+        // The root's first record begins with the field that says how much is skipped in the others.
+        let all = system_use.iter().position(|byte| *byte == b'S').filter(|at| matches!(at, 0 | 14)).unwrap_or(0);
+        let skipped = self.skipped.filter(|_| rock_ridge::skipped(&system_use).is_none()).unwrap_or(all);
+        let shown =
+            [vec![0; self.skipped.unwrap_or(0)], system_use.get(skipped..).unwrap_or_default().to_vec()].concat();
+        let fields = self.fields(&shown, at, &found.name)?;
+        let fields = Fields { name: None, child: None, is_relocated: false, ..fields };
+        Ok(((at, length), Found { time, fields, ..found }))
+    }
+
+    /// Tells of what was found. Of a folder, returns where its listing is.
+    fn told(&mut self, found: Found, path: &[u8]) -> Result<Option<(u64, u64)>, Error> {
+        let is_name =
+            !matches!(&found.name[..], b"" | b"." | b"..") && !found.name.iter().any(|byte| matches!(byte, 0 | b'/'));
+        if !is_name {
+            self.tell_damage(found.header, format!("{} is left out: that cannot be a name", excerpt(path)))?;
+            return Ok(None);
+        }
+        if let Some(block) = found.fields.child {
+            // What lies too deep for the standard is elsewhere, and has its attributes there.
+            let at = self.byte(block);
+            let extents = vec![Extent { start: at, length: 0, unit: 0, gap: 0 }];
+            let (listing, folder) = self.of_itself(Found { is_folder: true, extents, ..found })?;
+            let entry = self.entry(&folder, path);
+            self.tell(entry)?;
+            return Ok(Some(listing));
+        }
+        let mut entry = self.entry(&found, path);
+        if found.is_folder {
+            self.tell(entry)?;
+            return Ok(found.extents.first().map(|extent| (extent.start, extent.length)));
+        }
+        if entry.kind == Kind::File {
+            if let Some(link) = self.other_name(&found, path) {
+                return self
+                    .tell(Entry { body: Body { offset: found.header, ..Body::default() }, ..link })
+                    .map(|()| None);
+            }
+            entry.body = self.body(&found, path)?;
+        }
+        self.tell(entry)?;
+        Ok(None)
+    }
+
+    /// The entry of a further name of a file that was told; else remembers it, if it has several.
+    fn other_name(&mut self, found: &Found, path: &[u8]) -> Option<Entry> {
+        let Posix { mode, links: 2.., user, group, inode } = found.fields.posix? else { return None };
+        let first = found.extents.first()?;
+        // Empty files have no place of their own: only a number tells them.
+        if first.length == 0 && inode.is_none_or(|inode| inode == 0) {
+            return None;
+        }
+        let file = File { start: first.start, length: first.length, inode, mode, owner: (user, group) };
+        if let Some((first, header)) = self.known.get(&file) {
+            return Some(Entry {
+                path: path.to_vec(),
+                kind: Kind::HardLink,
+                link: first.to_vec(),
+                // Behind what it is a link to.
+                header: found.header.max(header.saturating_add(1)),
+                mode: mode & 0o7777,
+                mtime: found.fields.mtime.or(found.time).unwrap_or_default(),
+                ..Entry::default()
+            });
+        }
+        let memory = self.memory.saturating_add(path.len()).saturating_add(PER_FILE);
+        if path.len() <= LONGEST_TARGET && memory <= MOST_MEMORY {
+            self.memory = memory;
+            self.known.insert(file, (path.into(), found.header));
+        }
+        None
+    }
+
+    /// What all records say.
+    fn entry(&self, found: &Found, path: &[u8]) -> Entry {
+        let Found { fields, is_folder, .. } = found;
+        let mode = fields.posix.map_or(0, |posix| posix.mode);
+        let device = || {
+            let (major, minor) = fields.device.unwrap_or_default();
+            Device { major, minor }
+        };
+        let kind = match mode & 0o170_000 {
+            _ if *is_folder => Kind::Folder,
+            0o120_000 if !fields.target.is_empty() => Kind::Symlink,
+            0o020_000 => Kind::CharacterDevice(device()),
+            0o060_000 => Kind::BlockDevice(device()),
+            0o010_000 => Kind::Fifo,
+            0o140_000 => Kind::Socket,
+            _ => Kind::File,
+        };
+        let usual = if *is_folder { FOLDER_MODE } else { FILE_MODE };
+        Entry {
+            path: path.to_vec(),
+            kind,
+            mode: fields.posix.map_or(usual, |posix| posix.mode & 0o7777),
+            uid: fields.posix.map_or(0, |posix| posix.user.into()),
+            gid: fields.posix.map_or(0, |posix| posix.group.into()),
+            mtime: fields.mtime.or(found.time).unwrap_or_default(),
+            atime: fields.atime,
+            ctime: fields.ctime,
+            header: found.header,
+            body: Body { offset: found.header, ..Body::default() },
+            link: if kind == Kind::Symlink { fields.target.clone() } else { Vec::new() },
+            xattrs: fields.xattrs.clone(),
+            ..Entry::default()
+        }
+    }
+
+    /// Where the content of a file is.
+    fn body(&mut self, found: &Found, path: &[u8]) -> Result<Body, Error> {
+        let size = found.extents.iter().fold(0_u64, |sum, extent| sum.saturating_add(extent.length));
+        let body = Body { offset: found.header, ..Body::default() };
+        if let [Extent { start, length, unit: 0, .. }] = found.extents[..]
+            && let Some(known) = self.boot.get_mut(&start)
+        {
+            *known = length.max(*known);
+        }
+        let (size, pieces) = match (&found.extents[..], found.fields.packed) {
+            _ if found.fields.is_sparse => (size, Err(damaged("sparse files of Rock Ridge cannot be read"))),
+            (&[Extent { start, length, unit: 0, .. }], Some(packed)) => {
+                (packed.size, packed.pieces(self.source, start, length))
+            }
+            (&[Extent { start, length, unit: 0, .. }], _) if start.saturating_add(length) <= self.source.len() => {
+                let offset = if length == 0 { found.header } else { start };
+                return Ok(Body { offset, stored: length, size: length, ..Body::default() });
+            }
+            (extents, _) => (size, self.pieces(extents)),
+        };
+        let pieces = match pieces {
+            Ok(pieces) => pieces,
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                self.tell_damage(found.header, format!("{} cannot be read: {error}", excerpt(path)))?;
+                vec![Piece::unreadable(found.header, size)]
+            }
+            Err(error) => return Err(Error::Read { offset: found.header, error }),
+        };
+        Ok(Body { size, pieces: (size > 0).then_some(pieces), ..body })
+    }
+
+    /// Pieces of a file that lies in several extents, or of which the end is not there.
+    fn pieces(&self, extents: &[Extent]) -> io::Result<Vec<Piece>> {
+        let (there, mut pieces, mut count) = (self.source.len(), Vec::<Piece>::new(), 0_u64);
+        for extent in extents {
+            let (mut at, mut left) = (extent.start, extent.length);
+            while left > 0 {
+                let length = if extent.unit == 0 { left } else { left.min(extent.unit) };
+                if at.saturating_add(length) > there {
+                    return Err(damaged("its content goes on behind the end of the image, which is cut"));
+                }
+                count = count.saturating_add(1);
+                if count > MOST_EXTENTS {
+                    return Err(damaged(format!("it lies in more than {MOST_EXTENTS} parts")));
+                }
+                match pieces.last_mut() {
+                    Some(last) if last.offset.saturating_add(last.stored) == at => {
+                        for sum in [&mut last.length, &mut last.stored, &mut last.decoded] {
+                            *sum = sum.saturating_add(length);
+                        }
+                    }
+                    _ => pieces.push(Piece { length, offset: at, stored: length, decoded: length, ..Piece::default() }),
+                }
+                left = left.saturating_sub(length);
+                at = at.saturating_add(length).saturating_add(extent.gap);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Tells what a computer boots from.
+    fn tell_images(&mut self, images: &[boot::Image]) -> Result<(), Error> {
+        let folder = |header| Entry {
+            path: BOOT.to_vec(),
+            kind: Kind::Folder,
+            mode: FOLDER_MODE,
+            header,
+            body: Body { offset: header, ..Body::default() },
+            ..Entry::default()
+        };
+        if let Some(image) = images.first() {
+            self.tell(folder(image.offset))?;
+        }
+        for (number, image) in images.iter().enumerate() {
+            let number = number.saturating_add(1);
+            let start = if images.len() > 1 { format!("{number}-") } else { String::new() };
+            let name = format!("{start}Boot-{}.img", image.medium);
+            // The catalogue often names only the first sectors of a file.
+            let of_file = self.boot.get(&image.offset).copied().unwrap_or_default();
+            let size = image.size.max(of_file).min(self.source.len().saturating_sub(image.offset));
+            let body = Body { offset: image.offset, stored: size, size, ..Body::default() };
+            let path = [BOOT, b"/", name.as_bytes()].concat();
+            self.tell(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::Read { offset: self.byte(self.tree.root.0), error }
+    }
+
+    fn tell(&mut self, entry: Entry) -> Result<(), Error> {
+        (self.receive)(Event::Entry(Box::new(entry))).map_err(Error::Receiver)
+    }
+
+    fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
+        self.damage = self.damage.saturating_add(1);
+        let what = match self.damage {
+            ..MOST_TOLD => what,
+            MOST_TOLD => "more is damaged than is told here".to_owned(),
+            _ => return Ok(()),
+        };
+        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
+    }
+}
+
+/// The path of a folder, for people.
+fn shown(path: &[u8]) -> String {
+    if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
+}
+
+fn damaged(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}

@@ -1,0 +1,235 @@
+//! What stands behind the name of a record: fields of the System Use Sharing Protocol (SUSP 1.12), which Rock Ridge
+//! (RRIP 1.12), zisofs and libisofs (AAIP 2.0) fill.
+
+use std::io;
+
+use super::bytes::{long_time, short_time, u32_at};
+use super::zisofs::Packed;
+use crate::{Time, Xattrs};
+
+/// Areas in which the fields of one record go on, and bytes of one.
+const MOST_AREAS: usize = 64;
+const LONGEST_AREA: u32 = 64 << 10;
+/// Bytes of a name or of the target of a link, and of all attributes of a file.
+const MOST_TEXT: usize = 64 << 10;
+const MOST_ATTRIBUTES: usize = 1 << 20;
+
+/// A text goes on in the next field or component.
+const CONTINUES: u8 = 1;
+const CURRENT: u8 = 1 << 1;
+const PARENT: u8 = 1 << 2;
+const ROOT: u8 = 1 << 3;
+
+/// What the fields of a record say.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    /// The name, as long as the file system had it.
+    pub(super) name: Option<Vec<u8>>,
+    pub(super) posix: Option<Posix>,
+    /// The number of a device: major and minor.
+    pub(super) device: Option<(u32, u32)>,
+    /// Target of a symbolic link.
+    pub(super) target: Vec<u8>,
+    pub(super) mtime: Option<Time>,
+    pub(super) atime: Option<Time>,
+    pub(super) ctime: Option<Time>,
+    /// This stands in place of a folder that lies too deep: the block in which the listing of that begins.
+    pub(super) child: Option<u64>,
+    /// A folder that is shown elsewhere.
+    pub(super) is_relocated: bool,
+    /// The content is compressed.
+    pub(super) packed: Option<Packed>,
+    /// The content is a tree of tables of extents, which nobody writes.
+    pub(super) is_sparse: bool,
+    pub(super) xattrs: Xattrs,
+}
+
+/// What POSIX says of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Posix {
+    /// Kind and permission bits.
+    pub(super) mode: u32,
+    pub(super) links: u32,
+    pub(super) user: u32,
+    pub(super) group: u32,
+    /// Since 1.12.
+    pub(super) inode: Option<u32>,
+}
+
+/// Where fields go on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Area {
+    pub(super) block: u32,
+    /// Bytes into that block, and of the area.
+    pub(super) offset: u32,
+    pub(super) length: u32,
+}
+
+/// How many bytes of each record belong to somebody else, if `system_use` of the root's record says that it has such
+/// fields.
+pub(super) fn skipped(system_use: &[u8]) -> Option<usize> {
+    // Those of a CD-ROM XA stand behind 14 bytes of that.
+    [0, 14].iter().find_map(|&at| match system_use.get(at..)? {
+        &[b'S', b'P', 7, 1, 0xbe, 0xef, skipped, ..] => Some(skipped.into()),
+        _ => None,
+    })
+}
+
+/// What `system_use` says, and the areas in which it goes on, which `read` reads.
+pub(super) fn read(system_use: &[u8], mut read: impl FnMut(Area) -> io::Result<Vec<u8>>) -> io::Result<Fields> {
+    let mut fields = Fields::default();
+    let mut texts = Texts::default();
+    let mut next = fields.add(system_use, &mut texts);
+    for _ in 0..MOST_AREAS {
+        let Some(area) = next.filter(|area| area.length > 0 && area.length <= LONGEST_AREA) else { break };
+        next = fields.add(&read(area)?, &mut texts);
+    }
+    fields.xattrs = attributes(&texts.attributes);
+    Ok(fields)
+}
+
+/// Texts that may go on in the next field.
+#[derive(Debug, Default)]
+struct Texts {
+    /// The last component of a target has not ended.
+    is_inside: bool,
+    /// The components of names and values, each with its length and whether it goes on.
+    attributes: Vec<u8>,
+}
+
+impl Fields {
+    /// Adds the fields in `area`. Returns where they go on.
+    fn add(&mut self, mut area: &[u8], texts: &mut Texts) -> Option<Area> {
+        let mut next = None;
+        while let &[first, second, length, _version, ..] = area
+            && let Some((field, rest)) = area.split_at_checked(length.into())
+            && let Some(data) = field.get(4..)
+        {
+            area = rest;
+            match &[first, second] {
+                b"ST" => break,
+                b"CE" => {
+                    let numbers = (u32_at(data, 0), u32_at(data, 8), u32_at(data, 16));
+                    if let (Some(block), Some(offset), Some(length)) = numbers {
+                        next = Some(Area { block, offset, length });
+                    }
+                }
+                b"NM" => self.add_name(data),
+                b"SL" => self.add_target(data, texts),
+                b"PX" => self.posix = posix(data),
+                b"PN" => self.device = u32_at(data, 0).zip(u32_at(data, 8)).map(device),
+                b"TF" => self.add_times(data),
+                b"CL" => self.child = u32_at(data, 0).map(u64::from),
+                b"RE" => self.is_relocated = true,
+                b"ZF" => self.packed = Packed::parse(field),
+                b"SF" => self.is_sparse = true,
+                b"AL" if texts.attributes.len() < MOST_ATTRIBUTES => {
+                    texts.attributes.extend_from_slice(data.get(1..).unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        next
+    }
+
+    fn add_name(&mut self, data: &[u8]) {
+        let Some((&flags, text)) = data.split_first() else { return };
+        // Of the folder itself and of the one that it is in.
+        if flags & (CURRENT | PARENT) != 0 {
+            return;
+        }
+        let name = self.name.get_or_insert_default();
+        if name.len() < MOST_TEXT {
+            name.extend_from_slice(text);
+        }
+    }
+
+    fn add_target(&mut self, data: &[u8], texts: &mut Texts) {
+        let mut components = data.get(1..).unwrap_or_default();
+        while let &[flags, length, ..] = components
+            && let Some((component, rest)) = components.get(2..).and_then(|rest| rest.split_at_checked(length.into()))
+        {
+            components = rest;
+            if self.target.len() >= MOST_TEXT {
+                return;
+            }
+            if !texts.is_inside && !self.target.is_empty() && !self.target.ends_with(b"/") {
+                self.target.push(b'/');
+            }
+            self.target.extend_from_slice(match flags & (CURRENT | PARENT | ROOT) {
+                CURRENT => b".",
+                PARENT => b"..",
+                ROOT => b"/",
+                _ => component,
+            });
+            texts.is_inside = flags & CONTINUES != 0;
+        }
+    }
+
+    fn add_times(&mut self, data: &[u8]) {
+        let Some((&flags, mut rest)) = data.split_first() else { return };
+        let is_long = flags & (1 << 7) != 0;
+        let length = if is_long { 17 } else { 7 };
+        for bit in 0..4 {
+            if flags & (1 << bit) == 0 {
+                continue;
+            }
+            let Some((bytes, behind)) = rest.split_at_checked(length) else { return };
+            rest = behind;
+            let time = if is_long { long_time(bytes) } else { short_time(bytes) };
+            match bit {
+                1 => self.mtime = time,
+                2 => self.atime = time,
+                3 => self.ctime = time,
+                // When it was made.
+                _ => {}
+            }
+        }
+    }
+}
+
+fn posix(data: &[u8]) -> Option<Posix> {
+    Some(Posix {
+        mode: u32_at(data, 0)?,
+        links: u32_at(data, 8)?,
+        user: u32_at(data, 16)?,
+        group: u32_at(data, 24)?,
+        inode: u32_at(data, 32),
+    })
+}
+
+/// Where the upper half says nothing, both numbers stand in the lower one, as they did when they had 8 bits.
+fn device((high, low): (u32, u32)) -> (u32, u32) {
+    if high == 0 { (low >> 8, low & 0xff) } else { (high, low) }
+}
+
+/// The attributes in a list of components: a name, its value, and so on. Of each, the first byte is a flag, and the
+/// second one the length.
+fn attributes(mut list: &[u8]) -> Xattrs {
+    let mut texts = Vec::new();
+    let mut text = Vec::new();
+    while let &[flags, length, ..] = list
+        && let Some((component, rest)) = list.get(2..).and_then(|rest| rest.split_at_checked(length.into()))
+    {
+        list = rest;
+        text.extend_from_slice(component);
+        if flags & CONTINUES == 0 {
+            texts.push(std::mem::take(&mut text));
+        }
+    }
+    let (pairs, _) = texts.as_chunks();
+    pairs.iter().filter_map(|[name, value]| Some((full_name(name)?, value.clone()))).collect()
+}
+
+/// A name with its namespace, which is one byte. `None` for what only libisofs understands, and for access lists, which
+/// it stores in a form of its own.
+fn full_name(name: &[u8]) -> Option<Vec<u8>> {
+    let (first, rest) = name.split_first()?;
+    let namespace = match first {
+        3 => &b"user."[..],
+        5 => b"trusted.",
+        6 => b"security.",
+        _ => return None,
+    };
+    (!rest.is_empty() && !rest.contains(&0)).then(|| [namespace, rest].concat())
+}

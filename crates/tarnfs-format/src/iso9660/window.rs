@@ -1,0 +1,46 @@
+//! Parts of the image that were read last: listings stand close together.
+
+use std::io;
+
+use tarnfs_source::Source;
+
+/// Bytes that are read at once.
+const LENGTH: u64 = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Window<'s> {
+    source: &'s dyn Source,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'s> Window<'s> {
+    pub(super) fn new(source: &'s dyn Source) -> Self {
+        Self { source, start: 0, bytes: Vec::new() }
+    }
+
+    /// Up to `length` bytes from byte `at` on; `length` is no more than a window. Fewer where the image ends.
+    pub(super) fn get(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
+        let there = usize::try_from(self.source.len().saturating_sub(at)).unwrap_or(usize::MAX);
+        let length = length.min(there);
+        let is_inside = |start: u64, bytes: &[u8]| {
+            let from = usize::try_from(at.checked_sub(start)?).ok()?;
+            bytes.get(from..)?.get(..length).map(|_| from)
+        };
+        let from = match is_inside(self.start, &self.bytes) {
+            Some(from) => from,
+            None => {
+                let most = LENGTH.max(length as u64).min(self.source.len().saturating_sub(at));
+                self.bytes.clear();
+                self.bytes.resize(usize::try_from(most).unwrap_or(0), 0);
+                if let Err(error) = self.source.read_exact_at(&mut self.bytes, at) {
+                    self.bytes.clear();
+                    return Err(error);
+                }
+                self.start = at;
+                0
+            }
+        };
+        Ok(self.bytes.get(from..).and_then(|rest| rest.get(..length)).unwrap_or_default())
+    }
+}
