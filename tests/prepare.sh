@@ -4,7 +4,7 @@
 set -u
 cd "$(dirname "$0")/.."
 
-packages=(tar bzip2 xz-utils lzip zstd lz4 pigz lbzip2 pbzip2 ncompress lzop lrzip brotli tabix libarchive-tools attr acl fio fuse3 strace python3 python3-snappy python3-venv)
+packages=(tar bzip2 xz-utils lzip zstd lz4 pigz lbzip2 pbzip2 ncompress lzop lrzip brotli tabix libarchive-tools attr acl fio fuse3 strace procps libcap2-bin python3 python3-snappy python3-venv)
 packages+=(zip unzip p7zip-full openssl)
 packages+=(cpio binutils)
 packages+=(squashfs-tools)

@@ -58,7 +58,7 @@ pub(crate) fn tarnfs(scratch: &Scratch) -> Command {
 /// Of this name in a scratch folder: what is slow to decode is kept at once, not when the machine is idle.
 pub(crate) const FILL_AT_ONCE: &str = "fill-at-once";
 
-fn in_scratch(command: &mut Command, scratch: &Scratch) {
+pub(crate) fn in_scratch(command: &mut Command, scratch: &Scratch) {
     command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
     if scratch.path(FILL_AT_ONCE).exists() {
         command.env("TARNFS_TEST_FILL_AT_ONCE", "1");

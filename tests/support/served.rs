@@ -9,12 +9,12 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{Scratch, tarnfs, unique};
+use super::support::{Scratch, in_scratch, tarnfs, unique};
 
 /// Only what hangs takes this long, also on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -30,8 +30,18 @@ pub(crate) struct Served {
 impl Served {
     /// Serves on any free port, or where `options` say. Returns when it listens.
     pub(crate) fn new<A: AsRef<OsStr>>(scratch: &Scratch, options: impl IntoIterator<Item = A>) -> Self {
+        Self::by(tarnfs(scratch), scratch, options)
+    }
+
+    /// The same, by a command that runs the program.
+    pub(crate) fn by<A: AsRef<OsStr>>(
+        mut command: Command,
+        scratch: &Scratch,
+        options: impl IntoIterator<Item = A>,
+    ) -> Self {
         let log = scratch.path(format!("log-{}", unique()));
-        let mut process = tarnfs(scratch)
+        in_scratch(&mut command, scratch);
+        let mut process = command
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(options)
             .current_dir(scratch.path(""))

@@ -113,6 +113,28 @@ fn who_has_a_file_gets_it_once() {
     assert_ne!(Served::new(&scratch, ["a.tar"]).get("/one").header("etag"), etag);
 }
 
+/// What an option shows under a name is another file than what that name was before.
+#[test]
+fn another_view_of_an_archive_has_other_etags() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir v1 v2; echo 1.1 > v1/page; echo 1.2 > v2/page; touch -d 2001-09-09T01:46:40Z v?/page v?; tar -cf a.tar v1 v2",
+    );
+    let etag = |options: &[&str]| {
+        let served = Served::new(&scratch, options.iter().chain(&["a.tar"]));
+        let answer = served.get("/page").whole(200);
+        (answer.header("etag").to_owned(), answer.body)
+    };
+    let views =
+        [&["--prefix", "v1"][..], &["--prefix", "v2"], &["--transform", "^/v1/", "/"], &["--transform", "^/v2/", "/"]];
+    let seen = views.map(etag);
+    for (number, (one, body)) in seen.iter().enumerate() {
+        assert_eq!(body, [b"1.1\n", b"1.2\n"][number % 2]);
+        assert!(seen[..number].iter().all(|(other, _)| other != one), "{:?}", views[number]);
+    }
+    assert_eq!(etag(views[0]), seen[0]);
+}
+
 /// Links of a page to what is in the folder.
 fn links(page: &str) -> Vec<String> {
     let body = page.split_once("<tbody>").unwrap().1.split_once("</table>").unwrap().0;
@@ -486,6 +508,23 @@ fn many_clients_leave_room_for_one_more() {
     // What all of them share, what the decoder keeps, and what connections cost themselves.
     assert!(grown < 300 << 20, "{} MiB", grown >> 20);
     served.get("/one").whole(200);
+    assert_eq!(served.end(), Some(0));
+}
+
+/// Idle connections leave open files for others, however few the system allows.
+#[test]
+fn who_is_idle_does_not_hold_all_open_files() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir folder; echo one > folder/one");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 300; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tarnfs")]);
+    let served = Served::by(limited, &scratch, ["folder"]);
+    let mut idle: Vec<_> = (0..400).map(|_| served.connect()).collect();
+    for _ in 0..5 {
+        served.get("/one").whole(200);
+    }
+    // The oldest ones went.
+    assert!(idle[0].is_closed());
     assert_eq!(served.end(), Some(0));
 }
 

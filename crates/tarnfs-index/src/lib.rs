@@ -182,6 +182,8 @@ pub struct Summary {
     pub label: Option<Vec<u8>>,
     /// True if an archive in it stayed a file for want of a password.
     pub has_locked: bool,
+    /// True if archives in it have a directory, which may be encrypted. Known only of what was just read.
+    pub has_directories: bool,
     /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be
     /// served says [`Index::damage_in`].)
     pub notes: Vec<(u64, String)>,
@@ -205,6 +207,7 @@ impl Summary {
             has_acls: false,
             label: None,
             has_locked: false,
+            has_directories: false,
             notes: Vec::new(),
         }
     }

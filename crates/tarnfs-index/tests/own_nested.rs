@@ -114,6 +114,15 @@ fn only_content_that_is_cut_may_go_past_the_end() {
     add_nested(&mut writer, 3 << 20, &[inside]);
     let index = writer.finish(summary(), &Destination::Memory).unwrap();
     assert_eq!(size_of(&*index, "f").unwrap(), 100);
+
+    // The same of what is told as a file when its stream is over.
+    let mut late = at(0, Kind::File, "f", "");
+    (late.body.size, late.body.stored) = ((1 << 20) + 1, (1 << 20) + 1);
+    let mut writer = common::writer(64 << 20);
+    add_nested(&mut writer, 3 << 20, &[]);
+    writer.add_from(FIRST_NESTED, &late).unwrap();
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    assert_eq!(size_of(&*index, "f").unwrap(), (1 << 20) + 1);
 }
 
 /// An archive with many replaced entries, of which few are links.

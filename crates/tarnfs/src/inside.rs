@@ -108,11 +108,13 @@ pub(crate) fn open_to_extract(
     Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads.min(most_threads()) })
 }
 
-/// As many open files as may be: many programs are started with a low limit that they could raise.
-pub(crate) fn raise_descriptors() {
+/// As many open files as may be, and how many that is: many programs are started with a low limit that they could raise.
+pub(crate) fn raise_descriptors() -> usize {
     let limits = getrlimit(Resource::Nofile);
     // Where it cannot be raised, the low one is enough for one archive.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+    let most = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
+    most.unwrap_or(usize::MAX)
 }
 
 /// Threads of which each may have folders and files open.

@@ -284,6 +284,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         has_acls,
         label,
         has_locked,
+        has_directories: false,
         notes: read_notes(connection)?,
     })
 }

@@ -113,6 +113,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         has_acls,
         label: None,
         has_locked: false,
+        has_directories: false,
         notes: Vec::new(),
     };
     drop(connection);

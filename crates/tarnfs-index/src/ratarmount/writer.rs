@@ -703,6 +703,7 @@ mod tests {
             has_acls: false,
             label: None,
             has_locked: false,
+            has_directories: false,
             notes: Vec::new(),
         };
         writer.finish(summary, &Destination::Memory).unwrap()

@@ -81,6 +81,8 @@ pub struct Writer {
     origins: Origins,
     /// Of each nested stream the one that it lies in, and where it begins there.
     starts: Vec<(u32, u64)>,
+    /// How long each nested stream is that is known.
+    lengths: Vec<u64>,
     /// The stream that the builder's entries lie in.
     stream: u32,
     has_xattrs: bool,
@@ -185,6 +187,7 @@ impl Writer {
             layers: Layers::new(&overflow),
             origins: Origins::default(),
             starts: Vec::new(),
+            lengths: Vec::new(),
             stream: 0,
             has_xattrs: false,
             has_acls: false,
@@ -371,8 +374,14 @@ impl Writer {
             self.scratch.xattrs.push(self.xattr_names.number(name)?);
         }
         if matches!(entry.kind, Kind::File) {
-            let reach = if stream == 0 { &mut self.reach.own } else { &mut self.reach.nested };
-            *reach = (*reach).max(end_of(&entry.body));
+            let end = end_of(&entry.body);
+            let place = stream.checked_sub(FIRST_NESTED).map(|place| place as usize);
+            match place.and_then(|place| self.lengths.get(place)) {
+                // What turned out to be no archive is told as a file when its stream is over.
+                Some(&length) => self.reach.is_nested_cut |= end > length,
+                None if stream == 0 => self.reach.own = self.reach.own.max(end),
+                None => self.reach.nested = self.reach.nested.max(end),
+            }
         }
         self.scratch.pieces.clear();
         if let Some(list) = &entry.body.pieces {
@@ -475,6 +484,7 @@ impl Writer {
     pub fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
         self.check_bytes()?;
         self.reach.is_nested_cut |= std::mem::take(&mut self.reach.nested) > nested.decoded_length;
+        self.lengths.push(nested.decoded_length);
         self.layers.add_nested(nested, &[])
     }
 
@@ -487,12 +497,8 @@ impl Writer {
         self.write_pieces(pieces, start)?;
         let codec = STORED_IN_PIECES.to_owned();
         let nested = Nested { codec, decoded_length: size, input, start, length };
+        self.lengths.push(size);
         self.layers.add_nested(&nested, &self.scratch.pieces)
-    }
-
-    /// All entries that lie in the last stream of pieces, which has `size` bytes, were added.
-    pub fn end_nested_pieces(&mut self, size: u64) {
-        self.reach.is_nested_cut |= std::mem::take(&mut self.reach.nested) > size;
     }
 
     /// Puts `list`, of what begins at byte `from`, into `scratch.pieces`, as it is kept.

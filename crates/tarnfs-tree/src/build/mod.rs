@@ -156,6 +156,7 @@ impl FirstPass<'_> {
         notes.append(&mut summary.notes);
         summary.notes = notes;
         summary.has_locked |= expansion.has_locked();
+        summary.has_directories = expansion.has_directories();
         Ok((writer, summary))
     }
 
@@ -483,6 +484,7 @@ impl FirstPass<'_> {
             has_acls: false,
             label: None,
             has_locked: false,
+            has_directories: false,
             notes: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -120,6 +120,8 @@ pub(super) struct Expansion<'a> {
     pub(super) holes: Holes,
     /// Archives of which it was said that they are encrypted.
     locked: AtomicU64,
+    /// Set once an archive was read by its directory.
+    has_directories: AtomicBool,
 }
 
 impl<'a> Expansion<'a> {
@@ -132,13 +134,18 @@ impl<'a> Expansion<'a> {
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
         let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
-        let locked = AtomicU64::new(0);
-        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked }
+        let (locked, has_directories) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked, has_directories }
     }
 
     /// True if some archive stayed a file for want of a password.
     pub(super) fn has_locked(&self) -> bool {
         self.locked.load(Ordering::Relaxed) > 0
+    }
+
+    /// True if some archive was read by its directory.
+    pub(super) fn has_directories(&self) -> bool {
+        self.has_directories.load(Ordering::Relaxed)
     }
 
     /// Says that an archive stays a file as it needs a password. That is no damage, so there is no note of it.
@@ -354,7 +361,10 @@ impl<'a> Expansion<'a> {
         receiver.begin()?;
         let members = match reader {
             Reader::Forwards(format) => walk.members(format, &mut stream, &candidate.place),
-            Reader::Random(format) => walk.random(format, &legible, candidate.start, &candidate.place),
+            Reader::Random(format) => {
+                self.has_directories.store(true, Ordering::Relaxed);
+                walk.random(format, &legible, candidate.start, &candidate.place)
+            }
             _ => return Ok(receiver.end(0)?),
         };
         match members {

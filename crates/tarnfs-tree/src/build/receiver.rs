@@ -428,10 +428,6 @@ impl Receiver for Direct {
                 let codec = codec.name().to_owned();
                 writer.add_nested(&Nested { codec, decoded_length, input, start, length }).map(drop)
             }
-            None if candidate.pieces.is_some() => {
-                writer.end_nested_pieces(length);
-                Ok(())
-            }
             None => Ok(()),
         }
     }

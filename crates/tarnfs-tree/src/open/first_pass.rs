@@ -104,7 +104,7 @@ impl Opening<'_> {
         // A single file that was compressed may be an archive that a password opens.
         let is_read_forwards = match tarnfs_format::by_name(&summary.format) {
             Some(format) => format.forwards().is_some(),
-            None => !writer.has_nested(),
+            None => !writer.has_nested() && !summary.has_directories,
         };
         let is_open = options.decoding.passwords.is_empty() || is_read_forwards && summary.shape.recursion.is_none();
         if !is_open && (is_named || options.index.is_required) {

@@ -30,7 +30,7 @@ const MOST_TIMEOUT: u64 = 24 * 3600;
 pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     arguments.archives.iter().try_for_each(|archive| inside::not_standard_input(archive))?;
     let address = address(arguments.listen.as_deref())?;
-    let settings = settings(arguments)?;
+    let mut settings = settings(arguments)?;
     if !address.ip().is_loopback() && settings.logins.is_empty() && !arguments.open_to_all {
         let what = "others could read there, and no login is asked for: give --token-file or --login-file, or \
                     --open-to-all if everybody may";
@@ -50,7 +50,10 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     // Ratarmount's has no checksums: what is wrong might be found when it was sent.
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
-    inside::raise_descriptors();
+    // Which file, and which bytes of it, a path leads to: a client that has what was served with others has nothing.
+    let view = (&options.shape, options.decoding.force, &arguments.prefix, arguments.disable_union_mount);
+    settings.salt.extend_from_slice(format!("{view:?}").as_bytes());
+    settings.most_clients = settings.most_clients.min(most_clients(inside::raise_descriptors()));
     let failed = |error: io::Error| {
         let other = match error.kind() {
             io::ErrorKind::AddrInUse => ": another port is named with --listen PORT, and 0 takes any that is free",
@@ -198,6 +201,13 @@ fn tls(arguments: &Serve) -> Result<Option<Tls>, Failure> {
         usage(format!("{option} {}: {error}", shown(path.as_os_str())))
     });
     made.map(Some)
+}
+
+/// How many clients there is room for with so many open files. Each has a connection, and reads a file of a folder.
+fn most_clients(open_files: usize) -> usize {
+    /// For indexes, archives in folders, downloads and threads.
+    const OTHERS: usize = 128;
+    open_files.saturating_sub(OTHERS).div_euclid(2).max(1)
 }
 
 /// What the page of the root is called, and archives of it.
