@@ -93,3 +93,21 @@ fn members_behind_a_damaged_one_are_right() {
     }
     assert!(lost > 0 && good > 70, "{good} are right, {lost} are lost");
 }
+
+/// What cannot be read of an archive in a cut one stays a file, and costs the others nothing.
+#[test]
+fn a_cut_image_in_a_cut_zip_costs_only_itself() {
+    if !have("zip") || !have("mksquashfs") {
+        return println!("left out: a program is missing");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir n s; echo one > n/a; echo two > n/b; head -c 300000 /dev/urandom > s/noise; mksquashfs s n/q.squashfs -quiet -no-progress
+         zip -qX dl.zip n/a n/b n/q.squashfs; head -c -900 dl.zip > part.zip",
+    );
+    let listed = ran(&scratch, &["ls", "-R", "-r", "--index-file", ":memory:", "part.zip"]);
+    assert_eq!((listed.code, listed.text().as_str()), (5, "n\nn/a\nn/b\nn/q.squashfs\n"), "{}", listed.err);
+    let extracted = ran(&scratch, &["extract", "-r", "--index-file", ":memory:", "-C", "out", "part.zip"]);
+    assert_eq!(extracted.code, 5, "{}", extracted.err);
+    scratch.shell("cmp out/n/a n/a; cmp out/n/b n/b; ! cmp -s out/n/q.squashfs n/q.squashfs");
+}
