@@ -69,7 +69,7 @@ fn an_archive_is_the_same_as_what_it_was_made_of() {
 
 /// One of each thing that may differ.
 const CHANGES: &str = "
-    mkdir tree; cd tree; mkdir folder gone; echo 1 > gone/in; head -c 2000000 /dev/urandom > large; echo content > same
+    umask 022; mkdir tree; cd tree; mkdir folder gone; echo 1 > gone/in; head -c 2000000 /dev/urandom > large; echo content > same
     echo content > content; echo size > size; echo mode > mode; echo owner > owner; echo time > time; echo missing > missing
     ln -s here symlink; mkfifo type; echo one > linked; ln linked second; echo a > apart; echo a > apart2; cp large later
     touch -h -d '2020-01-02 03:04:05.123456789' * . ; cd ..

@@ -574,7 +574,7 @@ fn files_go_into_other_mounts() {
     }
     let scratch = Scratch::new();
     scratch.shell(
-        "mkdir -p t/sub/deep; seq 1000 > t/sub/f; seq 9 > t/g; ln t/sub/f t/sub/deep/h; ln -s f t/sub/l; mkfifo -m 640 t/sub/p
+        "umask 022; mkdir -p t/sub/deep; seq 1000 > t/sub/f; seq 9 > t/g; ln t/sub/f t/sub/deep/h; ln -s f t/sub/l; mkfifo -m 640 t/sub/p
          chown -h 12:34 t/sub/l t/sub/p t/sub/f; tar -C t -cf a.tar .; gzip -k a.tar",
     );
     for (archive, mount) in [("a.tar", "-t tmpfs none"), ("a.tar.gz", "-t tmpfs none"), ("a.tar.gz", "--bind other")] {

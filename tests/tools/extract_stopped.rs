@@ -153,8 +153,12 @@ fn an_archive_that_is_cut_meanwhile_is_an_error() {
         let mut child = command.spawn().unwrap();
         std::thread::sleep(taken.mul_f64(call as f64 / 6.0).min(taken));
         fs::File::options().write(true).open(scratch.path("changing.tar")).unwrap().set_len(1 << 20).unwrap();
-        child.wait().unwrap();
+        let ended = child.wait().unwrap();
         all_is_whole(&to, &tree, "changing");
+        if ended.success() {
+            // It was through before.
+            assert_twins(&to, &scratch.path("tree"), Compare::default());
+        }
         let _ = Command::new("rm").arg("-rf").arg(&to).status();
     }
 }
