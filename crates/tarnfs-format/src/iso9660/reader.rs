@@ -18,6 +18,9 @@ use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, Rec
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
 const MOST_TOLD: u64 = 1000;
 
+/// Bytes of a name: 103 characters of Joliet may be more than Linux takes.
+const LONGEST_NAME: usize = 1024;
+
 /// Bytes of a path that a further name of a file may lead to (PATH_MAX), and of memory for all of them.
 const LONGEST_TARGET: usize = 4096;
 const MOST_MEMORY: usize = 256 << 20;
@@ -331,9 +334,10 @@ impl<'run> Reader<'run> {
 
     /// Tells of what was found. Of a folder, returns where its listing is.
     fn told(&mut self, found: Found, path: &[u8]) -> Result<Option<(u64, u64)>, Error> {
-        let is_name =
-            !matches!(&found.name[..], b"" | b"." | b"..") && !found.name.iter().any(|byte| matches!(byte, 0 | b'/'));
-        if !is_name {
+        let is_name = !matches!(&found.name[..], b"" | b"." | b"..")
+            && found.name.len() <= LONGEST_NAME
+            && !found.name.iter().any(|byte| matches!(byte, 0 | b'/'));
+        if !is_name || path.len() > self.options.limits.path {
             self.tell_damage(found.header, format!("{} is left out: that cannot be a name", excerpt(path)))?;
             return Ok(None);
         }
@@ -422,7 +426,11 @@ impl<'run> Reader<'run> {
             header: found.header,
             body: Body { offset: found.header, ..Body::default() },
             link: if kind == Kind::Symlink { fields.target.clone() } else { Vec::new() },
-            xattrs: fields.xattrs.clone(),
+            xattrs: {
+                let limits = &self.options.limits;
+                let short = fields.xattrs.iter().filter(|(_, value)| value.len() <= limits.xattr_value);
+                short.take(limits.xattrs).cloned().collect()
+            },
             ..Entry::default()
         }
     }
@@ -441,9 +449,12 @@ impl<'run> Reader<'run> {
             (&[Extent { start, length, unit: 0, .. }], Some(packed)) => {
                 (packed.size, packed.pieces(self.source, start, length))
             }
-            (&[Extent { start, length, unit: 0, .. }], _) if start.saturating_add(length) <= self.source.len() => {
-                let offset = if length == 0 { found.header } else { start };
-                return Ok(Body { offset, stored: length, size: length, ..Body::default() });
+            ([Extent { length: 0, .. }], _) => return Ok(body),
+            // What lies before its record, as that of an earlier session, has to be told in pieces.
+            (&[Extent { start, length, unit: 0, .. }], _)
+                if start >= found.header && start.saturating_add(length) <= self.source.len() =>
+            {
+                return Ok(Body { offset: start, stored: length, size: length, ..body });
             }
             (extents, _) => (size, self.pieces(extents)),
         };

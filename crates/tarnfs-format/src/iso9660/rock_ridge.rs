@@ -11,7 +11,7 @@ use crate::{Time, Xattrs};
 const MOST_AREAS: usize = 64;
 const LONGEST_AREA: u32 = 64 << 10;
 /// Bytes of a name or of the target of a link, and of all attributes of a file.
-const MOST_TEXT: usize = 64 << 10;
+const MOST_TEXT: usize = 60 << 10;
 const MOST_ATTRIBUTES: usize = 1 << 20;
 
 /// A text goes on in the next field or component.
