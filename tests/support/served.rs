@@ -189,6 +189,12 @@ impl Connection {
         }
     }
 
+    /// Reads so many bytes; fails if they do not come.
+    #[track_caller]
+    pub(crate) fn skip(&mut self, count: u64) {
+        assert_eq!(io::copy(&mut self.0.by_ref().take(count), &mut io::sink()).unwrap(), count);
+    }
+
     /// True once something has come.
     pub(crate) fn has_more(&mut self) -> bool {
         self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())

@@ -511,6 +511,26 @@ fn many_clients_leave_room_for_one_more() {
     assert_eq!(served.end(), Some(0));
 }
 
+/// A client that takes its answer slowly, and all the time, is no client on which nothing moves.
+#[test]
+fn who_reads_slowly_and_steadily_is_not_cut() {
+    let scratch = Scratch::new();
+    let bytes = content(30_000_000, 5);
+    fs::create_dir(scratch.path("folder")).unwrap();
+    fs::write(scratch.path("folder/long"), &bytes).unwrap();
+    let served = Served::new(&scratch, ["--timeout", "5", "folder"]);
+    let mut client = served.connect();
+    client.send(&request("GET", "/long", &[], b""));
+    // The system holds some MiB: behind these, as much as was read is sent.
+    client.skip(12 << 20);
+    for _ in 0..40 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        client.skip(48 << 10);
+    }
+    client.skip(10 << 20);
+    assert_eq!(served.end(), Some(0));
+}
+
 /// Idle connections leave open files for others, however few the system allows.
 #[test]
 fn who_is_idle_does_not_hold_all_open_files() {

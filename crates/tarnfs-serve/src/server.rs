@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tarnfs_tree::Tree;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -31,6 +32,10 @@ const MOST_LISTENERS: usize = 4;
 
 /// After the stop, answers that are on their way get this long.
 const LAST: Duration = Duration::from_millis(300);
+
+/// Bytes of an answer that the system may take before it has to send them. It would take MiB, and of a steady but slow
+/// client nothing would be seen to move for minutes.
+const UNSENT: u32 = 128 << 10;
 
 /// Between two tries to find room for one more connection.
 const NO_ROOM: Duration = Duration::from_millis(200);
@@ -204,6 +209,7 @@ impl Server {
             };
             // Where that cannot be set, small answers come a little later.
             let _ = stream.set_nodelay(true);
+            let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
             let (site, entered, stopped) = (Arc::clone(&site), clients.enter(), self.stop.subscribe());
             let tls = self.settings.tls.clone();
             tokio::spawn(async move {
