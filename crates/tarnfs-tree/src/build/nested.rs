@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -120,6 +120,8 @@ pub(super) struct Expansion<'a> {
     pub(super) holes: Holes,
     /// Archives of which it was said that they are encrypted.
     locked: AtomicU64,
+    /// Some of the archive could not be read, and what comes before it is served.
+    unread: AtomicBool,
 }
 
 impl<'a> Expansion<'a> {
@@ -132,8 +134,13 @@ impl<'a> Expansion<'a> {
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
         let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
-        let locked = AtomicU64::new(0);
-        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked }
+        let (locked, unread) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked, unread }
+    }
+
+    /// True if some of the archive could not be read, and what comes before it is served.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 
     /// True if some archive stayed a file for want of a password.
@@ -441,6 +448,9 @@ impl<'a> Expansion<'a> {
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
         let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel);
+        if self.options.decoding.force {
+            stream = stream.up_to_bad_blocks(&self.unread);
+        }
         if candidate.expected.is_some() {
             stream = stream.with_crc();
         }
