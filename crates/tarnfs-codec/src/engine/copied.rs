@@ -227,7 +227,7 @@ mod tests {
         copied
     }
 
-    /// What the disk has lost is an error, and all else is right.
+    /// > What is read from a copy of decoded data that is kept for a mount is compared with its checksum.
     #[test]
     fn what_is_not_what_was_written_is_an_error() {
         let (bytes, scratch) = (content(), Scratch::default());
