@@ -111,3 +111,42 @@ fn a_cut_image_in_a_cut_zip_costs_only_itself() {
     assert_eq!(extracted.code, 5, "{}", extracted.err);
     scratch.shell("cmp out/n/a n/a; cmp out/n/b n/b; ! cmp -s out/n/q.squashfs n/q.squashfs");
 }
+
+/// The same of lzip. What is wrong there is the checksum of a member alone, as anything else may end all of it.
+#[test]
+fn members_of_lzip_behind_a_damaged_one_are_right() {
+    const BLOCK: usize = 8 << 10;
+    const DAMAGED: usize = 37;
+    if !have("lzip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "head -c $((256 * {BLOCK})) /dev/urandom > x; split -b {BLOCK} --filter='lzip -0' x > x.lz; tar -cf m.tar x.lz
+         python3 - <<'E'
+import gzip
+tar, inner = open('m.tar', 'rb').read(), open('x.lz', 'rb').read()
+ends = [len(inner)]
+while ends[0] > 0:
+    ends.insert(0, ends[0] - int.from_bytes(inner[ends[0] - 8:ends[0]], 'little'))
+# The checksum of that member, of which there are 20 bytes behind it.
+at = tar.index(inner) + ends[{DAMAGED} + 1] - 20
+with open('m.tar.gz', 'wb') as file:
+    for start in range(0, len(tar), 32768):
+        member = bytearray(gzip.compress(tar[start:start + 32768], 0, mtime=0))
+        if start <= at < start + 32768:
+            near = min(max(at - 8, start), start + 32768 - 16)
+            member[member.index(tar[near:near + 16]) + at - near] ^= 1
+        file.write(member)
+E"
+    ));
+    let right = fs::read(scratch.path("x")).unwrap();
+    let (mut good, mut lost) = (0, Vec::new());
+    for number in (0..256).step_by(3).chain([DAMAGED]) {
+        let range = format!("--range={}:{BLOCK}", number * BLOCK);
+        let read = ran(&scratch, &["cat", "-r", &range, "m.tar.gz", "x.lz/x"]);
+        assert!(right[number * BLOCK..].starts_with(&read.out), "{number}");
+        if read.out.len() == BLOCK { good += 1 } else { lost.push(number) }
+    }
+    assert!(lost.contains(&DAMAGED) && good > 50, "{good} are right, {lost:?} are lost");
+}

@@ -7,9 +7,13 @@ mod devour;
 mod entry_points;
 #[path = "../support/foreground.rs"]
 mod foreground;
+#[allow(dead_code, reason = "what other tests use of it")]
+#[path = "../support/strace.rs"]
+mod strace;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_blocks;
 mod bombs;
 mod changed;
 mod check;

@@ -20,6 +20,14 @@ pub(crate) fn cut(end: u64, inside: &str) -> io::Error {
     at(io::ErrorKind::UnexpectedEof, end, what)
 }
 
+/// The same error once more: with the number of the system, where it has one.
+pub(crate) fn again(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
 fn at(kind: io::ErrorKind, byte: u64, what: impl Display) -> io::Error {
     io::Error::new(kind, format!("{what}, at byte {byte} of the compressed file"))
 }

@@ -38,8 +38,9 @@ const NOT_FOR_COPIES: usize = 4;
 /// Copies at most, also where files can be made at any time: each keeps a descriptor.
 const MOST_COPIES: usize = FILES - NOT_FOR_COPIES;
 
-/// Bytes that all copies take together at most: 7-Zip makes solid blocks of up to so many.
-const MOST_COPIED: u64 = 4 << 30;
+/// Bytes that all copies take together at most: four of the longest solid blocks that 7-Zip makes by itself. Each takes
+/// at most a part of the space that is free, too.
+const MOST_COPIED: u64 = 16 << 30;
 
 impl Default for Scratch {
     fn default() -> Self {

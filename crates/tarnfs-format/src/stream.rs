@@ -92,8 +92,16 @@ impl SourceStream {
         }
         let room = self.buffer.get_mut(kept..wanted).unwrap_or_default();
         let from = self.start.saturating_add(kept as u64);
-        let room_length = room.len();
-        let read = self.source.read_at(room, from)?;
+        let mut room_length = room.len();
+        let needed = length.min(there).saturating_sub(kept);
+        let read = match self.source.read_at(room, from) {
+            // What cannot be read may lie behind what is wanted, and be skipped.
+            Err(_) if needed < room_length => {
+                (self.batch, room_length) = (Self::LEAST, needed);
+                self.source.read_at(room.get_mut(..needed).unwrap_or_default(), from)?
+            }
+            read => read?,
+        };
         self.filled = kept.saturating_add(read);
         if read < room_length {
             // Taken for the end, what is behind it would be missing without a word.
@@ -297,6 +305,39 @@ mod tests {
                 let at = back + ahead as usize;
                 assert_eq!(stream.peek(10).unwrap(), &bytes[at..at + 10]);
             }
+        }
+    }
+
+    /// Bytes of which some cannot be read.
+    #[derive(Debug)]
+    struct Bad(MemorySource, std::ops::Range<u64>);
+
+    impl tarnfs_source::Source for Bad {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let is_bad = offset < self.1.end && offset.saturating_add(buffer.len() as u64) > self.1.start;
+            if is_bad { Err(io::Error::from_raw_os_error(5)) } else { self.0.read_at(buffer, offset) }
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// What is skipped need not be readable, though much is read at once.
+    #[test]
+    fn what_cannot_be_read_is_an_error_only_for_who_wants_it() {
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        let source = Arc::new(Bad(MemorySource::new(bytes.clone(), "bytes"), 150_000..150_001));
+        let mut stream = SourceStream::new(source, Cancel::default());
+        for at in (0..bytes.len()).step_by(1000) {
+            let shown = stream.peek(512).map(<[u8]>::to_vec).map_err(|error| error.raw_os_error());
+            let right = bytes[at..(at + 512).min(bytes.len())].to_vec();
+            assert_eq!(shown, if at == 150_000 { Err(Some(5)) } else { Ok(right) }, "{at}");
+            stream.skip(1000).unwrap();
         }
     }
 

@@ -2,6 +2,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::open::is_bad_block;
+
 /// What kept an archive from being opened.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -115,6 +117,11 @@ impl fmt::Display for Problem {
             }
             // What is said of the archive itself says enough.
             Self::Read { error, .. } if is_of_format(error) => write!(f, "{error}"),
+            Self::Read { offset, error } if is_bad_block(error) => write!(
+                f,
+                "reading at byte {offset} failed: {error}. If a block of the disk is bad, --force serves what comes \
+                 before it, and ddrescue copies all that can be read",
+            ),
             Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
             Self::NoIndex(reason) => {
                 write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")

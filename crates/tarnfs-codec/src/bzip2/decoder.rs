@@ -10,6 +10,7 @@ use super::block::{BLOCK_MAGIC, Block, Checked, END_MAGIC, LEVEL_SIZE, MAGIC_BIT
 use super::crc;
 use super::finder::Finder;
 use super::partial::{self, Mark, Partial};
+use crate::faults::again;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
@@ -63,7 +64,7 @@ pub(super) struct BlockDecoder {
     /// A resumed decoder returns blocks that fail their check.
     unverified: bool,
     /// The error that ended it.
-    failed: Option<(io::ErrorKind, String)>,
+    failed: Option<io::Error>,
     /// What only a first pass collects.
     first_pass: Option<Survey>,
 }
@@ -318,8 +319,8 @@ impl BlockDecoder {
 
 impl Decoder for BlockDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some((kind, what)) = &self.failed {
-            return Err(io::Error::new(*kind, what.clone()));
+        if let Some(error) = &self.failed {
+            return Err(again(error));
         }
         if buffer.is_empty() {
             return Ok(0);
@@ -340,7 +341,7 @@ impl Decoder for BlockDecoder {
                 }
                 Err(error) => {
                     self.ahead = None;
-                    self.failed = Some((error.kind(), error.to_string()));
+                    self.failed = Some(again(&error));
                     return Err(error);
                 }
             }

@@ -495,7 +495,8 @@ impl UnindexedSource {
         let Pass { mut table, mut indexing, copied, .. } = pass;
         indexing.end();
         indexing.take_chunks(&mut table.chunks);
-        let (part, memory) = if let Some(copied) = copied {
+        let (part, memory) = if let Some(mut copied) = copied {
+            copied.finish();
             let is_lost = |damage: &&Damage| !self.is_served(damage);
             let lost = table.damage.iter().filter(is_lost).map(|damage| damage.decoded.start).min();
             let length = lost.unwrap_or(u64::MAX).min(copied.length());
@@ -657,7 +658,8 @@ impl UnindexedSource {
         let Pass { table, table_memory, mut recent, mut room, copied, .. } = pass;
         // Where seek points are kept from one program to the next and are near, they are worth more than a copy.
         let copied = copied.filter(|_| !self.is_near(&table));
-        let (done, memory) = if let Some(copied) = copied {
+        let (done, memory) = if let Some(mut copied) = copied {
+            copied.finish();
             drop(recent);
             (Done::Copied(copied), 0)
         } else if self.length <= SHORT {

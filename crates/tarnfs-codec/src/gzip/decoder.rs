@@ -11,6 +11,7 @@ use super::input::Input;
 use super::member::{self, Checksum, DEFLATE, MAGIC, error};
 use super::segment::Segment;
 use super::window::{self, WindowPacker};
+use crate::faults::again;
 use crate::spacing::Spacing;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
@@ -105,7 +106,7 @@ pub(super) struct DeflateDecoder {
     block: Option<u64>,
     served: Option<Served>,
     /// Why there is no more: returned after the bytes that were decoded before, and from then on.
-    failure: Option<(io::ErrorKind, String)>,
+    failure: Option<io::Error>,
 }
 
 impl DeflateDecoder {
@@ -279,10 +280,10 @@ impl DeflateDecoder {
             inflate::InflateState::Inside if step.read + step.written > 0 => {}
             inflate::InflateState::Inside if at_end => {
                 self.leave_overrun()?;
-                self.fail(&error(io::ErrorKind::UnexpectedEof, &self.input, "deflate data"));
+                self.failure = Some(error(io::ErrorKind::UnexpectedEof, &self.input, "deflate data"));
             }
             inflate::InflateState::Inside => {
-                self.fail(&error(io::ErrorKind::InvalidData, &self.input, "deflate data does not go on"));
+                self.failure = Some(error(io::ErrorKind::InvalidData, &self.input, "deflate data does not go on"));
             }
             inflate::InflateState::Invalid(what) => {
                 let what = format!("invalid deflate data ({what})");
@@ -293,8 +294,8 @@ impl DeflateDecoder {
                 self.damaged(from.decoded, from.compressed, &what);
                 match start.map(|start| self.leave_member(start, self.input.position())).transpose() {
                     Ok(Some(true)) => {}
-                    Ok(_) => self.fail(&invalid),
-                    Err(error) => self.fail(&error),
+                    Ok(_) => self.failure = Some(invalid),
+                    Err(error) => self.failure = Some(error),
                 }
             }
         }
@@ -573,10 +574,6 @@ impl DeflateDecoder {
             }),
         }
     }
-
-    fn fail(&mut self, error: &io::Error) {
-        self.failure = Some((error.kind(), error.to_string()));
-    }
 }
 
 impl Survey {
@@ -611,11 +608,11 @@ impl Decoder for DeflateDecoder {
         while done < buffer.len() && self.place != DecoderState::End && self.failure.is_none() {
             match self.advance(buffer, done) {
                 Ok(decoded) => done += decoded,
-                Err(error) => self.fail(&error),
+                Err(error) => self.failure = Some(error),
             }
         }
         match &self.failure {
-            Some((kind, what)) if done == 0 && !buffer.is_empty() => Err(io::Error::new(*kind, what.clone())),
+            Some(error) if done == 0 && !buffer.is_empty() => Err(again(error)),
             _ => Ok(done),
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use super::members::{Container, Header, MemberDecoder};
+use super::members::{Container, Header, MemberDecoder, VERSION};
 use super::model::Properties;
 use crate::outline::{MOST_PARTS, check_at};
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
@@ -145,6 +145,15 @@ impl Codec for Lzip {
 
     fn checks(&self, point: &SeekPoint) -> Checks {
         Checks::of_frames(point)
+    }
+
+    fn settles(&self, point: &SeekPoint) -> Checks {
+        // Where a member begins, those before it were compared.
+        if matches!(point.state[..], [] | [VERSION]) { Checks::Chunk } else { Checks::Whole }
+    }
+
+    fn compares_members(&self) -> bool {
+        true
     }
 
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {

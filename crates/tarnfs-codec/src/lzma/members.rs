@@ -17,7 +17,7 @@ use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of the state of a seek point at a member's header, and all of it.
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// First byte of the state of a seek point inside a member. Behind it is how many bytes the point lies behind the
 /// member's start, in the compressed and in the decoded stream (8 bytes each, little-endian), and the state of the LZMA

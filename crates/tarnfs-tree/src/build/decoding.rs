@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Chunk, Codec};
@@ -14,7 +14,7 @@ use tarnfs_source::Cancel;
 use super::held_back::HeldBack;
 use super::nested::is_damage;
 use super::receiver::{MOST_NOTES, Receiver};
-use crate::open::Sink;
+use crate::open::{Sink, is_bad_block};
 
 /// Places in a decoded stream before which an unknown number of bytes is missing. Nobody knows what of a file lies
 /// behind one.
@@ -117,6 +117,8 @@ pub(super) struct DecodingStream<'a> {
     chunks: Vec<Chunk>,
     /// Of all that was decoded, if somebody wants it.
     crc: Option<crc32fast::Hasher>,
+    /// What a disk cannot read ends it as damage does, and that is noted here.
+    unread: Option<&'a AtomicBool>,
     /// Damage that was not told yet, and all of it, for people.
     untold: Vec<tarnfs_codec::Damage>,
     pub(super) damage: Vec<tarnfs_codec::Damage>,
@@ -148,9 +150,15 @@ impl<'a> DecodingStream<'a> {
             ended_by: None,
             chunks: Vec::new(),
             crc: None,
+            unread: None,
             untold: Vec::new(),
             damage: Vec::new(),
         }
+    }
+
+    /// Ends where a disk cannot read it, and sets `unread` then.
+    pub(super) fn up_to_bad_blocks(self, unread: &'a AtomicBool) -> Self {
+        Self { unread: Some(unread), ..self }
     }
 
     /// Computes the CRC-32 of what is decoded from here on.
@@ -217,6 +225,14 @@ impl<'a> DecodingStream<'a> {
         match result {
             Ok(0) => self.at_end = true,
             Ok(_) => {}
+            Err(error)
+                if is_bad_block(&error)
+                    && let Some(unread) = self.unread =>
+            {
+                unread.store(true, Ordering::Relaxed);
+                self.at_end = true;
+                self.ended_by = Some((self.indexing.decoded_position(), error));
+            }
             // What cannot be decoded here may stand behind what can: a frame of a dictionary that is not there.
             Err(error) if is_damage(&error) => {
                 self.at_end = true;

@@ -3,7 +3,7 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths.
+//! `names` says what options make of paths; `spotted` passes what a disk cannot read of what is not compressed.
 
 mod bodies;
 mod decoding;
@@ -14,12 +14,13 @@ mod line;
 mod names;
 mod nested;
 mod receiver;
+mod spotted;
 mod walk;
 mod walk_directory;
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_codec::engine::{Indexing, SpillWriter};
 use tarnfs_codec::{Checks, Codec, SeekPoint};
@@ -40,6 +41,7 @@ pub(crate) use names::{Names, converted, most_layers};
 pub(crate) use nested::is_damage;
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
+use spotted::Spotted;
 pub(crate) use walk::content_of;
 use walk::{Content, GUESS, MemberPlace, Walk, content_of_head, hand_on_bytes};
 pub(crate) use walk_directory::is_unreadable;
@@ -110,6 +112,8 @@ pub(crate) struct FirstPass<'a> {
     pub(crate) format: &'a tarnfs_format::Options,
     pub(crate) options: &'a Options,
     pub(crate) archive: Archive,
+    /// Set where some of it could not be read, and what could is served.
+    pub(crate) unread: &'a AtomicBool,
 }
 
 impl FirstPass<'_> {
@@ -152,6 +156,9 @@ impl FirstPass<'_> {
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;
+        if expansion.has_unread() {
+            self.unread.store(true, Ordering::Relaxed);
+        }
         let (writer, mut notes) = direct.into_parts();
         notes.append(&mut summary.notes);
         summary.notes = notes;
@@ -271,19 +278,25 @@ impl FirstPass<'_> {
             left: self.most_archives().into(),
             ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
-        let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
+        let stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
+        let mut stream = Spotted::new(stream, self.options.decoding.force);
         stream.skip(start).map_err(|error| walk.problem(start, error))?;
         let members = walk.members(format, &mut stream, &MemberPlace::default())?;
         summary.end = members.end.max(start);
         summary.label = members.label.or(summary.label);
         let end = summary.end.min(self.source.len());
         // Who reads what is appended later begins behind the headers that say something of it, too.
-        summary.grown_from = if members.holds_for_more {
+        let bad_blocks = stream.into_bad_blocks();
+        if !bad_blocks.is_empty() {
+            self.unread.store(true, Ordering::Relaxed);
+        }
+        summary.grown_from = if members.holds_for_more || !bad_blocks.is_empty() {
             None
         } else {
             let fingerprint = Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end));
             Some(fingerprint.map_err(|error| walk.problem(0, error))?)
         };
+        summary.notes.extend(bad_blocks.into_iter().map(|(at, why)| (at, format!("it cannot be read: {why}"))));
         Ok(summary)
     }
 

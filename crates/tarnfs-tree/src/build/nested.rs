@@ -122,6 +122,8 @@ pub(super) struct Expansion<'a> {
     locked: AtomicU64,
     /// Set once an archive was read by its directory.
     has_directories: AtomicBool,
+    /// Some of the archive could not be read, and what comes before it is served.
+    unread: AtomicBool,
 }
 
 impl<'a> Expansion<'a> {
@@ -134,8 +136,13 @@ impl<'a> Expansion<'a> {
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
         let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
-        let (locked, has_directories) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked, has_directories }
+        let (locked, has_directories, unread) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked, has_directories, unread }
+    }
+
+    /// True if some of the archive could not be read, and what comes before it is served.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 
     /// True if some archive stayed a file for want of a password.
@@ -451,6 +458,9 @@ impl<'a> Expansion<'a> {
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
         let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel);
+        if self.options.decoding.force {
+            stream = stream.up_to_bad_blocks(&self.unread);
+        }
         if candidate.expected.is_some() {
             stream = stream.with_crc();
         }

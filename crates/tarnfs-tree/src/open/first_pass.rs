@@ -67,6 +67,7 @@ impl Opening<'_> {
             format: &options.of_formats(),
             options,
             archive: self.archive(),
+            unread: &self.unread,
         };
         let no_folder = self.no_folder();
         if let Some(why) = &no_folder {
@@ -115,7 +116,15 @@ impl Opening<'_> {
             let what = "with -r and a password no index is kept: it might say what the password opens, and to all";
             log::warn!("{}: {what}; without one of them it is", self.path.display());
         }
-        let keep = options.index.is_written && no_folder.is_none() && is_open && (is_named || is_worth_it);
+        let is_read = !self.unread.load(Ordering::Relaxed);
+        if !is_read {
+            let what = "no index is kept, as some of the archive cannot be read";
+            if options.index.is_required {
+                return Err(Problem::Unwritten(what.to_owned()));
+            }
+            log::warn!("{}: {what}", self.path.display());
+        }
+        let keep = options.index.is_written && no_folder.is_none() && is_open && is_read && (is_named || is_worth_it);
         let (free, kept) = if keep { self.destinations() } else { Default::default() };
         let mut destinations: Vec<_> = free.iter().map(|path| Destination::File(self.at(path))).collect();
         destinations.push(Destination::Memory);

@@ -1,6 +1,7 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
 mod archives_as_files;
+mod bad_block;
 mod first_pass;
 mod options;
 mod places;
@@ -12,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use tarnfs_codec::engine::{DecodedSource, Workers};
@@ -21,6 +23,7 @@ use tarnfs_source::{Cancel, FileSource, Fingerprint, SharedSource, Source, Stric
 
 use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
+use crate::build::is_damage;
 pub use crate::decoded_cache::{DecodedCache, Kept};
 use crate::filling;
 use crate::home::Home;
@@ -28,6 +31,8 @@ use crate::member_tables::MemberTables;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
 
+use bad_block::Readable;
+pub(crate) use bad_block::is_bad_block;
 use split::Parts;
 
 pub use crate::problem::Problem;
@@ -104,7 +109,8 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
     let identity = file.identity();
     let source = Arc::clone(&file) as SharedSource;
-    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: true };
+    let unread = AtomicBool::new(false);
+    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: true, unread };
     let opened = opening.open().map_err(|problem| lacking(problem, || split::first_of(path)))?;
     if opened.has_checksums() {
         file.is_verified_by_reader();
@@ -136,7 +142,8 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
     parts.watch().map_err(|error| Problem::Read { offset: 0, error })?;
     log::info!("{}: joined from {} files", path.display(), parts.files().len());
     let facts = FileFacts { owner, modified };
-    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: false };
+    let unread = AtomicBool::new(false);
+    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread };
     let opened = opening.open().map_err(|problem| lacking(problem, || parts.next.clone()))?;
     if let Some(next) = parts.next.as_ref().filter(|_| !opened.index.summary().notes.is_empty()) {
         log::warn!("{}: is a part of it missing? {} is not there", path.display(), next.display());
@@ -209,7 +216,8 @@ pub(crate) fn open_within(
         folder.zip(path.parent()).map(|(folder, parent)| (Home::new(folder, parent.to_owned()), path.to_owned()));
     let source: SharedSource = Arc::new(Strict::new(source));
     let fingerprint = fingerprint(&*source)?;
-    Opening { path, source, facts, options, fingerprint, home, is_at_path: false }.open()
+    let unread = AtomicBool::new(false);
+    Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread }.open()
 }
 
 /// Samples the file.
@@ -248,6 +256,8 @@ struct Opening<'a> {
     home: Option<(Home, PathBuf)>,
     /// The source is the file that lay at `path`.
     is_at_path: bool,
+    /// Some of it cannot be read. It may be readable the next time, so its index is not kept.
+    unread: AtomicBool,
 }
 
 impl Opening<'_> {
@@ -272,8 +282,47 @@ impl Opening<'_> {
                  delete it; `tarnfs index --format ratarmount` makes such an index again"
             )));
         }
-        let (index, index_path, origin) = self.build()?;
-        self.finish(index, index_path, origin)
+        match self.build() {
+            Ok((index, index_path, origin)) => self.finish(index, index_path, origin),
+            Err(problem) => self.open_readable(problem),
+        }
+    }
+
+    /// Opens what comes before a block that the disk cannot read, where that was the `problem` and it is asked for.
+    fn open_readable(&self, problem: Problem) -> Result<OpenArchive, Problem> {
+        let Problem::Read { error, .. } = &problem else { return Err(problem) };
+        // Not all that reads passes on what the system has said.
+        if !self.options.decoding.force || is_damage(error) || error.kind() == io::ErrorKind::OutOfMemory {
+            return Err(problem);
+        }
+        let Ok(Some(readable)) = Readable::of(&self.source, &self.options.cancel) else { return Err(problem) };
+        let mut options = self.options.clone();
+        // Who gets contents on the way has got those that came before, and the start of one.
+        options.sink = None;
+        if let Some(contents) = options.contents.take() {
+            contents.end(false).map_err(|error| Problem::Read { offset: 0, error })?;
+        }
+        options.decoding.decoded_cache = None;
+        let why = readable.why();
+        let opening = Opening {
+            path: self.path,
+            source: Arc::new(readable),
+            facts: self.facts,
+            options: &options,
+            fingerprint: self.fingerprint,
+            home: None,
+            is_at_path: self.is_at_path,
+            unread: AtomicBool::new(true),
+        };
+        match opening.build() {
+            Ok((index, index_path, origin)) => {
+                log::warn!("{}: {why}: what comes before it is served (--force)", self.path.display());
+                opening.finish(index, index_path, origin)
+            }
+            Err(Problem::Cancelled) => Err(Problem::Cancelled),
+            Err(unwritten @ Problem::Unwritten(_)) => Err(unwritten),
+            Err(_) => Err(problem),
+        }
     }
 
     fn source(&self) -> SharedSource {

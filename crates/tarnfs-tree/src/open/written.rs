@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use rustix::fs::fstat;
@@ -41,6 +42,7 @@ pub fn read_along(path: &Path, content: Along, options: &Options) -> Result<Read
         format: &options.of_formats(),
         options,
         archive: tarnfs_index::Archive { length: 0, fingerprint: fingerprint_of(&nothing, 0)?, modified: 0 },
+        unread: &AtomicBool::new(false),
     };
     let writer = Writer::new(WriterOptions {
         limits: options.limits,
@@ -79,6 +81,7 @@ impl ReadAlong {
             options,
             home,
             is_at_path: true,
+            unread: AtomicBool::new(false),
         };
         let mut summary = self.summary;
         summary.archive = opening.archive();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tarnfs_source::Source;
 
-use super::pass::Held;
+use super::pass::{Held, Pass};
 use super::{DecodedSource, Done, Part, Step, UnindexedSource, VERIFIED_FIRST, is_no_memory, lock};
 use crate::ChunkTable;
 use crate::sync::thread;
@@ -94,7 +94,11 @@ impl UnindexedSource {
                 return Ok(Found::Bytes(length));
             }
             if let Some(copied) = pass.copied.as_ref().filter(|copied| copied.length() > offset) {
-                return copied.read(buffer, offset).map(Found::Bytes);
+                match copied.read(buffer, offset) {
+                    Ok(read) => return Ok(Found::Bytes(read)),
+                    Err(error) => self.lose_copy(&mut held, &error),
+                }
+                continue;
             }
             return Ok(match &pass.before {
                 Some(before) if before.len() > offset => Found::Before(Arc::clone(before)),
@@ -104,6 +108,13 @@ impl UnindexedSource {
                 _ => Found::Nowhere,
             });
         }
+    }
+
+    /// Gives up a copy that cannot be read any more: all is decoded again, and not copied.
+    fn lose_copy(&self, held: &mut Option<Box<Pass>>, error: &io::Error) {
+        log::warn!("{}: {error}: it is decoded again", self.describe());
+        self.cannot_copy.store(true, Ordering::Relaxed);
+        self.give_up(held.take());
     }
 
     /// Gives up what it holds, and waits a moment: what it is decoded from has no memory.

@@ -581,6 +581,46 @@ fn a_copy_is_kept_where_seek_points_are_far_apart() {
     assert!(kept.load().is_none() && passes() == 2);
 }
 
+/// A disk may lose what it has taken, and tell nobody who does not ask.
+#[test]
+fn what_a_copy_has_lost_is_never_served() {
+    const LOST: u64 = 1 << 20;
+    let bytes = content(20 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let deflate: &'static Counting =
+        Box::leak(Box::new(Counting(coder_by_name("deflate").unwrap(), AtomicUsize::new(0))));
+    let passes = || deflate.1.swap(0, Ordering::Relaxed);
+    let open = || {
+        let source = Arc::new(MemorySource::new(packed.clone(), "a member"));
+        let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        UnindexedSource::new(deflate, source, bytes.len() as u64, Some(crc), options, context, cache, workers)
+    };
+    let mut part = vec![0; 50_000];
+    let mut read = |source: &UnindexedSource, at: u64| {
+        source.read_exact_at(&mut part, at)?;
+        assert!(part == bytes[at as usize..][..part.len()], "at {at}");
+        io::Result::Ok(())
+    };
+    let source = open(); // While it is decoded, it is decoded again.
+    read(&source, 10 << 20).unwrap();
+    lock(&source.pass.pass).as_ref().unwrap().copied.as_ref().unwrap().lose(LOST);
+    read(&source, 2 << 20).unwrap();
+    assert_eq!(passes(), 1);
+    for at in [LOST, 15 << 20, 0, bytes.len() as u64 - 50_000, LOST] {
+        read(&source, at).unwrap();
+    }
+    assert!(source.is_verified() && passes() == 1 && matches!(source.done.get(), Some(Done::Long(_))));
+    let source = open(); // Later it is an error.
+    read(&source, bytes.len() as u64 - 50_000).unwrap();
+    let Some(Done::Copied(copied)) = source.done.get() else { panic!("it was copied") };
+    copied.lose(LOST);
+    assert!([0, 10 << 20, LOST + (64 << 10)].iter().all(|&at| read(&source, at).is_ok()));
+    assert!(!source.is_idle_copy(Duration::from_secs(3600)));
+    assert_eq!(read(&source, LOST).unwrap_err().kind(), io::ErrorKind::Other);
+    assert!(source.is_idle_copy(Duration::from_secs(3600)), "it is closed, and decoded when it is opened again");
+}
+
 /// Whoever lets go of the pass and wants it again comes behind all who wait.
 #[test]
 fn the_pass_is_had_in_the_order_in_which_it_was_wanted() {
