@@ -481,7 +481,7 @@ impl<'a> Expansion<'a> {
                 Err(problem) => return Err(problem),
             },
             (Some(content), None) => {
-                let secret = candidate.place.in_pieces > 0 && !self.options.decoding.passwords.is_empty();
+                let secret = walk.may_be_secret(&candidate.place);
                 let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string(), secret);
                 stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 let length = stream.position;
