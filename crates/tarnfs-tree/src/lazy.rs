@@ -372,6 +372,7 @@ impl LazyTree {
         if !is_in_folder && !options.decoding.passwords.is_empty() {
             // It may lie in what a password opens, which is not left on a disk.
             options.decoding.decoded_cache = None;
+            options.decoding.is_secret = true;
         }
         // As of a file that is opened by its path: where there is a list, the bits of the group are its mask.
         let bits = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };

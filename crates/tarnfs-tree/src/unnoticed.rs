@@ -76,6 +76,54 @@ fn chunk_of(table: &dyn ChunkTable, byte: u64) -> io::Result<Option<Chunk>> {
     Ok(Some(found))
 }
 
+/// Where the chunks of a stream begin whose table is being made.
+#[derive(Debug, Default)]
+pub(crate) struct Starts {
+    /// Of each chunk: the decoded byte, and the first byte of the input that nothing before it was decoded from.
+    chunks: Vec<(u64, u64)>,
+}
+
+impl Starts {
+    /// Chunks that are kept, each in 16 bytes. Those behind them count for the last one.
+    const MOST: usize = 1 << 16;
+
+    /// Forgets all, for another stream.
+    pub(crate) fn clear(&mut self) {
+        self.chunks.clear();
+    }
+
+    /// The chunk that comes next begins there.
+    pub(crate) fn add(&mut self, point: &SeekPoint) {
+        if self.chunks.len() < Self::MOST {
+            self.chunks.push((point.decoded, point.compressed_bit.div_ceil(8)));
+        }
+    }
+
+    /// From which byte on what `codec` has decoded may be wrong, as some of its input is `damaged` and its first pass
+    /// has not noticed that. `is_known` says of a decoded byte that it is known to be damaged.
+    pub(crate) fn wrong_from(
+        &self,
+        codec: &dyn Codec,
+        damaged: impl Iterator<Item = Range<u64>>,
+        is_known: &dyn Fn(u64) -> bool,
+    ) -> Option<u64> {
+        // These compare all bytes with a checksum: what they have not noticed is not there.
+        if codec.compares_members() || codec.settles(&SeekPoint::default()) == Checks::Itself {
+            return None;
+        }
+        let of_place = |(number, place): (usize, Range<u64>)| {
+            let behind = self.chunks.partition_point(|&(_, byte)| byte <= place.start);
+            // The header before the first chunk says how all of it is decoded.
+            let Some(first) = behind.checked_sub(1) else { return Some(0) };
+            let mut inside = self.chunks.iter().skip(first).take_while(|&&(_, byte)| byte < place.end);
+            // As of a table: the start of each chunk has to be known to be damaged.
+            let unknown = inside.find(|&&(decoded, _)| number >= MOST_NOTICED || !is_known(decoded));
+            unknown.map(|&(decoded, _)| decoded)
+        };
+        damaged.enumerate().filter_map(of_place).min()
+    }
+}
+
 /// The first damaged byte in `range` of a stream; `damage_in` says whether there is one in a part of it.
 pub(crate) fn first_damaged(
     damage_in: &dyn Fn(Range<u64>) -> io::Result<bool>,
@@ -235,6 +283,41 @@ mod tests {
             assert_eq!(found.map(|found| (found.byte, found.end)), unnoticed, "{codec} {known:?} {damaged:?}");
         }
         assert_eq!(first_unnoticed(named("lz4"), &Hundreds::default(), &|_| Ok(Some(0))).unwrap(), None);
+    }
+
+    #[allow(clippy::single_range_in_vec_init, reason = "it is one place that is damaged")]
+    #[test]
+    fn what_is_decoded_is_wrong_from_the_chunk_on_whose_damaged_input_was_not_noticed() {
+        // Chunks of 100 bytes, each decoded from 10 behind a header of 5 bytes and 3 bits. What is known of the stream,
+        // which input is damaged, and from where on what is decoded may be wrong.
+        let cases: [(&str, &[Range<u64>], &[Range<u64>], Option<u64>); 14] = [
+            ("lz4", &[], &[], None),
+            ("lz4", &[], &[37..38], Some(300)),
+            ("lz4", &[], &[36..37], Some(300)),
+            // Some bits of this byte belong to the chunk before.
+            ("lz4", &[], &[35..36], Some(200)),
+            ("lz4", &[], &[0..1], Some(0)),
+            ("lz4", &[], &[999..1000], Some(900)),
+            ("lz4", &[200..500], &[37..38], None),
+            ("lz4", &[200..500], &[37..47], None),
+            ("lz4", &[200..500], &[37..60], Some(500)),
+            ("lz4", &[200..500], &[37..38, 60..61], Some(500)),
+            ("lz4", &[], &[37..38, 20..60], Some(100)),
+            ("lz4", &[350..500], &[37..38], Some(300)),
+            ("bzip2", &[], &[37..38], None),
+            ("gzip", &[], &[37..38], None),
+        ];
+        for (codec, known, damaged, expected) in cases {
+            let mut starts = Starts::default();
+            let table = Hundreds { chunks: 10, ..Hundreds::default() };
+            (0..10).for_each(|number| starts.add(&table.chunk_at(number * 100).unwrap().unwrap().point));
+            let is_known = |decoded: u64| known.iter().any(|known| known.contains(&decoded));
+            let found = starts.wrong_from(named(codec), damaged.iter().cloned(), &is_known);
+            assert_eq!(found, expected, "{codec} {known:?} {damaged:?}");
+            starts.clear();
+            let found = starts.wrong_from(named(codec), damaged.iter().cloned(), &is_known);
+            assert_eq!(found, (codec == "lz4" && !damaged.is_empty()).then_some(0));
+        }
     }
 
     #[allow(clippy::single_range_in_vec_init, reason = "it is one place that is damaged")]

@@ -1,12 +1,16 @@
 //! Of which archives an index is kept in a file.
 
+#![allow(clippy::print_stdout, reason = "what was left out")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use tarnfs_index::{Recursion, Shape};
+use tarnfs_source::Limits;
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Problem};
 use tarnfs_tree::{Node, Tree as _};
 
@@ -60,6 +64,37 @@ fn what_has_a_directory_of_its_own_needs_no_index() {
         ("a zip that is compressed", &compressed, options(), true),
     ] {
         assert_eq!(keeps(archive, &options).unwrap(), is_kept, "{what}");
+    }
+}
+
+/// What may lie in what a password opens is not put into temporary files either, but where they are encrypted: what does
+/// not fit into memory stays a file.
+#[test]
+fn what_may_be_secret_is_put_into_no_temporary_file() {
+    let body = zstd_of(&zip("file", &vec![0; 65 << 20]));
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), (0..1 << 20).map(|number| (number >> 7) as u8).collect::<Vec<_>>()).unwrap();
+    let packed = Command::new("lrzip").args(["-Q", "-n", "-O", ".", "file"]).current_dir(folder.path()).status();
+    let packed = packed.is_ok_and(|done| done.success()).then(|| fs::read(folder.path().join("file.lrz")).unwrap());
+    for is_secret in [false, true] {
+        let secret = |options: Options| Options {
+            decoding: DecodingOptions { is_secret, ..options.decoding },
+            // A chunk of lrzip that is longer than 512 KiB needs a file.
+            limits: Limits { decoder_window: 1 << 19, lzma_dictionary: 0, ..options.limits },
+            ..options
+        };
+        let opened =
+            open(memory("a.zip.zst", &body), &Options { limits: Limits::default(), ..secret(options()) }).unwrap();
+        assert_eq!(opened.tree.lookup(Node::ROOT, b"file").is_ok(), !is_secret);
+        let notes = &opened.index.summary().notes;
+        assert_eq!(notes.iter().any(|(_, what)| what.contains("stays a file")), is_secret, "{notes:?}");
+        let Some(packed) = &packed else {
+            println!("left out: lrzip");
+            continue;
+        };
+        let opened = open(memory("archive.lrz", packed), &secret(options()));
+        let whole = opened.as_ref().is_ok_and(|opened| opened.index.summary().notes.is_empty());
+        assert_eq!(whole, !is_secret, "{opened:?}");
     }
 }
 

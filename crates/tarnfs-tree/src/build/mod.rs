@@ -399,7 +399,8 @@ impl FirstPass<'_> {
         } else if let Some(content) = content {
             let name = &self.single_file.path;
             let single_file = self.named_as_stored(codec)?;
-            let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name), false);
+            let is_secret = self.options.decoding.is_secret;
+            let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name), is_secret);
             // What was not kept stays the file that it is.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
             let length = stream.position;

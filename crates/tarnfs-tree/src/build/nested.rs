@@ -31,9 +31,9 @@ use crate::problem::Problem;
 /// Of that many compressed bytes on, one is read with all threads.
 const LARGE: u64 = 4 << 20;
 
-/// The most that the dictionary of a smaller one may be, in bytes, while others are read beside it: that of `xz -9`.
-/// One that needs more is read when it is its turn, by itself.
-const MOST_DICTIONARY: u64 = 64 << 20;
+/// The most that the dictionary or the window of a smaller one may be, in bytes, while others are read beside it: that
+/// of `xz -9`. One that needs more is read when it is its turn, by itself.
+const MOST_BEHIND: u64 = 64 << 20;
 
 /// Candidates that may wait before they are read; each takes about a kilobyte.
 const MOST_WAITING: usize = 1024;
@@ -89,6 +89,11 @@ impl Candidate {
     /// threads.
     fn most_archives(&self) -> u64 {
         MOST_IN_EACH.saturating_add(self.length / 16)
+    }
+
+    /// True if it is read beside others.
+    fn is_small(&self) -> bool {
+        self.length < LARGE && self.codec.is_none_or(Codec::tells_memory)
     }
 
     /// Bytes that it takes while it waits, roughly.
@@ -182,7 +187,7 @@ impl<'a> Expansion<'a> {
                 wave.push(candidate);
             }
             direct.begin_group();
-            for run in wave.chunk_by(|left, right| left.length < LARGE && right.length < LARGE) {
+            for run in wave.chunk_by(|left, right| left.is_small() && right.is_small()) {
                 if self.options.decoding.threads == 1 || run.len() == 1 {
                     self.one_by_one(run, direct)?;
                 } else {
@@ -207,9 +212,9 @@ impl<'a> Expansion<'a> {
     /// would.
     fn limits_of(&self, candidate: &Candidate) -> Limits {
         let limits = self.options.limits;
-        let is_small = candidate.length < LARGE && candidate.codec.is_none_or(Codec::tells_memory);
-        let most = if is_small { MOST_DICTIONARY } else { u64::MAX };
-        Limits { lzma_dictionary: limits.lzma_dictionary.min(most), ..limits }
+        let most = if candidate.is_small() { MOST_BEHIND } else { u64::MAX };
+        let (lzma_dictionary, decoder_window) = (limits.lzma_dictionary.min(most), limits.decoder_window.min(most));
+        Limits { lzma_dictionary, decoder_window, ..limits }
     }
 
     fn read_if_put_off(&self, candidate: &Candidate, direct: &Direct) -> Result<(), Problem> {
@@ -435,21 +440,24 @@ impl<'a> Expansion<'a> {
         if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
             return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
         }
-        let options = tarnfs_codec::Options {
-            threads: threads.unwrap_or_else(|| self.options.decoding.threads_for(codec.name())),
-            limits: *limits,
-            ..self.options.first_pass()
-        };
         let may_have_more = *limits != self.options.limits;
         let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
-        // Also of a later part: behind the first bytes it is too late.
-        let needs_more = || {
-            let outline = codec.outline(&candidate.bytes, &self.options.cancel).ok().flatten();
-            outline.and_then(|outline| outline.dictionary).is_some_and(|stated| stated > limits.lzma_dictionary)
-        };
-        if may_have_more && needs_more() {
-            return Ok(receiver.put_off()?);
+        let mut limits = *limits;
+        if may_have_more && let Some(outline) = codec.outline(&candidate.bytes, &self.options.cancel).ok().flatten() {
+            // Also of a later part: behind the first bytes it is too late.
+            if outline.dictionary > Some(limits.lzma_dictionary) || outline.history > Some(limits.decoder_window) {
+                return Ok(receiver.put_off()?);
+            }
+            if outline.history.is_some() {
+                // A window may be stated that is larger than what it will ever hold.
+                limits.decoder_window = self.options.limits.decoder_window;
+            }
         }
+        let options = tarnfs_codec::Options {
+            threads: threads.unwrap_or_else(|| self.options.decoding.threads_for(codec.name())),
+            limits,
+            ..self.options.first_pass()
+        };
         let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
             Err(error) if is_put_off(&error) => return Ok(receiver.put_off()?),
             Ok(indexing) => indexing,
@@ -501,7 +509,7 @@ impl<'a> Expansion<'a> {
                 Err(problem) => return Err(problem),
             },
             (Some(content), None) => {
-                let secret = candidate.place.in_pieces > 0 && !self.options.decoding.passwords.is_empty();
+                let secret = walk.may_be_secret(&candidate.place);
                 let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string(), secret);
                 stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 let length = stream.position;

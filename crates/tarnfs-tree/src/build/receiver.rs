@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 
-use tarnfs_codec::{Chunk, Damage};
+use tarnfs_codec::{Chunk, Codec, Damage};
 use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 use tarnfs_source::Limits;
@@ -13,9 +13,13 @@ use tarnfs_source::Limits;
 use super::line::LinePlace;
 use super::nested::Candidate;
 use super::walk::folder_for;
+use crate::unnoticed::Starts;
 
 /// Damaged places that are kept in memory, as many as an index keeps: an archive can be made to hold nothing else.
 pub(super) const MOST_NOTES: usize = 10_000;
+
+/// Damaged places that are looked at to find one that holds a byte: they seldom lie in each other.
+const MOST_OVERLAPPING: usize = 16;
 
 /// Bytes of one note, and of all of them: they are kept in the index.
 const MOST_OF_NOTE: usize = 1024;
@@ -73,6 +77,8 @@ pub(super) struct Direct {
     /// What is damaged: of each place the stream and where it ends, and from where on it is. As many as there are
     /// notes; of a stream with more, the last one goes up to the end.
     damaged: RefCell<BTreeMap<(u32, u64), u64>>,
+    /// Where the chunks begin of the candidate that is being read.
+    starts: RefCell<Starts>,
     /// Bytes of the notes.
     bytes_of_notes: Cell<usize>,
     /// Files that are looked into, of which it is not certain that they are all there.
@@ -113,6 +119,19 @@ struct Ahead {
     within: u32,
 }
 
+/// What is `damaged` of the stream `input` where `candidate` lies in it: from which byte of the candidate, and up to
+/// which one of the stream.
+fn inside<'d>(
+    damaged: &'d BTreeMap<(u32, u64), u64>,
+    input: u32,
+    candidate: &Candidate,
+) -> impl Iterator<Item = (u64, u64)> + use<'d> {
+    let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
+    let from_start = damaged.range((input, start.saturating_add(1))..=(input, u64::MAX));
+    let inside = from_start.filter(move |(_, from)| **from < end);
+    inside.map(move |(&(_, to), from)| (from.saturating_sub(start), to))
+}
+
 impl Direct {
     /// Takes up to `most` candidates.
     pub(super) fn new(writer: Writer, limits: Limits, most: u64) -> Self {
@@ -126,6 +145,7 @@ impl Direct {
             is_put_off: Cell::new(false),
             notes: RefCell::default(),
             damaged: RefCell::default(),
+            starts: RefCell::default(),
             bytes_of_notes: Cell::new(0),
             aheads: RefCell::default(),
             bytes_of_waiting: Cell::new(0),
@@ -173,18 +193,32 @@ impl Direct {
         if candidate.codec.is_some() || candidate.pieces.is_some() {
             return Vec::new();
         }
-        let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
+        let end = candidate.start.saturating_add(candidate.length);
         let damaged = self.damaged.borrow();
-        let from_start = damaged.range((candidate.input, start.saturating_add(1))..=(candidate.input, u64::MAX));
-        let inside = from_start.filter(|(_, from)| **from < end);
-        let found: Vec<_> = inside.map(|(&(_, to), from)| (from.saturating_sub(start), to)).collect();
+        let found: Vec<_> = inside(&damaged, candidate.input, candidate).collect();
         // Where all of it is, nothing of it is served, but with `--force`: then its directory is wanted, too.
         if let [(0, to)] = found.as_slice()
             && (end..u64::MAX).contains(to)
         {
             return Vec::new();
         }
-        found.into_iter().map(|(from, to)| from..to.min(end) - start).collect()
+        found.into_iter().map(|(from, to)| from..to.min(end) - candidate.start).collect()
+    }
+
+    /// What the codec of the candidate that ends has made of damaged input without noticing that, counts as damaged:
+    /// directories may lie in it.
+    fn find_unnoticed(&self, candidate: &Candidate, codec: &dyn Codec) {
+        let mut damaged = self.damaged.borrow_mut();
+        let layer = self.layer.get();
+        let input = inside(&damaged, self.input.get(), candidate);
+        let input = input.map(|(from, to)| from..to.saturating_sub(candidate.start));
+        let is_known = |decoded: u64| {
+            let behind = damaged.range((layer, decoded.saturating_add(1))..=(layer, u64::MAX));
+            behind.take(MOST_OVERLAPPING).any(|(_, from)| *from <= decoded)
+        };
+        let Some(from) = self.starts.borrow().wrong_from(codec, input, &is_known) else { return };
+        let known = damaged.entry((layer, u64::MAX)).or_insert(from);
+        *known = from.min(*known);
     }
 
     fn hash(&self, path: &[u8]) -> u64 {
@@ -267,6 +301,7 @@ impl Direct {
     /// What comes next was found in `candidate`.
     pub(super) fn enter(&self, candidate: &Candidate) {
         self.began.set(false);
+        self.starts.borrow_mut().clear();
         self.enter_archive(candidate.archive);
         *self.current.borrow_mut() = Some(candidate.clone());
     }
@@ -325,6 +360,7 @@ impl Receiver for Direct {
     }
 
     fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
+        self.starts.borrow_mut().add(&chunk.point);
         self.writer.borrow_mut().add_chunk(self.layer.get() as usize, chunk)
     }
 
@@ -425,6 +461,7 @@ impl Receiver for Direct {
         let mut writer = self.writer.borrow_mut();
         match candidate.codec {
             Some(codec) => {
+                self.find_unnoticed(candidate, codec);
                 let codec = codec.name().to_owned();
                 writer.add_nested(&Nested { codec, decoded_length, input, start, length }).map(drop)
             }

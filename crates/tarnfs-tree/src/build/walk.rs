@@ -505,8 +505,9 @@ impl Walk<'_> {
     }
 
     /// True if what lies there may come from what a password opens.
-    fn may_be_secret(&self, place: &MemberPlace) -> bool {
-        place.in_pieces > 0 && !self.options.decoding.passwords.is_empty()
+    pub(super) fn may_be_secret(&self, place: &MemberPlace) -> bool {
+        let decoding = &self.options.decoding;
+        decoding.is_secret || place.in_pieces > 0 && !decoding.passwords.is_empty()
     }
 
     /// Reads the archive that the content of `entry` is, or leaves it for later. If it was read, and its members have

@@ -187,7 +187,8 @@ impl Opening<'_> {
             cancel: options.cancel.clone(),
         };
         // Names, seek points and hashes of what a password opens are not encrypted in an index.
-        let is_secret = !options.decoding.passwords.is_empty() && self.may_be_opened_by_a_password();
+        let decoding = &options.decoding;
+        let is_secret = decoding.is_secret || !decoding.passwords.is_empty() && self.may_be_opened_by_a_password();
         let writer = if is_secret { Writer::of_secrets(of_writer)? } else { Writer::new(of_writer)? };
         Ok(writer.readable_as(self.facts.owner).of_archive(self.source.len()))
     }

@@ -72,6 +72,8 @@ pub struct DecodingOptions {
     pub dictionaries: Dictionaries,
     /// Of encrypted files, as they were typed; tried in order.
     pub passwords: Passwords,
+    /// It may lie in what a password opens: nothing of it comes onto a disk, unless it is encrypted there.
+    pub is_secret: bool,
     /// For decoders whose state outgrows the memory that they may take. Who gives up making files fills it before.
     pub scratch: Scratch,
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has
@@ -216,6 +218,7 @@ impl Default for DecodingOptions {
             threads_of: Vec::new(),
             dictionaries: Dictionaries::default(),
             passwords: Passwords::default(),
+            is_secret: false,
             scratch: Scratch::default(),
             cache: PieceCache::new(Budget::for_this_machine(threads)),
             decoded_cache: None,
@@ -227,7 +230,7 @@ impl Default for DecodingOptions {
 impl DecodingOptions {
     /// Files for what is decoded. With a password, what lies in archives in the archive may be secret.
     fn scratch(&self, is_recursive: bool) -> Scratch {
-        let is_secret = is_recursive && !self.passwords.is_empty();
+        let is_secret = self.is_secret || is_recursive && !self.passwords.is_empty();
         if is_secret { self.scratch.for_secrets() } else { self.scratch.clone() }
     }
 
