@@ -251,6 +251,7 @@ mod tests {
     }
 
     type Case = (&'static str, &'static [Range<u64>], &'static [u64], Option<(u64, u64)>);
+    type Wrong = (&'static str, &'static [Range<u64>], &'static [Range<u64>], Option<u64>);
 
     fn named(codec: &str) -> &'static dyn Codec {
         tarnfs_codec::by_name(codec).unwrap()
@@ -290,7 +291,7 @@ mod tests {
     fn what_is_decoded_is_wrong_from_the_chunk_on_whose_damaged_input_was_not_noticed() {
         // Chunks of 100 bytes, each decoded from 10 behind a header of 5 bytes and 3 bits. What is known of the stream,
         // which input is damaged, and from where on what is decoded may be wrong.
-        let cases: [(&str, &[Range<u64>], &[Range<u64>], Option<u64>); 14] = [
+        let cases: [Wrong; 14] = [
             ("lz4", &[], &[], None),
             ("lz4", &[], &[37..38], Some(300)),
             ("lz4", &[], &[36..37], Some(300)),
