@@ -27,19 +27,18 @@ impl<'s> Window<'s> {
             let from = usize::try_from(at.checked_sub(start)?).ok()?;
             bytes.get(from..)?.get(..length).map(|_| from)
         };
-        let from = match is_inside(self.start, &self.bytes) {
-            Some(from) => from,
-            None => {
-                let most = LENGTH.max(length as u64).min(self.source.len().saturating_sub(at));
+        let from = if let Some(from) = is_inside(self.start, &self.bytes) {
+            from
+        } else {
+            let most = LENGTH.max(length as u64).min(self.source.len().saturating_sub(at));
+            self.bytes.clear();
+            self.bytes.resize(usize::try_from(most).unwrap_or(0), 0);
+            if let Err(error) = self.source.read_exact_at(&mut self.bytes, at) {
                 self.bytes.clear();
-                self.bytes.resize(usize::try_from(most).unwrap_or(0), 0);
-                if let Err(error) = self.source.read_exact_at(&mut self.bytes, at) {
-                    self.bytes.clear();
-                    return Err(error);
-                }
-                self.start = at;
-                0
+                return Err(error);
             }
+            self.start = at;
+            0
         };
         Ok(self.bytes.get(from..).and_then(|rest| rest.get(..length)).unwrap_or_default())
     }
