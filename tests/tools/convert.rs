@@ -673,3 +673,41 @@ fn an_archive_of_another_group_stays_open_to_those_who_could_read_it() {
         }
     }
 }
+
+/// > No archive makes tarnfs crash, hang, or use memory without bound.
+#[test]
+fn folders_that_wait_share_what_is_before_their_names() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "cat > deep.py <<'E'
+import sys, tarfile
+for name, letter, depth in [('z.tar', 'z', 60), ('first.tar', '!', 40)]:
+    with tarfile.open(name, 'w', format=tarfile.PAX_FORMAT) as tar:
+        path = ''
+        for level in range(depth):
+            path += letter * 200 + '/'
+            for number in [None, *range(255)]:
+                entry = tarfile.TarInfo(path + ('' if number is None else '%03d' % number))
+                entry.type = tarfile.DIRTYPE
+                tar.addfile(entry)
+E
+         python3 deep.py; echo x > w; tar -cf w.tar w; zstd -q z.tar first.tar",
+    );
+    let peak = |words: &str| {
+        let script = "import resource, subprocess, sys
+ran = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)";
+        let said = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; python3 -c '{script}' {} {words} 2>/dev/null",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        said.trim().parse::<u64>().unwrap()
+    };
+    let plain = peak("convert z.tar.zst one.zip");
+    let verified = peak("convert --replace z.tar.zst two.zip");
+    assert!(scratch.path("two.zip").exists() && !scratch.path("z.tar.zst").exists());
+    assert!(verified < plain + 40, "{plain} MiB, and {verified} MiB where both are compared");
+    let plain = peak("compare w.tar first.tar.zst w");
+    let only_there = peak("compare w.tar first.tar.zst '**/x'");
+    assert!(only_there < plain + 20, "{plain} MiB, and {only_there} MiB with folders that are in one of them only");
+}
