@@ -536,3 +536,18 @@ fn data_before_what_was_asked_for_is_no_data() {
     assert_ne!(said.trim(), "0", "{said}");
     assert!(said.trim().parse::<u64>().is_ok(), "{said}");
 }
+
+/// What is named is there, also where something else that was named has it in it.
+#[test]
+fn what_lies_in_what_was_named_is_there() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p home/me; echo n > home/me/notes.txt; echo m > home/me/m; tar -cf w.tar home");
+    is_same(&scratch, &["w.tar", ".", "home", "home/me/m"]);
+    is_same(&scratch, &["w.tar", ".", "home", "home/me/*.txt", "**/m"]);
+    let ran = compare(&scratch, &["w.tar", ".", "home", "home/me/none", "**/none"]);
+    assert_eq!((ran.code, ran.err.lines().count()), (1, 2), "{}", ran.err);
+    // At the other side only.
+    scratch.shell("touch home/me/new");
+    let ran = compare(&scratch, &["--ignore=mtime", "w.tar", ".", "home", "home/me/new"]);
+    assert!(ran.code == 1 && ran.text().contains("home/me/new") && ran.err.is_empty(), "{} {}", ran.text(), ran.err);
+}

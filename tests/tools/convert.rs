@@ -591,6 +591,57 @@ E
     assert!(code == 0 && said.contains("15 bytes before its first file"), "{code} {said}");
 }
 
+/// > `convert --replace` removes the old archive only when all of it was found in the new one.
+#[test]
+fn what_is_around_an_archive_that_has_a_directory_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir s; echo one > s/f; echo two > s/g; cp /bin/true program");
+    let mut cases = Vec::new();
+    if have("mksquashfs") {
+        scratch.shell(
+            "mksquashfs s q.sqfs -quiet -no-progress > /dev/null; cat program q.sqfs > app.AppImage
+             (echo '#!/bin/sh'; echo exit; cat q.sqfs) > script.sqfs
+             (cat q.sqfs; echo trailing signature data) > tail.sqfs",
+        );
+        // Zeros round it up.
+        convert(&scratch, "--replace q.sqfs q.tar.zst");
+        cases.extend([
+            ("app.AppImage", "bytes before the archive"),
+            ("script.sqfs", "15 bytes before the archive"),
+            ("tail.sqfs", "bytes behind its end"),
+        ]);
+    }
+    if have("7z") {
+        scratch.shell(
+            "7z a x.7z s > /dev/null; cat program x.7z > self.7z; (cat x.7z; echo tail) > tail.7z
+             (cat x.7z; head -c 5000 /dev/zero) > zeros.7z",
+        );
+        convert(&scratch, "--replace x.7z x.tar.zst");
+        convert(&scratch, "--replace zeros.7z zeros.tar.zst");
+        cases.extend([("self.7z", "bytes before the archive"), ("tail.7z", "5 bytes behind its end")]);
+    }
+    if have("xorriso") {
+        scratch.shell(
+            "xorriso -as mkisofs -quiet -R -V '' -o plain.iso s 2> /dev/null
+             (head -c 400 program; tail -c +401 plain.iso) > disk.iso; (cat plain.iso; echo tail) > tail.iso
+             head -c 4096 program > s/boot
+             xorriso -as mkisofs -quiet -R -V '' -b boot -no-emul-boot -o boot.iso s 2> /dev/null",
+        );
+        cases.extend([
+            ("disk.iso", "boot code or partitions in its first 32768 bytes"),
+            ("tail.iso", "5 bytes behind its end"),
+            ("boot.iso", "the catalogue of what a computer boots from"),
+        ]);
+    }
+    for (from, message) in cases {
+        scratch.shell(&format!("cp {from} before"));
+        let (code, said) = run_in(&scratch, &format!("convert --replace {from} new.tar.zst"));
+        let message = format!("{message}: that is not kept");
+        assert!(code == 1 && said.contains(&message) && said.contains("it is kept"), "{from}: {code} {said}");
+        scratch.shell(&format!("cmp {from} before; test ! -e new.tar.zst"));
+    }
+}
+
 /// Who may not give a file away to the group that it had keeps what everybody could do, and gives nobody more.
 #[test]
 fn an_archive_of_another_group_stays_open_to_those_who_could_read_it() {
@@ -621,4 +672,42 @@ fn an_archive_of_another_group_stays_open_to_those_who_could_read_it() {
             assert!(mode == after && !ran.contains("code"), "{words}, {before:o}: {mode:o} {ran}");
         }
     }
+}
+
+/// > No archive makes tarnfs crash, hang, or use memory without bound.
+#[test]
+fn folders_that_wait_share_what_is_before_their_names() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "cat > deep.py <<'E'
+import sys, tarfile
+for name, letter, depth in [('z.tar', 'z', 60), ('first.tar', '!', 40)]:
+    with tarfile.open(name, 'w', format=tarfile.PAX_FORMAT) as tar:
+        path = ''
+        for level in range(depth):
+            path += letter * 200 + '/'
+            for number in [None, *range(255)]:
+                entry = tarfile.TarInfo(path + ('' if number is None else '%03d' % number))
+                entry.type = tarfile.DIRTYPE
+                tar.addfile(entry)
+E
+         python3 deep.py; echo x > w; tar -cf w.tar w; zstd -q z.tar first.tar",
+    );
+    let peak = |words: &str| {
+        let script = "import resource, subprocess, sys
+ran = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)";
+        let said = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; python3 -c '{script}' {} {words} 2>/dev/null",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        said.trim().parse::<u64>().unwrap()
+    };
+    let plain = peak("convert z.tar.zst one.zip");
+    let verified = peak("convert --replace z.tar.zst two.zip");
+    assert!(scratch.path("two.zip").exists() && !scratch.path("z.tar.zst").exists());
+    assert!(verified < plain + 40, "{plain} MiB, and {verified} MiB where both are compared");
+    let plain = peak("compare w.tar first.tar.zst w");
+    let only_there = peak("compare w.tar first.tar.zst '**/x'");
+    assert!(only_there < plain + 20, "{plain} MiB, and {only_there} MiB with folders that are in one of them only");
 }

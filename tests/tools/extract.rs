@@ -727,3 +727,35 @@ fn of_two_folders_of_one_name_the_last_one_counts() {
         assert_eq!(found("at"), found("gnu"), "{archive}");
     }
 }
+
+/// What is named is there, also where something else that was named has it in it.
+#[test]
+fn what_lies_in_what_was_named_is_there() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p home/me home/.h d.txt; echo n > home/me/notes.txt; echo m > home/me/m; echo h > home/.h/h; echo d > d.txt/d.txt
+         tar -cf w.tar home d.txt",
+    );
+    let extract = |words: &[&str]| {
+        let words = [&["extract", "--overwrite", "-C", "o", "w.tar"], words].concat();
+        Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap())
+    };
+    for words in [
+        &["home", "home/me/notes.txt", "home/me"][..],
+        &["home/me/notes.txt", "home"],
+        &["*.txt", "d.txt/d.txt"],
+        &["home/.h", "home/.h/*"],
+        &["home", "**/notes.*"],
+    ] {
+        let ran = extract(words);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
+    }
+    // As `find` and `xargs` name them.
+    let said = scratch.shell(&format!(
+        "{0} find w.tar home -print0 | xargs -0 {0} extract -C all w.tar 2>&1; diff -r all/home home",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    assert_eq!(said, "");
+    let ran = extract(&["home", "home/me/none", "home/me/*.none", "**/none"]);
+    assert_eq!((ran.code, ran.err.lines().count()), (1, 3), "{}", ran.err);
+}

@@ -1,12 +1,13 @@
 //! What `tarnfs extract` may not do: write outside of its folder, follow links, lose what is there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::{self, Compare, Ran, Scratch, can_mount, have, run, survey, tarnfs};
+use crate::support::{self, Compare, Ran, Scratch, can_mount, have, is_root, run, survey, tarnfs};
 
 /// An entry of a tar: type, name, target of a link, content.
 type Entry<'a> = (u8, &'a str, &'a str, &'a [u8]);
@@ -214,7 +215,8 @@ fn what_is_skipped_keeps_its_attributes() {
     }
 }
 
-/// > `--resume` takes a file for done that has the archive's size and time, and no other one.
+/// > `--resume` takes a file for done that has the archive's size and time, as exactly as is kept there, and no other
+/// > one.
 #[test]
 fn a_file_of_the_second_before_is_another_one() {
     let scratch = Scratch::new();
@@ -285,4 +287,55 @@ fn file_systems_with_one_owner_and_one_mode_are_extracted_to() {
         }
         scratch.shell("umount at");
     }
+}
+
+/// > `--resume` takes a file for done that has the archive's size and time, as exactly as is kept there, and no other
+/// > one.
+#[test]
+fn what_an_earlier_call_has_made_is_done_also_where_times_are_kept_less_exactly() {
+    if !is_root() || !have("mkfs.ext4") {
+        return println!("left out: no file system that keeps whole seconds can be made");
+    }
+    let scratch = Scratch::new();
+    // Inodes of 128 bytes have no room for parts of seconds.
+    let said = scratch.shell(&format!(
+        "mkdir tree im; for f in 1 2 3; do echo $f > tree/$f; touch -d @100000000$f.123456789 tree/$f; done
+         tar --format=pax -cf a.tar tree; truncate -s 8M image; mkfs.ext4 -q -I 128 image 2> /dev/null
+         mount -o loop image im 2> /dev/null || {{ echo none; exit 0; }}
+         trap 'umount im' EXIT
+         {0} extract -C im/o a.tar; stat -c %.9Y im/o/tree/1; rm im/o/tree/3; touch -d @1000000001 im/o/tree/2
+         {0} extract --resume -C im/o a.tar 2>&1 || echo code $?
+         cat im/o/tree/3; ls -A im/o",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    if said == "none\n" {
+        return println!("left out: no file system can be mounted");
+    }
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines.len() == 5 && lines[0] == "1000000001.000000000", "{said}");
+    // That of another second is another file.
+    assert!(lines[1].contains("tree/2: is there, and is not what the archive has"), "{said}");
+    assert_eq!(lines[2..], ["code 1", "3", "tree"], "{said}");
+}
+
+/// Where there are no hard links, an earlier call has made files of their own of all names.
+#[test]
+fn what_an_earlier_call_has_made_of_hard_links_is_done() {
+    if !have("strace") {
+        return println!("left out: no strace");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir at; echo one > a; ln a b; tar --format=pax -cf a.tar a b; cp -p a at/a; cp -p a at/b");
+    let resume = |before: &str| {
+        scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; {before} {} extract --resume -C at a.tar 2>&1 && echo code 0 || echo code $?",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ))
+    };
+    let said = resume("strace -f -qq -o log -e trace=linkat -e inject=linkat:error=EPERM");
+    assert!(said.contains("the file system there has no hard links") && said.ends_with("code 0\n"), "{said}");
+    assert!(scratch.shell("cat log").contains("INJECTED"));
+    let said = resume("");
+    assert!(said.contains("b: is there, and is not the same file") && said.ends_with("code 1\n"), "{said}");
+    assert_eq!(scratch.shell("ls -A at; cat at/a at/b"), "a\nb\none\none\n");
 }

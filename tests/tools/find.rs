@@ -278,3 +278,21 @@ fn every_format_and_archives_in_archives_are_searched() {
         scratch.shell("rm -f b.*");
     }
 }
+
+/// What a script has in its log is read by others, too.
+#[test]
+fn a_password_behind_the_expression_is_not_shown() {
+    let scratch = archive();
+    let mut archives = vec!["a.tar"];
+    if have("7z") {
+        scratch.shell("7z a -bd -bso0 -pcanary -mhe=on he.7z tree/sub");
+        archives.push("he.7z");
+    }
+    for archive in archives {
+        for words in [&["-name", "f", "--password=canary"][..], &["-name", "f", "-pcanary"]] {
+            let ran = found(&scratch, &[&[archive], words].concat());
+            assert!(matches!(ran.code, 2 | 3) && !ran.err.contains("canary"), "{archive} {words:?}: {}", ran.err);
+            assert!(ran.err.contains("--password"), "{archive} {words:?}: {}", ran.err);
+        }
+    }
+}

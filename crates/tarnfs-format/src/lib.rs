@@ -33,6 +33,7 @@ pub mod zip;
 struct Readme;
 
 use std::io;
+use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
@@ -216,6 +217,31 @@ pub trait Format: Send + Sync {
             Reader::Random(_) => None,
         }
     }
+}
+
+/// In words, what is before and behind an archive that has the bytes `own` of `source`. Zeros behind it are padding.
+fn around(source: &dyn Source, own: Range<u64>, cancel: &Cancel) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    if own.start > 0 {
+        found.push(format!("{} bytes before the archive", own.start));
+    }
+    let (mut at, mut bytes) = (own.end, vec![0; 64 << 10]);
+    // Holes are zeros.
+    while let Some(data) = source.next_data(at) {
+        cancel.check()?;
+        at = at.max(data);
+        let read = source.read_at(&mut bytes, at)?;
+        let read = bytes.get(..read).unwrap_or_default();
+        if read.is_empty() {
+            break;
+        }
+        if read.iter().any(|&byte| byte != 0) {
+            found.push(format!("{} bytes behind its end", source.len().saturating_sub(own.end)));
+            break;
+        }
+        at = at.saturating_add(read.len() as u64);
+    }
+    Ok(found)
 }
 
 /// The two ways in which archives are read.

@@ -25,6 +25,36 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8], room: &mut usize) -> Result<
     }
     let Some(pattern) = Pattern::new(typed) else { return Ok(vec![typed.to_vec()]) };
     let (mut found, mut left) = (Vec::new(), Some(*room));
+    walk(tree, &pattern, &mut |above, name| {
+        left = left.and_then(|left| left.checked_sub(above.len() + name.len() + EACH));
+        if left.is_some() {
+            found.push([above, name].concat());
+        }
+        left.is_some()
+    })?;
+    let Some(left) = left else {
+        let what = "stands for too many paths; name a folder, or use `tarnfs find`";
+        return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, what).into());
+    };
+    *room = left;
+    found.sort_unstable();
+    if found.is_empty() { Err(Error::NotFound) } else { Ok(found) }
+}
+
+/// True if `pattern` stands for something.
+pub(crate) fn has_any(tree: &dyn Tree, pattern: &Pattern) -> Result<bool, Error> {
+    let mut is_found = false;
+    walk(tree, pattern, &mut |_, _| {
+        is_found = true;
+        false
+    })?;
+    Ok(is_found)
+}
+
+/// Gives what `pattern` stands for to `receive`, until that says that it is enough: what is before the name, with the
+/// slash, and the name.
+fn walk(tree: &dyn Tree, pattern: &Pattern, receive: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
+    let mut goes_on = true;
     // Folders still to be searched, with the numbers of the pattern's components that their entries may match. `**` can
     // reach a folder in several ways; it is searched once for all of them. What is before its name is shared by all
     // that wait in the same folder: paths may be long.
@@ -34,32 +64,20 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8], room: &mut usize) -> Result<
         let mut inner = Vec::new();
         tree.read_dir(folder, 0, &mut |child| {
             let mut next = pattern.after(&at, child.name);
-            let matches = next.remove(&pattern.components.len());
-            let goes_on = child.attributes.kind == Kind::Folder && !next.is_empty();
-            if !matches && !goes_on {
-                return true;
+            if next.remove(&pattern.components.len()) {
+                goes_on = receive(&prefix, child.name);
             }
-            if matches {
-                left = left.and_then(|left| left.checked_sub(prefix.len() + child.name.len() + EACH));
-                if left.is_none() {
-                    return false;
-                }
-                found.push([&prefix[..], child.name].concat());
-            }
-            if goes_on {
+            if child.attributes.kind == Kind::Folder && !next.is_empty() {
                 inner.push((child.attributes.node, Rc::clone(&prefix), [child.name, b"/"].concat(), next));
             }
-            true
+            goes_on
         })?;
-        if left.is_none() {
-            let what = "stands for too many paths; name a folder, or use `tarnfs find`";
-            return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, what).into());
+        if !goes_on {
+            break;
         }
         waiting.extend(inner.into_iter().rev());
     }
-    *room = left.unwrap_or_default();
-    found.sort_unstable();
-    if found.is_empty() { Err(Error::NotFound) } else { Ok(found) }
+    Ok(())
 }
 
 fn is_glob(typed: &[u8]) -> bool {

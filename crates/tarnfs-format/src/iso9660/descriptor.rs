@@ -42,7 +42,9 @@ pub(super) struct Volume {
     /// The name of the volume.
     pub(super) label: Vec<u8>,
     /// Sectors of all of it, as it says itself.
-    sectors: u64,
+    pub(super) sectors: u64,
+    /// Sector at which the session begins.
+    pub(super) start: u64,
 }
 
 /// The descriptors that begin at `sector`; `None` where there are none.
@@ -124,5 +126,6 @@ pub(super) fn find(source: &dyn Source) -> io::Result<Option<Volume>> {
         let Some((found, of_next)) = next else { break };
         (start, volume) = (found, of_next);
     }
+    volume.start = start;
     Ok(Some(volume))
 }

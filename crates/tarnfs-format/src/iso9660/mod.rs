@@ -22,9 +22,11 @@ mod rock_ridge;
 mod window;
 mod zisofs;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
 
 /// ISO 9660 images.
 #[derive(Debug)]
@@ -53,6 +55,25 @@ impl Format for Iso9660 {
 
     fn head(&self) -> usize {
         34 << 10
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        let Some(volume) = descriptor::find(source)? else { return Ok(Unlisted::default()) };
+        let mut others = Vec::new();
+        let mut before = vec![0; descriptor::FIRST.saturating_mul(descriptor::SECTOR) as usize];
+        source.read_exact_at(&mut before, 0)?;
+        if before.iter().any(|&byte| byte != 0) {
+            others.push("boot code or partitions in its first 32768 bytes".to_owned());
+        }
+        if volume.boot.is_some() {
+            others.push("the catalogue of what a computer boots from".to_owned());
+        }
+        if volume.start > 0 {
+            others.push("the sessions before its last one".to_owned());
+        }
+        let end = volume.start.saturating_add(volume.sectors).saturating_mul(descriptor::SECTOR);
+        others.extend(crate::around(source, 0..end, cancel)?);
+        Ok(Unlisted { others, ..Unlisted::default() })
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -28,9 +28,11 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 /// The largest header that is read, and the most that one may decode to: of a million files with names of 20
 /// characters. It is kept in memory while it is read.
@@ -79,6 +81,18 @@ impl Format for SevenZip {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        let (at, start) = match reader::find_start(source) {
+            Ok(found) => found,
+            Err(Error::Read { error, .. }) => return Err(error),
+            Err(_) => return Ok(Unlisted::default()),
+        };
+        // The header is the last of it.
+        let header = at.saturating_add(start::LENGTH as u64).saturating_add(start.offset);
+        let others = crate::around(source, at..header.saturating_add(start.length), cancel)?;
+        Ok(Unlisted { others, ..Unlisted::default() })
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -75,7 +75,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
 }
 
 /// Where the archive begins, and its start.
-fn find_start(source: &dyn Source) -> Result<(u64, Start), Error> {
+pub(super) fn find_start(source: &dyn Source) -> Result<(u64, Start), Error> {
     let mut head = vec![0; start::LENGTH];
     let fill = |head: &mut Vec<u8>| {
         let read = source.read_at(head, 0).map_err(|error| Error::Read { offset: 0, error })?;

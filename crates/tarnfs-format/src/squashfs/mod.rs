@@ -22,9 +22,11 @@ mod numbers;
 mod reader;
 mod start;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
 
 /// squashfs, and what has an image of it inside: AppImage, snap, SIF.
 #[derive(Debug)]
@@ -55,6 +57,13 @@ impl Format for Squashfs {
             Some((_, Ok(_))) => BEHIND_BITS,
             _ => 0,
         }
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        let found = reader::find(source).map_err(|(_, error)| error)?;
+        let Some((base, Ok(superblock))) = found else { return Ok(Unlisted::default()) };
+        let others = crate::around(source, base..base.saturating_add(superblock.length), cancel)?;
+        Ok(Unlisted { others, ..Unlisted::default() })
     }
 
     fn reader(&self) -> Reader<'_> {

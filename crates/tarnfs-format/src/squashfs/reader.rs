@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{SharedSource, Source};
 
 use super::NAME;
 use super::attributes::Attributes;
@@ -15,7 +15,7 @@ use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
 use super::numbers::damaged;
-use super::start::{self, Superblock};
+use super::start::{self, Found, Superblock};
 use crate::name::excerpt;
 use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
 
@@ -108,29 +108,36 @@ struct Open {
     path: usize,
 }
 
+/// Where in `source` an image begins, and its superblock, as [`start::find`] says. An error has the offset at which it
+/// was met.
+pub(super) fn find(source: &dyn Source) -> Result<Option<Found>, (u64, io::Error)> {
+    let failed = Cell::new(None);
+    let show = |offset: u64, length: usize| {
+        let there = usize::try_from(source.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length.min(there)];
+        let read = source.read_at(&mut bytes, offset).unwrap_or_else(|error| {
+            failed.set(Some((offset, error)));
+            0
+        });
+        bytes.truncate(read);
+        bytes
+    };
+    let found = start::find(&show, Some(source.len()));
+    // Where there is one, no matter what else could not be read while it was searched for.
+    match failed.take() {
+        Some(failed) if found.is_none() => Err(failed),
+        _ => Ok(found),
+    }
+}
+
 impl<'run> Reader<'run> {
     pub(super) fn open(
         source: &'run SharedSource,
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let failed = Cell::new(None);
-        let show = |offset: u64, length: usize| {
-            let there = usize::try_from(source.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; length.min(there)];
-            let read = source.read_at(&mut bytes, offset).unwrap_or_else(|error| {
-                failed.set(Some((offset, error)));
-                0
-            });
-            bytes.truncate(read);
-            bytes
-        };
         let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
-        let found = start::find(&show, Some(source.len()));
-        // Where there is one, no matter what else could not be read while it was searched for.
-        if let (None, Some((offset, error))) = (&found, failed.take()) {
-            return Err(Error::Read { offset, error });
-        }
+        let found = find(source.as_ref()).map_err(|(offset, error)| Error::Read { offset, error })?;
         let (base, superblock) =
             found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: "there is no superblock".to_owned() })?;
         let superblock = superblock.map_err(unreadable)?;

@@ -99,9 +99,12 @@ impl Superblock {
 /// Shows bytes of a file: at an offset, up to so many.
 pub(super) type Show<'s> = dyn Fn(u64, usize) -> Vec<u8> + 's;
 
+/// Where an image begins, and its superblock, or why it cannot be read.
+pub(super) type Found = (u64, Result<Superblock, String>);
+
 /// Where an image begins in a file of `length` bytes, if that is known, and its superblock. At the start it may be one
 /// that cannot be read; further behind that is none.
-pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<(u64, Result<Superblock, String>)> {
+pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<Found> {
     if let Some(found) = Superblock::parse(&show(0, SUPERBLOCK)) {
         return Some((0, found));
     }

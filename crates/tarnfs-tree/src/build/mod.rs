@@ -176,7 +176,9 @@ impl FirstPass<'_> {
         // One that only has a header somewhere is an archive of another kind in which a tar lies, if it says so.
         let probe = Probe::new(head, &**self.source);
         let is_guess = |format: &&dyn Format| format.bid(&probe) <= GUESS && foreign::name_of(head).is_some();
-        let format = tarnfs_format::detect(&probe).filter(|format| may_be && !is_guess(format));
+        // What has a directory is known by what stands elsewhere: an image may well begin with zeros.
+        let is_known = |format: &&dyn Format| (may_be || format.forwards().is_none()) && !is_guess(format);
+        let format = tarnfs_format::detect(&probe).filter(is_known);
         refuse_unread(&probe)?;
         let Some(format) = format else { return Err(self.not_an_archive(is_zeros)?) };
         let summary = self.summary(format.name());

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
@@ -381,12 +382,14 @@ impl Job<'_> {
             return Err(cannot("the comment on it is another one".to_owned()));
         }
         let (old, new) = (inside::tree(self.opened), inside::tree(&new));
-        let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new(), 0)];
-        while let Some((old_folder, new_folder, folder_path, from)) = folders.pop() {
+        // What is before their names is shared by all that wait in one folder: paths may be long.
+        let mut folders = vec![(Node::ROOT, Node::ROOT, Rc::<[u8]>::default(), Vec::new(), 0)];
+        while let Some((old_folder, new_folder, above, own, from)) = folders.pop() {
+            let folder_path: Rc<[u8]> = joined(&above, &own).into();
             let found = children(&old, old_folder, from);
             let (found, next) = found.map_err(|error| self.of_input(&folder_path, &error))?;
             if let Some(next) = next {
-                folders.push((old_folder, new_folder, folder_path.clone(), next));
+                folders.push((old_folder, new_folder, above, own, next));
             }
             for (name, attributes) in found {
                 let path = joined(&folder_path, &name);
@@ -414,7 +417,7 @@ impl Job<'_> {
                     }
                 }
                 match attributes.kind {
-                    Kind::Folder => folders.push((attributes.node, found.node, path, 0)),
+                    Kind::Folder => folders.push((attributes.node, found.node, Rc::clone(&folder_path), name, 0)),
                     Kind::File => {
                         let one = old.open(attributes.node).map_err(|error| self.of_input(&path, &error))?;
                         let two = new.open(found.node).map_err(other)?;

@@ -234,8 +234,15 @@ impl<S: Side> Comparison<'_, S> {
         threads: usize,
     ) -> Result<(), Stop> {
         let plan = walk::plan(self, selection, left_out)?;
-        for (pattern, _) in selection.typed().zip(&plan.found).filter(|(_, found)| !**found) {
+        for (number, pattern) in selection.typed().enumerate().filter(|(number, _)| !plan.found[*number]) {
             use std::os::unix::ffi::OsStrExt as _;
+            let is_there = selection.is_there(self.tree, number);
+            if is_there.map_err(|error| Stop(inside::failure(self.archive, b"", &error)))?
+                || selection.names_of(number).is_some_and(|names| self.is_at_other_side(names))
+            {
+                // Another one selects it.
+                continue;
+            }
             self.report.failed(&inside::failure(self.archive, pattern.as_bytes(), &Error::NotFound));
         }
         progress.total.store(plan.bytes.max(1), Ordering::Relaxed);
@@ -244,6 +251,13 @@ impl<S: Side> Comparison<'_, S> {
         work::run(self, plan.items, if is_little { 1 } else { threads })?;
         drop(bar);
         self.tell_of_linked()
+    }
+
+    /// True if something is at the path of these names at the other side.
+    fn is_at_other_side(&self, names: &[Vec<u8>]) -> bool {
+        let Some((name, above)) = names.split_last() else { return false };
+        let found = self.side.folder(above).and_then(|folder| self.side.look(&folder, name));
+        found.is_ok_and(|found| found.is_some())
     }
 
     /// Tells of names that are one file at the other side, and several in the archive.

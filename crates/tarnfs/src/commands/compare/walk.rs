@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tarnfs_format::Shown;
@@ -299,14 +300,15 @@ impl<S: Side> Walk<'_, '_, S> {
     /// Tells what is selected in the folder `name` in `parent`, which is at the other side only.
     fn only_there(&mut self, parent: Node, name: &[u8], at: At) -> Result<(), Stop> {
         let comparison = self.comparison;
-        let mut path = match comparison.tree.names_to(parent) {
-            Ok(path) => path,
+        let above = match comparison.tree.names_to(parent) {
+            Ok(above) => Rc::new(above),
             Err(error) => return Err(Stop(inside::failure(comparison.archive, b"", &error))),
         };
-        path.push(name.to_vec());
-        let mut waiting = vec![(path, at)];
-        while let Some((path, at)) = waiting.pop() {
+        // What is above them is shared by all that wait in one folder: paths may be long.
+        let mut waiting = vec![(above, name.to_vec(), at)];
+        while let Some((above, name, at)) = waiting.pop() {
             comparison.lines.check()?;
+            let path: Rc<Vec<_>> = Rc::new(above.iter().cloned().chain([name]).collect());
             let mut names = Vec::new();
             let listed = comparison.side.folder(&path).and_then(|there| {
                 match self.selection.names_at(&at) {
@@ -328,19 +330,19 @@ impl<S: Side> Walk<'_, '_, S> {
                 let mut numbers = Vec::new();
                 let Some(below) = self.selection.below(&at, &name, |number| numbers.push(number)) else { continue };
                 let seen = comparison.side.look(&there, &name);
-                let path: Vec<_> = path.iter().cloned().chain([name]).collect();
+                let joined = |name: &Vec<u8>| path.iter().chain([name]).cloned().collect::<Vec<_>>().join(&b'/');
                 match seen {
                     Ok(Some(seen)) if matches!(below, At::Within(_)) => {
                         if seen.kind == Kind::Folder {
-                            inner.push((path, below));
+                            inner.push((Rc::clone(&path), name, below));
                         }
                     }
                     Ok(Some(seen)) if !self.is_left_out(&seen) => {
                         self.has_found(&numbers);
-                        self.turn.add(&path.join(&b'/'), seen.kind, &Difference::OnlyInOther);
+                        self.turn.add(&joined(&name), seen.kind, &Difference::OnlyInOther);
                     }
                     Ok(_) => {}
-                    Err(error) => comparison.unread(&path.join(&b'/'), Unread::Other(error))?,
+                    Err(error) => comparison.unread(&joined(&name), Unread::Other(error))?,
                 }
             }
             waiting.extend(inner.into_iter().rev());

@@ -241,7 +241,7 @@ impl Destination {
         made.publish(folder, name, true)
     }
 
-    fn link_to(&self, file: BorrowedFd<'_>, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    pub(super) fn link_to(&self, file: BorrowedFd<'_>, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         if self.links_by_descriptor.load(Ordering::Relaxed) {
             match linkat(file, "", folder, name, AtFlags::EMPTY_PATH) {
                 // Not permitted to this user; of an old kernel.

@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, Stat, fstatfs, readlinkat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, Timestamps, UTIME_OMIT, fstat, futimens, readlinkat, unlinkat};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tarnfs_tree::Time;
 
-use super::destination::{Listed, folded, stat};
+use super::destination::{Destination, Listed, folded, stat};
 use super::plan::{Item, What};
 use crate::args::Extract;
 use crate::terminal::escaped;
@@ -67,17 +67,17 @@ impl Existing {
         folder: BorrowedFd<'_>,
         item: &Item,
         target: &[u8],
-        listed: &Listed,
+        destination: &Destination,
     ) -> io::Result<Decision> {
         let Some(there) = stat(folder, &item.name)? else { return Ok(Decision::Make) };
-        if let Some(refused) = refuse_folded(folder, &item.name, listed)? {
+        if let Some(refused) = refuse_folded(folder, &item.name, &destination.listed)? {
             return Ok(Decision::Refuse(refused));
         }
         // Nothing is lost where a link would be replaced by the same.
         let is_of_earlier =
             self.since.is_none_or(|since| (there.st_ctime, there.st_ctime_nsec as i64) < (since.tv_sec, since.tv_nsec));
         let resumes = self.resumes && is_of_earlier;
-        if (resumes || item.kind == What::Symlink) && is_as_stored(folder, item, &there, target) {
+        if (resumes || item.kind == What::Symlink) && is_as_stored(destination, folder, item, &there, target) {
             return Ok(Decision::Leave);
         }
         let is_folder = FileType::from_raw_mode(there.st_mode).is_dir();
@@ -117,7 +117,7 @@ fn time_of(stat: &Stat) -> Time {
 }
 
 /// True if what is there is what would be made, as far as that shows without reading it.
-fn is_as_stored(folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]) -> bool {
+fn is_as_stored(destination: &Destination, folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]) -> bool {
     let is = |wanted| FileType::from_raw_mode(there.st_mode) == wanted;
     let device = |major, minor| there.st_rdev == rustix::fs::makedev(major, minor);
     match item.kind {
@@ -125,7 +125,7 @@ fn is_as_stored(folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]
             let (size, there, wanted) = (there.st_size, time_of(there), item.mtime);
             is(FileType::RegularFile)
                 && u64::try_from(size).ok() == Some(item.size)
-                && (there == wanted || is_rounded(there, wanted) && keeps_even_seconds(folder))
+                && (there == wanted || as_kept(destination, folder, wanted).is_ok_and(|kept| kept == there))
         }
         What::Symlink => {
             is(FileType::Symlink)
@@ -138,34 +138,12 @@ fn is_as_stored(folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]
     }
 }
 
-/// True if `there` is what becomes of `wanted` where only every second second is kept.
-fn is_rounded(there: Time, wanted: Time) -> bool {
-    there.nanoseconds == 0 && there.seconds % 2 == 0 && (0..2).contains(&wanted.seconds.saturating_sub(there.seconds))
-}
-
-/// True of FAT. Elsewhere a time that differs is that of another file.
-fn keeps_even_seconds(folder: BorrowedFd<'_>) -> bool {
-    /// `MSDOS_SUPER_MAGIC`
-    const FAT: u64 = 0x4d44;
-    fstatfs(folder).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == FAT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_of_fat_is_at_most_two_seconds_early() {
-        let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
-        for (there, wanted, expected) in [
-            (time(1000, 0), time(1001, 999_999_999), true),
-            (time(1000, 0), time(1000, 5), true),
-            (time(1000, 0), time(1002, 0), false),
-            (time(1002, 0), time(1001, 0), false),
-            (time(1001, 0), time(1001, 5), false),
-            (time(1000, 1), time(1001, 0), false),
-        ] {
-            assert_eq!(is_rounded(there, wanted), expected, "{there:?} {wanted:?}");
-        }
-    }
+/// The time that a file in `folder` has which was given this one: many file systems keep less of it than archives do
+/// (FAT two seconds, ext3 and HFS+ one, exFAT 10 ms, NTFS and SMB 100 ns), or not all years.
+fn as_kept(destination: &Destination, folder: BorrowedFd<'_>, time: Time) -> io::Result<Time> {
+    let trial = destination.new_file(folder, 0o600, false)?;
+    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let last_modification = Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    futimens(&trial.file, &Timestamps { last_access, last_modification })?;
+    Ok(time_of(&fstat(&trial.file)?))
 }

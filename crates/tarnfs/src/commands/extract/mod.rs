@@ -185,6 +185,10 @@ impl Extraction<'_> {
         let last = plan.found.len().saturating_sub(1);
         for (number, pattern) in selection.typed().enumerate().filter(|(number, _)| !plan.found[*number]) {
             use std::os::unix::ffi::OsStrExt as _;
+            if selection.is_there(self.tree, number).map_err(|error| self.broken(&error))? {
+                // Another one selects it.
+                continue;
+            }
             let mut failure = inside::failure(self.archive, pattern.as_bytes(), &Error::NotFound);
             if tarnfs_tree::path::find(self.tree, pattern.as_bytes(), true).is_ok() {
                 failure.message.push_str(

@@ -23,6 +23,8 @@ struct One {
     names: Vec<Vec<u8>>,
     /// `None` if it is no glob.
     glob: Option<Pattern>,
+    /// It names something. Known when it is settled.
+    is_there: bool,
 }
 
 /// All patterns.
@@ -47,7 +49,7 @@ impl Selection {
     pub(in crate::commands) fn new(typed: &[OsString], limits: Limits) -> Self {
         let patterns = typed.iter().map(|typed| {
             let names = name::components(typed.as_bytes(), &limits).iter().map(<[u8]>::to_vec).collect();
-            One { typed: typed.clone(), names, glob: globs::pattern(typed.as_bytes()) }
+            One { typed: typed.clone(), names, glob: globs::pattern(typed.as_bytes()), is_there: false }
         });
         Self { patterns: patterns.collect(), limits }
     }
@@ -65,9 +67,25 @@ impl Selection {
             }
             if at.is_some() {
                 one.glob = None;
+                one.is_there = true;
             }
         }
         Ok(())
+    }
+
+    /// True if pattern `number` stands for something in `tree`. What lies in a folder that another pattern selects is
+    /// not asked for its own, so that a walk does not tell.
+    pub(in crate::commands) fn is_there(&self, tree: &ArchiveTree, number: usize) -> Result<bool, Error> {
+        let Some(one) = self.patterns.get(number) else { return Ok(false) };
+        match &one.glob {
+            Some(glob) => globs::has_any(tree, glob),
+            None => Ok(one.is_there),
+        }
+    }
+
+    /// The components of pattern `number`, if it is no glob.
+    pub(in crate::commands) fn names_of(&self, number: usize) -> Option<&[Vec<u8>]> {
+        self.patterns.get(number).filter(|one| one.glob.is_none()).map(|one| &one.names[..])
     }
 
     /// The place of the root.

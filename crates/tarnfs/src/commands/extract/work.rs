@@ -184,16 +184,22 @@ impl Worker<'_> {
 
     fn decide(&self, item: &Item, folder: &OwnedFd, target: &[u8]) -> Result<Decision, Trouble> {
         let existing = self.extraction.existing;
-        let listed = &self.extraction.destination.listed;
-        let decision = existing.decide(folder.as_fd(), item, target, listed).map_err(|error| self.wrote(&error))?;
+        let destination = self.extraction.destination;
+        let decision =
+            existing.decide(folder.as_fd(), item, target, destination).map_err(|error| self.wrote(&error))?;
         // Of the names of one file, an earlier call has left none of another one.
         if decision == Decision::Leave
             && existing.resumes
             && let Some((_, First::File(first))) = &self.first
         {
             let there = stat(folder.as_fd(), &item.name).map_err(|error| self.wrote(&error))?;
-            let first = rustix::fs::fstat(first).map_err(|error| self.wrote(&error.into()))?;
-            if there.is_some_and(|there| (there.st_dev, there.st_ino) != (first.st_dev, first.st_ino)) {
+            let of_first = rustix::fs::fstat(first).map_err(|error| self.wrote(&error.into()))?;
+            if there.is_some_and(|there| (there.st_dev, there.st_ino) != (of_first.st_dev, of_first.st_ino)) {
+                if self.cannot_have_another_name(first, folder) {
+                    // An earlier call has made a file of its own of it.
+                    self.extraction.no_links();
+                    return Ok(decision);
+                }
                 if existing.policy == Policy::Overwrite {
                     return Ok(Decision::Replace);
                 }
@@ -202,6 +208,15 @@ impl Worker<'_> {
             }
         }
         Ok(decision)
+    }
+
+    /// True if `file` cannot get another name in `folder`.
+    fn cannot_have_another_name(&self, file: &OwnedFd, folder: &OwnedFd) -> bool {
+        let destination = self.extraction.destination;
+        // It is gone when it is dropped.
+        let Ok(trial) = destination.name_beside(folder.as_fd()) else { return false };
+        let linked = destination.link_to(file.as_fd(), trial.folder(), trial.name().as_bytes());
+        linked.is_err_and(|error| cannot_link(&error))
     }
 
     /// What an earlier call has made stays, and may get more names.

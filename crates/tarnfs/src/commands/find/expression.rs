@@ -517,10 +517,17 @@ impl<'a> Parser<'a> {
             }
             b"-delete" => return Err("-delete: tarnfs find changes no archive".into()),
             word if word.starts_with(b"--") => {
-                return Err(format!("{}: options stand before the archive, and tests behind it", shown(word)));
+                // What is behind it may be a password.
+                let option = word.split(|&byte| byte == b'=').next().unwrap_or_default();
+                return Err(format!("{}: options stand before the archive, and tests behind it", shown(option)));
             }
             word if word.starts_with(b"-") => {
-                let mut near = words().filter(|known| typos::is_near(&word[1..], known.as_bytes()));
+                let mut near = words().filter(|known| typos::is_near(&word[1..], known.as_bytes())).peekable();
+                // 7z has a password right behind it.
+                if near.peek().is_none() && word.starts_with(b"-p") {
+                    let what = "a password is given with --password, before the archive";
+                    return Err(format!("-p...: is no test that tarnfs find knows; {what}"));
+                }
                 let meant = near.next().map_or("; ".to_owned(), |known| format!("; did you mean -{known}? Or "));
                 return Err(format!("{}: is no test that tarnfs find knows{meant}see tarnfs find --help", shown(word)));
             }

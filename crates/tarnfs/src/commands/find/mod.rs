@@ -6,7 +6,7 @@ mod pattern;
 mod printf;
 mod walk;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -27,7 +27,9 @@ pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
         let is_password = |word: &&OsString| word.as_bytes().starts_with(b"--password");
         if let Some(word) = arguments.words.iter().find(is_password) {
             let what = "stands behind the archive: options stand before it";
-            failure.message = format!("{}; {} {what}", failure.message, shown(word));
+            // What is behind it is one.
+            let option = word.as_bytes().split(|&byte| byte == b'=').next().unwrap_or_default();
+            failure.message = format!("{}; {} {what}", failure.message, shown(OsStr::from_bytes(option)));
         }
         inside::of_folder(
             &arguments.archive,
