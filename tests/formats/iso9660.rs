@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::support::{Compare, Mounted, Scratch, Seen, can_mount, have, run, survey};
+use crate::support::{Compare, Mounted, Ran, Scratch, Seen, can_mount, have, run, survey, tarnfs};
 
 /// How images are written, in each case with all that Rock Ridge knows.
 const WAYS: &[(&str, &str)] = &[
@@ -28,7 +28,7 @@ fn make_tree(scratch: &Scratch) {
          ln -s folder/deep/seven link; ln -s /usr/../lib/./x absolute; ln -s ../../$(printf 'y%.0s' $(seq 240))/$(printf 'x%.0s' $(seq 250)) long
          chmod 4755 one; chmod 600 noise; chmod 1777 void; mkfifo fifo; mknod character c 300 70000; mknod block-device b 7 3
          chown 12345:54321 sector; printf text > 'a name with spaces and ü'; touch -d '2021-03-04 05:06:08' numbers
-         printf long > $(printf 'n%.0s' $(seq 250)); touch -d '2030-01-01' folder; touch -h -d '1999-01-01' link
+         printf long > $(printf 'n%.0s' $(seq 250)); touch -d '2023-01-01' folder; touch -h -d '1999-01-01' link
          for i in $(seq 3000); do echo $i > many/file-$i.text; done",
     );
 }
@@ -100,7 +100,7 @@ fn names_are_the_best_that_there_are() {
     scratch.shell("mkdir -p 'tree/A folder'; seq 9000 > 'tree/A folder/Grün und länger als acht.Text'; echo x > tree/readme.txt; : > tree/none");
     let listed = |image: &str| {
         let listed = run(&scratch, ["find", scratch.path(image).to_str().unwrap(), "-type", "f"]).ok();
-        let mut names: Vec<_> = listed.text().lines().map(str::to_owned).collect();
+        let mut names: Vec<_> = listed.text().lines().map(|line| line.trim_start_matches("./").to_owned()).collect();
         names.sort();
         names
     };
@@ -242,17 +242,15 @@ fn an_image_lies_in_other_archives_and_others_in_it() {
         ("z.zip", "a.iso/"),
     ] {
         let path = scratch.path(archive);
-        for options in [&["-r"][..], &["-r", "--lazy"]] {
-            let words = |name: &str| {
-                let words = ["cat"].into_iter().chain(options.iter().copied()).chain([path.to_str().unwrap()]);
-                words.map(str::to_owned).chain([format!("{before}{name}")]).collect::<Vec<_>>()
-            };
-            assert_eq!(
-                run(&scratch, words("nine")).ok().text(),
-                "1\n2\n3\n4\n5\n6\n7\n8\n9\n",
-                "{archive} {options:?}"
-            );
-            assert!(run(&scratch, words("in.tar.gz/numbers")).ok().out == numbers, "{archive} {options:?}");
+        let nine = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+        let read = |name: &str| run(&scratch, ["cat", "-r", path.to_str().unwrap(), &format!("{before}{name}")]).ok();
+        assert_eq!(read("nine").text(), nine, "{archive}");
+        assert!(read("in.tar.gz/numbers").out == numbers, "{archive}");
+        if can_mount() {
+            let lazy = Mounted::new(&scratch, &path, &["-r", "--lazy"]);
+            assert_eq!(fs::read_to_string(lazy.path(&format!("{before}nine"))).unwrap(), nine, "{archive}");
+            assert!(fs::read(lazy.path(&format!("{before}in.tar.gz/numbers"))).unwrap() == numbers, "{archive}");
+            lazy.unmount();
         }
     }
 }
@@ -284,4 +282,93 @@ fn a_cut_image_serves_what_is_whole() {
         }
     }
     assert!(read > 10, "{read}");
+}
+
+/// An image that has more than is shown of it stays when it is converted.
+#[test]
+fn what_has_more_than_is_shown_is_not_replaced() {
+    if !have("genisoimage") || !have("xorriso") || !have("setfacl") {
+        return println!("left out: nothing that writes images");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; echo read me > t/README.TXT; echo precious > t/precious; setfacl -m u:12:rw t/README.TXT
+         genisoimage -quiet -V '' -udf -hide precious -o udf.iso t 2>/dev/null
+         genisoimage -quiet -V '' -J -R -hide precious -o joliet.iso t 2>/dev/null
+         xorriso -as mkisofs -quiet -V '' --acl -o list.iso t 2>/dev/null
+         genisoimage -quiet -V '' -R -o plain.iso t 2>/dev/null",
+    );
+    for (image, what) in [("udf.iso", "UDF"), ("joliet.iso", "tree of names"), ("list.iso", "access lists")] {
+        let mut command = tarnfs(&scratch);
+        command.args(["convert", "--replace", image, "new.tar"]).current_dir(scratch.path(""));
+        let ran = Ran::from(command.output().unwrap());
+        assert!(ran.code != 0 && ran.err.contains(what), "{image}: {} {}", ran.code, ran.err);
+        assert!(scratch.path(image).exists(), "{image}");
+        scratch.shell("rm -f new.tar");
+    }
+    let mut command = tarnfs(&scratch);
+    Ran::from(
+        command.args(["convert", "--replace", "plain.iso", "new.tar"]).current_dir(scratch.path("")).output().unwrap(),
+    )
+    .ok();
+    assert!(!scratch.path("plain.iso").exists());
+}
+
+/// Another image behind an image is none of its sessions.
+#[test]
+fn an_image_behind_an_image_hides_nothing() {
+    if !have("genisoimage") || !have("xorriso") {
+        return println!("left out: nothing that writes images");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir a b; echo one > a/one; echo two > b/two; genisoimage -quiet -R -o a.iso a 2>/dev/null
+         xorriso -as mkisofs -quiet -o b.iso b 2>/dev/null; cat a.iso b.iso > both.iso",
+    );
+    let both = scratch.path("both.iso");
+    assert_eq!(run(&scratch, ["cat", both.to_str().unwrap(), "one"]).ok().text(), "one\n");
+}
+
+/// What cannot be there is told, and is no whole image.
+#[test]
+fn an_image_without_its_listings_is_damaged() {
+    if !have("genisoimage") {
+        return println!("left out: nothing that writes images");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; echo one > t/one; genisoimage -quiet -R -o a.iso t 2>/dev/null; cp a.iso zeros.iso; cp a.iso cut.iso",
+    );
+    let root = scratch.shell("isoinfo -l -i a.iso | sed -n 's/^d.*\\[ *\\([0-9]*\\) .*\\] *\\. *$/\\1/p' | head -1");
+    let root: u64 = root.trim().parse().unwrap();
+    let file = fs::File::options().write(true).open(scratch.path("zeros.iso")).unwrap();
+    file.write_all_at(&[0; 2048], root * 2048).unwrap();
+    fs::File::options().write(true).open(scratch.path("cut.iso")).unwrap().set_len(root * 2048 - 1000).unwrap();
+    for image in ["zeros.iso", "cut.iso"] {
+        for command in ["ls", "check"] {
+            let path = scratch.path(image);
+            let ran = run(&scratch, [command, path.to_str().unwrap()]);
+            assert_eq!(ran.code, 5, "{command} {image}: {}", ran.err);
+        }
+    }
+}
+
+/// Numbers of devices and what a group may do are those of `tar`, too, not only of the mount.
+#[test]
+fn devices_and_lists_are_what_they_were() {
+    if !have("xorriso") || !have("setfacl") || !rustix::process::geteuid().is_root() {
+        return println!("left out: nothing that writes images, or no root");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; mknod t/disk b 8 300; mknod t/line c 300 70000; echo x > t/list; chmod 600 t/list; setfacl -m u:12:rw t/list
+         xorriso -as mkisofs -quiet --acl -o a.iso t 2>/dev/null",
+    );
+    let image = scratch.path("a.iso");
+    let listed = run(&scratch, ["ls", "-l", image.to_str().unwrap()]).ok();
+    for (name, what) in [("disk", "8, 300"), ("line", "300, 70000"), ("list", "-rw-------")] {
+        let line = listed.text().lines().find(|line| line.ends_with(name)).unwrap_or_default().to_owned();
+        let plain = line.replace(",", ", ").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(plain.contains(what), "{name}: {line}");
+    }
 }

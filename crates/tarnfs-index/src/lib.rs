@@ -151,6 +151,7 @@ pub struct Archive {
 
 /// What is known of the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else of the archive")]
 pub struct Summary {
     /// The archive that was indexed.
     pub archive: Archive,

@@ -15,9 +15,10 @@ pub(super) const FIRST: u64 = 16;
 pub(super) const MAGIC: &[u8] = b"CD001";
 /// Descriptors of one session; there are rarely more than five.
 const MOST: u64 = 64;
-/// Sessions of one image, and sectors behind the end of one in which the next one is looked for.
+/// Sessions of one image, and sectors behind the end of one in which the next one is looked for: of a CD there are
+/// 11 400 between the first two.
 const MOST_SESSIONS: u32 = 100;
-const MOST_BETWEEN: u64 = 512;
+const MOST_BETWEEN: u64 = 12_000;
 
 /// A tree of folders.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +69,17 @@ fn session(source: &dyn Source, sector: u64) -> io::Result<Option<Volume>> {
 }
 
 impl Volume {
+    /// False of another image behind one, whose blocks count from its own start.
+    fn lies_behind(&self, start: u64) -> bool {
+        let tree = self.primary.or(self.joliet).or(self.enhanced);
+        tree.is_some_and(|tree| tree.root.0.saturating_mul(tree.block) >= start.saturating_mul(SECTOR))
+    }
+
+    /// True if there is more than one tree of names: each may have files that are in no other.
+    pub(super) fn has_other_trees(&self) -> bool {
+        [self.primary, self.joliet, self.enhanced].iter().flatten().count() > 1
+    }
+
     fn add(&mut self, kind: u8, bytes: &[u8]) {
         let of = |from: usize, length: usize| bytes.get(from..).and_then(|rest| rest.get(..length)).unwrap_or_default();
         match kind {
@@ -89,6 +101,21 @@ impl Volume {
             _ => {}
         }
     }
+}
+
+/// True if UDF describes files, too. Its marks stand behind the descriptors (ECMA-167, 2/9).
+pub(super) fn has_udf(source: &dyn Source) -> io::Result<bool> {
+    let end = FIRST.saturating_add(MOST).saturating_add(MOST).min(source.len() / SECTOR);
+    for sector in FIRST..end {
+        let mut head = [0; 6];
+        source.read_exact_at(&mut head, sector.saturating_mul(SECTOR))?;
+        match &head[1..] {
+            b"NSR02" | b"NSR03" => return Ok(true),
+            b"CD001" | b"BEA01" | b"BOOT2" | b"TEA01" | b"CDW02" => {}
+            _ => break,
+        }
+    }
+    Ok(false)
 }
 
 /// The tree of a descriptor; `None` where it cannot be one.
@@ -114,8 +141,12 @@ pub(super) fn find(source: &dyn Source) -> io::Result<Option<Volume>> {
                 let mut head = [0; 7];
                 source.read_exact_at(&mut head, sector.saturating_mul(SECTOR))?;
                 let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
-                if is_first && let Some(found) = session(source, sector)? {
-                    next = Some((sector.saturating_sub(FIRST), found));
+                let begins = sector.saturating_sub(FIRST);
+                if is_first
+                    && let Some(found) = session(source, sector)?
+                    && found.lies_behind(begins)
+                {
+                    next = Some((begins, found));
                     break;
                 }
             }

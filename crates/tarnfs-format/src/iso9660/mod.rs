@@ -71,6 +71,22 @@ impl Format for Iso9660 {
         if volume.start > 0 {
             others.push("the sessions before its last one".to_owned());
         }
+        if descriptor::has_udf(source)? {
+            others.push("what only UDF describes".to_owned());
+        }
+        if volume.has_other_trees() {
+            others.push("another tree of names, which may have other files".to_owned());
+        }
+        let options = Options { cancel: cancel.clone(), ..Options::default() };
+        let mut ignore = |_| Ok(());
+        let left_out = reader::Reader::open(source, &options, &mut ignore).and_then(reader::Reader::run);
+        let left_out = left_out.map_err(|error| io::Error::other(error.to_string()))?;
+        if left_out.access_lists {
+            others.push("access lists".to_owned());
+        }
+        if left_out.associated {
+            others.push("files of another system that go with others".to_owned());
+        }
         let end = volume.start.saturating_add(volume.sectors).saturating_mul(descriptor::SECTOR);
         others.extend(crate::around(source, 0..end, cancel)?);
         Ok(Unlisted { others, ..Unlisted::default() })
@@ -83,6 +99,6 @@ impl Format for Iso9660 {
 
 impl ReadRandom for Iso9660 {
     fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
-        reader::Reader::open(source, options, receive)?.run()
+        reader::Reader::open(&**source, options, receive)?.run().map(drop)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::Source;
 
 use super::NAME;
 use super::boot;
@@ -18,6 +18,9 @@ use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, Rec
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
 const MOST_TOLD: u64 = 1000;
 
+/// Bytes of the smallest block.
+const SMALLEST_BLOCK: u64 = 512;
+
 /// Bytes of a name: 103 characters of Joliet may be more than Linux takes.
 const LONGEST_NAME: usize = 1024;
 
@@ -29,6 +32,10 @@ const PER_FILE: usize = 128;
 
 /// Extents of one file: 64 MiB of memory. Of an interleaved file each unit is one.
 const MOST_EXTENTS: u64 = 1 << 20;
+
+/// Parts of all files, and one more for so many bytes of the image: any number of records may share a table of them.
+const MOST_PARTS: u64 = 16 << 20;
+const BYTES_FOR_EACH_PART: u64 = 16;
 
 /// Bytes that fields of all records may have outside of the listings, and so many more for each byte of the image. Any
 /// number of records may share them.
@@ -61,9 +68,20 @@ pub(super) struct Reader<'run> {
     /// Bytes of listings that may still be read, and of fields outside of them.
     of_listings: u64,
     outside: u64,
+    /// Parts that files may still lie in.
+    parts: u64,
+    left_out: LeftOut,
     /// Where the content of files begins that may be booted, and how long they are.
     boot: HashMap<u64, u64>,
     damage: u64,
+}
+
+/// What is in an image and is not told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LeftOut {
+    pub(super) access_lists: bool,
+    /// Files of another system that go with a file of the same name.
+    pub(super) associated: bool,
 }
 
 /// What a file is known by, whatever its name.
@@ -71,6 +89,9 @@ pub(super) struct Reader<'run> {
 struct File {
     start: u64,
     length: u64,
+    /// Of what is behind the first extent.
+    extents: usize,
+    last: u64,
     inode: Option<u32>,
     mode: u32,
     owner: (u32, u32),
@@ -107,11 +128,10 @@ struct Extent {
 
 impl<'run> Reader<'run> {
     pub(super) fn open(
-        source: &'run SharedSource,
+        source: &'run dyn Source,
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let source: &dyn Source = &**source;
         let first = descriptor::FIRST.saturating_mul(SECTOR);
         let failed = |error: io::Error| Error::Read { offset: first, error };
         let reason = "there is no volume descriptor".to_owned();
@@ -147,13 +167,15 @@ impl<'run> Reader<'run> {
             memory: 0,
             of_listings: source.len(),
             outside: MOST_OUTSIDE.saturating_add(source.len().saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
+            parts: MOST_PARTS.saturating_add(source.len() / BYTES_FOR_EACH_PART),
+            left_out: LeftOut::default(),
             boot: HashMap::new(),
             damage: 0,
         })
     }
 
-    /// Tells all that is in the image.
-    pub(super) fn run(mut self) -> Result<(), Error> {
+    /// Tells all that is in the image. Returns what it has beside that.
+    pub(super) fn run(mut self) -> Result<LeftOut, Error> {
         if !self.volume.label.is_empty() {
             (self.receive)(Event::Label(self.volume.label.clone())).map_err(Error::Receiver)?;
         }
@@ -165,7 +187,7 @@ impl<'run> Reader<'run> {
         let (block, length) = self.tree.root;
         let at = self.byte(block);
         let root = Found {
-            header: at,
+            header: at.min(self.source.len()),
             name: b".".to_vec(),
             is_folder: true,
             time: None,
@@ -196,7 +218,8 @@ impl<'run> Reader<'run> {
             }
             path.truncate(before);
         }
-        self.tell_images(&images)
+        self.tell_images(&images)?;
+        Ok(self.left_out)
     }
 
     /// The byte at which a block begins.
@@ -206,13 +229,16 @@ impl<'run> Reader<'run> {
 
     /// Begins the listing of a folder, which lies at a byte and has that many.
     fn folder(&mut self, (at, length): (u64, u64), path: &[u8], depth: usize) -> Result<Option<Open>, Error> {
-        let limits = &self.options.limits;
+        let options = self.options;
+        let limits = &options.limits;
         let wrong = if length == 0 {
             return Ok(None);
         } else if depth >= limits.path_components || path.len().saturating_add(limits.name) >= limits.path {
             "it is left out: it is too deep"
         } else if at >= self.source.len() {
             "it lies behind the end of the image"
+        } else if self.first_byte(at)? == Some(0) {
+            "it is not there"
         } else if !self.folders.insert(at) {
             "it is left out: it is that of another folder"
         } else {
@@ -220,6 +246,15 @@ impl<'run> Reader<'run> {
         };
         self.tell_damage(at.min(self.source.len()), format!("{}: the listing of the folder: {wrong}", shown(path)))?;
         Ok(None)
+    }
+
+    /// The first byte of a listing, if it can be read: a listing begins with a record of its folder.
+    fn first_byte(&mut self, at: u64) -> Result<Option<u8>, Error> {
+        match self.window.get(at, 1) {
+            Ok(bytes) => Ok(bytes.first().copied()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+            Err(error) => Err(Error::Read { offset: at, error }),
+        }
     }
 
     /// The next file of a folder, with all its extents; `None` at the end of its listing.
@@ -237,10 +272,18 @@ impl<'run> Reader<'run> {
                 }
                 return Ok(found);
             }
-            if at.is_multiple_of(SECTOR) {
+            if at.is_multiple_of(SMALLEST_BLOCK) {
                 self.options.cancel.check().map_err(|error| self.failed(error))?;
             }
-            let bytes = self.window.get(at, left as usize).map_err(|error| Error::Read { offset: at, error })?;
+            let bytes = match self.window.get(at, left as usize) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    folder.at = at.saturating_add(left);
+                    self.tell_damage(at, format!("{}: {left} bytes of the listing: {error}", shown(path)))?;
+                    continue;
+                }
+                Err(error) => return Err(Error::Read { offset: at, error }),
+            };
             let length = u64::from(bytes.first().copied().unwrap_or_default());
             let counted = if length == 0 { left } else { length };
             let Some(rest) = self.of_listings.checked_sub(counted) else {
@@ -259,6 +302,7 @@ impl<'run> Reader<'run> {
                 continue;
             };
             folder.at = at.saturating_add(length);
+            self.left_out.associated |= record.is_associated();
             if record.is_self_or_parent() || record.is_associated() {
                 continue;
             }
@@ -272,7 +316,10 @@ impl<'run> Reader<'run> {
             let goes_on = record.goes_on() && !record.is_folder();
             let is_new = found.is_none();
             if let Some(found) = &mut found {
-                found.extents.push(extent);
+                // One more than there may be: then it cannot be read.
+                if found.extents.len() as u64 <= MOST_EXTENTS {
+                    found.extents.push(extent);
+                }
             } else {
                 let name = self.names.read(record.name, record.is_folder());
                 let (time, is_folder) = (record.time, record.is_folder());
@@ -303,7 +350,10 @@ impl<'run> Reader<'run> {
             window.get(at, length as usize).map(<[u8]>::to_vec)
         });
         match read {
-            Ok(fields) => Ok(fields),
+            Ok(fields) => {
+                self.left_out.access_lists |= fields.has_access_list;
+                Ok(fields)
+            }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 self.tell_damage(at, format!("{}: attributes of a file in it: {error}", shown(path)))?;
                 Ok(Fields::default())
@@ -344,7 +394,7 @@ impl<'run> Reader<'run> {
         if let Some(block) = found.fields.child {
             // What lies too deep for the standard is elsewhere, and has its attributes there.
             let at = self.byte(block);
-            let extents = vec![Extent { start: at, length: 0, unit: 0, gap: 0 }];
+            let extents = vec![Extent { start: at, length: SECTOR, unit: 0, gap: 0 }];
             let (listing, folder) = self.of_itself(Found { is_folder: true, extents, ..found })?;
             let entry = self.entry(&folder, path);
             self.tell(entry)?;
@@ -375,7 +425,15 @@ impl<'run> Reader<'run> {
         if first.length == 0 && inode.is_none_or(|inode| inode == 0) {
             return None;
         }
-        let file = File { start: first.start, length: first.length, inode, mode, owner: (user, group) };
+        let file = File {
+            start: first.start,
+            length: first.length,
+            extents: found.extents.len(),
+            last: found.extents.last()?.start,
+            inode,
+            mode,
+            owner: (user, group),
+        };
         if let Some((first, header)) = self.known.get(&file) {
             return Some(Entry {
                 path: path.to_vec(),
@@ -444,8 +502,19 @@ impl<'run> Reader<'run> {
         {
             *known = length.max(*known);
         }
+        let of_extent = |extent: &Extent| extent.length.checked_div(extent.unit).unwrap_or(0).saturating_add(1);
+        let parts = match found.fields.packed {
+            Some(packed) => packed.blocks(),
+            None => found.extents.iter().map(of_extent).fold(0, u64::saturating_add),
+        };
+        let left = self.parts.checked_sub(parts.min(MOST_EXTENTS));
+        self.parts = left.unwrap_or(self.parts);
         let (size, pieces) = match (&found.extents[..], found.fields.packed) {
-            _ if found.fields.is_sparse => (size, Err(damaged("sparse files of Rock Ridge cannot be read"))),
+            _ if found.fields.unreadable.is_some() => (size, Err(damaged(found.fields.unreadable.unwrap_or_default()))),
+            (_, packed) if left.is_none() => (
+                packed.map_or(size, |packed| packed.size),
+                Err(damaged("the files of the image lie in too many parts")),
+            ),
             (&[Extent { start, length, unit: 0, .. }], Some(packed)) => {
                 (packed.size, packed.pieces(self.source, start, length))
             }
@@ -456,7 +525,8 @@ impl<'run> Reader<'run> {
             {
                 return Ok(Body { offset: start, stored: length, size: length, ..body });
             }
-            (extents, _) => (size, self.pieces(extents)),
+            (_, Some(packed)) => (packed.size, Err(damaged("it is compressed, and lies in several parts"))),
+            (extents, None) => (size, self.pieces(extents)),
         };
         let pieces = match pieces {
             Ok(pieces) => pieces,
@@ -472,6 +542,9 @@ impl<'run> Reader<'run> {
     /// Pieces of a file that lies in several extents, or of which the end is not there.
     fn pieces(&self, extents: &[Extent]) -> io::Result<Vec<Piece>> {
         let (there, mut pieces, mut count) = (self.source.len(), Vec::<Piece>::new(), 0_u64);
+        if extents.len() as u64 > MOST_EXTENTS {
+            return Err(damaged(format!("it lies in more than {MOST_EXTENTS} parts")));
+        }
         for extent in extents {
             let (mut at, mut left) = (extent.start, extent.length);
             while left > 0 {

@@ -39,8 +39,10 @@ pub(super) struct Fields {
     pub(super) is_relocated: bool,
     /// The content is compressed.
     pub(super) packed: Option<Packed>,
-    /// The content is a tree of tables of extents, which nobody writes.
-    pub(super) is_sparse: bool,
+    /// Why the content cannot be read.
+    pub(super) unreadable: Option<&'static str>,
+    /// There is an access list, which is not shown.
+    pub(super) has_access_list: bool,
     pub(super) xattrs: Xattrs,
 }
 
@@ -84,7 +86,15 @@ pub(super) fn read(system_use: &[u8], mut read: impl FnMut(Area) -> io::Result<V
         let Some(area) = next.filter(|area| area.length > 0 && area.length <= LONGEST_AREA) else { break };
         next = fields.add(&read(area)?, &mut texts);
     }
-    fields.xattrs = attributes(&texts.attributes);
+    let pairs = pairs(&texts.attributes);
+    if let Some([_, list]) = pairs.iter().find(|[name, _]| name.is_empty()) {
+        fields.has_access_list = true;
+        // The group's bits of the mode are those that the list gives to anybody.
+        if let Some((posix, group)) = fields.posix.as_mut().zip(owning_group(list)) {
+            posix.mode &= !0o070 | group << 3;
+        }
+    }
+    fields.xattrs = pairs.into_iter().filter_map(|[name, value]| Some((full_name(&name)?, value))).collect();
     Ok(fields)
 }
 
@@ -121,8 +131,11 @@ impl Fields {
                 b"TF" => self.add_times(data),
                 b"CL" => self.child = u32_at(data, 0).map(u64::from),
                 b"RE" => self.is_relocated = true,
-                b"ZF" => self.packed = Packed::parse(field),
-                b"SF" => self.is_sparse = true,
+                b"ZF" => match Packed::parse(field) {
+                    Some(packed) => self.packed = Some(packed),
+                    None => self.unreadable = Some("it is compressed in a way that is not known"),
+                },
+                b"SF" => self.unreadable = Some("sparse files of Rock Ridge cannot be read"),
                 b"AL" if texts.attributes.len() < MOST_ATTRIBUTES => {
                     texts.attributes.extend_from_slice(data.get(1..).unwrap_or_default());
                 }
@@ -198,14 +211,14 @@ fn posix(data: &[u8]) -> Option<Posix> {
     })
 }
 
-/// Where the upper half says nothing, both numbers stand in the lower one, as they did when they had 8 bits.
+/// Where the upper half says nothing, both numbers stand in the lower one, as Linux packs 12 and 20 bits.
 fn device((high, low): (u32, u32)) -> (u32, u32) {
-    if high == 0 { (low >> 8, low & 0xff) } else { (high, low) }
+    if high == 0 { (low >> 8 & 0xfff, low & 0xff | low >> 12 & 0xf_ff00) } else { (high, low) }
 }
 
-/// The attributes in a list of components: a name, its value, and so on. Of each, the first byte is a flag, and the
-/// second one the length.
-fn attributes(mut list: &[u8]) -> Xattrs {
+/// The names and values in a list of components: a name, its value, and so on. Of each component, the first byte is a
+/// flag, and the second one the length.
+fn pairs(mut list: &[u8]) -> Vec<[Vec<u8>; 2]> {
     let mut texts = Vec::new();
     let mut text = Vec::new();
     while let &[flags, length, ..] = list
@@ -217,8 +230,27 @@ fn attributes(mut list: &[u8]) -> Xattrs {
             texts.push(std::mem::take(&mut text));
         }
     }
-    let (pairs, _) = texts.as_chunks();
-    pairs.iter().filter_map(|[name, value]| Some((full_name(name)?, value.clone()))).collect()
+    let mut texts = texts.into_iter();
+    std::iter::from_fn(|| Some([texts.next()?, texts.next()?])).collect()
+}
+
+/// What the owning group may do by an access list of libisofs. Each entry is a byte: its kind, whether a number or a
+/// name follows with its length before it, and three permissions.
+fn owning_group(mut list: &[u8]) -> Option<u32> {
+    /// Kinds, and where the list for new files begins.
+    const GROUP: u8 = 3;
+    const DEFAULT: u8 = 8;
+    while let &[entry, ref rest @ ..] = list {
+        match entry >> 4 {
+            GROUP => return Some(u32::from(entry & 7)),
+            DEFAULT => break,
+            _ => {}
+        }
+        let followed = entry & 8 != 0;
+        let length = rest.first().filter(|_| followed).map_or(0, |length| usize::from(length & 0x7f).saturating_add(1));
+        list = rest.get(length..)?;
+    }
+    None
 }
 
 /// A name with its namespace, which is one byte. `None` for what only libisofs understands, and for access lists, which

@@ -33,7 +33,14 @@ impl<'s> Window<'s> {
             let most = LENGTH.max(length as u64).min(self.source.len().saturating_sub(at));
             self.bytes.clear();
             self.bytes.resize(usize::try_from(most).unwrap_or(0), 0);
-            if let Err(error) = self.source.read_exact_at(&mut self.bytes, at) {
+            let mut read = self.source.read_exact_at(&mut self.bytes, at);
+            // What is only read ahead may be damaged.
+            let is_damage = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
+            if is_damage && self.bytes.len() > length {
+                self.bytes.truncate(length);
+                read = self.source.read_exact_at(&mut self.bytes, at);
+            }
+            if let Err(error) = read {
                 self.bytes.clear();
                 return Err(error);
             }

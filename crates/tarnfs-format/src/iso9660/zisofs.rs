@@ -41,6 +41,11 @@ impl Packed {
         is_possible.then(|| Self { version, header: u64::from(header).saturating_mul(4), block: 1 << block, size })
     }
 
+    /// Blocks of the file, holes too.
+    pub(super) fn blocks(self) -> u64 {
+        self.size.div_ceil(self.block)
+    }
+
     /// The pieces of the file, of which `length` bytes are stored from byte `start` of `source` on.
     pub(super) fn pieces(self, source: &dyn Source, start: u64, length: u64) -> io::Result<Vec<Piece>> {
         let mut magic = [0; 8];
@@ -51,7 +56,7 @@ impl Packed {
         if magic != if self.version == 1 { MAGIC } else { MAGIC_2 } {
             return Err(damaged("it does not begin as compressed files do"));
         }
-        let count = self.size.div_ceil(self.block);
+        let count = self.blocks();
         let pointer = if self.version == 1 { 4_u64 } else { 8 };
         let table = count.saturating_add(1).saturating_mul(pointer);
         if count > MOST_BLOCKS || table.saturating_add(self.header) > length {

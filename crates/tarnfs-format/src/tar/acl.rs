@@ -220,7 +220,9 @@ mod tests {
     fn the_system_is_asked_of_each_name_once() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         fn number(name: &[u8]) -> Option<u32> {
-            ASKED.fetch_add(1, Ordering::Relaxed);
+            // Tests beside this one ask, too.
+            let is_own = name == b"of-the-directory" || name.starts_with(b"unknown-");
+            ASKED.fetch_add(is_own.into(), Ordering::Relaxed);
             (name == b"of-the-directory").then_some(4711)
         }
         let nobody = |_: u32| None;
@@ -236,7 +238,7 @@ mod tests {
         }
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
         for number in 0..2 * MOST_ASKED {
-            assert_eq!(names.find(Tag::User, format!("nobody-{number}").as_bytes()), None);
+            assert_eq!(names.find(Tag::User, format!("unknown-{number}").as_bytes()), None);
         }
         assert!(ASKED.load(Ordering::Relaxed) <= MOST_ASKED);
         assert_eq!(names.find(Tag::User, b"of-the-directory"), Some(4711));

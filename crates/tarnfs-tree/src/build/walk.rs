@@ -13,10 +13,10 @@ use tarnfs_format::{
 };
 use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
-use super::HEAD;
 use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
+use super::head_length;
 use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
@@ -423,14 +423,15 @@ impl Walk<'_> {
             return Ok(None);
         }
         let end = body.offset.saturating_add(body.size);
+        let length = head_length(name);
         let content = match self.bytes {
             // Its directory may lie at its end.
             Some((bytes, base)) => {
                 let start = body.offset.saturating_sub(base);
                 let part = Slice::new(SharedSource::clone(bytes), start, body.size);
-                content_of(Part::new(stream, end).peek(HEAD)?, &part, name)?
+                content_of(Part::new(stream, end).peek(length)?, &part, name)?
             }
-            None => content_of_head(Part::new(stream, end).peek(HEAD)?, name),
+            None => content_of_head(Part::new(stream, end).peek(length)?, name),
         };
         let why_not = match &content {
             Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
