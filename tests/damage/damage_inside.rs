@@ -8,8 +8,8 @@ use std::fs;
 use crate::support::{Ran, Scratch, have, tarnfs};
 
 /// Python that compresses `tar` into members of `length` bytes each, and changes a byte in the one which holds the
-/// last of these bytes of `tar` that are `inside`, `back` bytes before their end. Noise is stored as it is, so that only
-/// the checksum of the member is wrong.
+/// last of these bytes of `tar` that are `inside`, `back` bytes before their end. Noise is stored as it is, so that
+/// only the checksum of the member is wrong.
 const MEMBERS: &str = "
 import sys, gzip
 tar, out, length, inside, back = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
@@ -70,8 +70,8 @@ fn with_force_archives_in_a_damaged_stream_are_looked_into() {
     assert_eq!(read.text(), "hello one\n", "{}", read.err);
 }
 
-/// Each member of a gzip file has a checksum. One that is wrong costs what is in it, also where it begins inside of what
-/// is decoded at once.
+/// Each member of a gzip file has a checksum. One that is wrong costs what is in it, also where it begins inside of
+/// what is decoded at once.
 #[test]
 fn members_behind_a_damaged_one_are_right() {
     const BLOCK: usize = 32 << 10;

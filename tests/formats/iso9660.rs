@@ -246,8 +246,8 @@ fn an_image_lies_in_other_archives_and_others_in_it() {
         assert!(read("in.tar.gz/numbers").out == numbers, "{archive}");
         if can_mount() {
             let lazy = Mounted::new(&scratch, &path, &["-r", "--lazy"]);
-            assert_eq!(fs::read_to_string(lazy.path(&format!("{before}nine"))).unwrap(), nine, "{archive}");
-            assert!(fs::read(lazy.path(&format!("{before}in.tar.gz/numbers"))).unwrap() == numbers, "{archive}");
+            assert_eq!(fs::read_to_string(lazy.path(format!("{before}nine"))).unwrap(), nine, "{archive}");
+            assert!(fs::read(lazy.path(format!("{before}in.tar.gz/numbers"))).unwrap() == numbers, "{archive}");
             lazy.unmount();
         }
     }
@@ -366,7 +366,7 @@ fn devices_and_lists_are_what_they_were() {
     let listed = run(&scratch, ["ls", "-l", image.to_str().unwrap()]).ok();
     for (name, what) in [("disk", "8, 300"), ("line", "300, 70000"), ("list", "-rw-------")] {
         let line = listed.text().lines().find(|line| line.ends_with(name)).unwrap_or_default().to_owned();
-        let plain = line.replace(",", ", ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let plain = line.replace(',', ", ").split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(plain.contains(what), "{name}: {line}");
     }
 }

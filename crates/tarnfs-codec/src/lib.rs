@@ -363,7 +363,8 @@ pub trait Codec: Send + Sync {
         self.checks(point)
     }
 
-    /// True if each member has a checksum of its content, which is compared where it ends. A chunk may hold many members.
+    /// True if each member has a checksum of its content, which is compared where it ends. A chunk may hold many
+    /// members.
     fn compares_members(&self) -> bool {
         false
     }

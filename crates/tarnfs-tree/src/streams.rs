@@ -52,8 +52,8 @@ pub(crate) struct Streams {
     members: Arc<Members>,
     nested: Mutex<Open>,
     deep: Arc<DeepStreams>,
-    /// The tables of the stream that was asked for last, and of those around it: to find out what is damaged of it takes
-    /// many queries.
+    /// The tables of the stream that was asked for last, and of those around it: to find out what is damaged of it
+    /// takes many queries.
     last_tables: Mutex<Option<(u32, Tables)>>,
 }
 

@@ -67,8 +67,8 @@ fn what_has_a_directory_of_its_own_needs_no_index() {
     }
 }
 
-/// What may lie in what a password opens is not put into temporary files either, but where they are encrypted: what does
-/// not fit into memory stays a file.
+/// What may lie in what a password opens is not put into temporary files either, but where they are encrypted: what
+/// does not fit into memory stays a file.
 #[test]
 fn what_may_be_secret_is_put_into_no_temporary_file() {
     let body = zstd_of(&zip("file", &vec![0; 65 << 20]));

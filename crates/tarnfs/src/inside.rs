@@ -108,7 +108,8 @@ pub(crate) fn open_to_extract(
     Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads.min(most_threads()) })
 }
 
-/// As many open files as may be, and how many that is: many programs are started with a low limit that they could raise.
+/// As many open files as may be, and how many that is: many programs are started with a low limit that they could
+/// raise.
 pub(crate) fn raise_descriptors() -> usize {
     let limits = getrlimit(Resource::Nofile);
     // Where it cannot be raised, the low one is enough for one archive.

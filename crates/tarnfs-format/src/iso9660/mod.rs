@@ -6,7 +6,7 @@
 //!
 //! What is so on purpose:
 //!
-//! - Rock Ridge is shown if there is any, else Joliet, else long names, else the short ones. Linux does it in this order.
+//! - Rock Ridge is shown if there is any, else Joliet, else long names, else the short ones, as by Linux.
 //! - Of short names only the mark of the first version (`;1`) is taken off. They stay in upper case.
 //! - What a computer boots from is in a folder `[BOOT]`, with the names that 7-Zip gives.
 //! - Files of another system that go with a file of the same name (resource forks) are left out, as Linux does.
