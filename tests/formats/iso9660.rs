@@ -28,7 +28,7 @@ fn make_tree(scratch: &Scratch) {
          ln -s folder/deep/seven link; ln -s /usr/../lib/./x absolute; ln -s ../../$(printf 'y%.0s' $(seq 60))/$(printf 'x%.0s' $(seq 80)) long
          chmod 4755 one; chmod 600 noise; chmod 1777 void; mkfifo fifo; mknod character c 300 70000; mknod block-device b 7 3
          chown 12345:54321 sector; printf text > 'a name with spaces and ü'; touch -d '2021-03-04 05:06:08' numbers
-         printf long > $(printf 'n%.0s' $(seq 250)); touch -d '2023-01-01' folder; touch -h -d '1999-01-01' link
+         printf long > $(printf 'n%.0s' $(seq 200)); touch -d '2023-01-01' folder; touch -h -d '1999-01-01' link
          for i in $(seq 3000); do echo $i > many/file-$i.text; done",
     );
 }

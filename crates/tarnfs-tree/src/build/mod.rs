@@ -120,7 +120,7 @@ impl FirstPass<'_> {
     /// Reads the archive into `writer`.
     pub(crate) fn run(&self, writer: Writer) -> Result<(Writer, Summary), Problem> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
-        let head = head_of(self.source)?;
+        let head = head_of(self.source, head_length(&self.single_file.path))?;
         let probe = Probe::new(&head, &**self.source);
         let format = tarnfs_format::detect(&probe);
         let codec = match (tarnfs_codec::detect(&head), format) {
@@ -462,7 +462,7 @@ impl FirstPass<'_> {
 
     /// The entry of a compressed single file, named as the stream says if it does and that can be a name.
     fn named_as_stored(&self, codec: &dyn Codec) -> Result<Entry, Problem> {
-        let head = head_of(self.source)?;
+        let head = head_of(self.source, head_length(&self.single_file.path))?;
         let path = stored_name(codec, &head, &self.options.limits).unwrap_or_else(|| self.single_file.path.clone());
         Ok(Entry { path, ..self.single_file.clone() })
     }
@@ -516,9 +516,9 @@ fn finish_compressed(codec: &'static dyn Codec, mut stream: DecodingStream<'_>, 
     summary
 }
 
-/// The first bytes of `source`.
-fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
-    let mut head = vec![0; HEAD];
+/// The first `length` bytes of `source`, or all if it is shorter.
+fn head_of(source: &SharedSource, length: usize) -> Result<Vec<u8>, Problem> {
+    let mut head = vec![0; length];
     let read = source.read_at(&mut head, 0).map_err(|error| Problem::Read { offset: 0, error })?;
     head.truncate(read);
     Ok(head)

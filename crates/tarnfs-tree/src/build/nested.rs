@@ -24,7 +24,7 @@ use super::names::Names;
 use super::receiver::{Batches, Direct, Receiver};
 use super::walk::{Content, MemberPlace, Walk, content_of, content_of_head};
 use super::walk_directory::is_unreadable;
-use super::{NO_ROOM, head_length, head_of, no_room_is_none, stored_name, without_suffix};
+use super::{HEAD, NO_ROOM, head_length, head_of, no_room_is_none, stored_name, without_suffix};
 use crate::open::Options;
 use crate::problem::Problem;
 
@@ -486,7 +486,7 @@ impl<'a> Expansion<'a> {
         }
         receiver.begin()?;
         stream.tell().map_err(|error| failed(0, error))?;
-        let outer_head = head_of(&candidate.bytes)?;
+        let outer_head = head_of(&candidate.bytes, HEAD)?;
         let shown_name = stored_name(codec, &outer_head, &self.options.limits).unwrap_or_else(|| inner_name.clone());
         // What was compressed is one archive, and the tar in it another.
         let mut content = self.inner(&head, &inner_name).filter(|_| self.names.goes_below(candidate.place.depth));
