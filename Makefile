@@ -16,9 +16,10 @@ test:
 	./tests/prepare.sh
 	CARGO="$(CARGO)" TARNFS_PEERS="$${TARNFS_PEERS:-$(CURDIR)/target/peers}" ./tests/run.sh
 
-# A short run of each fuzz target, on stable Rust. `make test` runs fewer inputs.
+# A short run of each fuzz target, on stable Rust. `make test` runs fewer inputs. (For one package alone, cargo would
+# build all others again, with other features.)
 smoke:
-	TARNFS_SMOKE_RUNS=3000 $(CARGO) test -p tarnfs --test damage smoke::
+	TARNFS_SMOKE_RUNS=3000 $(CARGO) test --workspace --test damage smoke::
 
 lint:
 	$(CARGO) fmt --all --check

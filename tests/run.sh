@@ -20,6 +20,8 @@ binaries() { sed -n 's/^    `\(-p .*\)`$/\1/p' "$1" | sort -u; }
 # Runs a test binary again, or only these of its tests.
 again() {
     local binary=$1 names=("${@:2}")
+    # For one package alone, cargo would build all others again, with other features.
+    case $binary in *' --test '*) binary="--workspace --test ${binary##* }" ;; esac
     # shellcheck disable=SC2086 # several words
     "$cargo" test $binary -- ${names[0]:+--exact "${names[@]}"} 2>&1 < /dev/null | tee "$log.again"
     passed=${PIPESTATUS[0]}

@@ -12,11 +12,13 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+mod calendar;
 pub mod cpio;
 mod decode;
 pub mod encoding;
 mod entry;
 pub mod foreign;
+mod image;
 pub mod iso9660;
 pub mod name;
 mod probe;
@@ -25,6 +27,7 @@ pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
+mod window;
 pub mod zip;
 
 /// The example of the README is compiled and run.

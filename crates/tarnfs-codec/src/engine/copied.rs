@@ -153,16 +153,22 @@ impl Copied {
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read.store(self.begun.elapsed().as_secs(), Ordering::Relaxed);
         let there = self.summed().saturating_sub(offset).min(buffer.len() as u64) as usize;
-        let mut part = vec![0; SUMMED];
+        let mut part = Vec::new();
         let mut done = 0;
         while done < there {
             let at = offset + done as u64;
             let number = at / SUMMED as u64;
             let start = number * SUMMED as u64;
             let length = (self.summed() - start).min(SUMMED as u64) as usize;
-            let read = self.read_part(&mut part[..length], number);
-            read.inspect_err(|_| self.is_lost.store(true, Ordering::Relaxed))?;
-            let wanted = &part[(at - start) as usize..length];
+            let lost = |_: &io::Error| self.is_lost.store(true, Ordering::Relaxed);
+            if at == start && length <= there - done {
+                self.read_part(&mut buffer[done..done + length], number).inspect_err(lost)?;
+                done += length;
+                continue;
+            }
+            part.resize(length, 0);
+            self.read_part(&mut part, number).inspect_err(lost)?;
+            let wanted = &part[(at - start) as usize..];
             let count = wanted.len().min(there - done);
             buffer[done..done + count].copy_from_slice(&wanted[..count]);
             done += count;

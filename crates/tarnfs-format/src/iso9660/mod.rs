@@ -19,7 +19,6 @@ mod names;
 mod reader;
 mod record;
 mod rock_ridge;
-mod window;
 mod zisofs;
 
 use std::io;

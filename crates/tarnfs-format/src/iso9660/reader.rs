@@ -11,12 +11,13 @@ use super::descriptor::{self, SECTOR, Tree, Volume};
 use super::names::Names;
 use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
-use super::window::Window;
+use crate::image::{Teller, damaged, shown};
 use crate::name::excerpt;
-use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
+use crate::window::Window;
+use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
 
-/// Damage that is told singly: an image may have any number of names that lead nowhere.
-const MOST_TOLD: u64 = 1000;
+/// Bytes that are read at once: listings stand close together.
+const AT_ONCE: usize = 64 << 10;
 
 /// Bytes of the smallest block.
 const SMALLEST_BLOCK: u64 = 512;
@@ -24,10 +25,13 @@ const SMALLEST_BLOCK: u64 = 512;
 /// Bytes of a name: 103 characters of Joliet may be more than Linux takes.
 const LONGEST_NAME: usize = 1024;
 
-/// Bytes of a path that a further name of a file may lead to (PATH_MAX), and of memory for all of them.
+/// Bytes of a path that a further name of a file may lead to (PATH_MAX).
 const LONGEST_TARGET: usize = 4096;
+
+/// Bytes of memory for folders that were told and for files that may be met again; and of it for each folder, and for
+/// each file beside its path.
 const MOST_MEMORY: usize = 256 << 20;
-/// Bytes of it for a file that may be met again, beside its path.
+const PER_FOLDER: usize = 32;
 const PER_FILE: usize = 128;
 
 /// Extents of one file: 64 MiB of memory. Of an interleaved file each unit is one.
@@ -53,7 +57,7 @@ const FILE_MODE: u32 = 0o644;
 pub(super) struct Reader<'run> {
     source: &'run dyn Source,
     options: &'run Options,
-    receive: &'run mut ReceiveRandom<'run>,
+    teller: Teller<'run>,
     volume: Volume,
     tree: Tree,
     names: Names,
@@ -73,7 +77,6 @@ pub(super) struct Reader<'run> {
     left_out: LeftOut,
     /// Where the content of files begins that may be booted, and how long they are.
     boot: HashMap<u64, u64>,
-    damage: u64,
 }
 
 /// What is in an image and is not told.
@@ -137,12 +140,12 @@ impl<'run> Reader<'run> {
         let reason = "there is no volume descriptor".to_owned();
         let volume = descriptor::find(source).map_err(failed)?;
         let volume = volume.ok_or(Error::NotThisFormat { format: NAME, reason })?;
-        let mut window = Window::new(source);
+        let mut window = Window::new(source, &options.cancel).with(AT_ONCE);
         let mut skipped = None;
         if let Some(tree) = volume.primary {
             let at = tree.root.0.saturating_mul(tree.block);
-            let record = window.get(at, SECTOR as usize).map_err(failed)?;
-            skipped = Record::parse(record).and_then(|record| rock_ridge::skipped(record.system_use));
+            let record = readable(window.bytes(at, u64::MAX, SECTOR as usize)).map_err(failed)?;
+            skipped = record.and_then(Record::parse).and_then(|record| rock_ridge::skipped(record.system_use));
         }
         let primary = volume.primary.map(|tree| (tree, Names::Bytes));
         let trees = [
@@ -156,7 +159,7 @@ impl<'run> Reader<'run> {
         Ok(Self {
             source,
             options,
-            receive,
+            teller: Teller::new(receive),
             volume,
             tree,
             names,
@@ -170,17 +173,23 @@ impl<'run> Reader<'run> {
             parts: MOST_PARTS.saturating_add(source.len() / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
-            damage: 0,
         })
     }
 
     /// Tells all that is in the image. Returns what it has beside that.
     pub(super) fn run(mut self) -> Result<LeftOut, Error> {
         if !self.volume.label.is_empty() {
-            (self.receive)(Event::Label(self.volume.label.clone())).map_err(Error::Receiver)?;
+            self.teller.event(Event::Label(self.volume.label.clone()))?;
         }
         let images = match self.volume.boot {
-            Some(sector) => boot::images(self.source, sector).map_err(|error| self.failed(error))?,
+            Some(sector) => match boot::images(self.source, sector) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    let offset = sector.saturating_mul(SECTOR);
+                    self.teller.damage(offset, format!("what a computer boots from is left out: {error}"))?;
+                    Vec::new()
+                }
+                images => images.map_err(|error| self.failed(error))?,
+            },
             None => Vec::new(),
         };
         self.boot = images.iter().map(|image| (image.offset, 0)).collect();
@@ -196,7 +205,7 @@ impl<'run> Reader<'run> {
         };
         let (_, root) = self.of_itself(root)?;
         let entry = self.entry(&root, b".");
-        self.tell(entry)?;
+        self.teller.entry(entry)?;
         let mut path = Vec::new();
         let mut open: Vec<Open> = self.folder((at, length), &path, 0)?.into_iter().collect();
         while let Some(folder) = open.last_mut() {
@@ -237,24 +246,25 @@ impl<'run> Reader<'run> {
             "it is left out: it is too deep"
         } else if at >= self.source.len() {
             "it lies behind the end of the image"
-        } else if self.first_byte(at)? == Some(0) {
+        } else if self.bytes(at, 1)?.is_some_and(|bytes| bytes.starts_with(&[0])) {
+            // A listing begins with a record of its folder.
             "it is not there"
-        } else if !self.folders.insert(at) {
+        } else if self.folders.contains(&at) {
             "it is left out: it is that of another folder"
+        } else if !self.has_memory(PER_FOLDER) {
+            "it is left out: there are too many folders and hard links"
         } else {
+            self.folders.insert(at);
             return Ok(Some(Open { at, end: at.saturating_add(length), path: 0 }));
         };
-        self.tell_damage(at.min(self.source.len()), format!("{}: the listing of the folder: {wrong}", shown(path)))?;
+        self.teller
+            .damage(at.min(self.source.len()), format!("{}: the listing of the folder: {wrong}", shown(path)))?;
         Ok(None)
     }
 
-    /// The first byte of a listing, if it can be read: a listing begins with a record of its folder.
-    fn first_byte(&mut self, at: u64) -> Result<Option<u8>, Error> {
-        match self.window.get(at, 1) {
-            Ok(bytes) => Ok(bytes.first().copied()),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
-            Err(error) => Err(Error::Read { offset: at, error }),
-        }
+    /// Up to `length` bytes of a listing; `None` where they cannot be decoded.
+    fn bytes(&mut self, at: u64, length: u64) -> Result<Option<&[u8]>, Error> {
+        readable(self.window.bytes(at, u64::MAX, length as usize)).map_err(|error| Error::Read { offset: at, error })
     }
 
     /// The next file of a folder, with all its extents; `None` at the end of its listing.
@@ -268,18 +278,18 @@ impl<'run> Reader<'run> {
                 if at < folder.end {
                     let what = format!("{}: the listing of the folder is cut", shown(path));
                     folder.end = at;
-                    self.tell_damage(at, what)?;
+                    self.teller.damage(at, what)?;
                 }
                 return Ok(found);
             }
             if at.is_multiple_of(SMALLEST_BLOCK) {
                 self.options.cancel.check().map_err(|error| self.failed(error))?;
             }
-            let bytes = match self.window.get(at, left as usize) {
+            let bytes = match self.window.bytes(at, u64::MAX, left as usize) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     folder.at = at.saturating_add(left);
-                    self.tell_damage(at, format!("{}: {left} bytes of the listing: {error}", shown(path)))?;
+                    self.teller.damage(at, format!("{}: {left} bytes of the listing: {error}", shown(path)))?;
                     continue;
                 }
                 Err(error) => return Err(Error::Read { offset: at, error }),
@@ -288,7 +298,7 @@ impl<'run> Reader<'run> {
             let counted = if length == 0 { left } else { length };
             let Some(rest) = self.of_listings.checked_sub(counted) else {
                 folder.end = at;
-                self.tell_damage(at, format!("{}: listings overlap; the rest is left out", shown(path)))?;
+                self.teller.damage(at, format!("{}: listings overlap; the rest is left out", shown(path)))?;
                 return Ok(found);
             };
             self.of_listings = rest;
@@ -298,7 +308,7 @@ impl<'run> Reader<'run> {
             }
             let Some(record) = Record::parse(bytes) else {
                 folder.at = at.saturating_add(left);
-                self.tell_damage(at, format!("{}: no record of a file; {left} bytes were skipped", shown(path)))?;
+                self.teller.damage(at, format!("{}: no record of a file; {left} bytes were skipped", shown(path)))?;
                 continue;
             };
             folder.at = at.saturating_add(length);
@@ -347,7 +357,7 @@ impl<'run> Reader<'run> {
             let left = outside.checked_sub(length.into());
             *outside = left.ok_or_else(|| damaged("too much of all files lies outside of the folders"))?;
             let at = u64::from(number).saturating_mul(block).saturating_add(offset.into());
-            window.get(at, length as usize).map(<[u8]>::to_vec)
+            window.bytes(at, u64::MAX, length as usize).map(<[u8]>::to_vec)
         });
         match read {
             Ok(fields) => {
@@ -355,7 +365,7 @@ impl<'run> Reader<'run> {
                 Ok(fields)
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                self.tell_damage(at, format!("{}: attributes of a file in it: {error}", shown(path)))?;
+                self.teller.damage(at, format!("{}: attributes of a file in it: {error}", shown(path)))?;
                 Ok(Fields::default())
             }
             Err(error) => Err(Error::Read { offset: at, error }),
@@ -366,9 +376,8 @@ impl<'run> Reader<'run> {
     /// attributes.
     fn of_itself(&mut self, found: Found) -> Result<((u64, u64), Found), Error> {
         let (at, told) = found.extents.first().map_or((0, 0), |extent| (extent.start, extent.length));
-        let bytes = self.window.get(at, SECTOR as usize).map_err(|error| Error::Read { offset: at, error })?;
-        let Some(record) = Record::parse(bytes).filter(|record| record.is_folder() && record.is_self_or_parent())
-        else {
+        let is_it = |record: &Record<'_>| record.is_folder() && record.is_self_or_parent();
+        let Some(record) = self.bytes(at, SECTOR)?.and_then(Record::parse).filter(is_it) else {
             return Ok(((at, told), found));
         };
         let (length, time, system_use) = (record.length, record.time, record.system_use.to_vec());
@@ -388,7 +397,7 @@ impl<'run> Reader<'run> {
             && found.name.len() <= LONGEST_NAME
             && !found.name.iter().any(|byte| matches!(byte, 0 | b'/'));
         if !is_name || path.len() > self.options.limits.path {
-            self.tell_damage(found.header, format!("{} is left out: that cannot be a name", excerpt(path)))?;
+            self.teller.damage(found.header, format!("{} is left out: that cannot be a name", excerpt(path)))?;
             return Ok(None);
         }
         if let Some(block) = found.fields.child {
@@ -397,23 +406,24 @@ impl<'run> Reader<'run> {
             let extents = vec![Extent { start: at, length: SECTOR, unit: 0, gap: 0 }];
             let (listing, folder) = self.of_itself(Found { is_folder: true, extents, ..found })?;
             let entry = self.entry(&folder, path);
-            self.tell(entry)?;
+            self.teller.entry(entry)?;
             return Ok(Some(listing));
         }
         let mut entry = self.entry(&found, path);
         if found.is_folder {
-            self.tell(entry)?;
+            self.teller.entry(entry)?;
             return Ok(found.extents.first().map(|extent| (extent.start, extent.length)));
         }
         if entry.kind == Kind::File {
             if let Some(link) = self.other_name(&found, path) {
                 return self
-                    .tell(Entry { body: Body { offset: found.header, ..Body::default() }, ..link })
+                    .teller
+                    .entry(Entry { body: Body { offset: found.header, ..Body::default() }, ..link })
                     .map(|()| None);
             }
             entry.body = self.body(&found, path)?;
         }
-        self.tell(entry)?;
+        self.teller.entry(entry)?;
         Ok(None)
     }
 
@@ -446,12 +456,20 @@ impl<'run> Reader<'run> {
                 ..Entry::default()
             });
         }
-        let memory = self.memory.saturating_add(path.len()).saturating_add(PER_FILE);
-        if path.len() <= LONGEST_TARGET && memory <= MOST_MEMORY {
-            self.memory = memory;
+        if path.len() <= LONGEST_TARGET && self.has_memory(path.len().saturating_add(PER_FILE)) {
             self.known.insert(file, (path.into(), found.header));
         }
         None
+    }
+
+    /// True if there is memory for so many more bytes, which then are taken.
+    fn has_memory(&mut self, bytes: usize) -> bool {
+        let memory = self.memory.saturating_add(bytes);
+        let has_memory = memory <= MOST_MEMORY;
+        if has_memory {
+            self.memory = memory;
+        }
+        has_memory
     }
 
     /// What all records say.
@@ -525,7 +543,7 @@ impl<'run> Reader<'run> {
         let pieces = match pieces {
             Ok(pieces) => pieces,
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
-                self.tell_damage(found.header, format!("{} cannot be read: {error}", excerpt(path)))?;
+                self.teller.damage(found.header, format!("{} cannot be read: {error}", excerpt(path)))?;
                 vec![Piece::unreadable(found.header, size)]
             }
             Err(error) => return Err(Error::Read { offset: found.header, error }),
@@ -576,7 +594,7 @@ impl<'run> Reader<'run> {
             ..Entry::default()
         };
         if let Some(image) = images.first() {
-            self.tell(folder(image.offset))?;
+            self.teller.entry(folder(image.offset))?;
         }
         for (number, image) in images.iter().enumerate() {
             let number = number.saturating_add(1);
@@ -589,7 +607,7 @@ impl<'run> Reader<'run> {
             let pieces = (size > 0).then(|| vec![piece]);
             let body = Body { offset: image.offset, size, pieces, ..Body::default() };
             let path = [BOOT, b"/", name.as_bytes()].concat();
-            self.tell(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
+            self.teller.entry(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
         }
         Ok(())
     }
@@ -597,27 +615,12 @@ impl<'run> Reader<'run> {
     fn failed(&self, error: io::Error) -> Error {
         Error::Read { offset: self.byte(self.tree.root.0), error }
     }
-
-    fn tell(&mut self, entry: Entry) -> Result<(), Error> {
-        (self.receive)(Event::Entry(Box::new(entry))).map_err(Error::Receiver)
-    }
-
-    fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
-        self.damage = self.damage.saturating_add(1);
-        let what = match self.damage {
-            ..MOST_TOLD => what,
-            MOST_TOLD => "more is damaged than is told here".to_owned(),
-            _ => return Ok(()),
-        };
-        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
-    }
 }
 
-/// The path of a folder, for people.
-fn shown(path: &[u8]) -> String {
-    if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
-}
-
-fn damaged(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
+/// `None` for bytes that cannot be decoded: what they say is lost, and all else is not.
+fn readable(read: io::Result<&[u8]>) -> io::Result<Option<&[u8]>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        read => read.map(Some),
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tarnfs_source::Source;
 
 use super::bytes::{u32_at, u64_at};
+use crate::image::damaged;
 use crate::{Coder, Piece, Step};
 
 const MAGIC: [u8; 8] = [0x37, 0xe4, 0x53, 0x96, 0xc9, 0xdb, 0xd6, 0x07];
@@ -94,8 +95,4 @@ impl Packed {
         }
         Ok(pieces)
     }
-}
-
-fn damaged(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
 }

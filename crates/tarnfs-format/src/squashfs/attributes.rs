@@ -8,9 +8,10 @@ use tarnfs_source::Limits;
 
 use super::inode::NO_XATTRS;
 use super::metadata::{Metadata, Place};
-use super::numbers::{Fields, damaged};
+use super::numbers::Fields;
 use super::start::NO_TABLE;
 use crate::Xattrs;
+use crate::image::damaged;
 
 /// Bit of an attribute's kind: in place of its value stands where that is.
 const IS_ELSEWHERE: u16 = 1 << 8;

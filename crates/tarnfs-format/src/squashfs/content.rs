@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::inode::Fragment;
 use super::metadata::{Metadata, Place};
-use super::numbers::{Fields, damaged};
+use super::numbers::Fields;
 use super::start::{NO_TABLE, Superblock};
+use crate::image::damaged;
 use crate::{Coder, Piece, Step};
 
 /// Bit of a block's length: it is stored as it is.

@@ -3,7 +3,8 @@
 use std::io;
 
 use super::metadata::{Metadata, Place};
-use super::numbers::{Fields, damaged};
+use super::numbers::Fields;
+use crate::image::damaged;
 use crate::{Device, Kind};
 
 /// Number of attributes that stands for none.

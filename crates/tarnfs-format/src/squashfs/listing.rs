@@ -3,7 +3,8 @@
 use std::io;
 
 use super::metadata::{Metadata, Place};
-use super::numbers::{Fields, damaged};
+use super::numbers::Fields;
+use crate::image::damaged;
 
 /// Bytes that an inode counts for "." and "..", which are not stored.
 const NOT_STORED: u32 = 3;

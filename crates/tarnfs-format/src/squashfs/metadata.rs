@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use super::numbers::{Fields, damaged};
+use super::numbers::Fields;
+use crate::image::damaged;
 use crate::{Coder, Decode};
 
 /// Bytes that a block holds. Only the last one of a table may hold fewer.

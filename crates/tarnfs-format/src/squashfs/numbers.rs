@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::image::damaged;
+
 /// Bytes that are read from the front. Fewer than are wanted are an error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields<'b>(pub(super) &'b [u8]);
@@ -24,8 +26,4 @@ impl Fields<'_> {
     pub(super) fn u64(&mut self) -> io::Result<u64> {
         self.bytes().map(u64::from_le_bytes)
     }
-}
-
-pub(super) fn damaged(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
 }

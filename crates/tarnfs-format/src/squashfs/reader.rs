@@ -14,13 +14,10 @@ use super::content::{Contents, coder};
 use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
-use super::numbers::damaged;
 use super::start::{self, Found, Superblock};
+use crate::image::{Teller, damaged, shown};
 use crate::name::excerpt;
-use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
-
-/// Damage that is told singly: an image may have any number of names that lead nowhere.
-const MOST_TOLD: u64 = 1000;
+use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
 /// Bytes of a name, and of the slash before it.
 const LONGEST_NAME: usize = 257;
@@ -46,7 +43,7 @@ pub(super) struct Reader<'run> {
     /// Where in the source the image begins.
     base: u64,
     options: &'run Options,
-    receive: &'run mut ReceiveRandom<'run>,
+    teller: Teller<'run>,
     contents: Contents,
     attributes: Attributes,
     /// Owners and groups that were looked up.
@@ -64,7 +61,6 @@ pub(super) struct Reader<'run> {
     /// Bytes of memory for all of these, and whether there was no more.
     memory: usize,
     is_full: bool,
-    damage: u64,
 }
 
 /// Ranges that may not overlap: where each begins, and where it ends, or how far it has been read.
@@ -162,7 +158,7 @@ impl<'run> Reader<'run> {
             superblock,
             base,
             options,
-            receive,
+            teller: Teller::new(receive),
             contents: Contents::new(base, there, superblock, coder),
             attributes: attributes.map_err(|error| Error::Read { offset: base, error })?,
             ids: HashMap::new(),
@@ -173,10 +169,9 @@ impl<'run> Reader<'run> {
             folders: Vec::new(),
             memory: 0,
             is_full: false,
-            damage: 0,
         };
         for what in told {
-            reader.tell_damage(base, what)?;
+            reader.teller.damage(base, what)?;
         }
         Ok(reader)
     }
@@ -199,7 +194,7 @@ impl<'run> Reader<'run> {
         self.folders.push(Folder { parent: 0, name: Box::default(), path: 0 });
         let mut entry = self.entry(&inode, root, b".")?;
         entry.kind = Kind::Folder;
-        self.tell(entry)?;
+        self.teller.entry(entry)?;
         let mut path = Vec::new();
         let mut open: Vec<Open> = self.folder(0, names, &path, 0)?.into_iter().collect();
         while let Some(folder) = open.last_mut() {
@@ -228,7 +223,7 @@ impl<'run> Reader<'run> {
                     let before = folder.path;
                     if let Err(error) = ended {
                         let what = format!("{}: the listing of the folder: {}", shown(&path), self.left_out(error)?);
-                        self.tell_damage(self.base.saturating_add(place.block), what)?;
+                        self.teller.damage(self.base.saturating_add(place.block), what)?;
                     }
                     open.pop();
                     path.truncate(before);
@@ -260,7 +255,7 @@ impl<'run> Reader<'run> {
             Ok(_) => "it overlaps that of another folder".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.tell_damage(self.base, format!("{}: the listing of the folder: {wrong}", shown(path)))?;
+        self.teller.damage(self.base, format!("{}: the listing of the folder: {wrong}", shown(path)))?;
         Ok(None)
     }
 
@@ -273,7 +268,7 @@ impl<'run> Reader<'run> {
     ) -> Result<Option<(Names, usize)>, Error> {
         let is_name = !matches!(name.as_slice(), b"." | b"..") && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
         if !is_name {
-            self.tell_damage(self.base, format!("{} is left out: that cannot be a name", excerpt(path)))?;
+            self.teller.damage(self.base, format!("{} is left out: that cannot be a name", excerpt(path)))?;
             return Ok(None);
         }
         let read = Place::new(self.superblock.inode_table, reference)
@@ -282,7 +277,7 @@ impl<'run> Reader<'run> {
             Ok(found) => found,
             Err(error) => {
                 let what = self.left_out(error)?;
-                self.tell_damage(self.base, format!("{} is left out: {what}", excerpt(path)))?;
+                self.teller.damage(self.base, format!("{} is left out: {what}", excerpt(path)))?;
                 return Ok(None);
             }
         };
@@ -290,19 +285,19 @@ impl<'run> Reader<'run> {
         if let Content::Folder(names) = inode.content {
             if !self.has_memory(PER_FOLDER, &name) {
                 let what = format!("{} is left out: there are too many folders and hard links", excerpt(path));
-                self.tell_damage(header, what)?;
+                self.teller.damage(header, what)?;
                 return Ok(None);
             }
             if !self.known_folders.insert(reference) {
                 let what =
                     format!("{} is left out: the folder is in the image at another place already", excerpt(path));
-                self.tell_damage(header, what)?;
+                self.teller.damage(header, what)?;
                 return Ok(None);
             }
             let number = self.folders.len();
             self.folders.push(Folder { parent: folder, name: name.into(), path: path.len() });
             let entry = self.entry(&inode, place, path)?;
-            self.tell(entry)?;
+            self.teller.entry(entry)?;
             return Ok(Some((names, number)));
         }
         let first =
@@ -320,7 +315,7 @@ impl<'run> Reader<'run> {
                 mode: (inode.mode & 0o7777).into(),
                 ..Entry::default()
             };
-            self.tell(entry)?;
+            self.teller.entry(entry)?;
             return Ok(None);
         }
         if !self.inodes.is_free(place) {
@@ -331,7 +326,7 @@ impl<'run> Reader<'run> {
                 None => "its inode overlaps another one",
             };
             let what = format!("{} is left out: {why}", excerpt(path));
-            self.tell_damage(header, what)?;
+            self.teller.damage(header, what)?;
             return Ok(None);
         }
         let (links, mut end) = (inode.links, inode.end);
@@ -351,7 +346,7 @@ impl<'run> Reader<'run> {
                 Ok(pieces) => Some(pieces),
                 Err(error) => {
                     let what = self.left_out(error)?;
-                    self.tell_damage(header, format!("{} cannot be read: {what}", excerpt(path)))?;
+                    self.teller.damage(header, format!("{} cannot be read: {what}", excerpt(path)))?;
                     (entry.body.size > 0).then(|| vec![Piece::unreadable(header, size)])
                 }
             };
@@ -365,7 +360,7 @@ impl<'run> Reader<'run> {
         if (links > 1 || is_large) && is_first && self.has_memory(PER_INODE, &name) {
             self.known.insert(reference, (folder, name.into()));
         }
-        self.tell(entry)?;
+        self.teller.entry(entry)?;
         Ok(None)
     }
 
@@ -378,7 +373,8 @@ impl<'run> Reader<'run> {
             Ok(xattrs) => xattrs,
             Err(error) => {
                 let what = self.left_out(error)?;
-                self.tell_damage(header, format!("{}: its extended attributes are left out: {what}", excerpt(path)))?;
+                self.teller
+                    .damage(header, format!("{}: its extended attributes are left out: {what}", excerpt(path)))?;
                 Vec::new()
             }
         };
@@ -418,7 +414,7 @@ impl<'run> Reader<'run> {
             Err(error) => {
                 let what = self.left_out(error)?;
                 let what = format!("{} and others: the owner or group is not known: {what}", shown(path));
-                self.tell_damage(self.base, what)?;
+                self.teller.damage(self.base, what)?;
                 0
             }
         };
@@ -466,23 +462,4 @@ impl<'run> Reader<'run> {
             _ => Err(Error::Read { offset: self.base, error }),
         }
     }
-
-    fn tell(&mut self, entry: Entry) -> Result<(), Error> {
-        (self.receive)(Event::Entry(Box::new(entry))).map_err(Error::Receiver)
-    }
-
-    fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
-        self.damage = self.damage.saturating_add(1);
-        let what = match self.damage {
-            ..MOST_TOLD => what,
-            MOST_TOLD => "more is damaged than is told here".to_owned(),
-            _ => return Ok(()),
-        };
-        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
-    }
-}
-
-/// The path of a folder, for people.
-fn shown(path: &[u8]) -> String {
-    if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::ops::Range;
 
-use super::window::{Window, u16_at, u32_at};
+use super::bytes::{u16_at, u32_at};
+use crate::window::Window;
 
 /// Length of a header without name, extra fields and comment (APPNOTE 4.3.12).
 pub(super) const HEADER: usize = 46;
@@ -124,7 +125,7 @@ impl<'s> Walk<'s> {
     fn resynchronise(&mut self, at: u64) -> io::Result<u64> {
         let end = self.range.end;
         let mut from = at.saturating_add(1);
-        while let Some(found) = self.window.find(from, end, |four| four == SIGNATURE)? {
+        while let Some(found) = self.window.find(from, end, *b"PK", |four| four == SIGNATURE)? {
             let fixed = self.window.bytes(found, end, HEADER)?;
             if length(fixed).is_some_and(|length| length <= end.saturating_sub(found)) {
                 return Ok(found);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Source};
 
-use super::window::{u16_at, u32_at, u64_at};
+use super::bytes::{u16_at, u32_at, u64_at};
 use super::{central, local};
 use crate::Probe;
 

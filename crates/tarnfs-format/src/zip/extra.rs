@@ -1,6 +1,7 @@
 //! Extra fields: what a header says of a member beside what PKZIP of 1989 knew (APPNOTE 4.5, Info-ZIP's extrafld.txt).
 
-use super::window::{u16_at, u32_at, u64_at};
+use super::bytes::{u16_at, u32_at, u64_at};
+use crate::calendar;
 use crate::{Device, Time};
 
 /// What the extra fields of one header say. Those that are damaged or not known are passed over.
@@ -211,20 +212,8 @@ pub(super) fn dos_time(date: u16, time: u16) -> Time {
     let (year, month, day) = (field(date, 9, 7), field(date, 5, 4).clamp(1, 12), field(date, 0, 5).max(1));
     let clock = [(11, 5, 3600), (5, 6, 60), (0, 5, 2)];
     let of_day = clock.map(|(shift, bits, unit)| field(time, shift, bits).saturating_mul(unit)).iter().sum::<i64>();
-    let days = days_to_month(year, month).saturating_add(day).saturating_sub(1);
+    let days = calendar::days(year.saturating_add(1980), month, day).unwrap_or(0);
     Time { seconds: days.saturating_mul(86_400).saturating_add(of_day), nanoseconds: 0 }
-}
-
-/// Days from 1970 to the start of `month` (1 to 12) of the year 1980 + `year`.
-fn days_to_month(year: i64, month: i64) -> i64 {
-    const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    const TO_1980: i64 = 3652;
-    // Years that can be divided by four have a leap day, but for 2100, the only such one until 2107.
-    let leap_days = (year.saturating_add(3) / 4).saturating_sub((year > 120).into());
-    let this_leap_day = i64::from(month > 2 && year % 4 == 0 && year != 120);
-    let before = usize::try_from(month.saturating_sub(1)).ok().and_then(|month| BEFORE.get(month)).unwrap_or(&0);
-    let days = year.saturating_mul(365).saturating_add(leap_days).saturating_add(*before);
-    days.saturating_add(this_leap_day).saturating_add(TO_1980)
 }
 
 #[cfg(test)]

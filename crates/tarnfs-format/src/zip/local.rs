@@ -4,11 +4,12 @@ use std::io;
 
 use tarnfs_source::Source;
 
+use super::bytes::{u16_at, u32_at};
 use super::coders;
 use super::extra::Extra;
 use super::member::{self, FLAG_DESCRIPTOR, FLAG_MASKED, Header, METHOD_AES};
-use super::window::{Window, u16_at, u32_at};
 use crate::Piece;
+use crate::window::Window;
 
 /// Its length without name and extra fields (APPNOTE 4.3.7).
 pub(super) const HEADER: usize = 30;

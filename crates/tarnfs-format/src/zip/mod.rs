@@ -22,6 +22,7 @@
 //! - A name in a local header may be another one than in the directory, which counts.
 //! - The target of a symbolic link is the content of its member: such an entry has a body, and an empty link.
 
+mod bytes;
 mod central;
 mod coders;
 mod end;
@@ -33,7 +34,6 @@ mod reader;
 mod scan;
 mod unlisted;
 mod volumes;
-mod window;
 
 use std::io;
 

@@ -14,9 +14,9 @@ use super::guess::Names;
 use super::local;
 use super::member::{Header, Member, name_in_unknown_encoding};
 use super::scan::{Found, Scan};
-use super::window::Window;
 use crate::encoding::Encoding;
 use crate::name::excerpt;
+use crate::window::Window;
 use crate::{Body, Damage, Error, Event, Kind, Options, Piece, ReceiveRandom};
 
 /// Members whose order is found in one pass over a directory that is in another order: 16 MiB.

@@ -5,11 +5,12 @@
 
 use std::io;
 
+use super::bytes::{u32_at, u64_at};
 use super::extra::{Extra, Numbers};
 use super::local::{self, Local};
 use super::member::{FLAG_DESCRIPTOR, Header, Member};
-use super::window::{Window, u32_at, u64_at};
 use crate::encoding::Encoding;
+use crate::window::Window;
 
 /// What was found.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl<'s> Scan<'s> {
     /// Where in `from..to` the next local header begins that can be one.
     fn header(&mut self, mut from: u64, to: u64) -> io::Result<Option<u64>> {
         let to = to.min(from.saturating_add(self.limit));
-        while let Some(at) = self.window.find(from, to, |four| four == local::SIGNATURE)? {
+        while let Some(at) = self.window.find(from, to, *b"PK", |four| four == local::SIGNATURE)? {
             if Local::read(&mut self.window, at, to)?.is_some_and(|local| is_plausible(&local)) {
                 return Ok(Some(at));
             }
@@ -113,7 +114,7 @@ impl<'s> Scan<'s> {
     fn descriptor(&mut self, content: u64, to: u64) -> io::Result<Result<Descriptor, u64>> {
         let is_wanted = |four: [u8; 4]| matches!(four, [_, _, 7, 8] | [_, _, 3, 4] | [_, _, 1, 2]);
         let mut from = content;
-        while let Some(at) = self.window.find(from, to, is_wanted)? {
+        while let Some(at) = self.window.find(from, to, *b"PK", is_wanted)? {
             if let Some(found) = self.descriptor_at(content, at, to)? {
                 return Ok(Ok(found));
             }

@@ -4,12 +4,13 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
+use super::bytes::u16_at;
 use super::central::Walk;
 use super::end::{self, End};
 use super::reader::{offset, shift};
-use super::window::{Window, u16_at};
 use crate::Unlisted;
 use crate::name::excerpt;
+use crate::window::Window;
 
 /// What EPUB and OpenDocument have first, stored as it is, so that who looks at the first bytes knows what it is.
 const MUST_BE_FIRST: &[u8] = b"mimetype";

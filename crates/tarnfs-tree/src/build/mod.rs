@@ -3,8 +3,9 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths; `spotted` passes what a disk cannot read of what is not compressed.
+//! `names` says what options make of paths; `bad_blocks` passes what a disk cannot read of what is not compressed.
 
+mod bad_blocks;
 mod bodies;
 mod decoding;
 mod hashing;
@@ -14,7 +15,6 @@ mod line;
 mod names;
 mod nested;
 mod receiver;
-mod spotted;
 mod walk;
 mod walk_directory;
 
@@ -34,6 +34,7 @@ use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
 
+use bad_blocks::PastBadBlocks;
 use bodies::{Bodies, is_no_room};
 use decoding::DecodingStream;
 use hashing::rest_of;
@@ -41,7 +42,6 @@ pub(crate) use names::{Names, converted, most_layers};
 pub(crate) use nested::is_damage;
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
-use spotted::Spotted;
 pub(crate) use walk::content_of;
 use walk::{Content, GUESS, MemberPlace, Walk, content_of_head, hand_on_bytes};
 pub(crate) use walk_directory::is_unreadable;
@@ -281,7 +281,7 @@ impl FirstPass<'_> {
             ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
-        let mut stream = Spotted::new(stream, self.options.decoding.force);
+        let mut stream = PastBadBlocks::new(stream, self.options.decoding.force);
         stream.skip(start).map_err(|error| walk.problem(start, error))?;
         let members = walk.members(format, &mut stream, &MemberPlace::default())?;
         summary.end = members.end.max(start);

@@ -12,7 +12,7 @@ const PIECE: usize = 512;
 
 /// Shows any range of a source, and keeps what it read last.
 #[derive(Debug)]
-pub(super) struct Window<'s> {
+pub(crate) struct Window<'s> {
     source: &'s dyn Source,
     cancel: &'s Cancel,
     buffer: Vec<u8>,
@@ -21,17 +21,22 @@ pub(super) struct Window<'s> {
 }
 
 impl<'s> Window<'s> {
-    pub(super) fn new(source: &'s dyn Source, cancel: &'s Cancel) -> Self {
+    pub(crate) fn new(source: &'s dyn Source, cancel: &'s Cancel) -> Self {
         Self { source, cancel, buffer: Vec::new(), start: 0, at_once: PART }
     }
 
+    /// Reads so many bytes at once.
+    pub(crate) fn with(self, at_once: usize) -> Self {
+        Self { at_once, ..self }
+    }
+
     /// Whether it is read from now on at places that do not follow each other.
-    pub(super) fn jumps(&mut self, jumps: bool) {
+    pub(crate) fn jumps(&mut self, jumps: bool) {
         self.at_once = if jumps { PIECE } else { PART };
     }
 
     /// The bytes of `from..to`, at most `length` of them, and fewer only where `to` or the source ends.
-    pub(super) fn bytes(&mut self, from: u64, to: u64, length: usize) -> io::Result<&[u8]> {
+    pub(crate) fn bytes(&mut self, from: u64, to: u64, length: usize) -> io::Result<&[u8]> {
         let to = to.min(self.source.len());
         let there = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
         let length = length.min(there);
@@ -58,8 +63,14 @@ impl<'s> Window<'s> {
         Ok(self.buffer.get(at..at.saturating_add(length)).unwrap_or_default())
     }
 
-    /// Where in `from..to` the next four bytes lie of which `is_wanted` is true. They begin with `PK`.
-    pub(super) fn find(&mut self, mut from: u64, to: u64, is_wanted: fn([u8; 4]) -> bool) -> io::Result<Option<u64>> {
+    /// Where in `from..to` the next four bytes lie that begin with `magic` and of which `is_wanted` is true.
+    pub(crate) fn find(
+        &mut self,
+        mut from: u64,
+        to: u64,
+        magic: [u8; 2],
+        is_wanted: fn([u8; 4]) -> bool,
+    ) -> io::Result<Option<u64>> {
         loop {
             // What is there already first: it may be found at once.
             let end = self.start.saturating_add(self.buffer.len() as u64).min(to);
@@ -72,7 +83,7 @@ impl<'s> Window<'s> {
             let bytes = self.bytes(from, to, if there < 4 { PART } else { there })?;
             let Some(last) = bytes.len().checked_sub(4) else { return Ok(None) };
             let is_it =
-                |four: &[u8]| four.starts_with(b"PK") && four.first_chunk().is_some_and(|four| is_wanted(*four));
+                |four: &[u8]| four.starts_with(&magic) && four.first_chunk().is_some_and(|four| is_wanted(*four));
             let found = bytes.windows(4).position(is_it);
             if let Some(at) = found {
                 return Ok(Some(from.saturating_add(at as u64)));
@@ -80,19 +91,4 @@ impl<'s> Window<'s> {
             from = from.saturating_add(last as u64).saturating_add(1);
         }
     }
-}
-
-/// The number of two bytes at `at`; 0 where there are fewer, which callers have ruled out.
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u16::from_le_bytes(*chunk))
-}
-
-/// The number of four bytes at `at`; see [`u16_at`].
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
-}
-
-/// The number of eight bytes at `at`; see [`u16_at`].
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }

@@ -8,17 +8,17 @@ use super::receiver::MOST_NOTES;
 use crate::open::is_bad_block;
 
 /// Where the disk cannot read, the stream seems to end, and goes on for whoever skips that.
-pub(super) struct Spotted {
+pub(super) struct PastBadBlocks {
     stream: SourceStream,
     /// Else what cannot be read is an error.
-    is_passed: bool,
+    passes_them: bool,
     /// Where something could not be read, and what the system says.
     bad_blocks: Vec<(u64, String)>,
 }
 
-impl Spotted {
-    pub(super) fn new(stream: SourceStream, is_passed: bool) -> Self {
-        Self { stream, is_passed, bad_blocks: Vec::new() }
+impl PastBadBlocks {
+    pub(super) fn new(stream: SourceStream, passes_them: bool) -> Self {
+        Self { stream, passes_them, bad_blocks: Vec::new() }
     }
 
     pub(super) fn into_bad_blocks(self) -> Vec<(u64, String)> {
@@ -26,15 +26,18 @@ impl Spotted {
     }
 }
 
-impl Stream for Spotted {
+impl Stream for PastBadBlocks {
     fn position(&self) -> u64 {
         self.stream.position()
     }
 
     fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        if !self.passes_them {
+            return self.stream.peek(length);
+        }
         let at = self.stream.position();
         match self.stream.peek(length).map(drop) {
-            Err(error) if self.is_passed && is_bad_block(&error) => {
+            Err(error) if is_bad_block(&error) => {
                 let is_known = self.bad_blocks.last().is_some_and(|(known, _)| *known == at);
                 if !is_known && self.bad_blocks.len() < MOST_NOTES {
                     self.bad_blocks.push((at, error.to_string()));

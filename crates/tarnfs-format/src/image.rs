@@ -1,0 +1,50 @@
+//! What the readers of images share: telling what is there, and what is damaged.
+
+use std::io;
+
+use crate::name::excerpt;
+use crate::{Damage, Entry, Error, Event, ReceiveRandom};
+
+/// Damage that is told singly: an image may have any number of names that lead nowhere.
+const MOST_TOLD: u64 = 1000;
+
+/// Hands to the receiver what is in an image.
+pub(crate) struct Teller<'run> {
+    receive: &'run mut ReceiveRandom<'run>,
+    damage: u64,
+}
+
+impl<'run> Teller<'run> {
+    pub(crate) fn new(receive: &'run mut ReceiveRandom<'run>) -> Self {
+        Self { receive, damage: 0 }
+    }
+
+    pub(crate) fn entry(&mut self, entry: Entry) -> Result<(), Error> {
+        self.event(Event::Entry(Box::new(entry)))
+    }
+
+    /// `what` is wrong, at a byte of the source.
+    pub(crate) fn damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
+        self.damage = self.damage.saturating_add(1);
+        let what = match self.damage {
+            ..MOST_TOLD => what,
+            MOST_TOLD => "more is damaged than is told here".to_owned(),
+            _ => return Ok(()),
+        };
+        self.event(Event::Damage(Damage { offset, what }))
+    }
+
+    pub(crate) fn event(&mut self, event: Event) -> Result<(), Error> {
+        (self.receive)(event).map_err(Error::Receiver)
+    }
+}
+
+/// The path of a folder, for people.
+pub(crate) fn shown(path: &[u8]) -> String {
+    if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
+}
+
+/// The error of bytes that say what cannot be.
+pub(crate) fn damaged(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
