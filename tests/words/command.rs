@@ -342,6 +342,15 @@ fn ls_has_help() {
     assert!(short == long && short.contains("tarnfs ls [OPTIONS] ARCHIVE [PATH...]"), "{short}");
 }
 
+#[test]
+fn formats_are_listed_with_what_is_read_of_each() {
+    let scratch = Scratch::new();
+    let listed = run(&scratch, ["--formats"]).ok().text();
+    for line in ["Archives:", "  tar       .tar", "  zip       .zip", "Compression:", "  gzip      .tgz .taz .gz"] {
+        assert!(listed.contains(line), "{line:?}\n{listed}");
+    }
+}
+
 /// With what a report of an error should say.
 #[test]
 fn the_version_tells_of_libraries_formats_and_the_kernel() {

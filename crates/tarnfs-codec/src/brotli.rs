@@ -24,6 +24,10 @@ impl Codec for Brotli {
         "brotli"
     }
 
+    fn about(&self) -> &'static str {
+        "also large windows; decoded from its start"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tbr", ".tar"), (".br", "")]
     }

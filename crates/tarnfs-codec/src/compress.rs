@@ -31,6 +31,10 @@ impl Codec for Compress {
         "compress"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tz", ".tar"), (".z", "")]
     }

@@ -304,6 +304,11 @@ pub trait Codec: Send + Sync {
     /// Its name, as it stands in an index: "gzip".
     fn name(&self) -> &'static str;
 
+    /// What of it is read, in one line. Empty for what only containers use.
+    fn about(&self) -> &'static str {
+        ""
+    }
+
     /// Suffixes of file names, with what replaces them: `(".tgz", ".tar")`, `(".gz", "")`.
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[]

@@ -36,6 +36,10 @@ impl Codec for Lrzip {
         "lrzip"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks to each chunk; LZMA, gzip, bzip2, LZO; neither ZPAQ nor encrypted"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlrz", ".tar"), (".lrz", "")]
     }

@@ -28,6 +28,10 @@ impl Codec for Lz4 {
         "lz4"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks to each block; linked blocks, legacy frames"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz4", ".tar"), (".lz4", "")]
     }

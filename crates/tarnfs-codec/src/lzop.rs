@@ -30,6 +30,10 @@ impl Codec for Lzop {
         "lzop"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks to each block"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tzo", ".tar"), (".lzo", "")]
     }

@@ -24,6 +24,10 @@ impl Codec for Snappy {
         "snappy"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks to each chunk of the framing format"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".sz", ""), (".snappy", "")]
     }

@@ -155,6 +155,9 @@ pub trait Format: Send + Sync {
     /// Its name, as it stands in an index: "tar".
     fn name(&self) -> &'static str;
 
+    /// What of it is read, in one line.
+    fn about(&self) -> &'static str;
+
     /// Ends of names of such files, in lower case and from the dot on: ".tar".
     fn suffixes(&self) -> &'static [&'static str] {
         &[]
@@ -180,6 +183,12 @@ pub trait Format: Send + Sync {
     /// Which attributes of a file its entry has told, and which may stand for what it did not tell.
     fn told(&self, shown: &Shown) -> Told {
         Told::all(shown.mtime)
+    }
+
+    /// False if this archive keeps neither modes, owners nor hard links, though others of its format do.
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        let _ = source;
+        Ok(true)
     }
 
     /// True if it has hard links.

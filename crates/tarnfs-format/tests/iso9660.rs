@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_format::iso9660::Iso9660;
-use tarnfs_format::{Event, Format, Options, Probe, ReadRandom};
+use tarnfs_format::{Entry, Event, Format, Options, Probe, ReadRandom};
 use tarnfs_source::{MemorySource, SharedSource, Source};
 
 const SECTOR: usize = 2048;
@@ -73,19 +73,44 @@ impl Image {
     fn read_but(&self, sectors: Range<usize>) -> (Vec<String>, Vec<String>) {
         assert!(Iso9660.bid(&Probe::of_head(&self.0)) > 32);
         let bad = (sectors.start * SECTOR) as u64..(sectors.end * SECTOR) as u64;
-        let source: SharedSource = Arc::new(Damaged { inner: MemorySource::new(&self.0[..], "image"), bad });
-        let (mut paths, mut damage) = (Vec::new(), Vec::new());
-        let mut receive = |event| {
-            match event {
-                Event::Entry(entry) => paths.push(String::from_utf8(entry.path).unwrap()),
-                Event::Damage(found) => damage.push(found.what),
-                _ => {}
-            }
-            if paths.len() > 10_000 { Err(io::Error::other("too many")) } else { Ok(()) }
-        };
-        Iso9660.read(&source, &Options::default(), &mut receive).unwrap();
-        (paths, damage)
+        let (entries, damage) = told(Arc::new(Damaged { inner: MemorySource::new(&self.0[..], "image"), bad }));
+        (paths_of(&entries), damage)
     }
+
+    /// Bytes of a file that can be read; `None` if nothing of it can.
+    fn content(&self, path: &str) -> Option<u64> {
+        let (entries, _) = told(Arc::new(MemorySource::new(&self.0[..], "image")));
+        let entry = entries.iter().find(|entry| entry.path == path.as_bytes()).unwrap();
+        let pieces = entry.body.pieces.as_ref().unwrap();
+        let whole = pieces.iter().map(|piece| piece.length).sum::<u64>();
+        assert_eq!(whole, entry.body.size);
+        let readable = pieces.iter().filter(|piece| piece.coder.is_none()).map(|piece| piece.length).sum();
+        let is_unreadable = pieces.len() == 1 && pieces[0].coder.is_some() && pieces[0].offset == entry.header;
+        (!is_unreadable).then_some(readable)
+    }
+}
+
+fn paths_of(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| String::from_utf8(entry.path.clone()).unwrap()).collect()
+}
+
+fn read(source: SharedSource) -> (Vec<String>, Vec<String>) {
+    let (entries, damage) = told(source);
+    (paths_of(&entries), damage)
+}
+
+fn told(source: SharedSource) -> (Vec<Entry>, Vec<String>) {
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    let mut receive = |event| {
+        match event {
+            Event::Entry(entry) => entries.push(*entry),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        if entries.len() > 10_000 { Err(io::Error::other("too many")) } else { Ok(()) }
+    };
+    Iso9660.read(&source, &Options::default(), &mut receive).unwrap();
+    (entries, damage)
 }
 
 /// As a compressed file of which some bytes are damaged.
@@ -171,11 +196,93 @@ fn a_listing_is_that_of_one_folder() {
     assert!(damage.iter().all(|what| what.ends_with("it is that of another folder")), "{damage:?}");
 }
 
+/// Of a file that goes on in another record, the rest is in none of another name.
 #[test]
-fn a_file_of_many_extents_ends_with_the_listing() {
+fn extents_are_those_of_one_name() {
+    let part = |name: &[u8], flags, at| record(name, flags, at, 10);
+    let first = || part(b"A.;1", GOES_ON, 30);
+    for (records, expected, lost) in [
+        (vec![first(), part(b"A.;1", 0, 31)], vec!["A"], false),
+        (vec![first(), part(b"B.;1", 0, 31)], vec!["A", "B"], true),
+        (vec![first(), record(b"A.;1", FOLDER, 20, SECTOR)], vec!["A", "A."], true),
+        (vec![first()], vec!["A"], true),
+        (vec![first(), vec![3, 0, 0], vec![0; 40]], vec!["A"], true),
+    ] {
+        let mut image = Image::new(SECTOR);
+        image.list(ROOT, &records);
+        image.list(20, &[]);
+        let (paths, damage) = image.read();
+        assert_eq!(paths[1..], expected, "{damage:?}");
+        let found = damage.iter().any(|what| what == "A cannot be read: an extent of it is missing");
+        assert_eq!(found, lost, "{damage:?}");
+        assert_eq!(image.content("A"), if lost { None } else { Some(20) });
+    }
+}
+
+#[test]
+fn of_a_cut_image_the_first_bytes_of_a_file_are_there() {
     let mut image = Image::new(SECTOR);
-    let part = |at| record(b"BIG.;1", GOES_ON, at, SECTOR);
-    image.list(ROOT, &[part(30), part(31), part(40)]);
+    image.list(ROOT, &[record(b"CUT.;1", 0, SECTORS - 1, 3 * SECTOR), record(b"GONE.;1", 0, SECTORS + 5, 7)]);
     let (paths, damage) = image.read();
-    assert_eq!((paths, damage), (vec![".".to_owned(), "BIG".to_owned()], vec![]));
+    assert_eq!(paths, [".", "CUT", "GONE"]);
+    assert_eq!(damage.len(), 2);
+    assert!(damage[0].starts_with("the last 4096 of 6144 bytes of CUT lie behind the end"), "{damage:?}");
+    assert_eq!((image.content("CUT"), image.content("GONE")), (Some(SECTOR as u64), Some(0)));
+}
+
+/// Folders in holes of any length take no time: each is a sector of records before 4 GiB of nothing.
+#[test]
+fn listings_in_holes_are_passed_over() {
+    let mut image = Image::new(SECTOR);
+    let far = |number: usize| SECTORS + (number + 1) * (1 << 21);
+    let names: Vec<_> = (0..40).map(|number| format!("D{number}")).collect();
+    let named = names.iter().enumerate();
+    image
+        .list(ROOT, &named.map(|(at, name)| record(name.as_bytes(), FOLDER, far(at), 0xffff_f800)).collect::<Vec<_>>());
+    let source = Arc::new(Holes { image: image.0, far: (0..40).map(|number| (far(number) * SECTOR) as u64).collect() });
+    let (paths, damage) = read(source);
+    assert_eq!((paths.len(), damage), (41, vec![]));
+}
+
+/// The image, and far behind it sectors with the record of a folder, 4 GiB from each other.
+#[derive(Debug)]
+struct Holes {
+    image: Vec<u8>,
+    far: Vec<u64>,
+}
+
+impl Source for Holes {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        buffer.fill(0);
+        let first = record(&[0], FOLDER, 0, SECTOR);
+        let parts = self.far.iter().map(|far| (*far, &first[..])).chain([(0, &self.image[..])]);
+        for (start, bytes) in parts {
+            let from = offset.max(start);
+            let to = (offset + buffer.len() as u64).min(start + bytes.len() as u64);
+            if from < to {
+                let part = &bytes[(from - start) as usize..(to - start) as usize];
+                buffer[(from - offset) as usize..][..part.len()].copy_from_slice(part);
+            }
+        }
+        Ok(buffer.len())
+    }
+
+    fn len(&self) -> u64 {
+        self.far.last().unwrap() + (4 << 30)
+    }
+
+    fn describe(&self) -> String {
+        "holes".to_owned()
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        if offset < self.image.len() as u64 {
+            return Some(offset);
+        }
+        self.far.iter().map(|far| (*far).max(offset)).find(|at| self.far.contains(&(at / 4096 * 4096)))
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        if offset < self.image.len() as u64 { self.image.len() as u64 } else { (offset / 4096 + 1) * 4096 }
+    }
 }

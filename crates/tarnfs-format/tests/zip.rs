@@ -486,6 +486,13 @@ fn names_that_say_nothing_are_guessed_together() {
     let japanese = [of(0, 0, b"\x83\x5c\x83\x74\x83\x67\\\x95\x5c.txt"), of(0, 0, b"\x8e\xca\x90\x5e.jpg")];
     assert_eq!(paths(&japanese), ["ソフト/表.txt", "写真.jpg"]);
     assert_eq!(paths(&[of(3, 0, b"B\xfccher.txt")]), ["Bücher.txt"]);
+    // Bytes of a name on Unix are that name: two of them may be one in no encoding.
+    let owner = [0x75, 0x78, 3, 0, 1, 0, 0];
+    let times = [0x55, 0x54, 5, 0, 1, 0, 0, 0, 0];
+    let raw = |host: u8, extra: &[u8]| paths(&[Made { extra: extra.to_vec(), ..of(host, 0, b"B\xfccher.txt") }]);
+    assert_eq!(raw(3, &owner), ["B\u{fffd}cher.txt"]);
+    assert_eq!(raw(3, &times), ["B\u{fffd}cher.txt"]);
+    assert_eq!(raw(11, &times), ["Bücher.txt"]);
     // What nothing fits: DOS has a character for each byte.
     assert_eq!(paths(&[of(0, 0, b"\xff\xb0\xff.txt")]).len(), 1);
     // Those that are found behind a broken directory are of the same archive.

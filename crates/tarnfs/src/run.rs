@@ -9,8 +9,8 @@ use crate::args::{
     parse, parse_quietly, shown,
 };
 use crate::commands::{
-    advise, bench, cat, check, compare, complete, convert, create, extract, find, index, info, ls, mount, mounts,
-    pages, serve, stat, unmount, version,
+    advise, bench, cat, check, compare, complete, convert, create, extract, find, formats, index, info, ls, mount,
+    mounts, pages, serve, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::terminal::Colour;
@@ -155,6 +155,7 @@ fn dispatch(cli: Cli, colour: Colour, warning: Option<String>) -> Result<Code, F
     }
     match cli.command {
         None if cli.version => version::run(cli.version_in_full),
+        None if cli.formats => formats::run(),
         None => mount_or_unmount(&cli.mount),
         Some(Command::Mount(mount)) => mount_or_unmount(&mount),
         Some(Command::Unmount { mountpoints, lazy }) => Ok(unmount::run(&mountpoints, lazy)),

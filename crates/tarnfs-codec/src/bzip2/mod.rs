@@ -41,6 +41,10 @@ impl Codec for Bzip2 {
         "bzip2"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks to each block"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[
             (".tbz2", ".tar"),

@@ -534,8 +534,8 @@ impl Inner {
         loop {
             let place = PiecePlace::of(chunk, position);
             let mut piece = self.cache.pool.piece(place.length);
-            pass.holds(decoder.memory());
             self.fill(&mut *decoder, &mut piece, place.start)?;
+            pass.holds(decoder.memory());
             let piece = Arc::new(piece);
             position = place.end();
             if ahead {

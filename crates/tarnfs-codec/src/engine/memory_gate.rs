@@ -47,13 +47,17 @@ struct Lane {
     entered: u64,
 }
 
-/// What the last decoder of a stream held. Before the first one is there it may be anything, so that one works alone.
+/// The most that the last decoders of a stream held. It falls slowly: some need more than others (frames, blocks).
+/// Before the first one is there it may be anything. So that one takes all there is, until its first piece is there.
 #[derive(Debug)]
 pub(super) struct Expected {
     bytes: AtomicUsize,
     /// Of the stream's source.
     answers: Arc<Answers>,
 }
+
+/// In place of bytes where nothing was decoded yet.
+const UNKNOWN: usize = usize::MAX;
 
 /// Who waits looks so often whether those who work still get answers: nobody tells.
 const LOOK: Duration = Duration::from_secs(1);
@@ -64,13 +68,28 @@ pub(super) struct GatePass<'a> {
     gate: &'a MemoryGate,
     expected: &'a Expected,
     bytes: usize,
+    /// The most that the decoder held.
+    most: usize,
     thread: ThreadId,
     depth: usize,
 }
 
 impl Expected {
-    fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+    /// `None` if nobody knows.
+    fn bytes(&self) -> Option<usize> {
+        Some(self.bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN)
+    }
+
+    /// A decoder holds `most` at a time.
+    fn rise(&self, most: usize) {
+        let risen = |bytes| (bytes == UNKNOWN || bytes < most).then_some(most);
+        let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, risen);
+    }
+
+    /// A decoder that is done held `most`.
+    fn fall(&self, most: usize) {
+        let fallen = |bytes: usize| bytes.checked_sub(most).map(|above| bytes - above.div_ceil(4));
+        let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fallen);
     }
 }
 
@@ -86,7 +105,7 @@ impl MemoryGate {
 
     /// Of a stream of which nothing has been decoded, and whose source gives these answers.
     pub(super) fn expected(&self, answers: &Arc<Answers>) -> Expected {
-        Expected { bytes: AtomicUsize::new(self.limit), answers: Arc::clone(answers) }
+        Expected { bytes: AtomicUsize::new(UNKNOWN), answers: Arc::clone(answers) }
     }
 
     /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it.
@@ -124,16 +143,22 @@ impl MemoryGate {
     }
 
     fn has_room(&self, held: &mut Held, depth: usize, expected: &Expected) -> bool {
-        held.nobody_works(depth) || held.bytes.saturating_add(expected.bytes()) <= self.limit
+        held.nobody_works(depth)
+            || match expected.bytes() {
+                Some(bytes) => held.bytes.saturating_add(bytes) <= self.limit,
+                // Else the first read of a stream would wait until nobody else decodes. One such is in at a time, as it
+                // takes all there is.
+                None => held.bytes <= self.limit / 4 * 3,
+            }
     }
 
     fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected) -> GatePass<'a> {
-        let bytes = expected.bytes();
+        let bytes = expected.bytes().unwrap_or(self.limit);
         held.lane(depth).decoders.push(Arc::clone(&expected.answers));
         held.bytes = held.bytes.saturating_add(bytes);
         let thread = thread::current().id();
         held.threads.push((thread, depth));
-        GatePass { gate: self, expected, bytes, thread, depth }
+        GatePass { gate: self, expected, bytes, most: 0, thread, depth }
     }
 }
 
@@ -156,12 +181,15 @@ impl Held {
 }
 
 impl GatePass<'_> {
-    /// Says what the decoder really holds.
+    /// Says what the decoder really holds, once its first bytes are there: before that it may not even know.
     pub(super) fn holds(&mut self, bytes: usize) {
+        if bytes > self.most {
+            self.most = bytes;
+            self.expected.rise(bytes);
+        }
         if bytes == self.bytes {
             return;
         }
-        self.expected.bytes.store(bytes, Ordering::Relaxed);
         let mut held = lock(&self.gate.held);
         held.bytes = held.bytes.saturating_sub(self.bytes).saturating_add(bytes);
         self.bytes = bytes;
@@ -172,6 +200,9 @@ impl GatePass<'_> {
 
 impl Drop for GatePass<'_> {
     fn drop(&mut self) {
+        if self.most > 0 {
+            self.expected.fall(self.most);
+        }
         let mut held = lock(&self.gate.held);
         let decoders = &mut held.lane(self.depth).decoders;
         if let Some(place) = decoders.iter().position(|answers| Arc::ptr_eq(answers, &self.expected.answers)) {
@@ -211,7 +242,8 @@ mod tests {
         let alone = gate.enter(0, &expected);
         assert!(gate.try_enter(0, &expected).is_none());
         std::thread::scope(|scope| {
-            scope.spawn(|| gate.enter(0, &expected).holds(10));
+            // One after the other, as one that needed so much may come again.
+            scope.spawn(|| (0..40).for_each(|_| gate.enter(0, &expected).holds(10)));
             drop(alone);
         });
         let many: Vec<_> = std::iter::from_fn(|| gate.try_enter(0, &expected)).collect();
@@ -220,6 +252,32 @@ mod tests {
         let mut held = lock(&gate.held);
         assert_eq!((held.lane(0).decoders.len(), held.bytes), (0, 0));
         assert!(held.threads.is_empty());
+    }
+
+    #[test]
+    fn a_stream_of_which_nothing_is_known_waits_for_no_small_ones() {
+        let gate = MemoryGate::new(100);
+        let (small, unknown, other) = (expected(&gate), expected(&gate), expected(&gate));
+        let mut works = gate.enter(0, &small);
+        assert!(gate.try_enter(0, &unknown).is_none(), "it may need all");
+        works.holds(75);
+        let mut first = gate.try_enter(0, &unknown).unwrap();
+        assert!(gate.try_enter(0, &other).is_none() && gate.try_enter(0, &small).is_none(), "one at a time");
+        first.holds(25);
+        assert!(gate.try_enter(0, &other).is_none(), "there is no memory left");
+        drop(works);
+        assert!(gate.try_enter(0, &other).is_some());
+    }
+
+    #[test]
+    fn what_large_frames_need_is_not_forgotten_for_a_small_one() {
+        let gate = MemoryGate::new(100);
+        let expected = expected(&gate);
+        gate.enter(0, &expected).holds(80);
+        gate.enter(0, &expected).holds(1);
+        let first = gate.enter(0, &expected);
+        assert!(gate.try_enter(0, &expected).is_none());
+        drop(first);
     }
 
     fn nobody_waits(gate: &MemoryGate, depth: usize) -> bool {

@@ -309,8 +309,8 @@ impl Inner {
         while at < end {
             let place = PiecePlace::of(chunk, at);
             let mut piece = self.cache.pool.piece(place.length);
-            pass.holds(decoder.memory() + (pieces.len() + 1) * PIECE);
             self.fill(&mut *decoder, &mut piece, at)?;
+            pass.holds(decoder.memory() + (pieces.len() + 1) * PIECE);
             checksums.push(checksum(&piece, at));
             at = place.end();
             if at > position && pieces.len() < most_kept {

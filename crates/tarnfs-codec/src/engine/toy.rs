@@ -69,6 +69,8 @@ struct ToyDecoder {
     spacing: Option<u64>,
     findings: Findings,
     last_point: Option<u64>,
+    /// Like a real one, it has a window from the first byte on.
+    has_window: bool,
 }
 
 impl Toy {
@@ -87,6 +89,7 @@ impl Toy {
             spacing,
             findings: Findings::default(),
             last_point: None,
+            has_window: false,
         }
     }
 }
@@ -140,6 +143,7 @@ impl Codec for Toy {
 impl Decoder for ToyDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let _busy = Busy::new(&self.toy);
+        self.has_window = true;
         if self.toy.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_micros(300));
         }
@@ -185,7 +189,7 @@ impl Decoder for ToyDecoder {
     }
 
     fn memory(&self) -> usize {
-        self.toy.memory.load(Ordering::Relaxed) as usize + 100
+        if self.has_window { self.toy.memory.load(Ordering::Relaxed) as usize + 100 } else { 100 }
     }
 }
 

@@ -56,6 +56,10 @@ impl Codec for Gzip {
         "gzip"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere; several members, BGZF"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tgz", ".tar"), (".taz", ".tar"), (".gz", ""), (".bgz", ""), (".gzip", "")]
     }
@@ -125,6 +129,10 @@ impl Codec for Zlib {
         "zlib"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".zz", ""), (".zlib", "")]
     }
@@ -157,6 +165,10 @@ impl Codec for Zlib {
 impl Codec for Deflate {
     fn name(&self) -> &'static str {
         "deflate"
+    }
+
+    fn about(&self) -> &'static str {
+        "seeks everywhere; known by its name only"
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {

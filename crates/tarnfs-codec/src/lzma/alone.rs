@@ -54,6 +54,10 @@ impl Codec for Lzma {
         "lzma"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz", ".tar"), (".lzma", "")]
     }

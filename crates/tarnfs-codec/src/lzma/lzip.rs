@@ -114,6 +114,10 @@ impl Codec for Lzip {
         "lzip"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere, also in one large member"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz", ".tar"), (".tlzip", ".tar"), (".lz", ""), (".lzip", "")]
     }

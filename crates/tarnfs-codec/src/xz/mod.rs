@@ -45,6 +45,10 @@ impl Codec for Xz {
         "xz"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere, also in one large block of LZMA2; all filters and checks"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".txz", ".tar"), (".xz", "")]
     }

@@ -46,6 +46,10 @@ impl Codec for Zstd {
         "zstd"
     }
 
+    fn about(&self) -> &'static str {
+        "seeks everywhere, also in one large frame; dictionaries, long windows, the seekable format"
+    }
+
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tzst", ".tar"), (".tzs", ".tar"), (".tzstd", ".tar"), (".zst", ""), (".zstd", "")]
     }

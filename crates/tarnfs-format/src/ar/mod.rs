@@ -29,6 +29,10 @@ impl Format for Ar {
         "ar"
     }
 
+    fn about(&self) -> &'static str {
+        "GNU and BSD names, thin archives refused; also a Debian package"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         &[".a", ".ar", ".deb", ".udeb"]
     }

@@ -40,6 +40,10 @@ impl Format for Cpio {
         "cpio"
     }
 
+    fn about(&self) -> &'static str {
+        "newc, crc, odc, both binary orders; an initramfs of several parts"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         &[".cpio"]
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use super::bytes::{u16_at, u32_at};
 use super::record::Record;
@@ -118,6 +118,31 @@ pub(super) fn has_udf(source: &dyn Source) -> io::Result<bool> {
     Ok(false)
 }
 
+/// True if a session before the newest one is still there, whose descriptors stand at the front: a program that adds a
+/// session to a file, or to a disc that can be overwritten, replaces those at the front. (libisofs keeps the first
+/// session at sector 32, and each begins at a multiple of 16.)
+pub(super) fn has_older_session(source: &dyn Source, newest: &Volume, cancel: &Cancel) -> io::Result<bool> {
+    let end = newest.sectors.min(source.len() / SECTOR);
+    let roots =
+        |volume: &Volume| [volume.primary, volume.joliet, volume.enhanced].map(|tree| tree.map(|tree| tree.root));
+    for begins in (FIRST..end).step_by(FIRST as usize) {
+        cancel.check()?;
+        let (sector, mut head) = (begins.saturating_add(FIRST), [0; 7]);
+        if source.read_at(&mut head, sector.saturating_mul(SECTOR))? < head.len() {
+            break;
+        }
+        let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
+        if is_first
+            && let Some(found) = session(source, sector)?
+            && found.lies_behind(begins)
+            && roots(&found) != roots(newest)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The tree of a descriptor; `None` where it cannot be one.
 fn tree(bytes: &[u8]) -> Option<Tree> {
     let block = u16_at(bytes, 128)?;
@@ -139,7 +164,11 @@ pub(super) fn find(source: &dyn Source) -> io::Result<Option<Volume>> {
             let from = end.max(start.saturating_add(1)).saturating_add(FIRST);
             for sector in from..from.saturating_add(MOST_BETWEEN).min(sectors) {
                 let mut head = [0; 7];
-                source.read_exact_at(&mut head, sector.saturating_mul(SECTOR))?;
+                match source.read_exact_at(&mut head, sector.saturating_mul(SECTOR)) {
+                    // What cannot be decoded there costs none of the sessions before.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
+                    read => read?,
+                }
                 let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
                 let begins = sector.saturating_sub(FIRST);
                 if is_first

@@ -41,6 +41,10 @@ impl Format for Iso9660 {
         NAME
     }
 
+    fn about(&self) -> &'static str {
+        "Rock Ridge, Joliet, level 4, several sessions, files of several extents, zisofs, boot images"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         &[".iso"]
     }
@@ -50,6 +54,10 @@ impl Format for Iso9660 {
             [0..=3 | 255, magic @ .., 1 | 2] if magic == descriptor::MAGIC => BITS,
             _ => 0,
         }
+    }
+
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        reader::has_rock_ridge(source)
     }
 
     fn head(&self) -> usize {
@@ -67,7 +75,7 @@ impl Format for Iso9660 {
         if volume.boot.is_some() {
             others.push("the catalogue of what a computer boots from".to_owned());
         }
-        if volume.start > 0 {
+        if volume.start > 0 || descriptor::has_older_session(source, &volume, cancel)? {
             others.push("the sessions before its last one".to_owned());
         }
         if descriptor::has_udf(source)? {
@@ -82,6 +90,9 @@ impl Format for Iso9660 {
         let left_out = left_out.map_err(|error| io::Error::other(error.to_string()))?;
         if left_out.access_lists {
             others.push("access lists".to_owned());
+        }
+        if left_out.attributes {
+            others.push("extended attributes that have no place in a file system".to_owned());
         }
         if left_out.associated {
             others.push("files of another system that go with others".to_owned());

@@ -38,7 +38,8 @@ const PER_FILE: usize = 128;
 const MOST_EXTENTS: u64 = 1 << 20;
 
 /// Parts of all files, and one more for so many bytes of the image: any number of records may share a table of them.
-const MOST_PARTS: u64 = 16 << 20;
+/// Holes do not count as bytes of the image: it may have any length for those.
+const MOST_PARTS: u64 = 1 << 20;
 const BYTES_FOR_EACH_PART: u64 = 16;
 
 /// Bytes that fields of all records may have outside of the listings, and so many more for each byte of the image. Any
@@ -64,6 +65,8 @@ pub(super) struct Reader<'run> {
     /// Bytes of each record that are not of Rock Ridge; `None` where there is none.
     skipped: Option<usize>,
     window: Window<'run>,
+    /// For fields that stand outside of the listings, which so are not read again and again.
+    areas: Window<'run>,
     /// Where the listings of folders begin that were told.
     folders: HashSet<u64>,
     /// Files that have several names, and the first path and header of each.
@@ -77,6 +80,8 @@ pub(super) struct Reader<'run> {
     left_out: LeftOut,
     /// Where the content of files begins that may be booted, and how long they are.
     boot: HashMap<u64, u64>,
+    /// Names in the root that begin as that of the folder of these.
+    like_boot: HashSet<Vec<u8>>,
 }
 
 /// What is in an image and is not told.
@@ -85,6 +90,21 @@ pub(super) struct LeftOut {
     pub(super) access_lists: bool,
     /// Files of another system that go with a file of the same name.
     pub(super) associated: bool,
+    /// Attributes that have no place in a file system, or are too long.
+    pub(super) attributes: bool,
+}
+
+/// True if the tree that is shown has modes, owners and links.
+pub(super) fn has_rock_ridge(source: &dyn Source) -> io::Result<bool> {
+    let Some(tree) = descriptor::find(source)?.and_then(|volume| volume.primary) else { return Ok(false) };
+    let mut bytes = vec![0; SECTOR as usize];
+    let read = source.read_at(&mut bytes, tree.root.0.saturating_mul(tree.block))?;
+    Ok(of_rock_ridge(bytes.get(..read).unwrap_or_default()).is_some())
+}
+
+/// Of a root that has Rock Ridge, how many bytes in each record are not of it.
+fn of_rock_ridge(root: &[u8]) -> Option<usize> {
+    Record::parse(root).and_then(|record| rock_ridge::skipped(record.system_use))
 }
 
 /// What a file is known by, whatever its name.
@@ -95,6 +115,8 @@ struct File {
     /// Of what is behind the first extent.
     extents: usize,
     last: u64,
+    /// Its length if it is compressed, and the units and gaps of the first extent.
+    stored_as: (Option<u64>, u64, u64),
     inode: Option<u32>,
     mode: u32,
     owner: (u32, u32),
@@ -145,7 +167,7 @@ impl<'run> Reader<'run> {
         if let Some(tree) = volume.primary {
             let at = tree.root.0.saturating_mul(tree.block);
             let record = readable(window.bytes(at, u64::MAX, SECTOR as usize)).map_err(failed)?;
-            skipped = record.and_then(Record::parse).and_then(|record| rock_ridge::skipped(record.system_use));
+            skipped = record.and_then(of_rock_ridge);
         }
         let primary = volume.primary.map(|tree| (tree, Names::Bytes));
         let trees = [
@@ -156,6 +178,7 @@ impl<'run> Reader<'run> {
         ];
         let reason = "none of its volume descriptors has a root".to_owned();
         let (tree, names) = trees.into_iter().flatten().next().ok_or(Error::Unreadable { format: NAME, reason })?;
+        let data = data_of(source);
         Ok(Self {
             source,
             options,
@@ -165,14 +188,16 @@ impl<'run> Reader<'run> {
             names,
             skipped,
             window,
+            areas: Window::new(source, &options.cancel).with(AT_ONCE),
             folders: HashSet::new(),
             known: HashMap::new(),
             memory: 0,
-            of_listings: source.len(),
-            outside: MOST_OUTSIDE.saturating_add(source.len().saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
-            parts: MOST_PARTS.saturating_add(source.len() / BYTES_FOR_EACH_PART),
+            of_listings: data,
+            outside: MOST_OUTSIDE.saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
+            parts: MOST_PARTS.saturating_add(data / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
+            like_boot: HashSet::new(),
         })
     }
 
@@ -217,6 +242,8 @@ impl<'run> Reader<'run> {
             let before = path.len();
             if before > 0 {
                 path.push(b'/');
+            } else if found.name.starts_with(BOOT) {
+                self.like_boot.insert(found.name.clone());
             }
             path.extend_from_slice(&found.name);
             if let Some(listing) = self.told(found, &path)?
@@ -270,7 +297,13 @@ impl<'run> Reader<'run> {
     /// The next file of a folder, with all its extents; `None` at the end of its listing.
     fn next(&mut self, folder: &mut Open, path: &[u8]) -> Result<Option<Found>, Error> {
         let mut found: Option<Found> = None;
+        // The name of a file of which another extent follows, as it is stored.
+        let mut goes_on = Vec::new();
         loop {
+            if let Some(cut) = &mut found {
+                // Until the next record of that name has been read.
+                cut.fields.unreadable = Some("an extent of it is missing");
+            }
             let at = folder.at;
             let left = SECTOR.saturating_sub(at % SECTOR);
             let left = left.min(folder.end.saturating_sub(at)).min(self.source.len().saturating_sub(at));
@@ -295,6 +328,13 @@ impl<'run> Reader<'run> {
                 Err(error) => return Err(Error::Read { offset: at, error }),
             };
             let length = u64::from(bytes.first().copied().unwrap_or_default());
+            if length == 0
+                && let Some(data) = self.source.next_data(at).filter(|data| *data > at.saturating_add(left))
+            {
+                // A hole may have any length.
+                folder.at = (data / SECTOR).saturating_mul(SECTOR).min(folder.end);
+                continue;
+            }
             let counted = if length == 0 { left } else { length };
             let Some(rest) = self.of_listings.checked_sub(counted) else {
                 folder.end = at;
@@ -311,6 +351,13 @@ impl<'run> Reader<'run> {
                 self.teller.damage(at, format!("{}: no record of a file; {left} bytes were skipped", shown(path)))?;
                 continue;
             };
+            if found.is_some()
+                && !record.is_associated()
+                && (record.name != goes_on || record.is_folder() || record.is_self_or_parent())
+            {
+                // Another file begins.
+                return Ok(found);
+            }
             folder.at = at.saturating_add(length);
             self.left_out.associated |= record.is_associated();
             if record.is_self_or_parent() || record.is_associated() {
@@ -323,14 +370,17 @@ impl<'run> Reader<'run> {
                 unit: u64::from(record.unit).saturating_mul(block),
                 gap: u64::from(record.gap).saturating_mul(block),
             };
-            let goes_on = record.goes_on() && !record.is_folder();
-            let is_new = found.is_none();
+            let is_whole = !record.goes_on() || record.is_folder();
             if let Some(found) = &mut found {
                 // One more than there may be: then it cannot be read.
                 if found.extents.len() as u64 <= MOST_EXTENTS {
                     found.extents.push(extent);
                 }
+                if is_whole {
+                    found.fields.unreadable = None;
+                }
             } else {
+                goes_on = record.name.to_vec();
                 let name = self.names.read(record.name, record.is_folder());
                 let (time, is_folder) = (record.time, record.is_folder());
                 let system_use = record.system_use.to_vec();
@@ -341,8 +391,7 @@ impl<'run> Reader<'run> {
                 let name = fields.name.clone().unwrap_or(name);
                 found = Some(Found { header: at, name, is_folder, time, fields, extents: vec![extent] });
             }
-            // An extent behind the first one ends the file, unless it says that there is another one.
-            if !goes_on || is_new && folder.at >= folder.end {
+            if is_whole {
                 return Ok(found);
             }
         }
@@ -352,24 +401,24 @@ impl<'run> Reader<'run> {
     fn fields(&mut self, system_use: &[u8], at: u64, path: &[u8]) -> Result<Fields, Error> {
         let Some(skipped) = self.skipped.filter(|_| self.names == Names::Bytes) else { return Ok(Fields::default()) };
         let system_use = system_use.get(skipped..).unwrap_or_default();
-        let (block, window, outside) = (self.tree.block, &mut self.window, &mut self.outside);
-        let read = rock_ridge::read(system_use, |Area { block: number, offset, length }| {
+        let (block, window, outside) = (self.tree.block, &mut self.areas, &mut self.outside);
+        let (fields, read) = rock_ridge::read(system_use, |Area { block: number, offset, length }| {
             let left = outside.checked_sub(length.into());
             *outside = left.ok_or_else(|| damaged("too much of all files lies outside of the folders"))?;
             let at = u64::from(number).saturating_mul(block).saturating_add(offset.into());
             window.bytes(at, u64::MAX, length as usize).map(<[u8]>::to_vec)
         });
         match read {
-            Ok(fields) => {
-                self.left_out.access_lists |= fields.has_access_list;
-                Ok(fields)
-            }
+            Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 self.teller.damage(at, format!("{}: attributes of a file in it: {error}", shown(path)))?;
-                Ok(Fields::default())
             }
-            Err(error) => Err(Error::Read { offset: at, error }),
+            Err(error) => return Err(Error::Read { offset: at, error }),
         }
+        self.left_out.access_lists |= fields.has_access_list;
+        self.left_out.attributes |= fields.has_lost_attributes
+            || fields.xattrs.iter().any(|(_, value)| value.len() > self.options.limits.xattr_value);
+        Ok(fields)
     }
 
     /// What a folder says of itself in the first record of its listing. Returns where that is, and `found` with these
@@ -439,6 +488,7 @@ impl<'run> Reader<'run> {
             start: first.start,
             length: first.length,
             extents: found.extents.len(),
+            stored_as: (found.fields.packed.map(|packed| packed.size), first.unit, first.gap),
             last: found.extents.last()?.start,
             inode,
             mode,
@@ -538,7 +588,22 @@ impl<'run> Reader<'run> {
             }
             ([Extent { length: 0, .. }], _) => return Ok(body),
             (_, Some(packed)) => (packed.size, Err(damaged("it is compressed, and lies in several parts"))),
-            (extents, None) => (size, self.pieces(extents)),
+            (extents, None) => {
+                let pieces = match self.pieces(extents) {
+                    Ok((pieces, missing)) => {
+                        if missing > 0 {
+                            let what = format!(
+                                "the last {missing} of {size} bytes of {} lie behind the end of the image, which is cut",
+                                excerpt(path)
+                            );
+                            self.teller.damage(found.header, what)?;
+                        }
+                        Ok(pieces)
+                    }
+                    Err(error) => Err(error),
+                };
+                (size, pieces)
+            }
         };
         let pieces = match pieces {
             Ok(pieces) => pieces,
@@ -551,25 +616,27 @@ impl<'run> Reader<'run> {
         Ok(Body { size, pieces: (size > 0).then_some(pieces), ..body })
     }
 
-    /// Pieces of a file that lies in several extents, or of which the end is not there.
-    fn pieces(&self, extents: &[Extent]) -> io::Result<Vec<Piece>> {
-        let (there, mut pieces, mut count) = (self.source.len(), Vec::<Piece>::new(), 0_u64);
-        if extents.len() as u64 > MOST_EXTENTS {
-            return Err(damaged(format!("it lies in more than {MOST_EXTENTS} parts")));
-        }
+    /// Pieces of a file that lies in several extents, or of which the end is not there; and how many bytes of it are not.
+    fn pieces(&self, extents: &[Extent]) -> io::Result<(Vec<Piece>, u64)> {
+        let (there, mut pieces, mut count, mut missing) = (self.source.len(), Vec::<Piece>::new(), 0_u64, 0_u64);
+        let mut one_more = || {
+            count = count.saturating_add(1);
+            let is_too_many = || damaged(format!("it lies in more than {MOST_EXTENTS} parts"));
+            (count <= MOST_EXTENTS).then_some(()).ok_or_else(is_too_many)
+        };
         for extent in extents {
             let (mut at, mut left) = (extent.start, extent.length);
             while left > 0 {
+                one_more()?;
                 let length = if extent.unit == 0 { left } else { left.min(extent.unit) };
-                if at.saturating_add(length) > there {
-                    return Err(damaged("its content goes on behind the end of the image, which is cut"));
-                }
-                count = count.saturating_add(1);
-                if count > MOST_EXTENTS {
-                    return Err(damaged(format!("it lies in more than {MOST_EXTENTS} parts")));
+                let length = length.min(there.saturating_sub(at));
+                if length == 0 {
+                    missing = missing.saturating_add(left);
+                    pieces.push(Piece::unreadable(there, left));
+                    break;
                 }
                 match pieces.last_mut() {
-                    Some(last) if last.offset.saturating_add(last.stored) == at => {
+                    Some(last) if last.coder.is_none() && last.offset.saturating_add(last.stored) == at => {
                         for sum in [&mut last.length, &mut last.stored, &mut last.decoded] {
                             *sum = sum.saturating_add(length);
                         }
@@ -580,13 +647,20 @@ impl<'run> Reader<'run> {
                 at = at.saturating_add(length).saturating_add(extent.gap);
             }
         }
-        Ok(pieces)
+        Ok((pieces, missing))
     }
 
     /// Tells what a computer boots from.
     fn tell_images(&mut self, images: &[boot::Image]) -> Result<(), Error> {
+        let mut name = BOOT.to_vec();
+        let mut number = 0_u64;
+        // The image may have files that were unpacked from another one.
+        while self.like_boot.contains(&name) {
+            number = number.saturating_add(1);
+            name = [BOOT, format!(" ({number})").as_bytes()].concat();
+        }
         let folder = |header| Entry {
-            path: BOOT.to_vec(),
+            path: name.clone(),
             kind: Kind::Folder,
             mode: FOLDER_MODE,
             header,
@@ -599,14 +673,14 @@ impl<'run> Reader<'run> {
         for (number, image) in images.iter().enumerate() {
             let number = number.saturating_add(1);
             let start = if images.len() > 1 { format!("{number}-") } else { String::new() };
-            let name = format!("{start}Boot-{}.img", image.medium);
+            let file = format!("{start}Boot-{}.img", image.medium);
             // The catalogue often names only the first sectors of a file.
             let of_file = self.boot.get(&image.offset).copied().unwrap_or_default();
             let size = image.size.max(of_file).min(self.source.len().saturating_sub(image.offset));
             let piece = Piece { length: size, offset: image.offset, stored: size, decoded: size, ..Piece::default() };
             let pieces = (size > 0).then(|| vec![piece]);
             let body = Body { offset: image.offset, size, pieces, ..Body::default() };
-            let path = [BOOT, b"/", name.as_bytes()].concat();
+            let path = [&name[..], b"/", file.as_bytes()].concat();
             self.teller.entry(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
         }
         Ok(())
@@ -615,6 +689,20 @@ impl<'run> Reader<'run> {
     fn failed(&self, error: io::Error) -> Error {
         Error::Read { offset: self.byte(self.tree.root.0), error }
     }
+}
+
+/// Ranges of data between holes that are counted.
+const MOST_RANGES: usize = 1 << 16;
+
+/// Bytes of `source` that are no holes, as far as they lie in so many ranges.
+fn data_of(source: &dyn Source) -> u64 {
+    let (mut at, mut sum) = (0, 0_u64);
+    for _ in 0..MOST_RANGES {
+        let Some(start) = source.next_data(at) else { break };
+        at = source.next_hole(start).max(start.saturating_add(1));
+        sum = sum.saturating_add(at.saturating_sub(start));
+    }
+    sum
 }
 
 /// `None` for bytes that cannot be decoded: what they say is lost, and all else is not.

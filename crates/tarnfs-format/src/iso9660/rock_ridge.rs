@@ -43,6 +43,8 @@ pub(super) struct Fields {
     pub(super) unreadable: Option<&'static str>,
     /// There is an access list, which is not shown.
     pub(super) has_access_list: bool,
+    /// There are attributes that have no place in a file system, or too many of them.
+    pub(super) has_lost_attributes: bool,
     pub(super) xattrs: Xattrs,
 }
 
@@ -77,14 +79,22 @@ pub(super) fn skipped(system_use: &[u8]) -> Option<usize> {
     })
 }
 
-/// What `system_use` says, and the areas in which it goes on, which `read` reads.
-pub(super) fn read(system_use: &[u8], mut read: impl FnMut(Area) -> io::Result<Vec<u8>>) -> io::Result<Fields> {
+/// What `system_use` says, and the areas in which it goes on, which `read` reads. After an error, what the areas before
+/// say.
+pub(super) fn read(system_use: &[u8], mut read: impl FnMut(Area) -> io::Result<Vec<u8>>) -> (Fields, io::Result<()>) {
     let mut fields = Fields::default();
     let mut texts = Texts::default();
     let mut next = fields.add(system_use, &mut texts);
+    let mut failed = Ok(());
     for _ in 0..MOST_AREAS {
         let Some(area) = next.filter(|area| area.length > 0 && area.length <= LONGEST_AREA) else { break };
-        next = fields.add(&read(area)?, &mut texts);
+        match read(area) {
+            Ok(bytes) => next = fields.add(&bytes, &mut texts),
+            Err(error) => {
+                failed = Err(error);
+                break;
+            }
+        }
     }
     let pairs = pairs(&texts.attributes);
     if let Some([_, list]) = pairs.iter().find(|[name, _]| name.is_empty()) {
@@ -94,8 +104,11 @@ pub(super) fn read(system_use: &[u8], mut read: impl FnMut(Area) -> io::Result<V
             posix.mode &= !0o070 | group << 3;
         }
     }
-    fields.xattrs = pairs.into_iter().filter_map(|[name, value]| Some((full_name(&name)?, value))).collect();
-    Ok(fields)
+    let named = pairs.into_iter().filter(|[name, _]| !name.is_empty()).collect::<Vec<_>>();
+    let all = named.len();
+    fields.xattrs = named.into_iter().filter_map(|[name, value]| Some((full_name(&name)?, value))).collect();
+    fields.has_lost_attributes = fields.xattrs.len() < all || texts.attributes.len() >= MOST_ATTRIBUTES;
+    (fields, failed)
 }
 
 /// Texts that may go on in the next field.

@@ -54,6 +54,10 @@ impl Format for SevenZip {
         "7z"
     }
 
+    fn about(&self) -> &'static str {
+        "all methods and filters, solid or not, encrypted (also names), several files (.7z.001), self-extracting"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         &[".7z", ".cb7"]
     }

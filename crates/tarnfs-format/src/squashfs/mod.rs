@@ -46,6 +46,10 @@ impl Format for Squashfs {
         NAME
     }
 
+    fn about(&self) -> &'static str {
+        "version 4 with each compression, extended attributes; inside of AppImage, snap, SIF"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         &[".squashfs", ".sqsh", ".sqfs", ".sfs", ".snap", ".appimage", ".sif"]
     }

@@ -51,6 +51,10 @@ impl Format for Tar {
         "tar"
     }
 
+    fn about(&self) -> &'static str {
+        "v7, ustar, pax, GNU, star, Solaris; sparse files, incremental dumps, several volumes"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         &[".tar", ".cbt"]
     }

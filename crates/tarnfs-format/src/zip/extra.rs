@@ -20,6 +20,9 @@ pub(super) struct Extra<'b> {
     pub(super) device: Option<Device>,
     /// Target of a symbolic link.
     pub(super) link: Option<&'b [u8]>,
+    /// There is a field that only programs on Unix write, or one with times of Unix, which others write, too.
+    pub(super) is_of_unix: bool,
+    pub(super) has_unix_times: bool,
 }
 
 /// WinZip's encryption (extra field 0x9901).
@@ -53,6 +56,8 @@ impl<'b> Extra<'b> {
             // What follows the fields may be padding for alignment.
             let Some((field, rest)) = rest.split_at_checked(u16_at(head, 2).into()) else { break };
             fields = rest;
+            extra.has_unix_times |= u16_at(head, 0) == 0x5455;
+            extra.is_of_unix |= matches!(u16_at(head, 0), 0x000d | 0x5855 | 0x7855 | 0x7875 | 0x756e);
             match u16_at(head, 0) {
                 0x0001 => extra.large = Some(field),
                 0x000a => ntfs = ntfs.or(ntfs_times(field)),

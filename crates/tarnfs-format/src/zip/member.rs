@@ -16,6 +16,7 @@ pub(super) const FLAG_MASKED: u16 = 1 << 13;
 pub(super) const METHOD_AES: u16 = 99;
 
 const HOST_DOS: u8 = 0;
+const HOST_UNIX: u8 = 3;
 const HOST_NTFS: u8 = 10;
 const HOST_VFAT: u8 = 14;
 /// Unix, Atari, BeOS, macOS, Syllable: those whose modes are Unix's.
@@ -97,8 +98,13 @@ impl Member {
 /// The name of a header, if nothing says in which encoding it is ("cp437" in theory, that of the writer in fact), and
 /// whether the writer was one of DOS or Windows.
 pub(super) fn name_in_unknown_encoding<'b>(header: &Header<'b>, extra: &Extra<'_>) -> Option<(&'b [u8], bool)> {
-    let is_known = header.flags & FLAG_UTF_8 != 0 || extra.unicode_path.is_some();
+    let is_known = header.flags & FLAG_UTF_8 != 0 || extra.unicode_path.is_some() || is_of_unix(header, extra);
     (!is_known).then_some((header.name, is_of_windows(header)))
+}
+
+/// True if a program on Unix has written it: the bytes of its name are those that the file had.
+fn is_of_unix(header: &Header<'_>, extra: &Extra<'_>) -> bool {
+    extra.is_of_unix || header.host == HOST_UNIX && extra.has_unix_times
 }
 
 fn is_of_windows(header: &Header<'_>) -> bool {
@@ -110,7 +116,9 @@ fn is_of_windows(header: &Header<'_>) -> bool {
 fn path(header: &Header<'_>, extra: &Extra<'_>, encoding: Option<Encoding>) -> Vec<u8> {
     let mut path = match (extra.unicode_path, encoding) {
         (Some(path), _) if header.flags & FLAG_UTF_8 == 0 => path.to_vec(),
-        (None, Some(encoding)) if header.flags & FLAG_UTF_8 == 0 => encoding.decode(header.name).into_owned(),
+        (None, Some(encoding)) if header.flags & FLAG_UTF_8 == 0 && !is_of_unix(header, extra) => {
+            encoding.decode(header.name).into_owned()
+        }
         _ => header.name.to_vec(),
     };
     // Some writers on Windows do not turn their separators around. In encodings of East Asia the byte is half of a

@@ -63,6 +63,10 @@ impl Format for Zip {
         NAME
     }
 
+    fn about(&self) -> &'static str {
+        "zip64, each common method, ZipCrypto and AES, several files (.z01), self-extracting, a lost directory; also jar, whl, apk, docx, epub"
+    }
+
     fn suffixes(&self) -> &'static [&'static str] {
         // Many programs keep what is theirs in zip archives: of Java, Android, Python, browsers, comics, offices, CAD.
         &[

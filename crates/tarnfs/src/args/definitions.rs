@@ -47,6 +47,10 @@ pub(crate) struct Cli {
     #[arg(short = 'v', long, visible_short_alias = 'V')]
     pub(crate) version: bool,
 
+    /// List the formats of archives and of compression, and what of each is read
+    #[arg(long, hide_short_help = true)]
+    pub(crate) formats: bool,
+
     /// No effect: all of it is printed anyway
     #[arg(long, hide = true, requires = "version")]
     verbose: bool,

@@ -101,7 +101,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
 /// Reads a command line without printing anything. `None` where there is nothing to do but to print what [`parse`]
 /// would.
 pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
-    read(arguments).ok().filter(|cli| !cli.version)
+    read(arguments).ok().filter(|cli| !cli.version && !cli.formats)
 }
 
 /// What ends the reading of a command line.

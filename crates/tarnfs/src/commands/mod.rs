@@ -12,6 +12,7 @@ pub(crate) mod create;
 pub(crate) mod difference;
 pub(crate) mod extract;
 pub(crate) mod find;
+pub(crate) mod formats;
 pub(crate) mod index;
 pub(crate) mod info;
 pub(crate) mod ls;

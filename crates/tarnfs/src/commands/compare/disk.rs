@@ -116,6 +116,10 @@ impl Side for Disk {
         true
     }
 
+    fn tells_of_unix(&self) -> bool {
+        true
+    }
+
     fn has_hard_links(&self) -> bool {
         true
     }

@@ -175,6 +175,7 @@ fn with<S: Side>(
     let tells_of_root = arguments.other.is_some() || has_root || !arguments.patterns.is_empty();
     let progress = Arc::new(Progress::default());
     let lines = Lines::new(Style { is_json: arguments.json, archive: name_of(archive), other: name_of(other) });
+    let of_unix = second::tells_of_unix(&opened) && side.tells_of_unix();
     let comparison = Comparison {
         archive,
         tree: &opened.tree,
@@ -183,12 +184,15 @@ fn with<S: Side>(
         format,
         side: &*side,
         what: What {
-            mode: compares(Ignored::Mode),
-            owner: compares(Ignored::Owner),
+            mode: compares(Ignored::Mode) && of_unix,
+            owner: compares(Ignored::Owner) && of_unix,
             mtime: compares(Ignored::Mtime),
             // Where one side has none at all, nobody has looked at them when it was made.
             xattrs: compares(Ignored::Xattrs) && second::has_xattrs(&opened) && side.has_xattrs(),
-            links: compares(Ignored::Links) && format.is_some_and(Format::has_hard_links) && side.has_hard_links(),
+            links: compares(Ignored::Links)
+                && of_unix
+                && format.is_some_and(Format::has_hard_links)
+                && side.has_hard_links(),
             content: compares_content,
             extra: (!arguments.no_extra).then_some(tells_of_root),
         },

@@ -27,6 +27,11 @@ pub(super) fn told(format: Option<&dyn Format>, shown: &Shown, has_entry: bool) 
     format.filter(|_| has_entry).map_or(Told::NOTHING, |format| format.told(shown))
 }
 
+/// False if an archive keeps neither modes, owners nor hard links.
+pub(super) fn tells_of_unix(opened: &OpenArchive) -> bool {
+    format_of(opened).is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true))
+}
+
 /// True if there are extended attributes in an archive. One without them was mostly made without looking at them.
 pub(super) fn has_xattrs(opened: &OpenArchive) -> bool {
     let summary = opened.index.summary();
@@ -105,6 +110,10 @@ impl Side for Second {
 
     fn is_on_disk(&self) -> bool {
         false
+    }
+
+    fn tells_of_unix(&self) -> bool {
+        tells_of_unix(&self.opened)
     }
 
     fn has_hard_links(&self) -> bool {

@@ -59,6 +59,9 @@ pub(super) trait Side: Send + Sync + 'static {
     /// False if it knows no hard links.
     fn has_hard_links(&self) -> bool;
 
+    /// False if it keeps neither modes, owners nor hard links.
+    fn tells_of_unix(&self) -> bool;
+
     /// False if it knows no extended attributes.
     fn has_xattrs(&self) -> bool;
 }
