@@ -204,7 +204,7 @@ fn extents_are_those_of_one_name() {
     for (records, expected, lost) in [
         (vec![first(), part(b"A.;1", 0, 31)], vec!["A"], false),
         (vec![first(), part(b"B.;1", 0, 31)], vec!["A", "B"], true),
-        (vec![first(), record(b"A.;1", FOLDER, 20, SECTOR)], vec!["A", "A."], true),
+        (vec![first(), record(b"A.;1", FOLDER, 20, SECTOR)], vec!["A", "A.;1"], true),
         (vec![first()], vec!["A"], true),
         (vec![first(), vec![3, 0, 0], vec![0; 40]], vec!["A"], true),
     ] {

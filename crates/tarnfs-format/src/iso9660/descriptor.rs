@@ -54,7 +54,11 @@ fn session(source: &dyn Source, sector: u64) -> io::Result<Option<Volume>> {
     for sector in (sector..).take(MOST as usize) {
         let mut bytes = [0; SECTOR as usize];
         let Some(at) = sector.checked_mul(SECTOR).filter(|at| at.saturating_add(SECTOR) <= source.len()) else { break };
-        source.read_exact_at(&mut bytes, at)?;
+        match source.read_exact_at(&mut bytes, at) {
+            // What cannot be decoded costs what it says, and not what the others say.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData && volume.primary.is_some() => break,
+            read => read?,
+        }
         let [kind, head @ ..] = &bytes;
         if !head.starts_with(MAGIC) {
             break;

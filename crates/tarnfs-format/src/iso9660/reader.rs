@@ -328,10 +328,9 @@ impl<'run> Reader<'run> {
                 Err(error) => return Err(Error::Read { offset: at, error }),
             };
             let length = u64::from(bytes.first().copied().unwrap_or_default());
-            if length == 0
-                && let Some(data) = self.source.next_data(at).filter(|data| *data > at.saturating_add(left))
-            {
-                // A hole may have any length.
+            // A hole may have any length.
+            let data = if length == 0 { self.source.next_data(at).unwrap_or(self.source.len()) } else { at };
+            if data > at.saturating_add(left) {
                 folder.at = (data / SECTOR).saturating_mul(SECTOR).min(folder.end);
                 continue;
             }
