@@ -323,8 +323,8 @@ mod tests {
     fn nobody_is_passed_by_those_who_need_less() {
         let gate = MemoryGate::new(100);
         let (large, small) = (expected(&gate), expected(&gate));
-        gate.enter(0, &small).holds(10);
-        let first = gate.enter(0, &small);
+        let mut first = gate.enter(0, &small);
+        first.holds(80);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(gate.enter(0, &large)));
             while nobody_waits(&gate, 0) {
