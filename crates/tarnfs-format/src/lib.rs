@@ -13,11 +13,13 @@
 
 pub mod ar;
 pub mod cpio;
+mod date;
 mod decode;
 pub mod encoding;
 mod entry;
 pub mod foreign;
 pub mod iso9660;
+mod little;
 pub mod name;
 mod probe;
 pub mod sevenzip;
@@ -25,6 +27,8 @@ pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
+pub mod udf;
+mod window;
 pub mod zip;
 
 /// The example of the README is compiled and run.
@@ -303,8 +307,16 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] =
-    &[&ar::Ar, &cpio::Cpio, &iso9660::Iso9660, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
+pub static FORMATS: &[&dyn Format] = &[
+    &ar::Ar,
+    &cpio::Cpio,
+    &iso9660::Iso9660,
+    &sevenzip::SevenZip,
+    &squashfs::Squashfs,
+    &tar::Tar,
+    &udf::Udf,
+    &zip::Zip,
+];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

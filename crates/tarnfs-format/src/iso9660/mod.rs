@@ -19,7 +19,6 @@ mod names;
 mod reader;
 mod record;
 mod rock_ridge;
-mod window;
 mod zisofs;
 
 use std::io;
@@ -54,7 +53,8 @@ impl Format for Iso9660 {
     }
 
     fn head(&self) -> usize {
-        34 << 10
+        // In the first of them UDF has its marks, too, behind these.
+        64 << 10
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

@@ -11,8 +11,8 @@ use super::descriptor::{self, SECTOR, Tree, Volume};
 use super::names::Names;
 use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
-use super::window::Window;
 use crate::name::excerpt;
+use crate::window::Window;
 use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
 
 /// Damage that is told singly: an image may have any number of names that lead nowhere.

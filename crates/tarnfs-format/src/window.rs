@@ -6,21 +6,29 @@ use tarnfs_source::Source;
 
 /// Bytes that are read at once.
 const LENGTH: u64 = 64 << 10;
+const LEAST: u64 = 4 << 10;
 
 #[derive(Debug)]
-pub(super) struct Window<'s> {
+pub(crate) struct Window<'s> {
     source: &'s dyn Source,
     start: u64,
     bytes: Vec<u8>,
+    /// Bytes that are read at least when something is far from what was read last.
+    least: u64,
 }
 
 impl<'s> Window<'s> {
-    pub(super) fn new(source: &'s dyn Source) -> Self {
-        Self { source, start: 0, bytes: Vec::new() }
+    pub(crate) fn new(source: &'s dyn Source) -> Self {
+        Self { source, start: 0, bytes: Vec::new(), least: LENGTH }
+    }
+
+    /// One that is small as long as places far from each other are asked for.
+    pub(crate) fn growing(source: &'s dyn Source) -> Self {
+        Self { least: LEAST, ..Self::new(source) }
     }
 
     /// Up to `length` bytes from byte `at` on; `length` is no more than a window. Fewer where the image ends.
-    pub(super) fn get(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
+    pub(crate) fn get(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
         let there = usize::try_from(self.source.len().saturating_sub(at)).unwrap_or(usize::MAX);
         let length = length.min(there);
         let is_inside = |start: u64, bytes: &[u8]| {
@@ -30,7 +38,10 @@ impl<'s> Window<'s> {
         let from = if let Some(from) = is_inside(self.start, &self.bytes) {
             from
         } else {
-            let most = LENGTH.max(length as u64).min(self.source.len().saturating_sub(at));
+            let passed = self.bytes.len() as u64;
+            let is_near = at.checked_sub(self.start).is_some_and(|ahead| ahead <= passed.saturating_add(LENGTH));
+            let most = if is_near { passed.saturating_mul(2).clamp(self.least, LENGTH) } else { self.least };
+            let most = most.max(length as u64).min(self.source.len().saturating_sub(at));
             self.bytes.clear();
             self.bytes.resize(usize::try_from(most).unwrap_or(0), 0);
             let mut read = self.source.read_exact_at(&mut self.bytes, at);
