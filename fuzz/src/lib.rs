@@ -11,6 +11,7 @@ mod lzma2;
 mod sevenzip;
 mod sidecars;
 mod squashfs;
+mod udf;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub use lzma2::lzma2;
 pub use sevenzip::sevenzip;
 pub use sidecars::{index, ratarmount, rows, templates};
 pub use squashfs::squashfs;
+pub use udf::udf;
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
 const MOST_DECODED: u64 = 16 << 20;

@@ -12,6 +12,8 @@ mod foreground;
 mod strace;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/udf.rs"]
+mod udf_image;
 
 mod bad_blocks;
 mod bombs;

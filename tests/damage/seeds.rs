@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 29] = [
+const TARGETS: [Target; 30] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -25,6 +25,7 @@ const TARGETS: [Target; 29] = [
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
     ("iso9660", entry_points::iso9660),
+    ("udf", entry_points::udf),
     ("names", entry_points::names),
     ("gzip", entry_points::gzip),
     ("zlib", entry_points::zlib),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::entry_points;
 use crate::support;
+use crate::udf_image;
 
 /// Inputs for each target where the environment names no other number.
 const RUNS: usize = 200;
@@ -193,6 +194,17 @@ fn iso9660() -> Vec<Vec<u8>> {
     found.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
+/// Images of each kind of partition, and one that ISO 9660 describes, too.
+fn udf() -> Vec<Vec<u8>> {
+    let mut seeds = udf_image::KINDS.map(|kind| udf_image::packed(&udf_image::sample(kind))).to_vec();
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        "command -v genisoimage > found || exit 0; mkdir t; seq 9 > t/nine; genisoimage -quiet -udf -o a.iso t 2> log || cat log",
+    );
+    seeds.extend(std::fs::read(scratch.path("a.iso")));
+    seeds
+}
+
 /// Bytes that choose what is changed in an index.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(7);
@@ -256,6 +268,7 @@ targets! {
     sevenzip: seven_zip();
     squashfs: squashfs();
     iso9660: iso9660();
+    udf: udf();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");
     zlib: zlib();

@@ -292,7 +292,7 @@ fn what_has_more_than_is_shown_is_not_replaced() {
     let scratch = Scratch::new();
     scratch.shell(
         "mkdir t; echo read me > t/README.TXT; echo precious > t/precious; setfacl -m u:12:rw t/README.TXT
-         genisoimage -quiet -V '' -udf -hide precious -o udf.iso t 2>/dev/null
+         genisoimage -quiet -V '' -udf -R -hide precious -o udf.iso t 2>/dev/null
          genisoimage -quiet -V '' -J -R -hide precious -o joliet.iso t 2>/dev/null
          xorriso -as mkisofs -quiet -V '' --acl -o list.iso t 2>/dev/null
          genisoimage -quiet -V '' -R -o plain.iso t 2>/dev/null; mkdir new; echo new > new/README.TXT

@@ -2,6 +2,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/udf.rs"]
+mod udf_image;
 
 mod ar;
 mod cpio;
@@ -9,4 +11,5 @@ mod iso9660;
 mod sevenzip;
 mod split;
 mod squashfs;
+mod udf;
 mod zip;

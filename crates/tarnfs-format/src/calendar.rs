@@ -1,4 +1,4 @@
-//! Days of dates.
+//! Days and seconds of dates.
 
 /// Days from 1970-01-01 to a day of the Gregorian calendar, which holds before its beginning, too. `None` for a month
 /// that is none. A day behind the end of its month is one of the next month.
@@ -16,6 +16,21 @@ pub(crate) fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let of_months = month.checked_mul(153)?.checked_add(2)?.div_euclid(5);
     let before = year.checked_mul(365)?.checked_add(leap_days)?.checked_add(of_months)?;
     before.checked_add(day)?.checked_sub(719_469)
+}
+
+/// Seconds since 1970 of a year, month and day, and of an hour, minute and second, as a clock so many minutes to the
+/// east of Greenwich shows them. `None` for what is no date.
+pub(crate) fn seconds_of(
+    [year, month, day]: [i64; 3],
+    [hour, minute, second]: [i64; 3],
+    minutes_east: i64,
+) -> Option<i64> {
+    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let of_day = hour.saturating_mul(3600).saturating_add(minute.saturating_mul(60)).saturating_add(second);
+    let east = minutes_east.saturating_mul(60);
+    Some(days(year, month, day)?.saturating_mul(86_400).saturating_add(of_day).saturating_sub(east))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Formats that tarnfs cannot read: told by their magic numbers, so that a message can name them.
 
-/// As many of a file's first bytes are looked at: UDF has its mark furthest behind.
-pub const HEAD: usize = 33 << 10;
+/// As many of a file's first bytes are looked at.
+pub const HEAD: usize = 4 << 10;
 
 /// Where the mark is, what it is, and what has it. The first one that fits counts.
 const MARKS: &[(usize, &[u8], &str)] = &[
@@ -12,7 +12,6 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"\x28\xcd\x3d\x45", "a cramfs image"),
     (0, b"-rom1fs-", "a romfs image"),
     (1024, b"\xe2\xe1\xf5\xe0", "an EROFS image"),
-    (32_769, b"BEA01", "a UDF image"),
     (0, b"\xed\xab\xee\xdb", "an RPM package"),
     (0, b"MSCF\0\0\0\0", "a CAB archive"),
     (0, b"ISc(", "an InstallShield archive"),

@@ -20,6 +20,7 @@ mod entry;
 pub mod foreign;
 mod image;
 pub mod iso9660;
+mod little;
 pub mod name;
 mod probe;
 pub mod sevenzip;
@@ -27,6 +28,7 @@ pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
+pub mod udf;
 mod window;
 pub mod zip;
 
@@ -315,8 +317,16 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] =
-    &[&ar::Ar, &cpio::Cpio, &iso9660::Iso9660, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
+pub static FORMATS: &[&dyn Format] = &[
+    &ar::Ar,
+    &cpio::Cpio,
+    &iso9660::Iso9660,
+    &sevenzip::SevenZip,
+    &squashfs::Squashfs,
+    &tar::Tar,
+    &udf::Udf,
+    &zip::Zip,
+];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

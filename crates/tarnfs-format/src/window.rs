@@ -7,6 +7,10 @@ use tarnfs_source::{Cancel, Source};
 /// Bytes read at once while a range is walked.
 const PART: usize = 256 << 10;
 
+/// Bytes read at once at least and at most by one that grows.
+const LEAST: usize = 4 << 10;
+const MOST: usize = 64 << 10;
+
 /// Bytes read at once where the next ones wanted lie elsewhere: a header with its name and extra fields.
 const PIECE: usize = 512;
 
@@ -14,15 +18,22 @@ const PIECE: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Window<'s> {
     source: &'s dyn Source,
-    cancel: &'s Cancel,
+    cancel: Option<&'s Cancel>,
     buffer: Vec<u8>,
     start: u64,
     at_once: usize,
+    /// More is read at once as long as what is asked for follows what was read last.
+    grows: bool,
 }
 
 impl<'s> Window<'s> {
     pub(crate) fn new(source: &'s dyn Source, cancel: &'s Cancel) -> Self {
-        Self { source, cancel, buffer: Vec::new(), start: 0, at_once: PART }
+        Self { source, cancel: Some(cancel), buffer: Vec::new(), start: 0, at_once: PART, grows: false }
+    }
+
+    /// One that is small as long as places far from each other are asked for.
+    pub(crate) fn growing(source: &'s dyn Source) -> Self {
+        Self { source, cancel: None, buffer: Vec::new(), start: 0, at_once: LEAST, grows: true }
     }
 
     /// Reads so many bytes at once.
@@ -42,7 +53,16 @@ impl<'s> Window<'s> {
         let length = length.min(there);
         let end = self.start.saturating_add(self.buffer.len() as u64);
         if from < self.start || from.saturating_add(length as u64) > end {
-            self.cancel.check()?;
+            if let Some(cancel) = self.cancel {
+                cancel.check()?;
+            }
+            if self.grows {
+                let is_near = from
+                    .checked_sub(self.start)
+                    .is_some_and(|ahead| ahead <= (self.buffer.len() as u64).saturating_add(MOST as u64));
+                let grown = self.buffer.len().saturating_mul(2).clamp(LEAST, MOST);
+                self.at_once = if is_near { grown } else { LEAST };
+            }
             // Beyond `to`, too: what is read next often lies just behind it.
             let all = usize::try_from(self.source.len().saturating_sub(from)).unwrap_or(usize::MAX);
             self.buffer.resize(length.max(self.at_once).min(all), 0);

@@ -1,18 +1,8 @@
 //! Numbers and times. Most numbers stand there in both orders of bytes; the first one is little-endian.
 
-use crate::{Time, calendar};
-
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u16::from_le_bytes(*chunk))
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u32::from_le_bytes(*chunk))
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
-}
+use crate::Time;
+use crate::calendar::seconds_of;
+pub(super) use crate::little::{u16_at, u32_at, u64_at};
 
 /// A time of seven bytes (ECMA-119, 9.1.5): years since 1900, month, day, hour, minute, second, and how far it is from
 /// UTC. `None` for one that was not told.
@@ -42,14 +32,8 @@ pub(super) fn long_time(bytes: &[u8]) -> Option<Time> {
 }
 
 /// `zone` counts quarters of an hour to the east of Greenwich. `None` for what is no date.
-fn time([year, month, day]: [i64; 3], [hour, minute, second]: [i64; 3], zone: i8, hundredths: i64) -> Option<Time> {
-    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let days = calendar::days(year, month, day)?;
-    let east = i64::from(zone).saturating_mul(900);
-    let of_day = hour.saturating_mul(3600).saturating_add(minute.saturating_mul(60)).saturating_add(second);
-    let seconds = days.saturating_mul(86_400).saturating_add(of_day).saturating_sub(east);
+fn time(date: [i64; 3], of_day: [i64; 3], zone: i8, hundredths: i64) -> Option<Time> {
+    let seconds = seconds_of(date, of_day, i64::from(zone).saturating_mul(15))?;
     let nanoseconds = u32::try_from(hundredths.saturating_mul(10_000_000)).ok()?;
     Some(Time { seconds, nanoseconds })
 }

@@ -61,7 +61,8 @@ impl Format for Iso9660 {
     }
 
     fn head(&self) -> usize {
-        34 << 10
+        // In the first of them UDF has its marks, too, behind these.
+        64 << 10
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

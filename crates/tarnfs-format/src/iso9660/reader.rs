@@ -188,7 +188,7 @@ impl<'run> Reader<'run> {
             names,
             skipped,
             window,
-            areas: Window::new(source, &options.cancel).with(AT_ONCE),
+            areas: Window::growing(source),
             folders: HashSet::new(),
             known: HashMap::new(),
             memory: 0,
