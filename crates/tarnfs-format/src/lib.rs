@@ -12,7 +12,9 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+mod boot;
 pub mod cpio;
+mod damages;
 mod date;
 mod decode;
 pub mod encoding;

@@ -6,17 +6,15 @@ use std::io;
 use tarnfs_source::Source;
 
 use super::NAME;
-use super::boot;
 use super::descriptor::{self, SECTOR, Tree, Volume};
 use super::names::Names;
 use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
+use crate::boot::{self, FILE_MODE, FOLDER_MODE};
+use crate::damages::Damages;
 use crate::name::excerpt;
 use crate::window::Window;
-use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
-
-/// Damage that is told singly: an image may have any number of names that lead nowhere.
-const MOST_TOLD: u64 = 1000;
+use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
 
 /// Bytes of the smallest block.
 const SMALLEST_BLOCK: u64 = 512;
@@ -42,13 +40,6 @@ const BYTES_FOR_EACH_PART: u64 = 16;
 const MOST_OUTSIDE: u64 = 256 << 20;
 const OUTSIDE_FOR_EACH_BYTE: u64 = 4;
 
-/// The folder of what a computer boots from.
-const BOOT: &[u8] = b"[BOOT]";
-
-/// Permission bits where nothing says any.
-const FOLDER_MODE: u32 = 0o755;
-const FILE_MODE: u32 = 0o644;
-
 /// One pass over one image.
 pub(super) struct Reader<'run> {
     source: &'run dyn Source,
@@ -73,7 +64,7 @@ pub(super) struct Reader<'run> {
     left_out: LeftOut,
     /// Where the content of files begins that may be booted, and how long they are.
     boot: HashMap<u64, u64>,
-    damage: u64,
+    damage: Damages,
 }
 
 /// What is in an image and is not told.
@@ -170,7 +161,7 @@ impl<'run> Reader<'run> {
             parts: MOST_PARTS.saturating_add(source.len() / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
-            damage: 0,
+            damage: Damages::default(),
         })
     }
 
@@ -218,7 +209,9 @@ impl<'run> Reader<'run> {
             }
             path.truncate(before);
         }
-        self.tell_images(&images)?;
+        for entry in boot::entries(&images, &self.boot, self.source.len()) {
+            self.tell(entry)?;
+        }
         Ok(self.left_out)
     }
 
@@ -565,35 +558,6 @@ impl<'run> Reader<'run> {
         Ok(pieces)
     }
 
-    /// Tells what a computer boots from.
-    fn tell_images(&mut self, images: &[boot::Image]) -> Result<(), Error> {
-        let folder = |header| Entry {
-            path: BOOT.to_vec(),
-            kind: Kind::Folder,
-            mode: FOLDER_MODE,
-            header,
-            body: Body { offset: header, ..Body::default() },
-            ..Entry::default()
-        };
-        if let Some(image) = images.first() {
-            self.tell(folder(image.offset))?;
-        }
-        for (number, image) in images.iter().enumerate() {
-            let number = number.saturating_add(1);
-            let start = if images.len() > 1 { format!("{number}-") } else { String::new() };
-            let name = format!("{start}Boot-{}.img", image.medium);
-            // The catalogue often names only the first sectors of a file.
-            let of_file = self.boot.get(&image.offset).copied().unwrap_or_default();
-            let size = image.size.max(of_file).min(self.source.len().saturating_sub(image.offset));
-            let piece = Piece { length: size, offset: image.offset, stored: size, decoded: size, ..Piece::default() };
-            let pieces = (size > 0).then(|| vec![piece]);
-            let body = Body { offset: image.offset, size, pieces, ..Body::default() };
-            let path = [BOOT, b"/", name.as_bytes()].concat();
-            self.tell(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
-        }
-        Ok(())
-    }
-
     fn failed(&self, error: io::Error) -> Error {
         Error::Read { offset: self.byte(self.tree.root.0), error }
     }
@@ -603,13 +567,7 @@ impl<'run> Reader<'run> {
     }
 
     fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
-        self.damage = self.damage.saturating_add(1);
-        let what = match self.damage {
-            ..MOST_TOLD => what,
-            MOST_TOLD => "more is damaged than is told here".to_owned(),
-            _ => return Ok(()),
-        };
-        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
+        self.damage.tell(self.receive, offset, what)
     }
 }
 

@@ -16,11 +16,9 @@ use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
 use super::numbers::damaged;
 use super::start::{self, Found, Superblock};
+use crate::damages::Damages;
 use crate::name::excerpt;
-use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
-
-/// Damage that is told singly: an image may have any number of names that lead nowhere.
-const MOST_TOLD: u64 = 1000;
+use crate::{Body, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
 
 /// Bytes of a name, and of the slash before it.
 const LONGEST_NAME: usize = 257;
@@ -64,7 +62,7 @@ pub(super) struct Reader<'run> {
     /// Bytes of memory for all of these, and whether there was no more.
     memory: usize,
     is_full: bool,
-    damage: u64,
+    damage: Damages,
 }
 
 /// Ranges that may not overlap: where each begins, and where it ends, or how far it has been read.
@@ -173,7 +171,7 @@ impl<'run> Reader<'run> {
             folders: Vec::new(),
             memory: 0,
             is_full: false,
-            damage: 0,
+            damage: Damages::default(),
         };
         for what in told {
             reader.tell_damage(base, what)?;
@@ -472,13 +470,7 @@ impl<'run> Reader<'run> {
     }
 
     fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
-        self.damage = self.damage.saturating_add(1);
-        let what = match self.damage {
-            ..MOST_TOLD => what,
-            MOST_TOLD => "more is damaged than is told here".to_owned(),
-            _ => return Ok(()),
-        };
-        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
+        self.damage.tell(self.receive, offset, what)
     }
 }
 

@@ -15,11 +15,10 @@ use super::listing::{Listing, Name, Next};
 use super::names;
 use super::recognition::{anchors, recognise};
 use super::volume::missing;
+use crate::boot;
+use crate::damages::Damages;
 use crate::name::excerpt;
-use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
-
-/// Damage that is told singly: an image may have any number of names that lead nowhere.
-const MOST_TOLD: u64 = 1000;
+use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
 
 /// Bytes of a path that a further name of a file may lead to (PATH_MAX).
 const LONGEST_TARGET: usize = 4096;
@@ -56,7 +55,10 @@ pub(super) struct Reader<'run> {
     of_listings: u64,
     budget: Budget,
     left_out: LeftOut,
-    damage: u64,
+    /// What a computer boots from, as ISO 9660 has it, and the lengths of the files that begin there.
+    images: Vec<boot::Image>,
+    boot: HashMap<u64, u64>,
+    damage: Damages,
 }
 
 /// What is in an image and is not told.
@@ -74,12 +76,13 @@ struct Open {
     memory: usize,
 }
 
-/// Opens the volume in `source`. What is damaged and does not stand in the way is `told`.
-pub(super) fn open<'s>(
+/// Opens the volume in `source`, and finds the catalogue of what a computer boots from. What is damaged and does not
+/// stand in the way is `told`.
+fn open<'s>(
     source: &'s dyn Source,
     budget: &mut Budget,
     told: &mut Vec<(u64, String)>,
-) -> Result<Disc<'s>, Error> {
+) -> Result<(Disc<'s>, Option<u64>), Error> {
     let failed = std::cell::Cell::new(None);
     let show = |offset: u64, length: usize| show(source, offset, length, &failed);
     let reason = "there is no mark of it behind the first 32768 bytes".to_owned();
@@ -90,14 +93,14 @@ pub(super) fn open<'s>(
     {
         return Err(Error::Read { offset, error });
     }
-    recognised.ok_or(Error::NotThisFormat { format: NAME, reason })?;
+    let recognised = recognised.ok_or(Error::NotThisFormat { format: NAME, reason })?;
     let mut first = None;
     for anchor in anchors {
         let mut of_this = Vec::new();
         match Disc::open(source, anchor, budget, &mut of_this) {
             Ok(disc) => {
                 told.append(&mut of_this);
-                return Ok(disc);
+                return Ok((disc, recognised.boot));
             }
             Err(error) if is_damage(&error) => {
                 first.get_or_insert(error);
@@ -133,7 +136,12 @@ impl<'run> Reader<'run> {
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
         let (mut budget, mut told) = (Budget::new(source.len()), Vec::new());
-        let disc = open(source, &mut budget, &mut told)?;
+        let (disc, boot) = open(source, &mut budget, &mut told)?;
+        let images = match boot {
+            Some(sector) => boot::images(source, sector)
+                .map_err(|error| Error::Read { offset: sector.saturating_mul(boot::SECTOR), error })?,
+            None => Vec::new(),
+        };
         let mut reader = Self {
             disc,
             options,
@@ -144,7 +152,9 @@ impl<'run> Reader<'run> {
             of_listings: source.len().saturating_mul(READ_LISTINGS),
             budget,
             left_out: LeftOut::default(),
-            damage: 0,
+            boot: images.iter().map(|image| (image.offset, 0)).collect(),
+            images,
+            damage: Damages::default(),
         };
         for (offset, what) in told {
             reader.tell_damage(offset, what)?;
@@ -207,6 +217,9 @@ impl<'run> Reader<'run> {
             }
             path.truncate(before);
         }
+        for entry in boot::entries(&self.images, &self.boot, self.disc.image.length) {
+            self.tell(entry)?;
+        }
         Ok(self.left_out)
     }
 
@@ -231,7 +244,7 @@ impl<'run> Reader<'run> {
 
     /// Tells what has a name in the folder `path`, and adds the name to that. Returns the entry of a folder.
     fn named(&mut self, found: &Name, path: &mut Vec<u8>) -> Result<Option<FileEntry>, Error> {
-        let Some(name) = names::name(&found.name) else {
+        let Some(name) = names::name(&found.stored) else {
             let what = format!("{}: a name in it is in no encoding that UDF has", shown(path));
             self.tell_damage(0, what)?;
             return Ok(None);
@@ -369,6 +382,12 @@ impl<'run> Reader<'run> {
                 Err(error) => return Err(failed(entry, error)),
             }
         }
+        if kind == Kind::File
+            && let [Piece { offset, coder: None, .. }] = content.pieces[..]
+            && let Some(known) = self.boot.get_mut(&offset)
+        {
+            *known = content.size.max(*known);
+        }
         if kind == Kind::File && content.size > 0 {
             let mut missing = content.missing;
             if i64::try_from(content.size).is_ok() {
@@ -443,7 +462,7 @@ impl<'run> Reader<'run> {
                 Next::Damage(_, why) => return Err(damaged(why)),
                 Next::TooMuch | Next::End => break,
             };
-            let Some((place, name)) = found.entry.zip(names::name(&found.name)) else { continue };
+            let Some((place, name)) = found.entry.zip(names::name(&found.stored)) else { continue };
             let stream = self.disc.entry(place, &mut self.budget)?;
             let content = self.disc.content(&stream, &mut self.budget)?;
             if content.size > self.options.limits.xattr_value as u64 {
@@ -460,13 +479,7 @@ impl<'run> Reader<'run> {
     }
 
     fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
-        self.damage = self.damage.saturating_add(1);
-        let what = match self.damage {
-            ..MOST_TOLD => what,
-            MOST_TOLD => "more is damaged than is told here".to_owned(),
-            _ => return Ok(()),
-        };
-        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
+        self.damage.tell(self.receive, offset, what)
     }
 }
 
