@@ -170,6 +170,19 @@ fn check_entry(entry: &Entry, limits: &Limits) {
     names(&entry.path);
 }
 
+/// What an image tells lies in its `length` bytes, and pieces of a file in the file.
+fn check_pieces(entry: &Entry, length: u64) {
+    assert!(entry.header <= length || entry.kind == Kind::HardLink, "a record is in the image");
+    let mut end = 0_u64;
+    for piece in entry.body.pieces.iter().flatten() {
+        assert!(piece.offset + piece.stored <= length || piece.coder.is_some(), "a piece is in the image");
+        assert!(piece.length > 0 && piece.skip + piece.length <= piece.decoded, "a piece is in its block");
+        assert!(piece.coder.is_some() || (piece.stored, piece.skip) == (piece.length, 0));
+        end = end.checked_add(piece.hole + piece.length).expect("a piece ends");
+    }
+    assert!(end <= entry.body.size, "pieces end in the file");
+}
+
 /// Components never leave the root and are names that Linux takes; what is shown has no control characters.
 pub fn names(data: &[u8]) {
     let limits = Limits::default();

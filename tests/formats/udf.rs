@@ -384,6 +384,58 @@ fn bridges_show_the_better_side() {
     }
 }
 
+/// What a computer boots from is there, too: installation discs of Windows are such bridges.
+#[test]
+fn a_bridge_has_what_a_computer_boots_from() {
+    if !have("genisoimage") {
+        return println!("left out: no genisoimage");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; head -c 40000 /dev/urandom > t/loader; seq 9 > t/nine
+         genisoimage -quiet -udf -b loader -no-emul-boot -boot-load-size 4 -c catalogue -o a.iso t 2> log || { cat log >&2; false; }",
+    );
+    let path = scratch.path("a.iso");
+    assert!(run(&scratch, ["info", path.to_str().unwrap()]).ok().text().contains("udf"));
+    let read = run(&scratch, ["cat", path.to_str().unwrap(), "[[]BOOT]/Boot-NoEmul.img"]).ok();
+    assert!(read.out == fs::read(scratch.path("t/loader")).unwrap());
+}
+
+/// Of a damaged listing or entry, the names around it show.
+#[test]
+fn what_is_damaged_is_told_and_left_out() {
+    let scratch = Scratch::new();
+    let mut writer = Writer::new(Kind::Plain, 2048);
+    let files: Vec<_> = (0..50)
+        .map(|number| {
+            let file = writer.content(number.to_string().as_bytes(), How::Inside);
+            writer.entry(&file)
+        })
+        .collect();
+    let names: Vec<_> = (0..50).map(|number| format!("name-{number}")).collect();
+    let named: Vec<_> = names.iter().zip(&files).map(|(name, place)| (&**name, 0, *place)).collect();
+    let root = writer.folder(&named, &Node::default(), How::Long);
+    let image = writer.finish(root);
+    let of = |changed: usize, what: &str| {
+        let mut image = image.clone();
+        image[changed] ^= 0x55;
+        let path = scratch.path("a.udf");
+        fs::write(&path, image).unwrap();
+        let ran = run(&scratch, ["ls", path.to_str().unwrap()]);
+        let text = ran.text();
+        let found: Vec<_> = text.lines().collect();
+        assert!(ran.code == 5 && ran.err.contains(what), "{what}: {} {}", ran.code, ran.err);
+        assert_eq!(found.len(), 49, "{what}: {}", ran.err);
+        assert!(!found.contains(&"name-20") && found.contains(&"name-21"), "{what}: {found:?}");
+    };
+    let entry = (udf_image::START + files[20].block) as usize * 2048;
+    of(entry + 40, "name-20 is left out");
+    let name = image.windows(7).position(|bytes| bytes == b"name-20").unwrap();
+    of(name, "the root: 48 bytes of the listing");
+    of(name - 20, "the root: 48 bytes of the listing");
+    of(name - 39, "the root: 48 bytes of the listing");
+}
+
 /// A small image of one file in a folder, in which a test changes something.
 fn small(kind: Kind, block: usize) -> Vec<u8> {
     let mut writer = Writer::new(kind, block);

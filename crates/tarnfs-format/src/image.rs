@@ -2,11 +2,16 @@
 
 use std::io;
 
+use tarnfs_source::Source;
+
 use crate::name::excerpt;
 use crate::{Damage, Entry, Error, Event, ReceiveRandom};
 
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
 const MOST_TOLD: u64 = 1000;
+
+/// Ranges of data between holes that are counted.
+const MOST_RANGES: usize = 1 << 16;
 
 /// Hands to the receiver what is in an image.
 pub(crate) struct Teller<'run> {
@@ -41,10 +46,22 @@ impl<'run> Teller<'run> {
 
 /// The path of a folder, for people.
 pub(crate) fn shown(path: &[u8]) -> String {
-    if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
+    if matches!(path, b"" | b".") { "the root".to_owned() } else { excerpt(path).to_string() }
 }
 
 /// The error of bytes that say what cannot be.
 pub(crate) fn damaged(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// Bytes of `source` that are no holes, as far as they lie in so many ranges. Bounds that grow with the image count
+/// these: it may have any length for its holes.
+pub(crate) fn data_of(source: &dyn Source) -> u64 {
+    let (mut at, mut sum) = (0, 0_u64);
+    for _ in 0..MOST_RANGES {
+        let Some(start) = source.next_data(at) else { break };
+        at = source.next_hole(start).max(start.saturating_add(1));
+        sum = sum.saturating_add(at.saturating_sub(start));
+    }
+    sum
 }

@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+mod boot;
 mod calendar;
 pub mod cpio;
 mod decode;

@@ -6,9 +6,10 @@ use tarnfs_source::{Cancel, Source};
 
 use super::bytes::{u16_at, u32_at};
 use super::record::Record;
+use crate::boot;
 
 /// Bytes of a sector, and of a descriptor.
-pub(super) const SECTOR: u64 = 2048;
+pub(super) use crate::boot::SECTOR;
 /// Sectors before the first descriptor of a session.
 pub(super) const FIRST: u64 = 16;
 /// What stands in each of them behind the byte that says which one it is.
@@ -87,7 +88,7 @@ impl Volume {
     fn add(&mut self, kind: u8, bytes: &[u8]) {
         let of = |from: usize, length: usize| bytes.get(from..).and_then(|rest| rest.get(..length)).unwrap_or_default();
         match kind {
-            0 if of(7, 23) == b"EL TORITO SPECIFICATION" => self.boot = u32_at(bytes, 0x47).map(u64::from),
+            0 => self.boot = boot::catalogue(bytes).or(self.boot),
             1 if self.primary.is_none() => {
                 self.primary = tree(bytes);
                 let label = of(40, 32);

@@ -12,7 +12,6 @@
 //! - Files of another system that go with a file of the same name (resource forks) are left out, as Linux does.
 //! - Where Rock Ridge says that a file has several names, those with the same content are hard links.
 
-mod boot;
 mod bytes;
 mod descriptor;
 mod names;

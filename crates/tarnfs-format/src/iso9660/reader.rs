@@ -6,12 +6,12 @@ use std::io;
 use tarnfs_source::Source;
 
 use super::NAME;
-use super::boot;
 use super::descriptor::{self, SECTOR, Tree, Volume};
 use super::names::Names;
 use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
-use crate::image::{Teller, damaged, shown};
+use crate::boot::{self, FILE_MODE, FOLDER_MODE};
+use crate::image::{Teller, damaged, data_of, shown};
 use crate::name::excerpt;
 use crate::window::Window;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
@@ -46,13 +46,6 @@ const BYTES_FOR_EACH_PART: u64 = 16;
 /// number of records may share them.
 const MOST_OUTSIDE: u64 = 256 << 20;
 const OUTSIDE_FOR_EACH_BYTE: u64 = 4;
-
-/// The folder of what a computer boots from.
-const BOOT: &[u8] = b"[BOOT]";
-
-/// Permission bits where nothing says any.
-const FOLDER_MODE: u32 = 0o755;
-const FILE_MODE: u32 = 0o644;
 
 /// One pass over one image.
 pub(super) struct Reader<'run> {
@@ -242,7 +235,7 @@ impl<'run> Reader<'run> {
             let before = path.len();
             if before > 0 {
                 path.push(b'/');
-            } else if found.name.starts_with(BOOT) {
+            } else if found.name.starts_with(boot::FOLDER) {
                 self.like_boot.insert(found.name.clone());
             }
             path.extend_from_slice(&found.name);
@@ -254,7 +247,9 @@ impl<'run> Reader<'run> {
             }
             path.truncate(before);
         }
-        self.tell_images(&images)?;
+        for entry in boot::entries(&images, &self.boot, &self.like_boot, self.source.len()) {
+            self.teller.entry(entry)?;
+        }
         Ok(self.left_out)
     }
 
@@ -649,59 +644,9 @@ impl<'run> Reader<'run> {
         Ok((pieces, missing))
     }
 
-    /// Tells what a computer boots from.
-    fn tell_images(&mut self, images: &[boot::Image]) -> Result<(), Error> {
-        let mut name = BOOT.to_vec();
-        let mut number = 0_u64;
-        // The image may have files that were unpacked from another one.
-        while self.like_boot.contains(&name) {
-            number = number.saturating_add(1);
-            name = [BOOT, format!(" ({number})").as_bytes()].concat();
-        }
-        let folder = |header| Entry {
-            path: name.clone(),
-            kind: Kind::Folder,
-            mode: FOLDER_MODE,
-            header,
-            body: Body { offset: header, ..Body::default() },
-            ..Entry::default()
-        };
-        if let Some(image) = images.first() {
-            self.teller.entry(folder(image.offset))?;
-        }
-        for (number, image) in images.iter().enumerate() {
-            let number = number.saturating_add(1);
-            let start = if images.len() > 1 { format!("{number}-") } else { String::new() };
-            let file = format!("{start}Boot-{}.img", image.medium);
-            // The catalogue often names only the first sectors of a file.
-            let of_file = self.boot.get(&image.offset).copied().unwrap_or_default();
-            let size = image.size.max(of_file).min(self.source.len().saturating_sub(image.offset));
-            let piece = Piece { length: size, offset: image.offset, stored: size, decoded: size, ..Piece::default() };
-            let pieces = (size > 0).then(|| vec![piece]);
-            let body = Body { offset: image.offset, size, pieces, ..Body::default() };
-            let path = [&name[..], b"/", file.as_bytes()].concat();
-            self.teller.entry(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) })?;
-        }
-        Ok(())
-    }
-
     fn failed(&self, error: io::Error) -> Error {
         Error::Read { offset: self.byte(self.tree.root.0), error }
     }
-}
-
-/// Ranges of data between holes that are counted.
-const MOST_RANGES: usize = 1 << 16;
-
-/// Bytes of `source` that are no holes, as far as they lie in so many ranges.
-fn data_of(source: &dyn Source) -> u64 {
-    let (mut at, mut sum) = (0, 0_u64);
-    for _ in 0..MOST_RANGES {
-        let Some(start) = source.next_data(at) else { break };
-        at = source.next_hole(start).max(start.saturating_add(1));
-        sum = sum.saturating_add(at.saturating_sub(start));
-    }
-    sum
 }
 
 /// `None` for bytes that cannot be decoded: what they say is lost, and all else is not.

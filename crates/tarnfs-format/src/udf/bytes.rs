@@ -98,7 +98,8 @@ mod tests {
         let parts = [0xd0, 0x07, 2, 29, 12, 30, 45, 12, 34, 56];
         assert_eq!(time(&stamp(0x1000, parts)), Some(Time { seconds: 951_827_445, nanoseconds: 123_456_000 }));
         // Two hours to the east, five and a half to the west, and one that has no zone.
-        assert_eq!(time(&stamp(0x1000 | 120, utc)).unwrap().seconds, 951_827_445 - 7200);
+        let (kind, east) = (0x1000, 120);
+        assert_eq!(time(&stamp(kind | east, utc)).unwrap().seconds, 951_827_445 - 7200);
         assert_eq!(time(&stamp(0x1000 | (0x1000 - 330), utc)).unwrap().seconds, 951_827_445 + 330 * 60);
         assert_eq!(time(&stamp(0x1000 | (0x1000 - 2047), utc)).unwrap().seconds, 951_827_445);
         assert_eq!(time(&stamp(120, utc)).unwrap().seconds, 951_827_445);

@@ -23,8 +23,8 @@ const PER_BLOCK: u64 = 32;
 /// Entries that replace each other (strategy 4096), of one file.
 const MOST_REPLACED: u32 = 1024;
 
-/// Bytes of a table of blocks: that of a whole CD has 1.3 MB.
-const LONGEST_TABLE: u64 = 64 << 20;
+/// Bytes of a table of blocks: one of all blocks of a CD has 1.3 MB.
+const LONGEST_TABLE: u64 = 16 << 20;
 /// Bytes before the end of an image in which a table of blocks is looked for: it is the last that was written, but what
 /// has read the disc may have added some.
 const MOST_BEHIND: u64 = 32 << 20;

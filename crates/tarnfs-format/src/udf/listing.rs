@@ -30,7 +30,7 @@ pub(super) struct Listing {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Name {
     /// As it is stored.
-    pub(super) name: Vec<u8>,
+    pub(super) stored: Vec<u8>,
     pub(super) is_hidden: bool,
     /// Where its entry lies.
     pub(super) entry: Option<Place>,
@@ -123,7 +123,7 @@ impl Listing {
         }
         let name = buffer.get(before as usize..).and_then(|rest| rest.get(..of_name.into())).unwrap_or_default();
         let entry = long_place(buffer, 20).filter(|(length, _)| length << 2 != 0).map(|(_, place)| place);
-        Ok(Some((Some(Name { name: name.to_vec(), is_hidden: flags & IS_HIDDEN != 0, entry }), length)))
+        Ok(Some((Some(Name { stored: name.to_vec(), is_hidden: flags & IS_HIDDEN != 0, entry }), length)))
     }
 }
 

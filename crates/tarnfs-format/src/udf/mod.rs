@@ -10,7 +10,7 @@
 //!
 //! - Of an image that ISO 9660 describes as well, that is shown if it has Rock Ridge: then it has attributes and links,
 //!   which writers of such images leave out of UDF. Else UDF is shown, for its names and the lengths of its files. If
-//!   it cannot be read, ISO 9660 is shown.
+//!   it cannot be read, ISO 9660 is shown. What a computer boots from is in a folder `[BOOT]`, whichever shows.
 //! - The first name of an entry is a file, and each other one a hard link, if it has several.
 //! - A folder that is reached a second time is damage.
 //! - Streams are extended attributes: `user.` and the name. Those that are too long for one are left out.

@@ -15,11 +15,10 @@ use super::listing::{Listing, Name, Next};
 use super::names;
 use super::recognition::{anchors, recognise};
 use super::volume::missing;
+use crate::boot;
+use crate::image::{Teller, data_of, shown};
 use crate::name::excerpt;
-use crate::{Body, Damage, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
-
-/// Damage that is told singly: an image may have any number of names that lead nowhere.
-const MOST_TOLD: u64 = 1000;
+use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
 
 /// Bytes of a path that a further name of a file may lead to (PATH_MAX).
 const LONGEST_TARGET: usize = 4096;
@@ -46,7 +45,7 @@ const READ_LISTINGS: u64 = 4;
 pub(super) struct Reader<'run> {
     disc: Disc<'run>,
     options: &'run Options,
-    receive: &'run mut ReceiveRandom<'run>,
+    teller: Teller<'run>,
     /// Where the entries of folders lie that were told.
     folders: HashSet<u64>,
     /// Where the entries of files lie that have several names, and the first path of each.
@@ -56,7 +55,11 @@ pub(super) struct Reader<'run> {
     of_listings: u64,
     budget: Budget,
     left_out: LeftOut,
-    damage: u64,
+    /// What a computer boots from, as ISO 9660 has it, and the lengths of the files that begin there.
+    images: Vec<boot::Image>,
+    boot: HashMap<u64, u64>,
+    /// Names in the root that begin as that of the folder of these.
+    like_boot: HashSet<Vec<u8>>,
 }
 
 /// What is in an image and is not told.
@@ -74,12 +77,13 @@ struct Open {
     memory: usize,
 }
 
-/// Opens the volume in `source`. What is damaged and does not stand in the way is `told`.
-pub(super) fn open<'s>(
+/// Opens the volume in `source`, and finds the catalogue of what a computer boots from. What is damaged and does not
+/// stand in the way is `told`.
+fn open<'s>(
     source: &'s dyn Source,
     budget: &mut Budget,
     told: &mut Vec<(u64, String)>,
-) -> Result<Disc<'s>, Error> {
+) -> Result<(Disc<'s>, Option<u64>), Error> {
     let failed = std::cell::Cell::new(None);
     let show = |offset: u64, length: usize| show(source, offset, length, &failed);
     let reason = "there is no mark of it behind the first 32768 bytes".to_owned();
@@ -90,14 +94,14 @@ pub(super) fn open<'s>(
     {
         return Err(Error::Read { offset, error });
     }
-    recognised.ok_or(Error::NotThisFormat { format: NAME, reason })?;
+    let recognised = recognised.ok_or(Error::NotThisFormat { format: NAME, reason })?;
     let mut first = None;
     for anchor in anchors {
         let mut of_this = Vec::new();
         match Disc::open(source, anchor, budget, &mut of_this) {
             Ok(disc) => {
                 told.append(&mut of_this);
-                return Ok(disc);
+                return Ok((disc, recognised.boot));
             }
             Err(error) if is_damage(&error) => {
                 first.get_or_insert(error);
@@ -132,22 +136,29 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let (mut budget, mut told) = (Budget::new(source.len()), Vec::new());
-        let disc = open(source, &mut budget, &mut told)?;
+        let (mut budget, mut told) = (Budget::new(data_of(source)), Vec::new());
+        let (disc, boot) = open(source, &mut budget, &mut told)?;
+        let images = match boot {
+            Some(sector) => boot::images(source, sector)
+                .map_err(|error| Error::Read { offset: sector.saturating_mul(boot::SECTOR), error })?,
+            None => Vec::new(),
+        };
         let mut reader = Self {
             disc,
             options,
-            receive,
+            teller: Teller::new(receive),
             folders: HashSet::new(),
             known: HashMap::new(),
             memory: 0,
-            of_listings: source.len().saturating_mul(READ_LISTINGS),
+            of_listings: data_of(source).saturating_mul(READ_LISTINGS),
             budget,
             left_out: LeftOut::default(),
-            damage: 0,
+            boot: images.iter().map(|image| (image.offset, 0)).collect(),
+            images,
+            like_boot: HashSet::new(),
         };
         for (offset, what) in told {
-            reader.tell_damage(offset, what)?;
+            reader.teller.damage(offset, what)?;
         }
         Ok(reader)
     }
@@ -160,7 +171,7 @@ impl<'run> Reader<'run> {
     /// Tells all that is in the image. Returns what it has beside that.
     pub(super) fn run(mut self) -> Result<LeftOut, Error> {
         if !self.disc.name.is_empty() {
-            (self.receive)(Event::Label(self.disc.name.clone().into_bytes())).map_err(Error::Receiver)?;
+            self.teller.event(Event::Label(self.disc.name.clone().into_bytes()))?;
         }
         let root = self
             .disc
@@ -184,13 +195,13 @@ impl<'run> Reader<'run> {
             let name = match next {
                 Next::Name(name) => name,
                 Next::Damage(skipped, why) => {
-                    self.tell_damage(0, format!("{}: {skipped} bytes of the listing: {why}", shown(&path)))?;
+                    self.teller.damage(0, format!("{}: {skipped} bytes of the listing: {why}", shown(&path)))?;
                     continue;
                 }
                 Next::TooMuch | Next::End => {
                     if next == Next::TooMuch {
                         let what = format!("{}: listings overlap; the rest is left out", shown(&path));
-                        self.tell_damage(0, what)?;
+                        self.teller.damage(0, what)?;
                     }
                     path.truncate(folder.path);
                     self.memory = self.memory.saturating_sub(folder.memory);
@@ -207,6 +218,9 @@ impl<'run> Reader<'run> {
             }
             path.truncate(before);
         }
+        for entry in boot::entries(&self.images, &self.boot, &self.like_boot, self.disc.image.length) {
+            self.teller.entry(entry)?;
+        }
         Ok(self.left_out)
     }
 
@@ -215,14 +229,14 @@ impl<'run> Reader<'run> {
         let limits = &self.options.limits;
         let is_deep = depth >= limits.path_components || path.len().saturating_add(limits.name) >= limits.path;
         if is_deep {
-            self.tell_damage(entry.at, format!("{}: what is in it is left out: it is too deep", shown(path)))?;
+            self.teller.damage(entry.at, format!("{}: what is in it is left out: it is too deep", shown(path)))?;
             return Ok(None);
         }
         let content = self.disc.content(entry, &mut self.budget).map_err(|error| failed(entry, error))?;
         let listing = Listing::new(content);
         let memory = listing.parts().saturating_mul(size_of::<Piece>().saturating_add(8));
         if self.memory.saturating_add(memory) > MOST_MEMORY {
-            self.tell_damage(entry.at, format!("{}: its listing lies in too many parts", shown(path)))?;
+            self.teller.damage(entry.at, format!("{}: its listing lies in too many parts", shown(path)))?;
             return Ok(None);
         }
         self.memory = self.memory.saturating_add(memory);
@@ -231,9 +245,9 @@ impl<'run> Reader<'run> {
 
     /// Tells what has a name in the folder `path`, and adds the name to that. Returns the entry of a folder.
     fn named(&mut self, found: &Name, path: &mut Vec<u8>) -> Result<Option<FileEntry>, Error> {
-        let Some(name) = names::name(&found.name) else {
+        let Some(name) = names::name(&found.stored) else {
             let what = format!("{}: a name in it is in no encoding that UDF has", shown(path));
-            self.tell_damage(0, what)?;
+            self.teller.damage(0, what)?;
             return Ok(None);
         };
         if path.is_empty() && found.is_hidden && name == NOT_FOR_FILES {
@@ -241,10 +255,12 @@ impl<'run> Reader<'run> {
         }
         if !path.is_empty() {
             path.push(b'/');
+        } else if name.starts_with(boot::FOLDER) {
+            self.like_boot.insert(name.clone());
         }
         path.extend_from_slice(&name);
         if path.len() > self.options.limits.path {
-            self.tell_damage(0, format!("{} is left out: its path is too long", excerpt(path)))?;
+            self.teller.damage(0, format!("{} is left out: its path is too long", excerpt(path)))?;
             return Ok(None);
         }
         let place = found.entry.ok_or_else(|| damaged("nothing says where it is"));
@@ -253,7 +269,7 @@ impl<'run> Reader<'run> {
             Ok(Ok(entry)) => entry,
             Ok(Err(at)) => return self.tell_link(at, path).map(|()| None),
             Err(error) if is_damage(&error) => {
-                self.tell_damage(0, format!("{} is left out: {error}", excerpt(path)))?;
+                self.teller.damage(0, format!("{} is left out: {error}", excerpt(path)))?;
                 return Ok(None);
             }
             Err(error) => return Err(Error::Read { offset: 0, error }),
@@ -269,7 +285,7 @@ impl<'run> Reader<'run> {
             } else {
                 "it is another folder, too"
             };
-            self.tell_damage(entry.at, format!("{} is left out: {wrong}", excerpt(path)))?;
+            self.teller.damage(entry.at, format!("{} is left out: {wrong}", excerpt(path)))?;
             return Ok(None);
         }
         self.tell_file(&entry, path)?;
@@ -290,7 +306,7 @@ impl<'run> Reader<'run> {
     /// Tells a further name of the file whose entry is at byte `at`.
     fn tell_link(&mut self, at: u64, path: &[u8]) -> Result<(), Error> {
         let link = self.known.get(&at).map(|first| first.to_vec()).unwrap_or_default();
-        self.tell(Entry {
+        self.teller.entry(Entry {
             path: path.to_vec(),
             kind: Kind::HardLink,
             link,
@@ -311,7 +327,7 @@ impl<'run> Reader<'run> {
             kind::LINK => Kind::Symlink,
             other => {
                 let what = format!("{} is left out: it is a file of kind {other}", excerpt(path));
-                return self.tell_damage(entry.at, what);
+                return self.teller.damage(entry.at, what);
             }
         };
         self.tell_entry(entry, path, kind)?;
@@ -328,7 +344,7 @@ impl<'run> Reader<'run> {
         let attributes = match self.attributes(entry) {
             Ok(attributes) => attributes,
             Err(error) if is_damage(&error) => {
-                self.tell_damage(entry.at, format!("{}: attributes are left out: {error}", shown(path)))?;
+                self.teller.damage(entry.at, format!("{}: attributes are left out: {error}", shown(path)))?;
                 Attributes::default()
             }
             Err(error) => return Err(failed(entry, error)),
@@ -364,10 +380,16 @@ impl<'run> Reader<'run> {
                 Ok(target) => told.link = target,
                 Err(error) if is_damage(&error) => {
                     let what = format!("{} is left out: its target: {error}", excerpt(path));
-                    return self.tell_damage(entry.at, what);
+                    return self.teller.damage(entry.at, what);
                 }
                 Err(error) => return Err(failed(entry, error)),
             }
+        }
+        if kind == Kind::File
+            && let [Piece { offset, coder: None, .. }] = content.pieces[..]
+            && let Some(known) = self.boot.get_mut(&offset)
+        {
+            *known = content.size.max(*known);
         }
         if kind == Kind::File && content.size > 0 {
             let mut missing = content.missing;
@@ -377,10 +399,10 @@ impl<'run> Reader<'run> {
                 missing = Some(format!("it would have {} bytes", content.size));
             }
             if let Some(why) = missing {
-                self.tell_damage(entry.at, format!("{} cannot be read whole: {why}", excerpt(path)))?;
+                self.teller.damage(entry.at, format!("{} cannot be read whole: {why}", excerpt(path)))?;
             }
         }
-        self.tell(told)
+        self.teller.entry(told)
     }
 
     /// The target of a symbolic link.
@@ -443,7 +465,7 @@ impl<'run> Reader<'run> {
                 Next::Damage(_, why) => return Err(damaged(why)),
                 Next::TooMuch | Next::End => break,
             };
-            let Some((place, name)) = found.entry.zip(names::name(&found.name)) else { continue };
+            let Some((place, name)) = found.entry.zip(names::name(&found.stored)) else { continue };
             let stream = self.disc.entry(place, &mut self.budget)?;
             let content = self.disc.content(&stream, &mut self.budget)?;
             if content.size > self.options.limits.xattr_value as u64 {
@@ -454,25 +476,6 @@ impl<'run> Reader<'run> {
         }
         Ok(streams)
     }
-
-    fn tell(&mut self, entry: Entry) -> Result<(), Error> {
-        (self.receive)(Event::Entry(Box::new(entry))).map_err(Error::Receiver)
-    }
-
-    fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
-        self.damage = self.damage.saturating_add(1);
-        let what = match self.damage {
-            ..MOST_TOLD => what,
-            MOST_TOLD => "more is damaged than is told here".to_owned(),
-            _ => return Ok(()),
-        };
-        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
-    }
-}
-
-/// The path of a folder, for people.
-fn shown(path: &[u8]) -> String {
-    if path.is_empty() || path == b"." { "the root".to_owned() } else { excerpt(path).to_string() }
 }
 
 /// A reading error at an entry.

@@ -2,6 +2,7 @@
 
 use super::bytes::{u16_at, u32_at};
 use super::tag;
+use crate::boot::catalogue;
 
 /// Shows up to so many bytes from a byte on.
 pub(super) type Show<'s> = dyn Fn(u64, usize) -> Vec<u8> + 's;
@@ -21,6 +22,8 @@ const SECTORS: &[u64] = &[2048, 512, 4096, 1024, 8192, 16_384, 32_768];
 pub(super) struct Recognised {
     /// ISO 9660 describes the same files, or others.
     pub(super) is_bridge: bool,
+    /// Sector of the catalogue of what a computer boots from.
+    pub(super) boot: Option<u64>,
 }
 
 /// Looks for the mark of UDF.
@@ -31,11 +34,16 @@ pub(super) fn recognise(show: &Show<'_>) -> Option<Recognised> {
         return None;
     }
     let is_bridge = first == b"CD001";
+    let mut boot = None;
     for step in STEPS {
         for number in 0..MOST {
-            let found = mark(FIRST.saturating_add(number.saturating_mul(*step)));
+            let at = FIRST.saturating_add(number.saturating_mul(*step));
+            let found = mark(at);
             if matches!(&found[..], b"NSR02" | b"NSR03") {
-                return Some(Recognised { is_bridge });
+                return Some(Recognised { is_bridge, boot });
+            }
+            if found == b"CD001" {
+                boot = catalogue(&show(at, 128)).or(boot);
             }
             if !is_known(&found) {
                 break;
@@ -101,4 +109,98 @@ pub(super) fn has_rock_ridge(show: &Show<'_>) -> bool {
     // Of the root itself, whose name has one byte. Those of a CD-ROM XA stand behind 14 bytes of that.
     let fields = listing.first().and_then(|length| listing.get(34..usize::from(*length))).unwrap_or_default();
     [0, 14].iter().any(|at| matches!(fields.get(*at..), Some([b'S', b'P', 7, 1, 0xbe, 0xef, ..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bytes::crc;
+    use super::*;
+
+    fn anchored(length: usize, places: &[(u64, u64)]) -> Vec<u8> {
+        let mut image = vec![0; length];
+        for &(number, sector) in places {
+            let at = (number * sector) as usize;
+            let bytes = &mut image[at..at + 512];
+            bytes[..2].copy_from_slice(&tag::ANCHOR.to_le_bytes());
+            bytes[12..16].copy_from_slice(&(number as u32).to_le_bytes());
+            bytes[16..24].copy_from_slice(&[0, 0x80, 0, 0, 32, 0, 0, 0]);
+            let sum = crc(&bytes[16..]);
+            bytes[8..10].copy_from_slice(&sum.to_le_bytes());
+            bytes[10..12].copy_from_slice(&496_u16.to_le_bytes());
+            bytes[4] = 0;
+            bytes[4] = bytes[..16].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+        }
+        image
+    }
+
+    fn shown(image: &[u8]) -> impl Fn(u64, usize) -> Vec<u8> {
+        |at, length| {
+            let rest = image.get(at as usize..).unwrap_or_default();
+            rest[..length.min(rest.len())].to_vec()
+        }
+    }
+
+    #[test]
+    fn anchors_are_where_they_may_be() {
+        for sector in SECTORS.iter().copied().filter(|sector| *sector <= 4096) {
+            let count = 1000;
+            let length = (count * sector) as usize;
+            for (number, is_at_end) in [(256, false), (count - 1, true), (count - 257, true), (512, false)] {
+                let image = anchored(length, &[(number, sector)]);
+                let found = anchors(&shown(&image), length as u64);
+                let anchor = Anchor { sector, main: (32, 0x8000), reserve: (0, 0), is_at_end };
+                assert_eq!(found, [anchor], "{number} {sector}");
+                // Of other bytes behind it the end is elsewhere; of a change in it nothing is left.
+                let mut image = image;
+                image[(number * sector) as usize + 100] ^= 1;
+                assert!(anchors(&shown(&image), length as u64).is_empty(), "{number} {sector}");
+            }
+            for number in [255, 100, 511] {
+                let image = anchored(length, &[(number, sector)]);
+                let found = anchors(&shown(&image), length as u64);
+                assert!(found.is_empty(), "{number} {sector}: {found:?}");
+            }
+        }
+        assert!(anchors(&shown(&[]), 0).is_empty());
+    }
+
+    #[test]
+    fn marks_stand_at_each_step() {
+        for step in STEPS {
+            for (marks, is_bridge) in [(&["BEA01", "NSR02"][..], false), (&["CD001", "CD001", "BEA01", "NSR03"], true)]
+            {
+                let mut image = vec![0; 512 << 10];
+                for (number, mark) in marks.iter().enumerate() {
+                    let at = (FIRST + number as u64 * step) as usize;
+                    image[at + 1..at + 6].copy_from_slice(mark.as_bytes());
+                }
+                assert_eq!(recognise(&shown(&image)), Some(Recognised { is_bridge, boot: None }), "{step} {marks:?}");
+                let cut = (FIRST + step) as usize;
+                assert_eq!(recognise(&shown(&image[..cut])), None, "{step}");
+            }
+        }
+        let mut image = vec![0; 64 << 10];
+        assert_eq!(recognise(&shown(&image)), None);
+        image[(32 << 10) + 1..(32 << 10) + 6].copy_from_slice(b"CD001");
+        assert_eq!(recognise(&shown(&image)), None);
+    }
+
+    #[test]
+    fn rock_ridge_is_known_by_the_first_record() {
+        let mut image = vec![0; 64 << 10];
+        image[32 << 10..(32 << 10) + 6].copy_from_slice(b"\x01CD001");
+        image[(32 << 10) + 128..(32 << 10) + 130].copy_from_slice(&2048_u16.to_le_bytes());
+        image[(32 << 10) + 158] = 20;
+        let at = 20 * 2048;
+        image[at] = 80;
+        assert!(!has_rock_ridge(&shown(&image)));
+        for fields in [34, 48] {
+            let mut image = image.clone();
+            image[at + fields..at + fields + 7].copy_from_slice(b"SP\x07\x01\xbe\xef\0");
+            assert!(has_rock_ridge(&shown(&image)));
+            image[at] = 34;
+            assert!(!has_rock_ridge(&shown(&image)));
+        }
+        assert!(!has_rock_ridge(&shown(&[])));
+    }
 }

@@ -1,27 +1,79 @@
 //! What a computer boots from: the catalogue of El Torito 1.0.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use tarnfs_source::Source;
 
-use super::bytes::{u16_at, u32_at};
-use super::descriptor::SECTOR;
+use crate::little::{u16_at, u32_at};
+use crate::{Body, Entry, Kind, Piece};
+
+/// Bytes of a sector.
+pub(crate) const SECTOR: u64 = 2048;
+
+/// The folder of what a computer boots from.
+pub(crate) const FOLDER: &[u8] = b"[BOOT]";
+
+/// Permission bits where nothing says any.
+pub(crate) const FOLDER_MODE: u32 = 0o755;
+pub(crate) const FILE_MODE: u32 = 0o644;
 
 /// Bytes of an entry of the catalogue, and how many are looked at: a sector of them.
 const ENTRY: usize = 32;
 
 /// An image from which a computer boots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// Its first byte, and how many it has, as far as the catalogue says.
-    pub(super) offset: u64,
-    pub(super) size: u64,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
     /// What it is taken for: no medium, a floppy disk, a hard disk.
-    pub(super) medium: &'static str,
+    pub(crate) medium: &'static str,
+}
+
+/// The sector of the catalogue, if `descriptor` is the volume descriptor that says where it is.
+pub(crate) fn catalogue(descriptor: &[u8]) -> Option<u64> {
+    let is_one = descriptor.starts_with(b"\0CD001") && descriptor.get(7..30) == Some(b"EL TORITO SPECIFICATION");
+    u32_at(descriptor, 0x47).filter(|_| is_one).map(u64::from)
+}
+
+/// A folder of `images`, if there are any. `known` are the lengths of files by the byte at which each begins; the whole
+/// has `there` bytes. `taken` are the names in the root that begin as that of the folder.
+pub(crate) fn entries(images: &[Image], known: &HashMap<u64, u64>, taken: &HashSet<Vec<u8>>, there: u64) -> Vec<Entry> {
+    let mut path = FOLDER.to_vec();
+    let mut number = 0_u64;
+    // The image may have files that were unpacked from another one.
+    while taken.contains(&path) {
+        number = number.saturating_add(1);
+        path = [FOLDER, format!(" ({number})").as_bytes()].concat();
+    }
+    let folder = |header| Entry {
+        path: path.clone(),
+        kind: Kind::Folder,
+        mode: FOLDER_MODE,
+        header,
+        body: Body { offset: header, ..Body::default() },
+        ..Entry::default()
+    };
+    let mut entries: Vec<_> = images.first().map(|image| folder(image.offset)).into_iter().collect();
+    for (number, image) in images.iter().enumerate() {
+        let number = number.saturating_add(1);
+        let start = if images.len() > 1 { format!("{number}-") } else { String::new() };
+        let name = format!("{start}Boot-{}.img", image.medium);
+        // The catalogue often names only the first sectors of a file.
+        let of_file = known.get(&image.offset).copied().unwrap_or_default();
+        let size = image.size.max(of_file).min(there.saturating_sub(image.offset));
+        let piece = Piece { length: size, offset: image.offset, stored: size, decoded: size, ..Piece::default() };
+        let pieces = (size > 0).then(|| vec![piece]);
+        let body = Body { offset: image.offset, size, pieces, ..Body::default() };
+        let path = [&path[..], b"/", name.as_bytes()].concat();
+        entries.push(Entry { path, kind: Kind::File, mode: FILE_MODE, body, ..folder(image.offset) });
+    }
+    entries
 }
 
 /// The images in the catalogue at `sector`, in their order; none if it is damaged.
-pub(super) fn images(source: &dyn Source, sector: u64) -> io::Result<Vec<Image>> {
+pub(crate) fn images(source: &dyn Source, sector: u64) -> io::Result<Vec<Image>> {
     let mut catalogue = [0; SECTOR as usize];
     let Some(at) = sector.checked_mul(SECTOR).filter(|at| at.saturating_add(SECTOR) <= source.len()) else {
         return Ok(Vec::new());
