@@ -513,6 +513,61 @@ fn what_comes_later_in_the_archive_is_newer_whatever_it_lies_in() {
     }
 }
 
+/// > The last of several entries at one path counts, in the order of the archive, even if some lie in a compressed
+/// > file in it.
+///
+/// Where something else took the path of a folder, that is one again for what comes later.
+#[test]
+fn a_folder_is_one_again_whatever_lies_between() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import bz2, gzip, io, tarfile, zipfile
+
+def tar(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w', format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            if content is None:
+                info.type, info.linkname, content = tarfile.LNKTYPE, 'never', b''
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+def zipped(name):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, 'w') as archive:
+        archive.writestr(name, 'z')
+    return out.getvalue()
+
+inner = tar(('a', b'f'))
+for kind, content in ('tar', inner), ('tar.gz', gzip.compress(inner)), ('zip', zipped('a')):
+    open(f'between-{kind}', 'wb').write(tar(('n/a/b', b'b'), (f'n.{kind}', content), ('n/a/c', b'c')))
+first, last = gzip.compress(tar(('a/x', b'x'))), bz2.compress(tar(('a/y', b'y')))
+open('around', 'wb').write(tar(('n.tar.gz', first), ('n/a', b'f'), ('n.tar.bz2', last)))
+open('gone', 'wb').write(tar(('n.tar/b', b'b'), ('n.tar', inner), ('n.tar/c', b'c'), ('n.tar', None)))
+E",
+    );
+    let found = |archive: &str, options: &[&str]| {
+        let archive = scratch.path(archive);
+        // Code 5 where a link leads nowhere.
+        let shown = run(&scratch, ["find", "-r", archive.to_str().unwrap()].iter().chain(options));
+        let mut paths: Vec<_> = shown.text().lines().map(str::to_owned).filter(|path| path.contains("/n")).collect();
+        paths.sort();
+        paths
+    };
+    for kind in ["tar", "tar.gz", "zip"] {
+        let expected = ["./n", "./n/a", "./n/a/b", "./n/a/c", &format!("./n.{kind}")];
+        let mut expected = expected.map(str::to_owned);
+        expected.sort();
+        assert_eq!(found(&format!("between-{kind}"), &["-s"]), expected);
+    }
+    let expected = ["./n", "./n.tar.bz2", "./n.tar.gz", "./n/a", "./n/a/x", "./n/a/y"];
+    assert_eq!(found("around", &["-s"]), expected);
+    assert_eq!(found("gone", &[]), ["./n.tar", "./n.tar/b", "./n.tar/c"]);
+}
+
 /// > An archive that is appended to a mounted tree of archives is found, and nothing that was there is lost.
 #[test]
 fn what_is_appended_is_looked_into() {

@@ -20,9 +20,24 @@ use crate::{buffers, protocol};
 /// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// How long a request that has got a signal goes on, but for reads. The kernel does not say which signal it was: most
-/// of them end nobody, and programs do not expect that `stat(2)` or `readdir(3)` fail because of a timer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long requests go on that have got a signal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) reads: Duration,
+    pub(crate) others: Duration,
+}
+
+impl Patience {
+    /// The kernel does not say which signal it was: most of them end nobody, and programs do not expect that `stat(2)`
+    /// or `readdir(3)` fail because of a timer. Nor does `read(2)` of a file on a disk, so programs take that for the
+    /// end of the file or for a broken disk; nearly all bytes are there after half a second. Who is killed waits as
+    /// long, and is to be gone after a second.
+    const USUAL: Self = Self { reads: Duration::from_millis(500), others: Duration::from_secs(5) };
+
+    /// For none.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self { reads: Duration::ZERO, others: Duration::ZERO };
+}
 
 /// A reply that can be an error: all of them.
 pub(crate) trait Refuse: Send + 'static {
@@ -59,14 +74,22 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     limit: Duration,
-    /// See [`PATIENCE`].
-    patience: Duration,
+    patience: Patience,
     requests: Mutex<Requests>,
     next: AtomicU64,
-    ended: Mutex<bool>,
-    end: Condvar,
+    watch: Mutex<Watch>,
+    /// Something in `watch` was changed.
+    told: Condvar,
     failures: Mutex<Failures>,
     pub(crate) counters: Counters,
+}
+
+/// What the watchdog is told.
+#[derive(Debug, Default)]
+struct Watch {
+    has_ended: bool,
+    /// When somebody is to be let go, sooner than it would look.
+    due: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -145,10 +168,10 @@ trait Overdue: Send + Sync + std::fmt::Debug {
     fn since(&self) -> Instant;
     /// The kernel's number for the request, until it is answered.
     fn unique(&self) -> Option<u64>;
-    /// Whoever waits has got a signal. True if they are not to wait any longer.
-    fn signalled(&self) -> bool;
-    /// When that was, if it was.
-    fn signalled_at(&self) -> Option<Instant>;
+    /// Whoever waits has got a signal.
+    fn signalled(&self);
+    /// If they have, how long they wait all the same.
+    fn due(&self, patience: Patience) -> Option<Instant>;
     /// Answers that whoever waits has got a signal, if there is no answer yet.
     fn interrupt(&self);
     /// Node, and the bytes of it that are read.
@@ -187,13 +210,13 @@ impl<R: Refuse> Overdue for Waiting<R> {
         lock(&self.reply).as_ref().map(Refuse::unique)
     }
 
-    fn signalled(&self) -> bool {
+    fn signalled(&self) {
         lock(&self.signalled).get_or_insert_with(Instant::now);
-        self.operation == Operation::Read
     }
 
-    fn signalled_at(&self) -> Option<Instant> {
-        *lock(&self.signalled)
+    fn due(&self, patience: Patience) -> Option<Instant> {
+        let patience = if self.operation == Operation::Read { patience.reads } else { patience.others };
+        lock(&self.signalled).and_then(|at| at.checked_add(patience))
     }
 
     fn interrupt(&self) {
@@ -283,17 +306,17 @@ impl<R: Refuse> Drop for Ticket<R> {
 
 impl Deadlines {
     pub(crate) fn new(limit: Duration) -> Arc<Self> {
-        Self::with(limit, PATIENCE)
+        Self::with(limit, Patience::USUAL)
     }
 
-    fn with(limit: Duration, patience: Duration) -> Arc<Self> {
+    pub(crate) fn with(limit: Duration, patience: Patience) -> Arc<Self> {
         Arc::new(Self {
             limit,
             patience,
             requests: Mutex::default(),
             next: AtomicU64::new(0),
-            ended: Mutex::default(),
-            end: Condvar::new(),
+            watch: Mutex::default(),
+            told: Condvar::new(),
             failures: Mutex::default(),
             counters: Counters::default(),
         })
@@ -333,15 +356,15 @@ impl Deadlines {
             let place = requests.early.iter().position(|&early| early == unique);
             place.and_then(|place| requests.early.remove(place)).is_some()
         };
-        if is_signalled && waiting.signalled() {
-            self.let_go(&*waiting);
+        if is_signalled {
+            self.signalled(&*waiting);
         }
         Ticket { waiting, number, unique, deadlines: Arc::clone(self) }
     }
 
-    /// Lets whoever waits for the answer to a request go, because it has got a signal: who reads at once, others after
-    /// a while. False if there is no such request. Should it come later, the signal is known: where each thread has a
-    /// queue of its own, the kernel does not find the request to which it should say it again.
+    /// Whoever waits for the answer to a request has got a signal, and is let go after a while. False if there is no
+    /// such request. Should it come later, the signal is known: where each thread has a queue of its own, the kernel
+    /// does not find the request to which it should say it again.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
         let found = {
             let mut requests = lock(&self.requests);
@@ -356,10 +379,26 @@ impl Deadlines {
             found
         };
         let Some(request) = found else { return false };
-        if request.signalled() {
-            self.let_go(&*request);
-        }
+        self.signalled(&*request);
         true
+    }
+
+    fn signalled(&self, request: &dyn Overdue) {
+        request.signalled();
+        match request.due(self.patience) {
+            Some(due) if due <= Instant::now() => self.let_go(request),
+            Some(due) => self.wake_at(due),
+            None => {}
+        }
+    }
+
+    /// The watchdog looks no later than then.
+    fn wake_at(&self, due: Instant) {
+        let mut watch = lock(&self.watch);
+        if watch.due.is_none_or(|known| due < known) {
+            watch.due = Some(due);
+            self.told.notify_all();
+        }
     }
 
     fn let_go(&self, request: &dyn Overdue) {
@@ -370,14 +409,20 @@ impl Deadlines {
         }
     }
 
-    /// Lets those go who got a signal some time ago and wait still.
-    fn let_signalled_go(&self) {
-        let patient =
-            |request: &&Arc<dyn Overdue>| request.signalled_at().is_some_and(|at| at.elapsed() >= self.patience);
-        let due: Vec<_> = lock(&self.requests).waiting.values().filter(patient).map(Arc::clone).collect();
-        for request in &due {
+    /// Lets those go who got a signal some time ago and wait still. When the next one is to go.
+    fn let_signalled_go(&self) -> Option<Instant> {
+        let (now, mut next, mut over) = (Instant::now(), None, Vec::new());
+        for request in lock(&self.requests).waiting.values() {
+            match request.due(self.patience) {
+                Some(due) if due <= now => over.push(Arc::clone(request)),
+                Some(due) => next = Some(next.map_or(due, |next: Instant| next.min(due))),
+                None => {}
+            }
+        }
+        for request in &over {
             self.let_go(&**request);
         }
+        next
     }
 
     /// How long a request may take.
@@ -428,25 +473,37 @@ impl Deadlines {
     /// waits gets no signal: `held_up` says how far that is which a question about a node waits for.
     pub(crate) fn watch(&self, held_up: impl Fn(u64) -> Option<u64>, after: impl Fn()) {
         let nap = LONGEST_NAP.min(self.limit / 4).max(Duration::from_millis(5));
-        loop {
-            let ended = lock(&self.ended);
-            let (ended, _) =
-                self.end.wait_timeout_while(ended, nap, |ended| !*ended).unwrap_or_else(PoisonError::into_inner);
-            if *ended {
-                return;
+        while self.sleep(nap) {
+            if let Some(next) = self.let_signalled_go() {
+                self.wake_at(next);
             }
-            drop(ended);
-            self.let_signalled_go();
             if self.give_up_overdue(&held_up) {
                 after();
             }
         }
     }
 
+    /// Sleeps for `nap`, or less where somebody is to be let go. False if the watch has ended.
+    fn sleep(&self, nap: Duration) -> bool {
+        let begin = Instant::now();
+        let mut watch = lock(&self.watch);
+        while !watch.has_ended {
+            let now = Instant::now();
+            let until_due = watch.due.map_or(nap, |due| due.saturating_duration_since(now));
+            let left = nap.saturating_sub(now.saturating_duration_since(begin)).min(until_due);
+            if left.is_zero() {
+                watch.due = None;
+                return true;
+            }
+            watch = self.told.wait_timeout(watch, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
     /// Ends [`Deadlines::watch`].
     pub(crate) fn finish(&self) {
-        *lock(&self.ended) = true;
-        self.end.notify_all();
+        lock(&self.watch).has_ended = true;
+        self.told.notify_all();
     }
 
     /// True while somebody works on what is overdue, also where it has its answer: threads may have to be replaced.
@@ -537,9 +594,59 @@ mod tests {
         assert_eq!(failures.met(8, begin + Failures::WINDOW), no_path);
     }
 
+    /// A timer that ticks ends no read whose bytes come soon.
     #[test]
-    fn an_interrupted_request_is_answered_at_once() {
-        let deadlines = Deadlines::new(Duration::from_secs(60));
+    fn a_read_goes_on_after_a_signal() {
+        let patience = Patience { reads: Duration::from_secs(3600), others: Duration::ZERO };
+        let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
+        for is_early in [false, true] {
+            if is_early {
+                assert!(!deadlines.interrupt(9), "it is still to come");
+            }
+            let (ticket, receiver) = begin(&deadlines);
+            assert!(is_early || !deadlines.interrupt(8) && deadlines.interrupt(9));
+            assert!(deadlines.let_signalled_go().is_some() && ticket.is_wanted());
+            ticket.answer(|reply| reply.send(0).unwrap());
+            assert_eq!(receiver.iter().collect::<Vec<_>>(), [0]);
+        }
+        assert_eq!(deadlines.statistics(Work::default()).interrupted, 0);
+    }
+
+    /// Who is killed does not wait until the watchdog would look by itself.
+    #[test]
+    fn the_watchdog_is_woken_for_who_is_to_be_let_go() {
+        for is_early in [false, true] {
+            let patience = Patience { reads: Duration::from_millis(50), others: Duration::from_secs(3600) };
+            let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
+            if is_early {
+                assert!(!deadlines.interrupt(9));
+            }
+            std::thread::scope(|scope| {
+                // Unless it is woken, it does not look as long as the test may take.
+                let nap = Duration::from_secs(7200);
+                let watching = Arc::clone(&deadlines);
+                let watch = scope.spawn(move || {
+                    while watching.sleep(nap) {
+                        watching.let_signalled_go().into_iter().for_each(|next| watching.wake_at(next));
+                    }
+                });
+                let (ticket, receiver) = begin(&deadlines);
+                if !is_early {
+                    deadlines.interrupt(9);
+                }
+                assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
+                assert!(!ticket.is_wanted());
+                drop(ticket);
+                deadlines.finish();
+                watch.join().unwrap();
+            });
+            assert_eq!(deadlines.statistics(Work::default()).interrupted, 1);
+        }
+    }
+
+    #[test]
+    fn an_interrupted_request_is_answered_when_patience_is_over() {
+        let deadlines = Deadlines::with(Duration::from_secs(60), Patience::NONE);
         let (ticket, receiver) = begin(&deadlines);
         assert!(!deadlines.interrupt(8) && deadlines.interrupt(9));
         assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
@@ -549,7 +656,7 @@ mod tests {
     /// One thread may read of a signal before another begins with the request that it is for.
     #[test]
     fn a_signal_that_comes_before_its_request_is_known() {
-        let deadlines = Deadlines::new(Duration::from_secs(60));
+        let deadlines = Deadlines::with(Duration::from_secs(60), Patience::NONE);
         for round in 0..2 {
             for other in 0..MOST_EARLY as u64 {
                 deadlines.interrupt(1000 + other);
@@ -568,7 +675,7 @@ mod tests {
     /// Of those that come too early only so many are known.
     #[test]
     fn a_signal_for_a_request_that_is_there_is_not_kept_for_another() {
-        let deadlines = Deadlines::new(Duration::from_secs(60));
+        let deadlines = Deadlines::with(Duration::from_secs(60), Patience::NONE);
         let (ticket, receiver) = begin(&deadlines);
         assert!(deadlines.interrupt(9));
         assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
@@ -581,13 +688,14 @@ mod tests {
     /// A timer that ticks is no reason for `stat(2)` to fail.
     #[test]
     fn what_is_no_read_goes_on_for_a_while_after_a_signal() {
-        for (patience, is_let_go) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+        for (others, is_let_go) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+            let patience = Patience { reads: Duration::ZERO, others };
             let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
             let (sender, receiver) = channel();
             let ticket = deadlines.begin(Operation::Lookup, 7, sender);
-            deadlines.let_signalled_go();
-            assert!(deadlines.interrupt(9) && ticket.is_wanted());
-            assert_eq!(deadlines.statistics(Work::default()).interrupted, 0);
+            assert_eq!(deadlines.let_signalled_go(), None);
+            assert!(deadlines.interrupt(9));
+            assert_eq!(deadlines.statistics(Work::default()).interrupted, u64::from(is_let_go));
             deadlines.let_signalled_go();
             deadlines.let_signalled_go();
             assert_eq!(ticket.is_wanted(), !is_let_go);
@@ -600,7 +708,7 @@ mod tests {
 
     #[test]
     fn what_gets_on_is_waited_for_beyond_the_deadline() {
-        let deadlines = Deadlines::with(Duration::from_millis(1), Duration::ZERO);
+        let deadlines = Deadlines::with(Duration::from_millis(1), Patience::NONE);
         let (ticket, receiver) = begin(&deadlines);
         let (other, refused) = channel();
         let other = deadlines.begin(Operation::Lookup, 8, other);

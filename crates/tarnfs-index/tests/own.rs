@@ -1070,3 +1070,22 @@ fn attributes_that_nobody_could_read_are_left_out_with_a_note() {
     assert_eq!((notes.len(), notes[1].0), (2, many.header));
     assert!(notes[0].1.contains("large") && notes[0].1.contains("left out"), "{notes:?}");
 }
+
+/// A query that looks at so many folders is none without an end.
+#[test]
+fn the_folder_of_a_file_is_found_among_very_many() {
+    let mut writer = writer(64 << 20);
+    let count = 160_000;
+    for number in 0..count {
+        writer.add(&entry(number, Kind::File, format!("{number:06}/f").as_bytes(), b"")).unwrap();
+    }
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    for number in [0, 1, count / 2, count - 1] {
+        let folder = index.lookup(Node::ROOT, format!("{number:06}").as_bytes()).unwrap().unwrap().node;
+        let file = index.lookup(folder, b"f").unwrap().unwrap().node;
+        assert_eq!(index.folder_of(file).unwrap(), Some(folder), "{number}");
+        assert_eq!(index.folder_of(folder).unwrap(), Some(Node::ROOT));
+    }
+    assert_eq!(index.folder_of(Node::ROOT).unwrap(), None);
+    assert_eq!(index.folder_of(Node(1 << 40)).unwrap(), None);
+}

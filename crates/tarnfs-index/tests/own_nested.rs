@@ -8,12 +8,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use common::{LENGTH, entry, summary, writer};
-use tarnfs_format::{Entry, Kind};
+use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_index::{Destination, Error, FIRST_NESTED, Index, Nested, Node, Writer, own};
 
 /// An entry at byte `header` of its stream.
@@ -141,4 +142,195 @@ fn replaced_links_are_found_among_very_many_replaced_entries() {
         .unwrap();
     let a = index.lookup(Node::ROOT, b"a").unwrap().unwrap().node;
     assert_eq!(found, [(Node::ROOT, b"l".to_vec(), 200_000 << 20, Some(a))]);
+}
+
+/// What is in a made archive.
+#[derive(Clone, Debug)]
+enum Made {
+    Entry(Entry),
+    /// As an image in a tar: its entries lie where it does, and are told later.
+    Late(Vec<Entry>),
+    /// A compressed archive.
+    Nested(Vec<Made>),
+}
+
+/// Numbers that look random, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    fn entry(&mut self) -> Entry {
+        let path: Vec<_> = (0..=self.below(3)).map(|_| ["a", "b"][self.below(2) as usize]).collect();
+        let kind = [Kind::File, Kind::File, Kind::Symlink, Kind::Folder, Kind::HardLink][self.below(5) as usize];
+        let link = if matches!(kind, Kind::File | Kind::Folder) { "" } else { "never" };
+        at(0, kind, &path.join("/"), link)
+    }
+
+    fn entries(&mut self) -> Vec<Entry> {
+        (0..=self.below(3)).map(|_| self.entry()).collect()
+    }
+
+    fn made(&mut self, depth: u64) -> Vec<Made> {
+        (0..=self.below(6))
+            .map(|_| match self.below(6) {
+                0 | 1 if depth < 2 => Made::Nested(self.made(depth + 1)),
+                2 => Made::Late(self.entries()),
+                _ => Made::Entry(self.entry()),
+            })
+            .collect()
+    }
+}
+
+/// `entry` with its header at that byte.
+fn placed(entry: &Entry, header: u64) -> Entry {
+    Entry { header, body: Body { offset: header + 512, ..Body::default() }, ..entry.clone() }
+}
+
+/// All entries in the order of the archive.
+fn in_order(made: &[Made], to: &mut Vec<Entry>) {
+    for one in made {
+        match one {
+            Made::Entry(entry) => to.push(entry.clone()),
+            Made::Late(entries) => to.extend_from_slice(entries),
+            Made::Nested(made) => in_order(made, to),
+        }
+    }
+}
+
+/// Tells it as a pass does: a stream, then what lies in it, one after the other.
+fn tell(made: &[Made], stream: u32, writer: &mut Writer) {
+    let place = |number: usize, inside: usize| ((number as u64) << 20) + ((inside as u64) << 10);
+    let add = |writer: &mut Writer, entry: &Entry, header: u64| {
+        writer.add_from(stream, &placed(entry, header)).unwrap();
+    };
+    for (number, one) in made.iter().enumerate() {
+        if let Made::Entry(entry) = one {
+            add(writer, entry, place(number, 0));
+        }
+    }
+    for (number, one) in made.iter().enumerate() {
+        match one {
+            Made::Entry(_) => {}
+            Made::Late(entries) => {
+                // What its directory names first need not lie in it first.
+                for (inside, entry) in entries.iter().enumerate().rev() {
+                    add(writer, entry, place(number, inside));
+                }
+            }
+            Made::Nested(made) => {
+                writer.begin_nested(stream, place(number, 1));
+                let inner = writer.next_nested();
+                let (codec, decoded_length) = ("gzip".to_owned(), LENGTH);
+                let nested = Nested { codec, decoded_length, input: stream, start: place(number, 1), length: 512 };
+                tell_nested(made, inner, &nested, writer);
+            }
+        }
+    }
+}
+
+fn tell_nested(made: &[Made], stream: u32, nested: &Nested, writer: &mut Writer) {
+    let (outer, inner): (Vec<_>, Vec<_>) =
+        made.iter().cloned().enumerate().partition(|(_, one)| matches!(one, Made::Entry(_)));
+    for (number, one) in outer {
+        let Made::Entry(entry) = one else { continue };
+        let header = (number as u64) << 20;
+        writer.add_from(stream, &placed(&entry, header)).unwrap();
+    }
+    assert_eq!(writer.add_nested(nested).unwrap(), stream);
+    // As they lie in it, without what was told.
+    let empty = || Made::Late(Vec::new());
+    let mut rest: Vec<_> = (0..made.len()).map(|_| empty()).collect();
+    for (number, one) in inner {
+        rest[number] = one;
+    }
+    tell(&rest, stream, writer);
+}
+
+/// What shows by the rules: at each path the last entry, or a folder if something in it comes later. A hard link that
+/// leads nowhere names the folders that it is in, and nothing else.
+fn by_the_rules(entries: &[Entry]) -> BTreeMap<Vec<u8>, Kind> {
+    let mut last = BTreeMap::from([(Vec::new(), Kind::Folder)]);
+    for entry in entries {
+        let path = [b"/", entry.path.as_slice()].concat();
+        for (at, _) in path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/') {
+            last.insert(path[..at].to_vec(), Kind::Folder);
+        }
+        if entry.kind != Kind::HardLink {
+            last.insert(path, entry.kind);
+        }
+    }
+    let is_folder = |path: &[u8]| last.get(path) == Some(&Kind::Folder);
+    let shows = |path: &[u8]| (0..path.len()).filter(|&at| path[at] == b'/').all(|at| is_folder(&path[..at]));
+    last.iter().filter(|(path, _)| shows(path)).map(|(path, kind)| (path.clone(), *kind)).collect()
+}
+
+fn kinds(index: &dyn Index) -> BTreeMap<Vec<u8>, Kind> {
+    common::walk(index).unwrap().into_iter().map(|(path, row)| (path, row.kind)).collect()
+}
+
+/// > The last of several entries at one path counts, in the order of the archive, even if some lie in a compressed
+/// > file in it.
+///
+/// Folders and others in each other's place, in streams that are told after those around them.
+#[test]
+fn what_is_told_late_counts_where_it_lies() {
+    let mut random = Random(11);
+    for round in 0..2000 {
+        let made = random.made(0);
+        let mut entries = Vec::new();
+        in_order(&made, &mut entries);
+        let expected = by_the_rules(&entries);
+        let mut plain = writer(0);
+        for (number, entry) in entries.iter().enumerate() {
+            let header = (number as u64) << 20;
+            plain.add(&placed(entry, header)).unwrap();
+        }
+        let plain = plain.finish(summary(), &Destination::Memory).unwrap();
+        assert_eq!(kinds(&*plain), expected, "{round}: {entries:?}");
+        let mut nested = writer(0);
+        tell(&made, 0, &mut nested);
+        let nested = nested.finish(summary(), &Destination::Memory).unwrap();
+        assert_eq!(kinds(&*nested), expected, "{round}: {made:?}");
+        let (of_plain, of_nested) = (plain.summary(), nested.summary());
+        assert_eq!(
+            (of_plain.files, of_plain.folders, of_plain.notes.len()),
+            (of_nested.files, of_nested.folders, of_nested.notes.len()),
+            "{round}: {made:?}"
+        );
+    }
+}
+
+/// > The last of several archives at one path counts, with all that it holds and nothing else.
+///
+/// What a replaced archive holds makes no folder of what comes before it, and hides none that comes behind.
+#[test]
+fn what_is_gone_changes_no_folder() {
+    let mut random = Random(12);
+    for round in 0..2000 {
+        let (mut all, mut left) = (writer(0), Vec::new());
+        let archives = [all.add_archive(0), all.add_archive(0)];
+        let mut told = Vec::new();
+        for number in 0..=random.below(8) {
+            let entry = placed(&random.entry(), number << 20);
+            let archive = random.below(3) as usize;
+            all.enter_archive([0, archives[0], archives[1]][archive]);
+            all.add(&entry).unwrap();
+            if archive < 2 {
+                left.push(entry.clone());
+            }
+            told.push((archive, entry));
+        }
+        all.replace_archive(archives[1]);
+        let folder = tempfile::tempdir().unwrap();
+        let is_on_disk = round % 50 == 0;
+        let file = Destination::File(folder.path().join("index"));
+        let index = all.finish(summary(), if is_on_disk { &file } else { &Destination::Memory }).unwrap();
+        assert_eq!(kinds(&*index), by_the_rules(&left), "{round}: {told:?}");
+        // One, also where the first was begun too early.
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), usize::from(is_on_disk), "{round}");
+    }
 }

@@ -1,6 +1,6 @@
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The memory that caches, windows and workers may use together, in bytes. Clones share it.
 ///
@@ -59,10 +59,11 @@ impl Budget {
     }
 
     /// Bytes of memory that this process may have, where that is known: those of the machine, or of its control group
-    /// if that has fewer.
+    /// if that has fewer. What was found first: later, a process may have given up opening files.
     pub fn memory_of_this_machine() -> Option<u64> {
+        static FOUND: OnceLock<Option<u64>> = OnceLock::new();
         let read = |path: &str| fs::read_to_string(path).ok();
-        machine_memory(&read).into_iter().chain(control_group_memory(&read)).min()
+        *FOUND.get_or_init(|| machine_memory(&read).into_iter().chain(control_group_memory(&read)).min())
     }
 
     /// Takes `bytes`, or nothing if that would exceed the limit.

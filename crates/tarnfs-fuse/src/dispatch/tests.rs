@@ -8,6 +8,7 @@ use tarnfs_tree::{Child, FolderTree, Lifetime, Xattrs};
 use super::reading::SEEK_DATA;
 use super::*;
 use crate::MountOptions;
+use crate::deadline::Patience;
 use crate::protocol::{Folders as _, How, Reading as _, ReplyData, ReplyOpen, ReplySeek, ReplyXattr};
 
 /// Nothing in it can change, and it counts what is forgotten.
@@ -145,7 +146,7 @@ fn who_answers_the_kernel_does_not_wait_for_memory() {
         let tree = Arc::new(Counting::default());
         let options = Parsed::new(&MountOptions::default()).unwrap();
         let asked = Arc::clone(&tree) as Arc<dyn Tree>;
-        let deadlines = Deadlines::new(forever);
+        let deadlines = Deadlines::with(forever, Patience::NONE);
         let dispatcher = Dispatcher::new(asked, &options, Workers::new(forever), deadlines);
         let (sent, device) = rustix::pipe::pipe().unwrap();
         let device = Arc::new(File::from(device));

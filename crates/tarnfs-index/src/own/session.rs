@@ -219,13 +219,28 @@ impl Session {
     /// The folder that the node is in. Nothing leads there but a look at all folders.
     pub(super) fn folder_of(&mut self, node: u64, bounds: &Bounds) -> Result<Option<Node>, Error> {
         let Ok(number) = i64::try_from(node) else { return Ok(None) };
-        let sql = if node <= bounds.last {
-            "SELECT node FROM folders WHERE first <= ?1 AND ?1 - first < count LIMIT 1"
-        } else {
-            "SELECT folder FROM replaced WHERE node = ?1"
-        };
-        let found = self.connection.query_row(sql, [number], |row| row.get::<_, i64>(0)).optional().map_err(broken)?;
-        Ok(found.and_then(|folder| u64::try_from(folder).ok()).map(Node))
+        if node > bounds.last {
+            let sql = "SELECT folder FROM replaced WHERE node = ?";
+            let found = self.connection.query_row(sql, [number], |row| row.get::<_, i64>(0)).optional();
+            return Ok(found.map_err(broken)?.and_then(|folder| u64::try_from(folder).ok()).map(Node));
+        }
+        let mut query = self
+            .connection
+            // One row of a thousand comes, too, so that a long table is not taken for one that has no end.
+            .prepare_cached(
+                "SELECT node, first <= ?1 AND ?1 - first < count AS is_it FROM folders \
+                 WHERE is_it OR node % 1000 = 0 ORDER BY node",
+            )
+            .map_err(broken)?;
+        let (mut rows, mut last) = (query.query([number]).map_err(broken)?, 0);
+        while let Some(row) = rows.next().map_err(broken)? {
+            self.patience.renew();
+            let folder = goes_on(&mut last, row.get(0).map_err(broken)?)?;
+            if row.get::<_, bool>(1).map_err(broken)? {
+                return Ok(Some(Node(folder)));
+            }
+        }
+        Ok(None)
     }
 
     /// The folder of that number; `None` if it is none. What has been replaced is an empty one.

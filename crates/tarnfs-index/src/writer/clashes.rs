@@ -2,7 +2,8 @@
 //!
 //! A folder is known from the first entry that names it, or something in it, and most archives say no more. Where
 //! something else takes its path, what is named in it afterwards makes a folder again, and that must be noted, once
-//! each time. Of each folder two bits are kept, and most entries need not be looked at.
+//! each time. Of each folder two bits are kept, and most entries need not be looked at. That finds all of it where
+//! entries come in the order of the archive; for others see [`super::latest`].
 
 use super::folders::Number;
 
@@ -15,18 +16,27 @@ pub(super) struct Clashes {
     taken: Bits,
     /// How many of these there are.
     count: u64,
+    /// The stream and the header of the last entry.
+    last: (u32, u64),
+    /// True once an entry has come that may lie before one that came before it.
+    is_out_of_order: bool,
 }
 
+/// One bit for each folder up to the last one that has it.
 #[derive(Debug, Default)]
-struct Bits(Vec<u64>);
+pub(super) struct Bits(Vec<u64>);
 
 impl Bits {
-    fn get(&self, number: Number) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, number: Number) -> bool {
         self.0.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 != 0)
     }
 
     /// Returns what it was.
-    fn set(&mut self, number: Number, value: bool) -> bool {
+    pub(super) fn set(&mut self, number: Number, value: bool) -> bool {
         let at = number as usize / 64;
         if at >= self.0.len() {
             self.0.resize(at.saturating_add(1), 0);
@@ -40,6 +50,17 @@ impl Bits {
 }
 
 impl Clashes {
+    /// An entry comes whose header is at that byte of `stream`.
+    pub(super) fn meet(&mut self, stream: u32, header: u64) {
+        let (last_stream, last_header) = std::mem::replace(&mut self.last, (stream, header));
+        self.is_out_of_order |= stream != last_stream || header < last_header;
+    }
+
+    /// False if all entries have come in the order of the archive.
+    pub(super) fn is_out_of_order(&self) -> bool {
+        self.is_out_of_order
+    }
+
     /// There is a folder in `parent`.
     pub(super) fn add_folder(&mut self, parent: Number) {
         if !self.has_folders.get(parent) {

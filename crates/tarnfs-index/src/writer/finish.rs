@@ -7,11 +7,15 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tarnfs_format::name;
 
+use super::clashes::Bits;
 use super::group::{Grouping, Totals};
+use super::latest::{Latest, innermost};
 use super::output::{self, Output};
-use super::record::{Record, Tag};
+use super::record::{self, Record, Tag};
 use super::temporary::Temporary;
-use super::{BLOCK, Destination, IN_MEMORY, MOST_NAMED, PAGE, SMALL, SMALL_PAGE, Writer, classes, folders};
+use super::{
+    BLOCK, Destination, IN_MEMORY, MOST_NAMED, PAGE, SMALL, SMALL_PAGE, Writer, classes, folders, out_of_memory,
+};
 use crate::own::{self, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::store::Store;
@@ -60,26 +64,31 @@ impl Writer {
     ) -> Result<Arc<dyn Index>, Error> {
         match destination {
             Destination::File(path) => {
-                let temporary = Temporary::create(path, self.archive.as_ref())?;
-                self.fill(summary, &Opened::file(temporary.file()?, true), PAGE)?;
+                let mut temporary = Temporary::create(path, self.archive.as_ref())?;
+                while !self.fill(summary, &Opened::file(temporary.file()?, true), PAGE)? {
+                    drop(temporary);
+                    temporary = Temporary::create(path, self.archive.as_ref())?;
+                }
                 let finished = temporary.reopen()?;
                 temporary.rename_to(choose)?;
                 own::open_file(finished)
             }
             Destination::Memory if !self.overflow.has_disk() => {
-                self.write_without_name(summary, self.overflow.without_disk())
+                self.write_without_name(summary, &|this| Ok(this.overflow.without_disk()))
             }
             Destination::Memory => {
-                let most = self.budget.limit() / IN_MEMORY;
-                let store = if self.bytes() > most as u64 {
-                    tarnfs_source::temporary_file().map(Store::File)
-                } else {
-                    Ok(Store::within(&self.budget, most))
+                let store = |this: &Self| {
+                    let most = this.budget.limit() / IN_MEMORY;
+                    if this.bytes() > most as u64 {
+                        tarnfs_source::temporary_file().map(Store::File)
+                    } else {
+                        Ok(Store::within(&this.budget, most))
+                    }
                 };
-                match store.map_err(Error::Io).and_then(|store| self.write_without_name(summary, store)) {
+                match self.write_without_name(summary, &store) {
                     Err(error) if !self.cancel.is_cancelled() => {
                         log::debug!("all of the index goes to memory, nothing to a temporary file: {error}");
-                        self.write_without_name(summary, self.overflow.without_disk())
+                        self.write_without_name(summary, &|this| Ok(this.overflow.without_disk()))
                     }
                     done => done,
                 }
@@ -87,16 +96,24 @@ impl Writer {
         }
     }
 
-    fn write_without_name(&mut self, summary: &Summary, store: Store) -> Result<Arc<dyn Index>, Error> {
-        let store = Arc::new(store);
-        let page = if self.bytes() > SMALL { PAGE } else { SMALL_PAGE };
-        self.fill(summary, &Opened::new(Arc::clone(&store), true), page)?;
-        store.complete();
-        own::open_store(store)
+    fn write_without_name(
+        &mut self,
+        summary: &Summary,
+        store: &dyn Fn(&Self) -> io::Result<Store>,
+    ) -> Result<Arc<dyn Index>, Error> {
+        loop {
+            let store = Arc::new(store(self).map_err(Error::Io)?);
+            let page = if self.bytes() > SMALL { PAGE } else { SMALL_PAGE };
+            if self.fill(summary, &Opened::new(Arc::clone(&store), true), page)? {
+                store.complete();
+                return own::open_store(store);
+            }
+        }
     }
 
-    /// Writes everything into an empty file.
-    fn fill(&mut self, summary: &Summary, file: &Opened, page: u32) -> Result<(), Error> {
+    /// Writes everything into an empty file. False if that has to be done again, with another one: there are records
+    /// now that were missing.
+    fn fill(&mut self, summary: &Summary, file: &Opened, page: u32) -> Result<bool, Error> {
         let mut summary = summary.clone();
         self.links.reset();
         self.folders.reset();
@@ -105,9 +122,11 @@ impl Writer {
         let connection = open_for_writing(file, page)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
         schema::create(&connection)?;
-        let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
+        // The same numbers as where none is missing.
+        let records = u32::try_from(self.completed.unwrap_or(self.sorter.records())).map_err(io::Error::other)?;
         let xattr_names = self.places_of_xattr_names();
         let hidden = self.hidden()?;
+        let (most_memory, bytes_of_folders) = (self.most_memory, self.folders.bytes());
         let mut output = Output::new(&connection, &mut self.classes, &xattr_names, &self.builder.large, unit)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
@@ -116,14 +135,27 @@ impl Writer {
             taken = taken.wrapping_add(1);
             if taken.is_multiple_of(1024) {
                 cancel.check()?;
+                let bytes = grouping.links.bytes();
+                if grouping.links.beyond_limit().is_some() || bytes.saturating_add(bytes_of_folders) > most_memory {
+                    return Err(out_of_memory(&format!("the hard links take {} MiB", bytes >> 20)));
+                }
             }
-            if hidden.as_ref().is_some_and(|hidden| hidden.hides(&record)) {
-                return Ok(());
+            match &hidden {
+                Some(hidden) if hidden.hides(&record) => Ok(()),
+                // Of a folder in which there is something else, too. What came from that archive makes none of it.
+                Some(hidden) if record.tag == Tag::Marker && hidden.is_gone(&record) => grouping.take_number(&record),
+                _ => grouping.take(record),
             }
-            grouping.take(record)
         })?;
-        let mut totals = grouping.finish()?;
+        let (mut totals, behind) = grouping.finish()?;
         drop(output);
+        let may_be_missing = self.clashes.is_out_of_order() || hidden.is_some();
+        if may_be_missing && self.completed.is_none() && !behind.is_empty() {
+            self.completed = Some(self.sorter.records());
+            if self.complete(&behind, hidden.as_ref())? {
+                return Ok(false);
+            }
+        }
         self.links.resolve();
         for folder in self.links.folders_that_show() {
             totals.folders = totals.folders.saturating_add(1);
@@ -148,7 +180,57 @@ impl Writer {
         let is_cut = self.reach.own > stream || self.reach.is_nested_cut;
         schema::write_summary(&connection, &summary, unit, is_cut)?;
         connection.execute_batch("COMMIT").map_err(failed)?;
-        connection.close().map_err(|(_, error)| failed(error))
+        connection.close().map_err(|(_, error)| failed(error))?;
+        Ok(true)
+    }
+
+    /// Adds markers of the folders `behind` something else at the last place where each is named. True if there are
+    /// such.
+    fn complete(&mut self, behind: &Bits, hidden: Option<&Hidden>) -> Result<bool, Error> {
+        let room = self.most_memory.saturating_sub(self.folders.bytes()).saturating_sub(self.links.bytes());
+        let (folders, cancel) = (&self.folders, &self.cancel);
+        let (mut latest, mut taken) = (Latest::default(), 0_u32);
+        // Those of one folder often come together.
+        let mut last = (ROOT, None);
+        self.sorter.each::<Error>(|record| {
+            taken = taken.wrapping_add(1);
+            if taken.is_multiple_of(1024) {
+                cancel.check()?;
+            }
+            if record.tag != Tag::Entry || hidden.is_some_and(|hidden| hidden.is_gone(&record)) {
+                return Ok(());
+            }
+            if record.folder != last.0 {
+                last = (record.folder, innermost(behind, folders, record.folder));
+            }
+            if let Some(folder) = last.1 {
+                latest.note(folder, &record);
+                if latest.bytes() > room {
+                    let mib = latest.bytes() >> 20;
+                    return Err(out_of_memory(&format!(
+                        "folders that something else shows in place of take {mib} MiB"
+                    )));
+                }
+            }
+            Ok(())
+        })?;
+        let places = latest.complete(behind, folders);
+        let is_any = !places.is_empty();
+        (self.builder.origin, self.stream) = (0, 0);
+        for (number, mut place) in places {
+            cancel.check()?;
+            let folder = self.folders.get(number);
+            // All but the last number, which ends with the first byte of its kind.
+            let end = place.iter().rev().skip(1).position(|byte| byte & 0x80 == 0);
+            let around = place.len().saturating_sub(end.map_or(place.len(), |end| end.saturating_add(1)));
+            let rank = record::read_number(&mut place.get(around..).unwrap_or_default());
+            place.truncate(around);
+            self.builder.around = place;
+            let marker = self.builder.number(folder.parent, self.folders.name(&folder), Tag::Marker, rank, number);
+            self.sorter.push(marker)?;
+        }
+        self.builder.around.clear();
+        Ok(is_any)
     }
 
     /// What does not show because its archive was replaced, if there is such.

@@ -1,4 +1,4 @@
-//! The folders of the tree that is being made, in memory: about 60 bytes each, of the memory budget as far as that
+//! The folders of the tree that is being made, in memory: about 75 bytes each, of the memory budget as far as that
 //! goes. There is a limit: a path of 2 KiB may name a thousand folders that no other path names, and compresses to
 //! nothing.
 
@@ -33,6 +33,10 @@ pub(super) struct Folder {
     pub(super) subfolders: u32,
 }
 
+/// Bytes of each that others take: for the order in which they are written (8), or while records are sorted (4);
+/// whether it shows at all (1); and bits of [`super::clashes::Clashes`].
+const BESIDE: usize = 10;
+
 /// All folders.
 #[derive(Debug)]
 pub(super) struct Folders {
@@ -41,7 +45,7 @@ pub(super) struct Folders {
     by_name: HashTable<Number>,
     /// Unknown to whoever makes archives, so nobody can make names that collide.
     seed: u64,
-    /// Of the memory that they take: enough for some 18 million in any case.
+    /// Of the memory that they take: enough for some 14 million, unless all that is there is too little.
     allowance: Allowance,
 }
 
@@ -54,10 +58,11 @@ impl Folders {
     }
 
     /// Bytes of memory that they take.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
+        let beside = self.all.len().saturating_mul(BESIDE);
         let fixed = self.all.capacity().saturating_mul(size_of::<Folder>());
         let table = self.by_name.capacity().saturating_mul(size_of::<Number>().saturating_add(1));
-        fixed.saturating_add(self.names.capacity()).saturating_add(table)
+        fixed.saturating_add(self.names.capacity()).saturating_add(table).saturating_add(beside)
     }
 
     /// Bytes that they take, if that is more than they may. Takes from the budget what was added.

@@ -15,6 +15,7 @@
 
 use crate::Error;
 
+use super::clashes::Bits;
 use super::folders::{self, Folders, ROOT};
 use super::links::{self, Links, Target};
 use super::output::Output;
@@ -30,6 +31,8 @@ pub(super) struct Grouping<'w, 'c> {
     next_replaced: u32,
     group: Group,
     totals: Totals,
+    /// Folders with something in them in whose place something else shows.
+    behind: Bits,
 }
 
 /// What is known of the records of one name so far.
@@ -73,21 +76,42 @@ impl<'w, 'c> Grouping<'w, 'c> {
     ) -> Self {
         let first_replaced = records.saturating_add(2);
         let totals = Totals { first_replaced, ..Totals::default() };
-        Self { folders, links, output, next: 1, next_replaced: first_replaced, group: Group::default(), totals }
+        Self {
+            folders,
+            links,
+            output,
+            next: 1,
+            next_replaced: first_replaced,
+            group: Group::default(),
+            totals,
+            behind: Bits::default(),
+        }
     }
 
     /// Takes the next record.
     pub(super) fn take(&mut self, record: Record<'_>) -> Result<(), Error> {
+        self.begin(&record)?;
+        match record.tag {
+            Tag::Marker => self.marker(record.number())?,
+            Tag::Request => self.request(record.number()),
+            Tag::Entry => self.entry(record)?,
+        }
+        Ok(())
+    }
+
+    /// Takes a marker that says nothing of where there is a folder, only which one it is.
+    pub(super) fn take_number(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        self.begin(record)?;
+        self.group.own = Some(record.number());
+        Ok(())
+    }
+
+    fn begin(&mut self, record: &Record<'_>) -> Result<(), Error> {
         if record.folder != self.group.folder || record.name != self.group.name {
             self.end_group()?;
             self.group.folder = record.folder;
             self.group.name.clear();
             self.group.name.extend_from_slice(record.name);
-        }
-        match record.tag {
-            Tag::Marker => self.marker(record.number())?,
-            Tag::Request => self.request(record.number()),
-            Tag::Entry => self.entry(record)?,
         }
         Ok(())
     }
@@ -104,10 +128,10 @@ impl<'w, 'c> Grouping<'w, 'c> {
         Ok(())
     }
 
-    /// Ends with the last record.
-    pub(super) fn finish(mut self) -> Result<Totals, Error> {
+    /// Ends with the last record. The folders in which there is something, and in whose place something else shows.
+    pub(super) fn finish(mut self) -> Result<(Totals, Bits), Error> {
         self.end_group()?;
-        Ok(self.totals)
+        Ok((self.totals, self.behind))
     }
 
     fn request(&mut self, link: links::Number) {
@@ -218,9 +242,12 @@ impl<'w, 'c> Grouping<'w, 'c> {
 
     fn end_group(&mut self) -> Result<(), Error> {
         if self.group.candidate.is_empty() && !self.group.is_implied {
-            // Only links to what is not in the archive.
-            self.group.early.clear();
-            return Ok(());
+            if self.group.own.is_none() {
+                // Only links to what is not in the archive.
+                self.group.early.clear();
+                return Ok(());
+            }
+            self.group.is_implied = true;
         }
         let bytes = std::mem::take(&mut self.group.candidate);
         let record = Record::read(&bytes);
@@ -230,8 +257,12 @@ impl<'w, 'c> Grouping<'w, 'c> {
         if let (Some(own), false) = (own, is_folder) {
             // Behind a link, since that may lead nowhere.
             let link = attributes.and_then(|attributes| attributes.hard_link);
-            if link.is_some() || self.folders.get(own).has_children {
+            let has_children = self.folders.get(own).has_children;
+            if link.is_some() || has_children {
                 self.folder_behind(own)?;
+            }
+            if has_children {
+                self.behind.set(own, true);
             }
             if let Some(link) = link {
                 self.links.set_folder(link, own);

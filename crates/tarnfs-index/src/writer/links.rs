@@ -46,7 +46,7 @@ pub(super) struct Links {
     fallbacks: Vec<(Number, u32)>,
     /// Of a link in whose place there was a folder, that folder: it goes on showing if the link leads nowhere.
     folders: Vec<(Number, u32)>,
-    /// Of the memory that they take: enough for some 29 million in any case.
+    /// Of the memory that they take: enough for some 29 million, unless all that is there is too little.
     allowance: Allowance,
 }
 
@@ -65,9 +65,15 @@ impl Links {
         Self { nodes, targets, fallbacks, folders, allowance: Allowance::new(budget) }
     }
 
+    /// Bytes that they will take.
+    pub(super) fn bytes(&self) -> usize {
+        let both = self.fallbacks.capacity().saturating_add(self.folders.capacity());
+        self.nodes.len().saturating_mul(BYTES).saturating_add(both.saturating_mul(size_of::<(Number, u32)>()))
+    }
+
     /// Bytes that they will take, if that is more than they may. Takes from the budget what was added.
     pub(super) fn beyond_limit(&mut self) -> Option<usize> {
-        self.allowance.beyond(self.nodes.len().saturating_mul(BYTES))
+        self.allowance.beyond(self.bytes())
     }
 
     /// Numbers the next link.
@@ -229,6 +235,12 @@ mod tests {
             most += 1;
         }
         assert_eq!((most, budget.used()), ((32 << 20) / BYTES + 1, 36 << 20));
+        // What is found out about them at the end counts, too.
+        let before = links.bytes();
+        links.set_fallback(0, Target::Node(1));
+        let after = links.bytes();
+        links.set_folder(0, 1);
+        assert!(before < after && after < links.bytes());
         drop(links);
         assert_eq!(budget.used(), 0);
     }

@@ -12,6 +12,7 @@ mod finish;
 mod folders;
 mod group;
 mod interner;
+mod latest;
 mod layers;
 mod links;
 mod origins;
@@ -32,6 +33,7 @@ use crate::own::{self};
 use crate::pieces;
 use crate::{Error, FIRST_NESTED, Nested, STORED_IN_PIECES, trust};
 
+use allowance::Allowance;
 use clashes::Clashes;
 use classes::Classes;
 use folders::{Folders, ROOT};
@@ -98,6 +100,11 @@ pub struct Writer {
     scratch: Scratch,
     archive: Option<trust::Owner>,
     budget: Budget,
+    /// Bytes of memory that all tables may take together.
+    most_memory: usize,
+    /// How many records there were when they began to be written, once those are completed that entries in another
+    /// order than that of the archive leave out.
+    completed: Option<u64>,
     /// For what is too much for memory.
     overflow: Overflow,
     /// Bytes that all that is taken may have.
@@ -197,6 +204,8 @@ impl Writer {
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
             archive: None,
+            most_memory: Allowance::together(&options.budget, Budget::memory_of_this_machine()),
+            completed: None,
             budget: options.budget,
             overflow,
             most_bytes: MOST_BYTES,
@@ -242,17 +251,9 @@ impl Writer {
         if self.sorter.records() >= MOST_RECORDS {
             return Err(io::Error::other("an index of more than a billion entries cannot be made").into());
         }
-        let too_many = match (self.folders.beyond_limit(), self.links.beyond_limit()) {
-            (Some(bytes), _) => Some(("the folders of all paths", bytes)),
-            (_, Some(bytes)) => Some(("the hard links", bytes)),
-            _ => None,
-        };
-        if let Some((things, bytes)) = too_many {
+        if let Some((things, bytes)) = self.beyond_memory() {
             let (path, mib) = (name::excerpt(&entry.path), bytes >> 20);
-            let what = format!(
-                "{path}: {things} up to here take {mib} MiB of memory, more than the limit; a larger memory budget (--cache-memory) raises it"
-            );
-            return Err(io::Error::new(io::ErrorKind::OutOfMemory, what).into());
+            return Err(out_of_memory(&format!("{path}: {things} up to here take {mib} MiB")));
         }
         self.check_bytes()?;
         self.lie_in(stream);
@@ -263,6 +264,21 @@ impl Writer {
         let (folder, last) = place(&mut self.folders, &mut self.clashes, components.iter());
         self.remember_folder(&entry.path, folder, last);
         self.add_at(folder, last, entry, stream)
+    }
+
+    /// Which table takes more memory than it may, and how many bytes.
+    fn beyond_memory(&mut self) -> Option<(&'static str, usize)> {
+        const FOLDERS: &str = "the folders of all paths";
+        const LINKS: &str = "the hard links";
+        if let Some(bytes) = self.folders.beyond_limit() {
+            return Some((FOLDERS, bytes));
+        }
+        if let Some(bytes) = self.links.beyond_limit() {
+            return Some((LINKS, bytes));
+        }
+        let (folders, links) = (self.folders.bytes(), self.links.bytes());
+        let larger = if folders >= links { (FOLDERS, folders) } else { (LINKS, links) };
+        (folders.saturating_add(links) > self.most_memory).then_some(larger)
     }
 
     /// The nested stream that comes next begins at byte `start` of `input`. Its entries come before all is known of it.
@@ -339,6 +355,7 @@ impl Writer {
             }
             None => entry,
         };
+        self.clashes.meet(stream, entry.header);
         self.make_real(folder, entry.header)?;
         let is_root = folder == ROOT && name.is_empty();
         if !is_root && let Some(folder) = self.folders.get_mut(folder) {
@@ -552,6 +569,12 @@ pub(crate) fn most_bytes(length: u64) -> u64 {
     MOST_BYTES.saturating_add(length.saturating_mul(BYTES_FOR_EACH))
 }
 
+/// Says that `what` is more than there may be.
+fn out_of_memory(what: &str) -> Error {
+    let what = format!("{what} of memory, more than the limit; a larger memory budget (--cache-memory) raises it");
+    io::Error::new(io::ErrorKind::OutOfMemory, what).into()
+}
+
 /// Says that an index would have more than these.
 pub(crate) fn too_many_bytes(most: u64) -> Error {
     let mib = most >> 20;
@@ -607,4 +630,44 @@ fn place<'c>(folders: &mut Folders, clashes: &mut Clashes, components: name::Ite
         last = component;
     }
     (folder, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half of a small machine's memory is less than each table may have.
+    #[test]
+    fn folders_and_links_have_a_limit_together() {
+        let options = || WriterOptions { limits: Limits::default(), budget: Budget::new(0), cancel: Cancel::default() };
+        let folder = |number: u64| Entry {
+            path: format!("{number}/").into_bytes(),
+            kind: Kind::Folder,
+            header: number << 9,
+            ..Entry::default()
+        };
+        let link = |number: u64| Entry {
+            path: b"a".to_vec(),
+            link: b"b".to_vec(),
+            kind: Kind::HardLink,
+            header: number << 9,
+            ..Entry::default()
+        };
+        let most = |entry: &dyn Fn(u64) -> Entry| {
+            let mut writer = Writer::new(options()).unwrap();
+            writer.most_memory = 1 << 20;
+            let failed = (0..).find_map(|number| writer.add(&entry(number)).err().map(|error| (number, error)));
+            let (number, error) = failed.unwrap();
+            assert!(matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::OutOfMemory), "{error}");
+            assert!(writer.folders.bytes() + writer.links.bytes() > 1 << 20);
+            assert!(writer.folders.beyond_limit().is_none() && writer.links.beyond_limit().is_none());
+            (number, error.to_string())
+        };
+        let (folders, told) = most(&folder);
+        assert!((3000..20_000).contains(&folders) && told.contains("the folders of all paths"), "{folders}: {told}");
+        let (links, told) = most(&link);
+        assert!((20_000..30_000).contains(&links) && told.contains("the hard links"), "{links}: {told}");
+        let (both, _) = most(&|number| if number.is_multiple_of(2) { folder(number) } else { link(number) });
+        assert!(folders < both && both < links, "{both}");
+    }
 }

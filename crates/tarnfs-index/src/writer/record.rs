@@ -174,7 +174,7 @@ impl<'a> Record<'a> {
     }
 
     /// Where it begins: in the archive's own stream what it lies in, in that one the next, at last itself.
-    fn places(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn places(&self) -> impl Iterator<Item = u64> {
         let mut around = self.around;
         std::iter::from_fn(move || (!around.is_empty()).then(|| read_number(&mut around))).chain([self.rank])
     }

@@ -168,6 +168,21 @@ impl Sorter {
         })
     }
 
+    /// Hands all records to `receive` as they lie, which is in no order.
+    pub(super) fn each<E: From<io::Error>>(
+        &self,
+        mut receive: impl FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut current = Vec::new();
+        for (level, run) in self.levels.iter().flat_map(|level| level.runs.iter().map(move |run| (level, run))) {
+            let mut reader = level.spool.reader_of(run.clone());
+            while reader.record(&mut current)? {
+                receive(Record::read(&current))?;
+            }
+        }
+        records(&self.block).try_for_each(|(_, record)| receive(record))
+    }
+
     fn feed(&self, batches: &mut Batches) -> Result<(), Stopped> {
         let order = order(&self.block);
         if self.levels.is_empty() {
@@ -427,6 +442,15 @@ mod tests {
                 .unwrap();
             assert!(told == expected);
         }
+        let mut met = Vec::new();
+        sorter
+            .each::<io::Error>(|record| {
+                met.push((record.folder, record.name.to_vec(), record.number()));
+                Ok(())
+            })
+            .unwrap();
+        met.sort();
+        assert!(met == expected);
         sorter.cancel.cancel();
         let stopped = (0..count).find_map(|number| sorter.push(builder.number(0, b"a", Tag::Marker, 0, number)).err());
         assert_eq!(stopped.map(|error| error.kind()), Some(io::ErrorKind::Interrupted));

@@ -91,6 +91,8 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
     let usage = |message: String| Failure::new(Code::Usage, message);
     let (threads, threads_of) =
         threads(&open.parallelization).map_err(|problem| usage(format!("--parallelization {problem}")))?;
+    // Now, as what is opened later may have to know it when no file can be opened any more.
+    Budget::memory_of_this_machine();
     let budget = open.cache_memory.map_or_else(
         || Budget::for_this_machine(threads),
         |bytes| Budget::new(bytes.clamp(LEAST_MEMORY, MOST_MEMORY) as usize),
