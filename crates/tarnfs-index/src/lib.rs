@@ -302,6 +302,30 @@ pub trait Index: Send + Sync + Debug {
         Err(Error::Broken(format!("stream {number} has no pieces")))
     }
 
+    /// Hands each piece of a file that has them to `receive`, until that returns false: a list of them may be long.
+    fn each_piece(&self, node: Node, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        self.pieces(node)?.iter().all(receive);
+        Ok(())
+    }
+
+    /// The same of a nested stream.
+    fn each_nested_piece(&self, number: u32, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        self.nested_pieces(number)?.iter().all(receive);
+        Ok(())
+    }
+
+    /// Bytes in which the pieces of a file are kept that has them, and is no hard link: four for each, or more.
+    fn pieces_take(&self, node: Node) -> Result<u64, Error> {
+        let _ = node;
+        Ok(0)
+    }
+
+    /// The same of a nested stream.
+    fn nested_pieces_take(&self, number: u32) -> Result<u64, Error> {
+        let _ = number;
+        Ok(0)
+    }
+
     /// True if some file or link that has pieces is longer than so many bytes, also one that a later entry has
     /// replaced, or whose content is shown in its place.
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {

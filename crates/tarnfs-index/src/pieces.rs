@@ -73,19 +73,37 @@ pub(crate) fn write<E>(
 /// The inverse of [`write`]. `size` is the file's, `stream` the length of what offsets count in, or the most that there
 /// can be where the archive may be cut.
 pub(crate) fn read(
+    bytes: &[u8],
+    header: u64,
+    size: u64,
+    stream: u64,
+    coder_of: impl FnMut(u32) -> Result<Arc<Coder>, Error>,
+) -> Result<Vec<Piece>, Error> {
+    let mut pieces = Vec::new();
+    each(bytes, header, size, stream, coder_of, |piece| {
+        pieces.push(piece);
+        true
+    })?;
+    Ok(pieces)
+}
+
+/// The same, one by one: each is handed to `receive`, until that returns false.
+pub(crate) fn each(
     mut bytes: &[u8],
     header: u64,
     size: u64,
     stream: u64,
     mut coder_of: impl FnMut(u32) -> Result<Arc<Coder>, Error>,
-) -> Result<Vec<Piece>, Error> {
+    mut receive: impl FnMut(Piece) -> bool,
+) -> Result<(), Error> {
     let wrong = |what: &str| Error::Broken(format!("the pieces of a file {what}"));
-    let (mut pieces, mut expected, mut end) = (Vec::new(), header, 0_u64);
+    let (mut count, mut expected, mut end) = (0_usize, header, 0_u64);
     let (mut last, mut coders) = (None::<(u32, Arc<Coder>)>, 0_usize);
     while !bytes.is_empty() {
-        if pieces.len() >= MOST_PIECES {
+        if count >= MOST_PIECES {
             return Err(wrong("are too many"));
         }
+        count = count.saturating_add(1);
         let what = read_number(&mut bytes);
         let (hole, length) = (read_number(&mut bytes), read_number(&mut bytes));
         let offset = expected.wrapping_add(signed(read_number(&mut bytes)) as u64);
@@ -122,9 +140,11 @@ pub(crate) fn read(
                 Some(coder)
             }
         };
-        pieces.push(Piece { hole, length, offset, stored, coder, decoded, skip, crc });
+        if !receive(Piece { hole, length, offset, stored, coder, decoded, skip, crc }) {
+            break;
+        }
     }
-    Ok(pieces)
+    Ok(())
 }
 
 /// Bytes of the archive up to which pieces go.
@@ -239,6 +259,15 @@ mod tests {
         let (bytes, coders) = written(&pieces());
         let coder_of = |number: u32| Ok(Arc::new(read_coder(&coders[number as usize - 1]).unwrap()));
         assert_eq!(read(&bytes, 600, 214, u64::MAX, coder_of).unwrap(), pieces());
+        for most in 1..=3 {
+            let mut some = Vec::new();
+            let receive = |piece| {
+                some.push(piece);
+                some.len() < most
+            };
+            each(&bytes, 600, 214, u64::MAX, coder_of, receive).unwrap();
+            assert_eq!(some, pieces()[..most]);
+        }
         assert!(read(&bytes, 600, 213, u64::MAX, coder_of).is_err(), "past the file's end");
         assert!(read(&bytes, 600, 214, 1 << 40, coder_of).is_err(), "past the archive's end");
         assert_eq!(reach(&pieces()), (1 << 40) + 40);

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use rustix::io::Errno;
-use tarnfs_format::Piece;
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Source as _, Stencil};
 
@@ -18,7 +17,7 @@ pub use self::locked::{Fit, LockedFiles};
 pub(crate) use self::locked::{has_encrypted, is_encrypted};
 use crate::hashes;
 use crate::lanes::new_lane;
-use crate::pieces::{PieceSource, VERIFIED_WHEN_STORED};
+use crate::pieces::{FEW, PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
@@ -122,6 +121,8 @@ pub struct ArchiveTree {
     maps: Maps,
     /// Whether there may be files that are verified late.
     has_members: OnceLock<bool>,
+    /// Whether there may be files that are stored in very many pieces, once somebody has asked.
+    has_long_lists: OnceLock<bool>,
     /// Whether there are symbolic links whose target is stored in pieces, once somebody has asked.
     has_links: OnceLock<bool>,
     /// Targets of such links that were read.
@@ -207,9 +208,19 @@ impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
         let (lane, maps) = (new_lane(), Maps::default());
-        let (has_members, has_links, targets) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        let above = above::Above::default();
-        Self { index, streams, implied, recheck, lane, maps, has_members, has_links, targets, above }
+        let (has_members, has_long_lists, has_links) = Default::default();
+        let (targets, above) = Default::default();
+        Self { index, streams, implied, recheck, lane, maps, has_members, has_long_lists, has_links, targets, above }
+    }
+
+    /// True of a file that may be stored in very many pieces: who opens it may have to wait for memory. Nobody stores
+    /// shorter ones than these, but for the last one of a file.
+    fn may_have_a_long_list(&self, node: Node) -> bool {
+        const LEAST_PIECE: u64 = 2048;
+        const SHORT: u64 = FEW as u64 * LEAST_PIECE;
+        // What cannot be read now counts as one.
+        *self.has_long_lists.get_or_init(|| self.index.has_pieces_above(0).unwrap_or(true))
+            && self.row(node).is_ok_and(|row| row.has_pieces && row.size > SHORT)
     }
 
     /// True if some file may be served before it was compared with its checksum.
@@ -230,16 +241,18 @@ impl ArchiveTree {
     /// hashed already.
     fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
         if row.has_pieces {
-            for (number, piece) in self.index.pieces(row.node)?.into_iter().enumerate() {
-                if let Some(damage) = self.streams.members().damage(row.node, number) {
-                    return Ok(Some(damage.to_string()));
-                }
+            let (mut number, mut found) = (0, Ok(None));
+            self.index.each_piece(row.node, &mut |piece| {
+                let of_member = self.streams.members().damage(row.node, number);
+                number += 1;
                 let stored = piece.offset..piece.offset.saturating_add(piece.stored);
-                if let Some(damage) = self.streams.damage_of(row.stream, stored)? {
-                    return Ok(Some(damage));
-                }
-            }
-            return Ok(None);
+                found = match of_member {
+                    Some(damage) => Ok(Some(damage.to_string())),
+                    None => self.streams.damage_of(row.stream, stored),
+                };
+                matches!(found, Ok(None))
+            })?;
+            return found;
         }
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         self.streams.damage_of(row.stream, row.body..row.body.saturating_add(stored))
@@ -415,9 +428,18 @@ impl ArchiveTree {
 
     /// The content of a file that is stored in pieces.
     fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
-        let (pieces, (stream, coded)) = (self.index.pieces(row.node)?, self.streams.with_coded(row.stream)?);
+        let (stream, coded) = self.streams.with_coded(row.stream)?;
         let context = self.streams.context().clone();
-        let room = PieceSource::room_for(pieces.len(), &context)?;
+        let count = || -> Result<usize, Error> {
+            let mut count = 0_usize;
+            self.index.each_piece(row.node, &mut |_| {
+                count = count.saturating_add(1);
+                true
+            })?;
+            Ok(count)
+        };
+        let room = PieceSource::room_for(self.index.pieces_take(row.node)?, count, &context)?;
+        let pieces = self.index.pieces(row.node)?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }
 
@@ -460,8 +482,12 @@ impl ArchiveTree {
             number => self.index.nested(number)?.decoded_length,
         };
         if row.has_pieces {
-            let ends_behind = |piece: &Piece| piece.offset.saturating_add(piece.stored) > length;
-            return Ok(self.index.pieces(row.node)?.iter().any(ends_behind));
+            let mut ends_behind = false;
+            self.index.each_piece(row.node, &mut |piece| {
+                ends_behind = piece.offset.saturating_add(piece.stored) > length;
+                !ends_behind
+            })?;
+            return Ok(ends_behind);
         }
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         Ok(row.body.saturating_add(stored) > length)
@@ -657,7 +683,7 @@ impl Tree for ArchiveTree {
         Ok(Arc::new(stencil.within(granted, alone)))
     }
 
-    /// Who opens a sparse file with a large map may have to wait for memory. The target of a link may have to be
+    /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of a link may have to be
     /// decoded, and so may the header of a file.
     fn is_ready(&self, node: Node) -> bool {
         let is_file = || self.row(node).is_ok_and(|row| row.kind == Kind::File);
@@ -667,6 +693,9 @@ impl Tree for ArchiveTree {
         // What cannot be read now counts as one.
         let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);
         if *self.has_links.get_or_init(|| self.index.has_links_in_pieces().unwrap_or(true)) && is_link() {
+            return false;
+        }
+        if self.may_have_a_long_list(node) {
             return false;
         }
         let is_sparse = || self.row(node).is_ok_and(|row| row.is_sparse);

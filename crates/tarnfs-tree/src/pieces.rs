@@ -38,7 +38,10 @@ const VERIFIED_WHEN_CODED: u64 = UnindexedSource::VERIFIED_FIRST;
 const PER_PIECE: usize = size_of::<(u64, Piece)>();
 
 /// So many pieces take no memory worth mentioning.
-const FEW: usize = 1 << 12;
+pub(crate) const FEW: usize = 1 << 12;
+
+/// Bytes of an index that each piece takes, or more.
+const LEAST_IN_INDEX: u64 = 4;
 
 /// What decodes blocks, if `coder` says that what it has made is one.
 pub(crate) fn block_coder(coder: &Coder) -> Option<&'static dyn BlockCoder> {
@@ -65,6 +68,16 @@ const LONGEST_BLOCK: usize = 16 << 20;
 pub(crate) enum Room {
     Granted(Grant),
     Alone(Alone),
+}
+
+/// What it takes to read a list of pieces, before it is read.
+#[derive(Debug, Default)]
+pub(crate) struct ListRoom {
+    /// For as long as it is there.
+    held: Option<Room>,
+    /// The right to take more than there is while it is read.
+    #[allow(dead_code, reason = "it is held, not read")]
+    reading: Option<Alone>,
 }
 
 /// The content of one file.
@@ -201,9 +214,9 @@ impl PieceSource {
         })
     }
 
-    /// The same, which has been given memory for so many pieces.
-    pub(crate) fn within(self, room: Option<Room>) -> Self {
-        Self { room, ..self }
+    /// The same, whose list of pieces was read with this.
+    pub(crate) fn within(self, room: ListRoom) -> Self {
+        Self { room: room.held, ..self }
     }
 
     /// The same, of which a first pass has found what is wrong with it, if anything is: nothing of its long pieces is
@@ -217,13 +230,26 @@ impl PieceSource {
         self
     }
 
-    /// The room that `count` pieces need while they are open: none if there are few. An error if there is no memory.
-    pub(crate) fn room_for(count: usize, context: &StreamContext) -> Result<Option<Room>, Errno> {
+    /// The room that a list of pieces needs which takes `bytes` of the index: none if they are few, who are not even
+    /// counted. `count` counts them. An error if there is no memory.
+    pub(crate) fn room_for<E: From<Errno>>(
+        bytes: u64,
+        count: impl FnOnce() -> Result<usize, E>,
+        context: &StreamContext,
+    ) -> Result<ListRoom, E> {
+        if bytes <= FEW as u64 * LEAST_IN_INDEX {
+            return Ok(ListRoom::default());
+        }
+        // While it is read it takes more than it does then. Others can give back the memory.
+        let budget = context.cache.budget();
+        let reading = Some(budget.alone_for_now().ok_or(Errno::NOMEM)?);
+        let count = count()?;
         if count <= FEW {
-            return Ok(None);
+            return Ok(ListRoom { held: None, reading });
         }
         let granted = context.cache.take(count.saturating_mul(PER_PIECE)).map(Room::Granted);
-        granted.or_else(|| context.cache.budget().alone().map(Room::Alone)).map(Some).ok_or(Errno::NOMEM)
+        let held = granted.or_else(|| budget.alone().map(Room::Alone)).ok_or(Errno::NOMEM)?;
+        Ok(ListRoom { held: Some(held), reading })
     }
 
     /// The same, which serves no bytes that fail a check, whatever else is served.

@@ -287,8 +287,12 @@ impl Streams {
             let (input, size) = (nested.input, nested.decoded_length);
             let damage = table.damage_in(0..size)?;
             let damage = damage.map(|damage| damage.what).filter(|_| !self.serves_unverified());
-            // The list may be long: it is read again when the file is opened, one at a time.
-            let depth = crate::pieces::depth_of(self.index.nested_pieces(number)?.iter());
+            // The list may be long: it is read when the file is opened, one at a time.
+            let mut depth = 0;
+            self.index.each_nested_piece(number, &mut |piece| {
+                depth = depth.max(crate::pieces::depth_of(std::iter::once(piece)));
+                true
+            })?;
             return Ok(Step::Pieces(PiecesStep { index: Arc::clone(&self.index), number, depth, input, size, damage }));
         }
         let part = Some((nested.start, nested.length));
@@ -415,8 +419,16 @@ impl PiecesStep {
         context: &StreamContext,
         coded: &Arc<CodedStreams>,
     ) -> Result<PieceSource, Error> {
+        let count = || -> Result<usize, Error> {
+            let mut count = 0_usize;
+            self.index.each_nested_piece(self.number, &mut |_| {
+                count = count.saturating_add(1);
+                true
+            })?;
+            Ok(count)
+        };
+        let room = PieceSource::room_for(self.index.nested_pieces_take(self.number)?, count, context)?;
         let pieces = self.index.nested_pieces(self.number)?;
-        let room = PieceSource::room_for(pieces.len(), context)?;
         let (coded, context) = (Arc::clone(coded), context.clone());
         let file = PieceSource::new((self.input, input), pieces, self.size, coded, context).within(room);
         Ok(file.known_to_be(self.damage))

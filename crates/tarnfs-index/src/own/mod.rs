@@ -512,6 +512,35 @@ impl Index for Own {
         pieces::read(&bytes, nested.start, nested.decoded_length, end, coder_of)
     }
 
+    fn each_piece(&self, node: Node, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        let row = self.row(node)?.ok_or_else(|| lies(node.0, "there is none"))?;
+        if !row.has_pieces {
+            return Err(lies(node.0, "it has no pieces"));
+        }
+        let bytes = self.map_of(row.node)?;
+        let length = self.pool.with(|session| session.stream_length(row.stream, &self.bounds))?;
+        let end = if self.bounds.is_cut { u64::MAX } else { length };
+        // Not under one lock: `receive` may ask as well.
+        let coder_of = |number| self.pool.with(|session| session.coder(number));
+        pieces::each(&bytes, row.header.unwrap_or_default(), row.size, end, coder_of, |piece| receive(&piece))
+    }
+
+    fn each_nested_piece(&self, number: u32, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        let nested = self.nested(number)?;
+        let bytes = self.map("SELECT map FROM nested_pieces WHERE layer = ?", i64::from(number))?;
+        let end = nested.start.saturating_add(nested.length);
+        let coder_of = |number| self.pool.with(|session| session.coder(number));
+        pieces::each(&bytes, nested.start, nested.decoded_length, end, coder_of, |piece| receive(&piece))
+    }
+
+    fn pieces_take(&self, node: Node) -> Result<u64, Error> {
+        self.length_of_map("SELECT length(map) FROM extents WHERE node = ?", node.0 as i64)
+    }
+
+    fn nested_pieces_take(&self, number: u32) -> Result<u64, Error> {
+        self.length_of_map("SELECT length(map) FROM nested_pieces WHERE layer = ?", i64::from(number))
+    }
+
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
         self.finds_pieces_above(bytes)
     }
@@ -750,6 +779,15 @@ impl Own {
                 let mut query = session.connection.prepare_cached(query).map_err(broken)?;
                 query.query_row([of], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
             })
+        })
+    }
+
+    /// Bytes of a map, which is not read for that.
+    fn length_of_map(&self, query: &str, of: i64) -> Result<u64, Error> {
+        self.pool.with(|session| {
+            let mut query = session.connection.prepare_cached(query).map_err(broken)?;
+            let length = query.query_row([of], |row| row.get::<_, i64>(0)).map_err(broken)?;
+            Ok(u64::try_from(length).unwrap_or_default())
         })
     }
 

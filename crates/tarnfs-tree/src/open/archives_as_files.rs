@@ -354,6 +354,22 @@ impl Index for ArchivesAsFiles {
         self.index.nested_pieces(number)
     }
 
+    fn each_piece(&self, node: Node, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        self.index.each_piece(node, receive)
+    }
+
+    fn each_nested_piece(&self, number: u32, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        self.index.each_nested_piece(number, receive)
+    }
+
+    fn pieces_take(&self, node: Node) -> Result<u64, Error> {
+        self.index.pieces_take(node)
+    }
+
+    fn nested_pieces_take(&self, number: u32) -> Result<u64, Error> {
+        self.index.nested_pieces_take(number)
+    }
+
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
         self.index.has_pieces_above(bytes)
     }

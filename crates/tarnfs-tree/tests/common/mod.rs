@@ -72,6 +72,95 @@ pub(crate) fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
     [locals, central, end].concat()
 }
 
+/// A file of an image.
+#[derive(Debug, Default)]
+pub(crate) struct ImageFile {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    /// Which of the runs of blocks it begins with.
+    pub(crate) start: usize,
+    /// Stored bytes of each of its blocks; 0 for a hole.
+    pub(crate) blocks: Vec<u32>,
+}
+
+/// What zlib makes of `bytes`.
+pub(crate) fn deflated(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = vec![0; zlib_rs::compress_bound(bytes.len()) + 64];
+    let (packed, code) = zlib_rs::compress_slice(&mut packed, bytes, zlib_rs::DeflateConfig::default());
+    assert_eq!(code, zlib_rs::ReturnCode::Ok);
+    packed.to_vec()
+}
+
+/// Blocks of metadata, and where each begins.
+fn metadata(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
+    let (mut packed, mut starts) = (Vec::new(), Vec::new());
+    for part in bytes.chunks(8192) {
+        starts.push(packed.len());
+        let smaller = Some(deflated(part)).filter(|smaller| smaller.len() < part.len());
+        let is_stored = if smaller.is_none() { 1 << 15 } else { 0 };
+        let part = smaller.unwrap_or_else(|| part.to_vec());
+        packed.extend((part.len() as u16 | is_stored).to_le_bytes());
+        packed.extend(part);
+    }
+    (packed, starts)
+}
+
+/// A squashfs image without fragments of `files` in its root, by their names, and of `runs` of blocks, which any of them
+/// may share: https://dr-emann.github.io/squashfs/
+pub(crate) fn image(block: u32, runs: &[Vec<u8>], files: &[ImageFile]) -> Vec<u8> {
+    const NONE: u64 = u64::MAX;
+    let numbers = |numbers: &[u64], bytes: usize| -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()[..bytes].to_vec()).collect()
+    };
+    let mut out = vec![0; 96];
+    let mut starts = Vec::new();
+    for run in runs {
+        starts.push(out.len() as u64);
+        out.extend(run);
+    }
+    let (mut inodes, mut places) = (Vec::new(), Vec::new());
+    for (number, file) in (2..).zip(files) {
+        places.push(inodes.len());
+        inodes.extend(numbers(&[9, 0o644, 0, 0], 2));
+        inodes.extend(numbers(&[0, number], 4));
+        inodes.extend(numbers(&[starts[file.start], file.size, 0], 8));
+        inodes.extend(numbers(&[1, NONE, 0, NONE], 4));
+        inodes.extend(file.blocks.iter().flat_map(|size| size.to_le_bytes()));
+    }
+    let root = inodes.len();
+    let blocks = metadata(&[inodes.as_slice(), &[0; 64]].concat()).1;
+    let mut folder = Vec::new();
+    for (number, (file, place)) in (2_u64..).zip(files.iter().zip(places)) {
+        // A header for each.
+        folder.extend(numbers(&[0, blocks[place / 8192] as u64, number], 4));
+        folder.extend(numbers(&[(place % 8192) as u64, 0, 2, file.name.len() as u64 - 1], 2));
+        folder.extend(file.name.as_bytes());
+    }
+    inodes.extend(numbers(&[8, 0o755, 0, 0], 2));
+    inodes.extend(numbers(&[0, 1, 2, folder.len() as u64 + 3, 0, files.len() as u64 + 2], 4));
+    inodes.extend(numbers(&[0, 0], 2));
+    inodes.extend(numbers(&[NONE], 4));
+    let (packed, blocks) = metadata(&inodes);
+    let root = (blocks[root / 8192] as u64) << 16 | (root % 8192) as u64;
+    let table = |out: &mut Vec<u8>, bytes: &[u8]| {
+        let at = out.len() as u64;
+        out.extend(bytes);
+        at
+    };
+    let inodes = table(&mut out, &packed);
+    let folders = table(&mut out, &metadata(&folder).0);
+    let fragments = out.len() as u64;
+    let owner = table(&mut out, &metadata(&[0; 4]).0);
+    let owners = table(&mut out, &owner.to_le_bytes());
+    let head = [
+        numbers(&[0x7371_7368, files.len() as u64 + 1, 0, block.into(), 0], 4),
+        numbers(&[1, block.ilog2().into(), 0x10, 1, 4, 0], 2),
+        numbers(&[root, out.len() as u64, owners, NONE, inodes, folders, fragments, NONE], 8),
+    ];
+    out[..96].copy_from_slice(&head.concat());
+    out
+}
+
 pub(crate) fn memory(name: &str, bytes: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(bytes, name))
 }
