@@ -7,6 +7,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use crate::faults;
 use crate::input::Input;
+use crate::starts::GAP;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// A format of blocks, and where in it decoding is.
@@ -23,6 +24,13 @@ pub(crate) trait Blocks: Send + Sized {
 
     /// Goes on at a seek point with this state; false if that is none.
     fn restore(&mut self, state: &[u8]) -> bool;
+
+    /// Where something begins behind byte `at`, at which nothing could be read, that proves itself to be what can be
+    /// read there; it goes on with that. `None` if there is nothing.
+    fn find_next(&mut self, source: &SharedSource, at: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
+        let _ = (source, at, cancel);
+        Ok(None)
+    }
 }
 
 /// What was read.
@@ -137,8 +145,10 @@ impl<F: Blocks> BlockDecoder<F> {
                         pass.findings.points.push(SeekPoint { compressed_bit, decoded: pass.last_point, state });
                     }
                 }
+                Ok(Part::End) if self.input.remaining() > 0 && self.leave_gap(at)? => {}
                 Ok(Part::End) => self.end(),
                 Err(Stop::Io(error)) => return Err(error),
+                Err(Stop::Invalid(_)) if at > 0 && self.leave_gap(at)? => {}
                 Err(Stop::Invalid(what)) => return Err(faults::invalid(at, what)),
                 Err(Stop::Cut(place)) => return Err(faults::cut(self.input.source().len(), place)),
             }
@@ -171,6 +181,17 @@ impl<F: Blocks> BlockDecoder<F> {
             pass.findings.shift(end);
         }
         Ok(())
+    }
+
+    /// A gap stands for what begins at byte `at` and cannot be read, if there is something behind it that can: nobody
+    /// knows how long that was.
+    fn leave_gap(&mut self, at: u64) -> io::Result<bool> {
+        let cancel = self.pass.as_ref().map(|pass| pass.cancel.clone()).unwrap_or_default();
+        let Some(next) = self.format.find_next(self.input.shared_source(), at, &cancel)? else { return Ok(false) };
+        let what = "bytes that cannot be read between two parts of the file";
+        self.add(at, GAP, Some(&Fault { what, is_decoded: false, is_exact: false }))?;
+        self.input.seek(next);
+        Ok(true)
     }
 
     fn end(&mut self) {

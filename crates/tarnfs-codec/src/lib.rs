@@ -31,6 +31,7 @@ mod outline;
 mod scratch;
 mod snappy;
 mod spacing;
+mod starts;
 mod stepwise;
 mod sync;
 mod thread_pool;

@@ -67,7 +67,7 @@ impl Codec for Lz4 {
         loop {
             match Start::parse(rest) {
                 // Magic, version, two reserved fields and the header's checksum.
-                Ok(Start::Frame { .. }) => return 32 + 2 + 6 + 8,
+                Ok(Start::Frame { .. } | Start::NeedsDictionary) => return 32 + 2 + 6 + 8,
                 // A damaged header is still one of ours: the error says more than that no format was found.
                 Ok(Start::Legacy) | Err(_) => return 32,
                 Ok(Start::Skippable { length }) => match usize::try_from(length).ok().and_then(|n| rest.get(n..)) {

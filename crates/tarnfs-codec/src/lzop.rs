@@ -12,11 +12,12 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, SharedSource};
 use zlib_rs::adler32::adler32;
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
+use crate::starts;
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use header::{Flags, Header, LONGEST, MAGIC, Start};
@@ -103,15 +104,17 @@ impl Blocks for Files {
             FileState::Blocks(flags) => self.block(flags, input, block, verify),
             FileState::Between if input.remaining() == 0 => Ok(Part::End),
             place => match Start::parse(input.peek(LONGEST)?).map_err(Stop::Invalid)? {
-                Start::Header(Header { flags, length, extra }) => {
-                    input.consume(length);
-                    if extra && !skip_extra(input)? {
-                        return Err(Stop::Cut("the extra field of a header"));
-                    }
-                    self.place = FileState::Blocks(flags);
+                Start::Header(header) => {
+                    self.enter(header, input)?;
                     Ok(Part::Other)
                 }
                 Start::Cut => Err(Stop::Cut("a header")),
+                // Of the first file nothing but its magic says that it is one.
+                Start::Other if input.position() > 0 && self.has_damaged_magic(input)? => {
+                    let what = "the magic number of a file of lzop is damaged";
+                    // No byte is lost.
+                    Ok(Part::Block { length: 0, fault: Some(Fault { what, is_decoded: true, is_exact: true }) })
+                }
                 Start::Other if place == FileState::Between => Ok(Part::End),
                 Start::Other => Err(Stop::Invalid("no file of lzop begins there".to_owned())),
             },
@@ -134,9 +137,70 @@ impl Blocks for Files {
             _ => false,
         }
     }
+
+    fn find_next(&mut self, source: &SharedSource, at: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
+        let [first, second, third, fourth, ..] = MAGIC;
+        let next = starts::next(source, at.saturating_add(1), [first, second, third, fourth], cancel, |at| {
+            let mut head = [0; LONGEST];
+            let read = source.read_at(&mut head, at)?;
+            match Start::parse(head.get(..read).unwrap_or_default()) {
+                Ok(Start::Header(header)) => leads_on(source, at, &header),
+                _ => Ok(false),
+            }
+        })?;
+        if next.is_some() {
+            self.place = FileState::Between;
+        }
+        Ok(next)
+    }
+}
+
+/// True if blocks follow the header at byte `at`, and lead further than one that is stored, or to another file or the
+/// end.
+fn leads_on(source: &SharedSource, at: u64, header: &Header) -> io::Result<bool> {
+    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(header.length as u64));
+    if header.extra && !matches!(skip_extra(&mut input), Ok(true)) {
+        return Ok(false);
+    }
+    let usual = u64::from(USUAL_BLOCK);
+    while input.position().saturating_sub(at) <= 2 * usual {
+        let [Some(decoded), packed] = numbers(input.peek(8)?) else { return Ok(false) };
+        if decoded == 0 {
+            input.consume(4);
+            let next = input.peek(MAGIC.len())?;
+            return Ok(next.is_empty() || *next == MAGIC);
+        }
+        let Some(packed) = packed.filter(|&packed| packed <= decoded && decoded <= LARGEST_BLOCK) else {
+            return Ok(false);
+        };
+        let checksums = header.flags.checksums(packed == decoded).into_iter().filter(|&is_there| is_there).count();
+        if !input.skip(8 + 4 * checksums as u64 + u64::from(packed)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Files {
+    /// Goes on with the blocks behind `header`.
+    fn enter(&mut self, header: Header, input: &mut Input) -> Result<(), Stop> {
+        input.consume(header.length);
+        if header.extra && !skip_extra(input)? {
+            return Err(Stop::Cut("the extra field of a header"));
+        }
+        self.place = FileState::Blocks(header.flags);
+        Ok(())
+    }
+
+    /// Goes on with the file at the input's position, if there is one whose magic is damaged: its header has a
+    /// checksum.
+    fn has_damaged_magic(&mut self, input: &mut Input) -> Result<bool, Stop> {
+        let mended = starts::mended(input.peek(LONGEST)?, &MAGIC);
+        let Some(Ok(Start::Header(header))) = mended.map(|mended| Start::parse(&mended)) else { return Ok(false) };
+        self.enter(header, input)?;
+        Ok(true)
+    }
+
     /// Reads a block, or what stands for the end of them.
     fn block(&mut self, flags: Flags, input: &mut Input, block: &mut Vec<u8>, verify: bool) -> Result<Part, Stop> {
         let [Some(decoded), packed] = numbers(input.peek(8)?) else { return Err(Stop::Cut("the end of a file")) };
@@ -147,7 +211,8 @@ impl Files {
         }
         let Some(packed) = packed else { return Err(Stop::Cut("a block")) };
         let is_stored = packed == decoded;
-        let (of_decoded, of_packed) = (flags.of_decoded(), if is_stored { [false; 2] } else { flags.of_packed() });
+        let [of_decoded @ .., third, fourth] = flags.checksums(is_stored);
+        let of_packed = [third, fourth];
         let checksums = of_decoded.iter().chain(&of_packed).filter(|&&is_there| is_there).count();
         let whole = (8 + 4 * checksums).saturating_add(packed as usize);
         if decoded > LARGEST_BLOCK || packed > decoded || decoded / LARGEST_RATIO > packed {

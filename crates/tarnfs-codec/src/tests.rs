@@ -1,5 +1,7 @@
 //! What holds for several codecs.
 
+mod behind_damage;
+
 use std::io::ErrorKind;
 use std::sync::Arc;
 

@@ -59,6 +59,8 @@ pub(super) struct BlockDecoder {
     length: u64,
     /// Bytes still to be handed out for a block that could not be decoded.
     gap: usize,
+    /// Finds the block behind one that cannot be decoded.
+    finder: Option<Finder>,
     /// Bytes that were looked through a second time.
     reread: u64,
     /// A resumed decoder returns blocks that fail their check.
@@ -126,6 +128,7 @@ impl BlockDecoder {
             decoded: 0,
             length: 0,
             gap: 0,
+            finder: None,
             reread: 0,
             unverified: false,
             failed: None,
@@ -192,7 +195,8 @@ impl BlockDecoder {
         let failed = self.reader.position();
         let again = self.reread.saturating_add(failed.saturating_sub(at) / 8);
         let from = if again <= self.source.len() { at + 1 } else { failed.max(at + 1) };
-        let mut finder = Finder::new(SharedSource::clone(&self.source), from);
+        let finder = self.finder.get_or_insert_with(|| Finder::new(SharedSource::clone(&self.source), from));
+        finder.go_to(from);
         let Some(next) = finder.next(&survey.cancel)? else { return Err(error) };
         self.reread = again;
         survey.findings.report(Damage {
@@ -286,6 +290,29 @@ impl BlockDecoder {
         Ok(())
     }
 
+    /// Passes the header of a stream that is damaged, if there is one: behind it is a block, or the end of the stream,
+    /// and their magic is longer.
+    fn has_damaged_header(&mut self) -> io::Result<bool> {
+        let start = self.reader.position();
+        let behind = start.saturating_add(HEADER_BITS as u64);
+        self.reader.go_to(behind);
+        if !matches!(self.reader.peek(MAGIC_BITS)?, Some(BLOCK_MAGIC | END_MAGIC)) {
+            self.reader.go_to(start);
+            return Ok(false);
+        }
+        self.level = TOP_LEVEL;
+        if let Some(survey) = &mut self.first_pass {
+            survey.findings.report(Damage {
+                decoded: self.decoded..self.decoded,
+                lost_from: self.decoded,
+                compressed: start / 8,
+                compressed_from: start / 8,
+                what: "the header of a bzip2 stream is damaged".to_owned(),
+            });
+        }
+        Ok(true)
+    }
+
     /// Looks what follows a stream.
     fn another_stream(&mut self) -> io::Result<Expected> {
         // There may be any number of streams that hold nothing.
@@ -302,6 +329,9 @@ impl BlockDecoder {
             return Ok(Expected::Nothing);
         } else if self.reader.rest_begins(b"BZh") {
             return Err(self.reader.cut());
+        }
+        if self.has_damaged_header()? {
+            return Ok(Expected::Block);
         }
         let Some(survey) = &mut self.first_pass else { return Ok(Expected::Nothing) };
         if let Some(garbage) = self.reader.find_nonzero(&survey.cancel)? {
@@ -374,7 +404,8 @@ impl Decoder for BlockDecoder {
     fn memory(&self) -> usize {
         let ahead = self.ahead.as_ref().map_or(0, Ahead::memory);
         let part = self.part.as_ref().map_or(0, Partial::memory);
-        self.reader.memory() + self.bench.memory() + self.block.memory() + part + ahead
+        let finder = self.finder.as_ref().map_or(0, Finder::memory);
+        self.reader.memory() + self.bench.memory() + self.block.memory() + part + ahead + finder
     }
 }
 

@@ -83,14 +83,32 @@ impl Finder {
         Self { source, buffer: vec![0; BUFFER], filled: 0, start: from / 8, bit: (from % 8) as usize }
     }
 
+    /// Looks from bit `from` on.
+    pub(super) fn go_to(&mut self, from: u64) {
+        let (byte, bit) = (from / 8, (from % 8) as usize);
+        let in_memory = byte.checked_sub(self.start).filter(|&forward| forward < self.filled as u64);
+        if in_memory.is_none() {
+            (self.start, self.filled) = (byte, 0);
+        }
+        self.bit = in_memory.unwrap_or(0) as usize * 8 + bit;
+    }
+
     /// The bit at which the next block begins; `None` if there is none.
     pub(super) fn next(&mut self, cancel: &Cancel) -> io::Result<Option<u64>> {
+        self.next_before(u64::MAX, cancel)
+    }
+
+    /// The same, and also `None` if there is none up to about byte `end`.
+    pub(super) fn next_before(&mut self, end: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
         loop {
             if let Some(bit) = find(&self.buffer[..self.filled], self.bit) {
                 self.bit = bit + 1;
                 return Ok(Some(self.start * 8 + bit as u64));
             }
             cancel.check()?;
+            if self.start.saturating_add(self.filled as u64) >= end {
+                return Ok(None);
+            }
             let kept = self.filled.saturating_sub((self.bit / 8).max(self.filled.saturating_sub(OVERLAP)));
             let passed = self.filled - kept;
             self.buffer.copy_within(passed..self.filled, 0);

@@ -13,6 +13,7 @@ use super::segment::Segment;
 use super::window::{self, WindowPacker};
 use crate::faults::again;
 use crate::spacing::Spacing;
+use crate::starts;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// What is around the deflate data.
@@ -192,6 +193,9 @@ impl DeflateDecoder {
 
     /// Reads the header at the start of the stream, or at a seek point without a window.
     fn start(&mut self) -> io::Result<()> {
+        if self.wrapper == Wrapper::Gzip && self.has_damaged_magic()? {
+            return self.gzip_member(None);
+        }
         match self.wrapper {
             Wrapper::Gzip => match self.input.bytes()? {
                 Some(MAGIC) => return self.gzip_member(None),
@@ -206,6 +210,22 @@ impl DeflateDecoder {
             Wrapper::None => self.begin(Checksum::None),
         }
         Ok(())
+    }
+
+    /// Passes the magic of a gzip member that is damaged, if there is one: what follows are deflate data. Of the first
+    /// member of a file nothing but the magic says that it is one.
+    fn has_damaged_magic(&mut self) -> io::Result<bool> {
+        if self.input.position() == 0 {
+            return Ok(false);
+        }
+        let head = self.input.fill_to(guess::MEMBER)?;
+        let head = &head[..head.len().min(guess::MEMBER)];
+        let is_likely = head.get(MAGIC.len()) == Some(&DEFLATE);
+        let is_damaged = is_likely && starts::mended(head, &MAGIC).is_some_and(|mended| guess::is_gzip_member(&mended));
+        if is_damaged {
+            self.input.consume(MAGIC.len());
+        }
+        Ok(is_damaged)
     }
 
     /// Reads the header of a gzip member behind its magic; a seek point may be at its `start`.
@@ -427,6 +447,10 @@ impl DeflateDecoder {
             }
         }
         let start = self.input.position();
+        if self.wrapper == Wrapper::Gzip && self.has_damaged_magic()? {
+            self.damaged(self.decoded, start, "the magic number of a gzip member is damaged");
+            return self.gzip_member(Some(start));
+        }
         if self.wrapper == Wrapper::Gzip && self.input.byte()? == Some(MAGIC[0]) {
             match self.input.byte()? {
                 Some(byte) if byte == MAGIC[1] => return self.gzip_member(Some(start)),

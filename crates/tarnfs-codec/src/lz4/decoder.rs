@@ -4,10 +4,11 @@ use std::ops::Range;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
-use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
+use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, MAGIC, Start};
 use crate::faults;
 use crate::input::Input;
-use crate::{Damage, Decoder, Findings, FirstPass, Options, SeekPoint, stepwise};
+use crate::starts::{self, GAP};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// How far back a match of a linked block reaches ("Linked blocks": at most 64 KB of history).
 const HISTORY: usize = 64 << 10;
@@ -17,6 +18,9 @@ const STATE_VERSION: u8 = 1;
 
 /// In a block's size: its data is stored as it is.
 const STORED: u32 = 1 << 31;
+
+/// LZ4 makes at most 255 bytes of one: a block that cannot be decoded was no longer than that.
+const LARGEST_RATIO: usize = 255;
 
 /// Decodes frame after frame, a block at a time.
 pub(super) struct FrameDecoder {
@@ -62,7 +66,7 @@ struct Frame {
     decoded: u64,
     /// Of the decoded bytes; none where nothing can be compared.
     hash: Option<Xxh32>,
-    /// A block's checksum did not match.
+    /// A block's checksum did not match, or it could not be decoded.
     wrong_block: bool,
     /// Since then nothing can be trusted: from this decoded byte, found at that compressed one, and why.
     untrusted: Option<(u64, u64, &'static str)>,
@@ -176,15 +180,16 @@ impl FrameDecoder {
                     let more = if frame.descriptor.is_some() {
                         self.read_block(&mut frame)
                     } else {
-                        self.read_legacy_block(&frame)
+                        self.read_legacy_block(&mut frame)
                     };
-                    if !matches!(more, Ok(true)) {
-                        if more.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
-                            frame.leave_unverified(self.input.position());
+                    self.stage = match more {
+                        Ok(true) => Stage::Frame(frame),
+                        Ok(false) => {
+                            self.report_untrusted(&frame);
+                            Stage::Between { first: false }
                         }
-                        self.report_untrusted(&frame);
-                    }
-                    self.stage = if more? { Stage::Frame(frame) } else { Stage::Between { first: false } };
+                        Err(error) => self.leave_frame(frame, error)?,
+                    };
                 }
             }
         }
@@ -196,8 +201,27 @@ impl FrameDecoder {
         if self.input.remaining() == 0 && !first {
             return Ok(Stage::Ended);
         }
-        let start = Start::parse(self.input.peek(LONGEST_HEADER)?)
-            .map_err(|what| faults::invalid(at, format!("the header of a frame: {what}")))?;
+        let head = self.input.peek(LONGEST_HEADER)?;
+        let start = match Start::parse(head) {
+            // Of a stream's first frame nothing but its magic says that it is one.
+            Ok(Start::Other) if at > 0 => match Start::of_damaged_magic(head) {
+                Some(start) if leads_on(self.input.shared_source(), at, &start, true)? => {
+                    self.report(self.decoded, at..at, true, "the magic number of an LZ4 frame is damaged".to_owned());
+                    Ok(start)
+                }
+                _ => Ok(Start::Other),
+            },
+            start => start,
+        };
+        let start = match start {
+            Ok(start) => start,
+            Err(what) => {
+                let error = faults::invalid(at, format!("the header of a frame: {what}"));
+                let next = if first && at == 0 { None } else { self.next_frame(at.saturating_add(1))? };
+                let Some(next) = next else { return Err(error) };
+                return self.leave_gap(next, error.to_string());
+            }
+        };
         let (descriptor, length) = match start {
             Start::Frame { descriptor, length } => (Some(descriptor), length),
             Start::Legacy => (None, 4),
@@ -206,9 +230,16 @@ impl FrameDecoder {
                 return Ok(Stage::Between { first: false });
             }
             Start::Skippable { .. } => return Err(self.cut("a skippable frame")),
+            Start::NeedsDictionary => {
+                let what = "this frame was made with a dictionary (lz4 -D), which cannot be given here";
+                return Err(faults::unsupported(at, what));
+            }
             Start::Cut => return Err(self.cut("the header of a frame")),
             Start::Other if first => return Err(faults::invalid(at, "no frame of LZ4 starts there")),
             Start::Other => {
+                if let Some(next) = self.next_frame(at)? {
+                    return self.leave_gap(next, "bytes between two LZ4 frames are no frame".to_owned());
+                }
                 let what =
                     format!("{} bytes behind the last frame are no frame and are ignored", self.input.remaining());
                 self.report(self.decoded, at..at, true, what);
@@ -222,6 +253,95 @@ impl FrameDecoder {
         self.input.consume(length);
         self.history.clear();
         Ok(Stage::Frame(frame))
+    }
+
+    /// Where the first frame begins from byte `from` on.
+    fn next_frame(&self, from: u64) -> io::Result<Option<u64>> {
+        let source = self.input.shared_source();
+        let cancel = self.pass.as_ref().map(|pass| pass.cancel.clone()).unwrap_or_default();
+        starts::next(source, from, MAGIC.to_le_bytes(), &cancel, |at| {
+            let mut head = [0; LONGEST_HEADER];
+            let read = source.read_at(&mut head, at)?;
+            let start = Start::parse(head.get(..read).unwrap_or_default());
+            start.map_or(Ok(false), |start| leads_on(source, at, &start, false))
+        })
+    }
+
+    /// The frame cannot be read any further: goes on at the next one, if there is one.
+    fn leave_frame(&mut self, mut frame: Frame, error: io::Error) -> io::Result<Stage> {
+        let at = self.input.position();
+        let is_damaged = error.kind() == io::ErrorKind::InvalidData;
+        let next = if is_damaged { self.next_frame(at.saturating_add(1))? } else { None };
+        if is_damaged {
+            frame.leave_unverified(at);
+        }
+        self.report_untrusted(&frame);
+        let Some(next) = next else { return Err(error) };
+        self.leave_gap(next, error.to_string())
+    }
+
+    /// A gap stands for what is between here and the frame that begins at byte `next`: nobody knows how long that is.
+    fn leave_gap(&mut self, next: u64, what: String) -> io::Result<Stage> {
+        let at = self.input.position();
+        self.fill(GAP, at, false, what)?;
+        self.input.seek(next);
+        Ok(Stage::Between { first: false })
+    }
+
+    /// `length` bytes stand for what is lost, and what was found at byte `at`; `exact` if it was as many.
+    fn fill(&mut self, length: usize, at: u64, exact: bool, what: String) -> io::Result<()> {
+        self.block.resize(self.block.len().max(length), 0);
+        self.block[..length].fill(FILLER);
+        let start = self.decoded;
+        self.filled = length;
+        self.decoded = self.advanced(at)?;
+        if let Some(pass) = &mut self.pass {
+            pass.findings.report(Damage {
+                decoded: start..self.decoded,
+                lost_from: start,
+                compressed: at,
+                compressed_from: at,
+                what,
+            });
+            if !exact {
+                pass.findings.shift(self.decoded);
+            }
+        }
+        Ok(())
+    }
+
+    /// The block at byte `at`, which takes `whole` bytes, cannot be decoded. All blocks of a frame but the last become
+    /// as many bytes as a block may.
+    fn leave_block(&mut self, frame: &mut Frame, at: u64, whole: usize, what: String) -> io::Result<()> {
+        let largest = frame.largest_block();
+        let behind = self.input.peek(whole + 4)?.get(whole..).unwrap_or_default();
+        // At the end of a legacy frame there is the end of the file, or the magic of the next one.
+        let is_last = match frame.descriptor {
+            Some(_) => behind.iter().all(|&byte| byte == 0),
+            None => behind.first_chunk().is_none_or(|&size| !is_legacy_block(u32::from_le_bytes(size))),
+        };
+        let is_possible = largest <= whole.saturating_mul(LARGEST_RATIO);
+        let length = if is_possible && !is_last { largest } else { GAP };
+        // Without checksums of blocks, that of the frame is the only one, and will not be compared.
+        frame.leave_unverified(at);
+        if frame.linked() {
+            frame.untrusted.get_or_insert((
+                self.decoded,
+                at,
+                "a block cannot be decoded, and later blocks depend on it",
+            ));
+        }
+        (frame.hash, frame.wrong_block) = (None, true);
+        self.report_untrusted(frame);
+        self.fill(length, at, is_possible && !is_last, what)?;
+        if let Some((from, ..)) = &mut frame.untrusted {
+            *from = self.decoded;
+        }
+        if frame.linked() {
+            remember(&mut self.history, &self.block[..length]);
+        }
+        self.input.consume(whole);
+        Ok(())
     }
 
     /// Reads the next block, or the end of the frame: false.
@@ -272,7 +392,14 @@ impl FrameDecoder {
         }
         let filled = match decoded {
             Ok(filled) => filled,
-            Err(error) => return Err(faults::invalid(at, format!("a block that cannot be decoded: {error}"))),
+            Err(error) => {
+                // The offset of a match leads to before the frame: into what is not there.
+                let is_first = self.decoded == frame.decoded;
+                let lacks = is_first && matches!(error, lz4_flex::block::DecompressError::OffsetOutOfBounds);
+                let advice = if lacks { ": a frame that was made with a dictionary looks so" } else { "" };
+                let what = format!("a block that cannot be decoded: {error}{advice}");
+                return self.leave_block(frame, at, whole, what).map(|()| true);
+            }
         };
         self.input.consume(whole);
         self.filled = filled;
@@ -335,7 +462,7 @@ impl FrameDecoder {
     }
 
     /// Reads the next block of a legacy frame, which ends where no block follows: false.
-    fn read_legacy_block(&mut self, frame: &Frame) -> io::Result<bool> {
+    fn read_legacy_block(&mut self, frame: &mut Frame) -> io::Result<bool> {
         let at = self.input.position();
         let head = self.input.peek(4)?;
         if head.is_empty() {
@@ -344,7 +471,7 @@ impl FrameDecoder {
         let Some(&size) = head.first_chunk() else { return Err(self.cut("a legacy frame")) };
         let length = u32::from_le_bytes(size) as usize;
         // "Legacy frame": what is no size of a block is the magic number of the next frame.
-        if length == 0 || length > lz4_flex::block::get_maximum_output_size(LEGACY_BLOCK) {
+        if !is_legacy_block(u32::from_le_bytes(size)) {
             return Ok(false);
         }
         let whole = 4 + length;
@@ -356,8 +483,13 @@ impl FrameDecoder {
         }
         let data = &self.input.peek(whole)?[4..];
         let decoded = lz4_flex::block::decompress_into(data, &mut self.block[..LEGACY_BLOCK]);
-        self.filled = decoded
-            .map_err(|error| faults::invalid(at, format!("a block of a legacy frame cannot be decoded: {error}")))?;
+        self.filled = match decoded {
+            Ok(filled) => filled,
+            Err(error) => {
+                let what = format!("a block of a legacy frame cannot be decoded: {error}");
+                return self.leave_block(frame, at, whole, what).map(|()| true);
+            }
+        };
         self.input.consume(whole);
         self.decoded = self.advanced(at)?;
         Ok(true)
@@ -371,7 +503,7 @@ impl FrameDecoder {
     }
 
     fn report_untrusted(&mut self, frame: &Frame) {
-        if let Some((from, at, what)) = frame.untrusted {
+        if let Some((from, at, what)) = frame.untrusted.filter(|&(from, ..)| from < self.decoded) {
             let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
             self.report(from, at..at, size == Some(self.decoded - frame.decoded), what.to_owned());
         }
@@ -397,6 +529,39 @@ impl FrameDecoder {
     fn add_point(&mut self, closer: u64, state: impl FnOnce() -> Vec<u8>) {
         add_point(self.pass.as_mut(), closer, &self.input, self.decoded, state);
     }
+}
+
+/// True for what can be the size of a legacy block ("Legacy frame"); else it is the magic number of the next frame.
+fn is_legacy_block(size: u32) -> bool {
+    size > 0 && size as usize <= lz4_flex::block::get_maximum_output_size(LEGACY_BLOCK)
+}
+
+/// True if blocks follow the header of the frame at byte `at`, and lead further than one that is stored, or to another
+/// frame or the end; where there may be padding, also to zeros.
+fn leads_on(source: &SharedSource, at: u64, start: &Start, may_be_padded: bool) -> io::Result<bool> {
+    /// Bytes of the largest block there is.
+    const LARGEST_BLOCK: u64 = 4 << 20;
+    let &Start::Frame { descriptor, length } = start else { return Ok(false) };
+    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(length as u64));
+    while input.position().saturating_sub(at) <= 2 * LARGEST_BLOCK {
+        let Some(&size) = input.peek(4)?.first_chunk() else { return Ok(false) };
+        let size = u32::from_le_bytes(size);
+        let length = (size & !STORED) as usize;
+        if size == 0 {
+            if !input.skip(if descriptor.content_checksum() { 8 } else { 4 }) {
+                return Ok(false);
+            }
+            let next = input.peek(LONGEST_HEADER)?;
+            let is_start =
+                matches!(Start::parse(next), Ok(Start::Frame { .. } | Start::Legacy | Start::Skippable { .. }));
+            return Ok(is_start || next.iter().all(|&byte| byte == 0 && may_be_padded));
+        }
+        let checksum = if descriptor.block_checksums() { 4 } else { 0 };
+        if length > descriptor.largest_block() || !input.skip((4 + length + checksum) as u64) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Adds a seek point here, if the last one is far enough away: the spacing divided by `closer`.

@@ -2,6 +2,8 @@
 
 use xxhash_rust::xxh32::xxh32;
 
+use crate::starts;
+
 /// "LZ4 Frame Format", General Structure.
 pub(super) const MAGIC: u32 = 0x184D_2204;
 /// "Legacy frame": what `lz4 -l` writes, and the Linux kernel reads.
@@ -35,6 +37,8 @@ pub(super) enum Start {
     Legacy,
     /// A skippable frame of this length in bytes, header included.
     Skippable { length: u64 },
+    /// A frame that was made with a dictionary.
+    NeedsDictionary,
     /// Less than a header, and as far as it goes it may be one. At the end of the stream also: nothing.
     Cut,
     /// No frame.
@@ -42,6 +46,12 @@ pub(super) enum Start {
 }
 
 impl Start {
+    /// The frame whose magic is `head` but for one byte that is damaged.
+    pub(super) fn of_damaged_magic(head: &[u8]) -> Option<Self> {
+        let mended = starts::mended(head, &MAGIC.to_le_bytes())?;
+        Self::parse(&mended).ok().filter(|start| matches!(start, Self::Frame { .. }))
+    }
+
     /// Reads the first bytes of a frame, [`LONGEST_HEADER`] or as many as there are. The error says what is wrong
     /// with a header.
     pub(super) fn parse(head: &[u8]) -> Result<Self, String> {
@@ -90,7 +100,7 @@ impl Start {
             return Err(format!("its bytes {flags:#04x} {block:#04x} have reserved values"));
         }
         if dictionary {
-            return Err("it needs a dictionary, which is not in the file".to_owned());
+            return Ok(Self::NeedsDictionary);
         }
         Ok(Self::Frame { descriptor, length: 4 + length + 1 })
     }

@@ -18,6 +18,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::members::{Container, MemberDecoder, WholeMember};
 use crate::Options;
 use crate::input::Input;
+use crate::starts::find;
 use crate::thread_pool::{self, ThreadPool};
 
 /// Bytes that all members in work may take together, decoded and as dictionaries.
@@ -37,10 +38,10 @@ const TRAILER: usize = 20;
 
 /// Where a member is, and what its trailer says that it decodes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Member {
+pub(super) struct Member {
     start: u64,
-    end: u64,
-    decoded: u64,
+    pub(super) end: u64,
+    pub(super) decoded: u64,
 }
 
 /// Members one behind the other.
@@ -78,7 +79,7 @@ impl Drop for Held {
 }
 
 /// Finds the ends of members.
-struct Finder<C> {
+pub(super) struct Finder<C> {
     container: std::marker::PhantomData<C>,
     input: Input,
     /// Bytes that it may still read, so that members of which none can be found do not take a time that is quadratic.
@@ -86,20 +87,25 @@ struct Finder<C> {
 }
 
 impl<C: Container> Finder<C> {
-    fn new(source: SharedSource) -> Self {
+    pub(super) fn new(source: SharedSource) -> Self {
         let left = source.len().saturating_mul(2).saturating_add(LARGEST_MEMBER);
         Self { container: std::marker::PhantomData, input: Input::new(source, 0), left }
     }
 
-    /// The member at byte `start`; `None` where its end cannot be found.
-    fn member(&mut self, start: u64, cancel: &Cancel) -> io::Result<Option<(Member, u64)>> {
+    /// The member at byte `start`, and the bytes of its dictionary; `None` where its end cannot be found.
+    pub(super) fn member(&mut self, start: u64, cancel: &Cancel) -> io::Result<Option<(Member, u64)>> {
         self.input.seek(start);
         let header = self.input.fill(C::HEADER)?.get(..C::HEADER).and_then(|bytes| C::header(bytes).ok());
         let Some(header) = header.filter(|header| header.trailer == TRAILER) else { return Ok(None) };
+        Ok(self.end_of(start, cancel)?.map(|member| (member, header.dictionary)))
+    }
+
+    /// The same, whatever its header is: its trailer tells.
+    pub(super) fn end_of(&mut self, start: u64, cancel: &Cancel) -> io::Result<Option<Member>> {
+        self.input.seek(start);
         let is_end = |trailer: &[u8], end: u64| {
             let (decoded, length) = C::sizes(trailer)?;
-            let member = Member { start, end, decoded };
-            (Some(length) == end.checked_sub(start)).then_some((member, header.dictionary))
+            (Some(length) == end.checked_sub(start)).then_some(Member { start, end, decoded })
         };
         loop {
             cancel.check()?;
@@ -130,22 +136,16 @@ impl<C: Container> Finder<C> {
             self.input.consume(passed);
         }
     }
-}
 
-/// Where `wanted`, of four bytes that are different, is in `bytes`, from byte `from` on. Every fourth byte is looked
-/// at.
-fn find(bytes: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
-    let mut last = from.checked_add(wanted.len().checked_sub(1)?)?;
-    while let Some(byte) = bytes.get(last) {
-        if let Some(behind) = wanted.iter().position(|other| other == byte) {
-            let at = last - behind;
-            if at >= from && bytes[at..].starts_with(wanted) {
-                return Some(at);
-            }
-        }
-        last += wanted.len();
+    /// True if it has read all that it may: what it does not find then may be there.
+    pub(super) fn is_spent(&self) -> bool {
+        self.left == 0
     }
-    None
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        self.input.memory()
+    }
 }
 
 /// Decodes members.
@@ -310,7 +310,7 @@ impl<C: Container> Ahead<C> {
     /// Bytes of memory that the members in work and those that are ready may take.
     pub(super) fn memory(&self) -> usize {
         let ready = self.ready.iter().map(|member| member.data.capacity()).sum::<usize>();
-        self.finder.input.memory() + usize::try_from(self.in_work.bytes()).unwrap_or(usize::MAX) + ready
+        self.finder.memory() + usize::try_from(self.in_work.bytes()).unwrap_or(usize::MAX) + ready
     }
 }
 

@@ -6,15 +6,16 @@ use std::io;
 use log::debug;
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Finder};
 use super::decoder::{Outcome, Step};
 use super::lzma1::Lzma1;
 use super::model::Properties;
 use super::survey::LzmaPoint;
 use crate::faults;
 use crate::input::Input;
+use crate::starts::{self, GAP};
 use crate::stepwise::{self, Stepwise};
-use crate::{Damage, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of the state of a seek point at a member's header, and all of it.
 pub(super) const VERSION: u8 = 1;
@@ -88,6 +89,8 @@ pub(super) struct MemberDecoder<C: Container> {
     state: MemberState,
     /// Decodes members on other threads.
     ahead: Option<Ahead<C>>,
+    /// Finds the ends of members that are damaged.
+    finder: Option<Finder<C>>,
     /// Where the member starts in the compressed and in the decoded stream.
     member_compressed: u64,
     member_decoded: u64,
@@ -118,6 +121,11 @@ enum MemberState {
         delivered: usize,
     },
     Trailer,
+    /// In what a damaged member should have held, behind which decoding goes on at this byte.
+    Gap {
+        left: u64,
+        next: u64,
+    },
     Ended,
 }
 
@@ -207,6 +215,7 @@ impl<C: Container> MemberDecoder<C> {
             most: u64::MAX,
             state: MemberState::Start,
             ahead: None,
+            finder: None,
             member_compressed: compressed,
             member_decoded: decoded,
             trailer: 0,
@@ -233,6 +242,17 @@ impl<C: Container> MemberDecoder<C> {
                 Ok(count)
             }
             MemberState::Trailer => self.end_member().map(|()| 0),
+            &mut MemberState::Gap { left: 0, next } => {
+                self.input.seek(next);
+                self.state = MemberState::Between;
+                Ok(0)
+            }
+            MemberState::Gap { left, .. } => {
+                let count = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
+                buffer[..count].fill(FILLER);
+                *left -= count as u64;
+                Ok(count)
+            }
             MemberState::Ended => Ok(0),
         }
     }
@@ -262,7 +282,8 @@ impl<C: Container> MemberDecoder<C> {
     fn read_header(&mut self) -> io::Result<Option<Box<Lzma1>>> {
         let position = self.input.position();
         let Some(bytes) = self.input.fill(C::HEADER)?.get(..C::HEADER) else { return Ok(None) };
-        let header = C::header(bytes).map_err(|what| faults::invalid(position, what))?;
+        let header = C::header(bytes).or_else(|what| Self::mended(position, bytes).ok_or(what));
+        let header = header.map_err(|what| faults::invalid(position, what))?;
         self.input.consume(C::HEADER);
         self.trailer = header.trailer;
         let possible = self.input.remaining().saturating_mul(LARGEST_RATIO).min(header.length.unwrap_or(u64::MAX));
@@ -275,6 +296,13 @@ impl<C: Container> MemberDecoder<C> {
         let dictionary = dictionary.min(self.most.max(SMALLEST_DICTIONARY));
         let dictionary = usize::try_from(dictionary).map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Some(Box::new(Lzma1::new(header.properties, dictionary, header.length)?)))
+    }
+
+    /// What the header at byte `position` says whose magic is damaged. Of a file's first member nothing but the magic
+    /// says that it is one.
+    fn mended(position: u64, bytes: &[u8]) -> Option<Header> {
+        let mended = starts::mended(bytes, C::MAGIC).filter(|_| position > 0)?;
+        C::header(&mended).ok()
     }
 
     fn decode(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -290,27 +318,109 @@ impl<C: Container> MemberDecoder<C> {
         match outcome {
             Outcome::End => self.state = MemberState::Trailer,
             Outcome::Damaged(what) => {
-                // Nothing says how much of what came before was wrong already.
-                let position = self.input.position();
-                self.report(position, what);
-                return Err(faults::invalid(position, what));
+                let error = faults::invalid(self.input.position(), what);
+                self.leave_member(what, error)?;
             }
             Outcome::More if taken + written == 0 => {
                 // Damage may have led past the end of the data.
-                if at_end && !C::ends_whole(self.input.source())? {
-                    return Err(self.cut("the LZMA data"));
-                }
-                let position = self.input.position();
-                self.report(position, "the data do not end where they should");
-                return Err(faults::invalid(position, "the data do not end where they should"));
+                let what = "the data do not end where they should";
+                let is_cut = at_end && !C::ends_whole(self.input.source())?;
+                let error =
+                    if is_cut { self.cut("the LZMA data") } else { faults::invalid(self.input.position(), what) };
+                self.leave_member(what, error)?;
             }
             Outcome::More => {}
         }
         Ok(written)
     }
 
+    /// The member cannot be decoded any further. Goes on behind it, if its end can be found, or where the next one
+    /// begins; else it ends with `error`.
+    fn leave_member(&mut self, what: &str, error: io::Error) -> io::Result<()> {
+        if let Some((next, length)) = self.find_end()? {
+            self.leave_gap(next, length, what);
+            return Ok(());
+        }
+        if error.kind() != io::ErrorKind::UnexpectedEof {
+            // Nothing says how much of what came before was wrong already.
+            self.report(self.input.position(), what);
+        }
+        Err(error)
+    }
+
+    /// Where the damaged member ends, and how long it should be, if that is known.
+    fn find_end(&mut self) -> io::Result<Option<(u64, Option<u64>)>> {
+        let start = self.member_compressed;
+        if let Some((end, length)) = self.end_by_trailer(start)? {
+            return Ok(Some((end, Some(length))));
+        }
+        let Ok(magic) = C::MAGIC.try_into() else { return Ok(None) };
+        // Another decoder looks at what follows.
+        if self.most < u64::MAX {
+            return Ok(None);
+        }
+        let source = self.input.shared_source();
+        let finder = self.finder.get_or_insert_with(|| Finder::new(SharedSource::clone(source)));
+        let mut decoded = None;
+        let next = starts::next(source, start.saturating_add(1), magic, &self.cancel, |at| {
+            let mut header = vec![0; C::HEADER];
+            let read = source.read_at(&mut header, at)?;
+            let Ok(header) = C::header(header.get(..read).unwrap_or_default()) else { return Ok(false) };
+            // The trailer of the damaged one is before it, however long that is, or it has a trailer of its own.
+            let mut trailer = vec![0; header.trailer];
+            if let Some(before) = at.checked_sub(header.trailer as u64) {
+                source.read_exact_at(&mut trailer, before)?;
+                decoded = C::sizes(&trailer)
+                    .and_then(|(decoded, member)| (start.checked_add(member) == Some(at)).then_some(decoded));
+            }
+            Ok(decoded.is_some() || !finder.is_spent() && finder.member(at, &self.cancel)?.is_some())
+        });
+        Ok(next?.map(|next| (next, decoded)))
+    }
+
+    /// Where the member at byte `start` ends, whatever its header is, and how long it should be.
+    fn end_by_trailer(&mut self, start: u64) -> io::Result<Option<(u64, u64)>> {
+        if !C::MANY || self.most < u64::MAX {
+            return Ok(None);
+        }
+        let source = self.input.shared_source();
+        let finder = self.finder.get_or_insert_with(|| Finder::new(SharedSource::clone(source)));
+        if finder.is_spent() {
+            return Ok(None);
+        }
+        Ok(finder.end_of(start, &self.cancel)?.map(|member| (member.end, member.decoded)))
+    }
+
+    /// A gap stands for what the damaged member, which should be `length` bytes long, has not delivered. The next one
+    /// begins at byte `next`.
+    fn leave_gap(&mut self, next: u64, length: Option<u64>, what: &str) {
+        let position = self.input.position();
+        let delivered = self.decoded - self.member_decoded;
+        let possible = next.saturating_sub(self.member_compressed).saturating_mul(LARGEST_RATIO);
+        let length = length.filter(|&length| length <= possible);
+        let left = length.map_or(GAP as u64, |length| length.saturating_sub(delivered));
+        let end = self.decoded.saturating_add(left);
+        if self.first_pass {
+            let (decoded, what) = (self.member_decoded..end, what.to_owned());
+            let (lost_from, compressed_from) = (self.decoded, self.member_compressed);
+            self.findings.report(Damage { decoded, lost_from, compressed: position, compressed_from, what });
+            if length.is_none_or(|length| length < delivered) {
+                self.findings.shift(end);
+            }
+        }
+        self.inner_points.clear();
+        self.checksum = None;
+        self.state = MemberState::Gap { left, next };
+    }
+
     fn end_member(&mut self) -> io::Result<()> {
         let position = self.input.position();
+        if self.is_astray()?
+            && let Some((next, length)) = self.find_end()?
+        {
+            self.leave_gap(next, length, "the data do not end where they should");
+            return Ok(());
+        }
         let Some(trailer) = self.input.fill(self.trailer)?.get(..self.trailer) else {
             return Err(self.cut("the checksum behind the LZMA data"));
         };
@@ -330,6 +440,16 @@ impl<C: Container> MemberDecoder<C> {
         Ok(())
     }
 
+    /// At a trailer that does not say how long the member is, and behind which nothing is that may follow one: damage
+    /// has led to another place.
+    fn is_astray(&mut self) -> io::Result<bool> {
+        let length = self.input.position() + self.trailer as u64 - self.member_compressed;
+        let bytes = self.input.peek(self.trailer + C::HEADER)?;
+        let Some((trailer, behind)) = bytes.split_at_checked(self.trailer) else { return Ok(C::MANY) };
+        let may_follow = behind.is_empty() || behind.starts_with(&[0]) || C::header(behind).is_ok();
+        Ok(C::MANY && !may_follow && C::sizes(trailer).is_none_or(|(_, member)| member != length))
+    }
+
     /// Looks for another member. Zeros are padding; what is neither is left alone, but not in silence.
     fn between(&mut self) -> io::Result<()> {
         self.cancel.check()?;
@@ -346,9 +466,18 @@ impl<C: Container> MemberDecoder<C> {
         } else if zeros > 0 {
             self.input.consume(zeros);
         } else {
-            let position = self.input.position();
-            self.report(position, "bytes behind the data belong to nothing");
-            self.state = MemberState::Ended;
+            let position = self.member_compressed;
+            if C::MANY && Self::mended(position, &bytes[..bytes.len().min(C::HEADER)]).is_some() {
+                self.report(position, "the magic number of a member is damaged");
+                self.state = MemberState::Start;
+            } else if let Some((next, length)) = self.end_by_trailer(position)? {
+                // No seek point leads here.
+                self.last_point = self.decoded;
+                self.leave_gap(next, Some(length), "the header of a member is damaged");
+            } else {
+                self.report(position, "bytes behind the data belong to nothing");
+                self.state = MemberState::Ended;
+            }
         }
         Ok(())
     }
@@ -424,7 +553,8 @@ impl<C: Container> Decoder for MemberDecoder<C> {
             MemberState::Ready { data, .. } => data.capacity(),
             _ => 0,
         };
-        size_of::<Self>() + self.input.memory() + decoder + self.ahead.as_ref().map_or(0, Ahead::memory)
+        let finder = self.finder.as_ref().map_or(0, Finder::memory);
+        size_of::<Self>() + self.input.memory() + decoder + finder + self.ahead.as_ref().map_or(0, Ahead::memory)
     }
 }
 

@@ -36,6 +36,12 @@ impl Flags {
         [self.has(Self::ADLER32_OF_DECODED), self.has(Self::CRC32_OF_DECODED)]
     }
 
+    /// Which checksums a block has: of its decoded bytes, and, unless it is stored, of its compressed ones.
+    pub(super) fn checksums(self, is_stored: bool) -> [bool; 4] {
+        let ([first, second], [third, fourth]) = (self.of_decoded(), self.of_packed());
+        [first, second, third && !is_stored, fourth && !is_stored]
+    }
+
     /// Which checksums of its compressed bytes a block has that is not stored.
     pub(super) fn of_packed(self) -> [bool; 2] {
         [self.has(Self::ADLER32_OF_PACKED), self.has(Self::CRC32_OF_PACKED)]

@@ -24,6 +24,9 @@ const MOST_IN_WORK: u64 = 128 << 20;
 /// Decoded bytes of a block that is worth a thread. (In the tests any is.)
 const LEAST: u64 = if cfg!(test) { 1 } else { 256 << 10 };
 
+/// Bytes of padding behind the streams, over which the index is looked for.
+const MOST_PADDING: u64 = 8 << 20;
+
 /// Decoded bytes between two looks at whether the work is still wanted.
 const STRIDE: usize = 256 << 10;
 
@@ -65,7 +68,7 @@ impl Ahead {
     /// `None` where the options leave no threads for it.
     pub(super) fn new(source: SharedSource, options: &Options) -> Option<Self> {
         (options.threads > 1).then(|| Self {
-            search: Search::new(source.clone()),
+            search: Search::new(source.clone()).with_padding(MOST_PADDING),
             source,
             options: options.clone(),
             jobs: VecDeque::new(),

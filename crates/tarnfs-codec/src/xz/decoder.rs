@@ -14,6 +14,7 @@ use super::index::{self, Record, Search, Summary};
 use crate::faults::{cut, invalid, unsupported};
 use crate::input::Input;
 use crate::lzma::LzmaPoint;
+use crate::starts::{self, GAP};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -103,6 +104,10 @@ enum XzState {
     /// In what a damaged block should have held.
     Gap {
         left: u64,
+    },
+    /// In what stands for something between two streams that nobody knows.
+    Lost {
+        left: usize,
     },
     Ended,
 }
@@ -249,6 +254,15 @@ impl XzDecoder {
                 }
                 Ok(count)
             }
+            XzState::Lost { left } => {
+                let count = (*left).min(buffer.len());
+                buffer[..count].fill(FILLER);
+                *left -= count;
+                if *left == 0 {
+                    self.state = XzState::BetweenStreams;
+                }
+                Ok(count)
+            }
             XzState::Ended => Ok(0),
         }
     }
@@ -271,19 +285,32 @@ impl XzDecoder {
             }
         }
         let magic = &bytes[..bytes.len().min(MAGIC.len())];
-        if !MAGIC.starts_with(magic) {
-            if at_start {
-                return Err(invalid(position, "not the start of an xz stream"));
+        if MAGIC.starts_with(magic) {
+            let Some(header) = bytes.first_chunk::<STREAM_HEADER>() else {
+                return Err(cut(self.input.source().len(), "the header of a stream"));
+            };
+            match stream_header(header) {
+                Ok(check) => self.check = check,
+                Err(fault @ Fault::Damaged(_)) if !at_start => {
+                    return self.leave_for_next_stream(position, refusal(position, fault));
+                }
+                Err(fault) => return Err(refusal(position, fault)),
             }
+        } else if at_start {
+            return Err(invalid(position, "not the start of an xz stream"));
+        } else if let Some(check) = check_behind_damaged_magic(bytes) {
+            self.check = check;
             self.block_decoded = self.decoded;
-            self.report(position, self.decoded, "bytes behind an xz stream are neither padding nor a stream".into());
-            self.state = XzState::Ended;
+            self.report(position, self.decoded, "the magic number of an xz stream is damaged".into());
+        } else {
+            let what = "bytes behind an xz stream are neither padding nor a stream";
+            self.block_decoded = self.decoded;
+            if !self.leave_gap(position, position, what)? {
+                self.report(position, self.decoded, what.into());
+                self.state = XzState::Ended;
+            }
             return Ok(());
         }
-        let Some(header) = bytes.first_chunk::<STREAM_HEADER>() else {
-            return Err(cut(self.input.source().len(), "the header of a stream"));
-        };
-        self.check = stream_header(header).map_err(|fault| refusal(position, fault))?;
         if ![CheckId::NONE, CheckId::CRC32, CheckId::CRC64, CheckId::SHA256].contains(&self.check) {
             warn!(
                 "the blocks of the xz stream at byte {position} have check {}, which cannot be verified",
@@ -294,6 +321,37 @@ impl XzDecoder {
         self.summary = Some(Summary::default());
         self.state = XzState::BetweenBlocks;
         Ok(())
+    }
+
+    /// What stands at byte `position` cannot be read: goes on at the next stream, if there is one.
+    fn leave_for_next_stream(&mut self, position: u64, error: io::Error) -> io::Result<()> {
+        self.block_decoded = self.decoded;
+        if self.leave_gap(position, position.saturating_add(1), &error.to_string())? { Ok(()) } else { Err(error) }
+    }
+
+    /// A gap stands for what is behind byte `position`, up to the first stream from byte `from` on: nobody knows how
+    /// long that is. False if there is none.
+    fn leave_gap(&mut self, position: u64, from: u64, what: &str) -> io::Result<bool> {
+        let source = self.input.shared_source();
+        let [first, second, third, fourth, ..] = MAGIC;
+        let next = starts::next(source, from, [first, second, third, fourth], &self.cancel, |at| {
+            let mut header = [0; STREAM_HEADER];
+            let read = source.read_at(&mut header, at)?;
+            let check = if read == header.len() { stream_header(&header).ok() } else { None };
+            check.map_or(Ok(false), |check| leads_on(source, at, check, &self.cancel))
+        })?;
+        let Some(next) = next else { return Ok(false) };
+        let end = self.decoded.saturating_add(GAP as u64);
+        self.report(position, end, what.to_owned());
+        if self.first_pass {
+            self.findings.shift(end);
+        }
+        self.input.seek(next);
+        self.inner_points.clear();
+        // No seek point leads here.
+        self.last_point = self.decoded;
+        self.state = XzState::Lost { left: GAP };
+        Ok(true)
     }
 
     fn start_block(&mut self) -> io::Result<()> {
@@ -441,14 +499,23 @@ impl XzDecoder {
             self.input.seek(end);
             self.report(position, self.decoded, what.clone());
         }
-        let index = read.map_err(|fault| refusal(position, fault))?;
+        let index = match read {
+            Ok(index) => index,
+            Err(fault @ Fault::Damaged(_)) => return self.leave_for_next_stream(position, refusal(position, fault)),
+            Err(fault) => return Err(refusal(position, fault)),
+        };
         let position = self.input.position();
         let Some(footer) = self.input.fill(STREAM_HEADER)?.first_chunk::<STREAM_HEADER>() else {
             return Err(cut(self.input.source().len(), "the footer of a stream"));
         };
-        let (check, length) = stream_footer(footer).map_err(|fault| refusal(position, fault))?;
-        if (check, length) != (self.check, index.length) {
-            return Err(invalid(position, "the footer of a stream does not match its header and its index"));
+        match stream_footer(footer) {
+            Ok(sizes) if sizes == (self.check, index.length) => {}
+            Ok(_) => {
+                let error = invalid(position, "the footer of a stream does not match its header and its index");
+                return self.leave_for_next_stream(position, error);
+            }
+            Err(fault @ Fault::Damaged(_)) => return self.leave_for_next_stream(position, refusal(position, fault)),
+            Err(fault) => return Err(refusal(position, fault)),
         }
         self.input.consume(STREAM_HEADER);
         self.state = XzState::BetweenStreams;
@@ -477,6 +544,11 @@ impl XzDecoder {
     fn leave_damaged_block(&mut self, what: &str) -> io::Result<()> {
         let position = self.input.position();
         if self.replace_block(what)? {
+            return Ok(());
+        }
+        let start = self.block_compressed.saturating_add(1);
+        if self.leave_gap(position, start, what)? {
+            self.block = None;
             return Ok(());
         }
         if self.decoded > self.block_decoded {
@@ -544,27 +616,15 @@ impl XzDecoder {
         let mut uncompressed = 0u64;
         loop {
             self.cancel.check()?;
-            let head = self.input.fill(5)?;
-            let number = |at: usize| Some(u64::from(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?])) + 1);
-            let Some(&control) = head.first() else { return Ok(None) };
-            let sizes = match control {
-                0 => {
-                    self.input.consume(1);
-                    let compressed = self.input.position() - start;
-                    let unpadded = header_length + compressed + self.check.size() as u64;
-                    return Ok(Some(Record { unpadded, uncompressed }));
-                }
-                1 | 2 => number(1).map(|size| (3 + size, size)),
-                0x80.. => number(1).zip(number(3)).map(|(low, compressed)| {
-                    let properties = u64::from(control >= 0xC0);
-                    (5 + properties + compressed, low + (u64::from(control & 0x1F) << 16))
-                }),
-                _ => None,
-            };
-            let Some((length, size)) = sizes else { return Ok(None) };
+            let Some((length, size, is_end)) = chunk(self.input.fill(5)?) else { return Ok(None) };
             uncompressed = uncompressed.saturating_add(size);
             if !self.input.skip(length) {
                 return Ok(None);
+            }
+            if is_end {
+                let compressed = self.input.position() - start;
+                let unpadded = header_length + compressed + self.check.size() as u64;
+                return Ok(Some(Record { unpadded, uncompressed }));
             }
         }
     }
@@ -667,6 +727,73 @@ impl FirstPass for XzDecoder {
     fn compressed_position(&self) -> u64 {
         self.input.position()
     }
+}
+
+/// True if chunks of LZMA2 follow the header of the stream at byte `at`, and lead further than one that is stored, or
+/// to another block, and over the index to another stream or the end.
+fn leads_on(source: &SharedSource, at: u64, check: CheckId, cancel: &Cancel) -> io::Result<bool> {
+    /// Bytes of the largest chunk that is stored.
+    const LARGEST_CHUNK: u64 = 64 << 10;
+    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(STREAM_HEADER as u64));
+    loop {
+        let start = input.position();
+        let bytes = input.peek(LONGEST_BLOCK_HEADER)?;
+        let Some(&size) = bytes.first() else { return Ok(false) };
+        if size == 0 {
+            let is_index = matches!(index::read(&mut input, cancel, |_| ()), Ok(Ok(index)) if index.flaw.is_none());
+            let is_footer =
+                input.peek(STREAM_HEADER)?.first_chunk().is_some_and(|footer| stream_footer(footer).is_ok());
+            if !is_index || !is_footer {
+                return Ok(false);
+            }
+            input.consume(STREAM_HEADER);
+            let next = input.peek(MAGIC.len())?;
+            return Ok(next.is_empty() || *next == MAGIC);
+        }
+        let header = bytes.get(..block_header_length(size)).and_then(|header| block_header(header, check).ok());
+        let Some(header) = header else { return Ok(false) };
+        input.consume(header.length);
+        loop {
+            cancel.check()?;
+            match chunk(input.peek(5)?) {
+                Some((length, _, is_end)) if input.skip(length) => {
+                    if input.position().saturating_sub(at) > 2 * LARGEST_CHUNK {
+                        return Ok(true);
+                    }
+                    if is_end {
+                        break;
+                    }
+                }
+                _ => return Ok(false),
+            }
+        }
+        let end = padded(input.position().saturating_sub(start));
+        if !end.is_some_and(|end| input.skip((start + end).saturating_sub(input.position()) + check.size() as u64)) {
+            return Ok(false);
+        }
+    }
+}
+
+/// What the first bytes of an LZMA2 chunk say (§5.3.1): its length with its header, its decoded bytes, and whether it
+/// is the end of them.
+fn chunk(head: &[u8]) -> Option<(u64, u64, bool)> {
+    let number = |at: usize| Some(u64::from(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?])) + 1);
+    match *head.first()? {
+        0 => Some((1, 0, true)),
+        1 | 2 => number(1).map(|size| (3 + size, size, false)),
+        control @ 0x80.. => {
+            let (low, compressed) = number(1).zip(number(3))?;
+            let properties = u64::from(control >= 0xC0);
+            Some((5 + properties + compressed, low + (u64::from(control & 0x1F) << 16), false))
+        }
+        _ => None,
+    }
+}
+
+/// The check of the stream whose header is `bytes` but for a byte of its magic: the rest has a CRC-32.
+fn check_behind_damaged_magic(bytes: &[u8]) -> Option<CheckId> {
+    let mended = starts::mended(bytes.get(..STREAM_HEADER)?, &MAGIC)?;
+    stream_header(mended.first_chunk()?).ok()
 }
 
 fn refusal(position: u64, fault: Fault) -> io::Error {

@@ -126,18 +126,30 @@ fn cut(position: u64) -> io::Error {
     faults::cut(position, "the index of a stream")
 }
 
+/// Bytes that are looked at for padding first, and then at a time.
+const FIRST_PADDING: usize = 4096;
+const MORE_PADDING: usize = 64 << 10;
+
 /// Searches the indexes from the end of a file for the sizes of a damaged block. It may read four times the file's
 /// length altogether, so that a file with very many damaged blocks takes no longer than a file of four times its size.
 #[derive(Debug)]
 pub(super) struct Search {
     source: SharedSource,
     left: u64,
+    /// Of that, bytes of padding behind the streams.
+    padding: u64,
 }
 
 impl Search {
     pub(super) fn new(source: SharedSource) -> Self {
         let left = source.len().saturating_mul(4);
-        Self { source, left }
+        Self { source, left, padding: u64::MAX }
+    }
+
+    /// For who can do without what it finds: goes back through so much padding only. A small file may stand at the
+    /// start of a large disk, and nothing is decoded meanwhile.
+    pub(super) fn with_padding(self, padding: u64) -> Self {
+        Self { padding, ..self }
     }
 
     /// What the index says of the block whose header starts at byte `block`; `None` if the way back from the end of the
@@ -151,7 +163,7 @@ impl Search {
         let mut end = self.source.len();
         loop {
             cancel.check()?;
-            let Some(footer_end) = self.skip_padding(end, block)? else { return Ok(None) };
+            let Some(footer_end) = self.skip_padding(end, block, cancel)? else { return Ok(None) };
             let Some(stream) = self.stream_before(footer_end, cancel, |_| ())? else { return Ok(None) };
             if (stream.blocks..stream.index).contains(&block) {
                 if self.spend(stream.index_length).is_none() {
@@ -182,9 +194,11 @@ impl Search {
     }
 
     /// The end of the stream that the padding before `end` follows.
-    fn skip_padding(&mut self, mut end: u64, block: u64) -> io::Result<Option<u64>> {
-        let mut buffer = [0; 4096];
+    fn skip_padding(&mut self, mut end: u64, block: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
+        // Most files have none, and there may be a great many streams.
+        let mut buffer = vec![0; FIRST_PADDING];
         while end > block {
+            cancel.check()?;
             let length = end.min(buffer.len() as u64);
             if self.spend(length).is_none() {
                 return Ok(None);
@@ -196,6 +210,9 @@ impl Search {
                 return Ok(Some(end - length + last as u64 + 1));
             }
             end -= length;
+            let Some(left) = self.padding.checked_sub(length) else { return Ok(None) };
+            self.padding = left;
+            buffer.resize(MORE_PADDING, 0);
         }
         Ok(None)
     }
@@ -257,7 +274,7 @@ pub(super) fn outline(source: &SharedSource, cancel: &Cancel) -> io::Result<Opti
     let mut checks = Vec::new();
     while end > 0 {
         cancel.check()?;
-        let Some(footer_end) = search.skip_padding(end, 0)? else { return Ok(None) };
+        let Some(footer_end) = search.skip_padding(end, 0, cancel)? else { return Ok(None) };
         let mut own = 0;
         let each = |record: Record| {
             blocks += 1;

@@ -9,11 +9,14 @@ use super::block::{Blocks, Invalid};
 use super::checkpoint::{self, PointPlace, Refused};
 use super::dictionary::{Dictionaries, needed};
 use super::entropy::{DecodedBlock, EntropyAhead, Known, Next};
-use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LARGEST_BLOCK, LONGEST_HEADER, Start, checksum};
+use super::frame::{
+    BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LARGEST_BLOCK, LONGEST_HEADER, MAGIC, Start, checksum,
+};
 use super::idle::Loan;
 use super::survey::Survey;
 use crate::faults::{cut, invalid};
 use crate::input::Input;
+use crate::starts::{self, GAP};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -41,6 +44,8 @@ pub(super) struct FrameDecoder {
     verified: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
+    /// Bytes of the stream over which blocks may still lead to no end of their frame.
+    astray: u64,
     findings: Findings,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
@@ -149,6 +154,8 @@ impl FrameDecoder {
 
     fn new(source: SharedSource, limits: Limits, dictionaries: &Dictionaries, compressed: u64, decoded: u64) -> Self {
         let header = FrameHeader { length: 0, window: 0, content: None, dictionary: 0, checksum: false };
+        // Or damaged frames whose blocks all lead far would take a time that is quadratic.
+        let astray = source.len().saturating_mul(4);
         Self {
             input: Input::new(source, compressed),
             limits,
@@ -163,6 +170,7 @@ impl FrameDecoder {
             decoded,
             verified: 0,
             last_point: decoded,
+            astray,
             findings: Findings::default(),
             failure: None,
         }
@@ -222,11 +230,33 @@ impl FrameDecoder {
                 self.state = FrameState::Between;
             }
             Start::Cut => return Err(cut(self.input.source().len(), "the header of a frame")),
-            Start::Reserved => return Err(invalid(position, "a frame whose reserved bit is set")),
+            Start::Reserved => {
+                let what = "a frame whose reserved bit is set";
+                let next = if position > 0 { self.next_frame(position.saturating_add(1))? } else { None };
+                let Some(next) = next else { return Err(invalid(position, what)) };
+                (self.frame.compressed, self.frame.decoded) = (position, self.decoded);
+                self.leave_gap(position, next, what);
+            }
+            // Of a stream's first frame nothing but its magic says that it is one.
+            Start::Other if position > 0 && self.is_frame_of_damaged_magic()? => {}
             Start::Other if at_start => return Err(invalid(position, "not the start of a zstd frame")),
             Start::Other => self.skip_padding()?,
         }
         Ok(())
+    }
+
+    /// Enters the frame at the input's position, if there is one whose magic is damaged, and nothing else of what tells
+    /// a frame.
+    fn is_frame_of_damaged_magic(&mut self) -> io::Result<bool> {
+        let position = self.input.position();
+        let Some(header) = Start::of_damaged_magic(self.input.fill(LONGEST_HEADER)?) else { return Ok(false) };
+        if !leads_on(self.input.shared_source(), position, &header, &self.limits, true)? {
+            return Ok(false);
+        }
+        self.frame.decoded = self.decoded;
+        self.report(position, self.decoded, "the magic number of a zstd frame is damaged".into());
+        self.enter(header)?;
+        Ok(true)
     }
 
     fn enter(&mut self, header: FrameHeader) -> io::Result<()> {
@@ -409,7 +439,8 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Behind the last frame only zeros are expected: what tapes and block devices pad with.
+    /// Behind the last frame only zeros are expected: what tapes and block devices pad with. If there is something
+    /// else, and a frame behind it, then that was one, too.
     fn skip_padding(&mut self) -> io::Result<()> {
         self.state = FrameState::Ended;
         loop {
@@ -420,13 +451,44 @@ impl FrameDecoder {
             }
             if let Some(other) = bytes.iter().position(|&byte| byte != 0) {
                 let at = self.input.position() + other as u64;
-                self.frame.decoded = self.decoded;
-                self.report(at, self.decoded, "bytes behind the last zstd frame are no frame".into());
+                (self.frame.compressed, self.frame.decoded) = (at, self.decoded);
+                if let Some(next) = self.next_frame(at)? {
+                    // No seek point leads here.
+                    self.last_point = self.decoded;
+                    self.leave_gap(at, next, "bytes between two zstd frames are no frame");
+                } else {
+                    self.report(at, self.decoded, "bytes behind the last zstd frame are no frame".into());
+                }
                 return Ok(());
             }
             let count = bytes.len();
             self.input.consume(count);
         }
+    }
+
+    /// Where the first frame begins from byte `from` on.
+    fn next_frame(&self, from: u64) -> io::Result<Option<u64>> {
+        let source = self.input.shared_source();
+        starts::next(source, from, MAGIC.to_le_bytes(), &self.cancel, |at| {
+            let mut head = [0; LONGEST_HEADER];
+            let read = source.read_at(&mut head, at)?;
+            match Start::parse(head.get(..read).unwrap_or_default()) {
+                Start::Frame(header) => leads_on(source, at, &header, &self.limits, false),
+                _ => Ok(false),
+            }
+        })
+    }
+
+    /// A gap stands for the rest of the frame that is damaged at byte `position`, of which nobody knows how long it is.
+    /// The next one begins at byte `next`.
+    fn leave_gap(&mut self, position: u64, next: u64, what: &str) {
+        let end = self.decoded.saturating_add(GAP as u64);
+        self.report(position, end, what.to_owned());
+        if self.survey.is_some() {
+            self.findings.shift(end);
+        }
+        self.input.seek(next);
+        self.state = FrameState::Gap { left: GAP as u64 };
     }
 
     /// The block at the input's position cannot be decoded. A gap takes the place of what the frame has not
@@ -451,8 +513,19 @@ impl FrameDecoder {
                 self.state = if left > 0 { FrameState::Gap { left } } else { FrameState::Between };
                 Ok(())
             }
+            // Where it ends, and nothing of how long it is.
+            (Some(_), _) if self.input.remaining() > 0 => {
+                self.leave_gap(position, self.input.position(), &what);
+                Ok(())
+            }
             _ => {
                 let error = invalid(position, &what);
+                if blocks.is_none()
+                    && let Some(next) = self.next_frame(position.saturating_add(1))?
+                {
+                    self.leave_gap(position, next, &what);
+                    return Ok(());
+                }
                 self.report(position, self.decoded, what);
                 Err(error)
             }
@@ -462,6 +535,18 @@ impl FrameDecoder {
     /// Walks over the block headers to the end of the frame and returns how many blocks there were, if the frame
     /// ends where another one or the end of the stream is.
     fn find_frame_end(&mut self) -> io::Result<Option<u64>> {
+        if self.astray == 0 {
+            return Ok(None);
+        }
+        let start = self.input.position();
+        let found = self.pass_blocks()?;
+        if found.is_none() {
+            self.astray = self.astray.saturating_sub(self.input.position().saturating_sub(start).max(1));
+        }
+        Ok(found)
+    }
+
+    fn pass_blocks(&mut self) -> io::Result<Option<u64>> {
         let mut blocks = 0;
         loop {
             self.cancel.check()?;
@@ -561,6 +646,37 @@ impl FirstPass for FrameDecoder {
     fn compressed_position(&self) -> u64 {
         self.input.position()
     }
+}
+
+/// True if blocks follow the header of the frame at byte `at`, and lead further than one that is stored, or to another
+/// frame or the end; where there may be padding, also to zeros.
+fn leads_on(
+    source: &SharedSource,
+    at: u64,
+    header: &FrameHeader,
+    limits: &Limits,
+    may_be_padded: bool,
+) -> io::Result<bool> {
+    if header.window > limits.decoder_window {
+        return Ok(false);
+    }
+    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(header.length as u64));
+    while input.position().saturating_sub(at) <= 2 * LARGEST_BLOCK {
+        let Some(bytes) = input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else { return Ok(false) };
+        let Ok(block) = BlockHeader::parse(*bytes, header) else { return Ok(false) };
+        if !input.skip((BLOCK_HEADER + block.length) as u64) {
+            return Ok(false);
+        }
+        if block.last {
+            if header.checksum && !input.skip(CHECKSUM as u64) {
+                return Ok(false);
+            }
+            let next = input.peek(LONGEST_HEADER)?;
+            let is_start = matches!(Start::parse(next), Start::Frame(_) | Start::Skippable(_));
+            return Ok(is_start || next.iter().all(|&byte| byte == 0 && may_be_padded));
+        }
+    }
+    Ok(true)
 }
 
 fn unsupported(frame: u64, what: &str) -> io::Error {

@@ -1,5 +1,7 @@
 //! Headers of frames and blocks (RFC 8878 §3.1), which tell where a frame ends without decoding it.
 
+use crate::starts;
+
 /// First four bytes of a frame, little-endian (RFC 8878 §3.1.1).
 pub(super) const MAGIC: u32 = 0xFD2F_B528;
 /// The lowest four bits of a skippable frame's magic are free (RFC 8878 §3.1.2).
@@ -45,6 +47,14 @@ pub(super) enum Start {
 }
 
 impl Start {
+    /// The frame whose magic is `head` but for one byte that is damaged.
+    pub(super) fn of_damaged_magic(head: &[u8]) -> Option<FrameHeader> {
+        match starts::mended(head, &MAGIC.to_le_bytes()).map(|mended| Self::parse(&mended)) {
+            Some(Self::Frame(header)) => Some(header),
+            _ => None,
+        }
+    }
+
     /// Reads the start of a frame.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let Some((magic, rest)) = bytes.split_first_chunk::<4>() else {

@@ -163,12 +163,19 @@ fn damage_stays_in_its_frame() {
     assert!(pass.data[200_000 + PIECE..400_000].iter().all(|&byte| byte == FILLER));
     assert_points_lead_to(&Zstd, &stream, &pass.points, &pass.data);
     check_point(&stream);
-    // A frame that does not say its length ends the stream; what was decoded of it is not to be served.
+    // Of a frame that does not say its length a gap stands for the rest; what was decoded of it is not to be served.
     frames[1] = tool("zstd -q -c", &data[200_000..400_000]);
     let mut stream = frames.concat();
     let end = frames[0].len() + frames[1].len();
     stream[end - 100..end - 50].fill(0xFF);
     let pass = decode(&Zstd, &stream);
+    assert!(pass.error.is_none(), "{:?}", pass.error);
+    assert!(pass.data[..200_000] == data[..200_000] && pass.data.ends_with(&data[400_000..]));
+    let end = (pass.data.len() - 200_000) as u64;
+    assert_eq!((pass.damage[0].decoded.clone(), &pass.shifts[..]), (200_000..end, &[end][..]));
+    assert_points_lead_to(&Zstd, &stream, &pass.points, &pass.data);
+    // The last one ends the stream.
+    let pass = decode(&Zstd, &stream[..frames[0].len() + frames[1].len()]);
     assert_eq!(pass.error_kind(), ErrorKind::InvalidData);
     assert!(pass.data[..200_000] == data[..200_000]);
     assert_eq!(pass.damage[0].decoded, 200_000..pass.data.len() as u64);
