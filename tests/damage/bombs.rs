@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::foreground::Foreground;
-use crate::support::{self, DEFAULT_SIGNALS, Scratch, behind, can_mount, have, wait_until};
+use crate::support::{self, DEFAULT_SIGNALS, Scratch, behind, can_mount, have, run, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What a bomb may take beyond what a mount of a small archive takes.
@@ -576,6 +576,42 @@ E",
         assert_eq!((ended, said.contains("too many paths")), (Some(code), code == 1), "{line}: {said}");
         assert!(peak < most << 20, "{line}: {peak} bytes");
     }
+}
+
+/// A folder of very many folders is searched, and sorted, in little memory, or that is refused.
+///
+/// All that is known of them would take 200 MB.
+#[test]
+fn a_wide_tree_is_listed_in_little_memory() {
+    const FOLDERS: usize = 600_000;
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        r"python3 - <<'E' | zstd -q -1 > wide.tar.zst
+import sys, tarfile
+info = tarfile.TarInfo('d' * 90); info.type = b'5'
+block = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
+block[148:156] = b' ' * 8
+out = sys.stdout.buffer
+for number in range({FOLDERS}):
+    block[0:6] = b'%06d' % number
+    block[148:156] = b' ' * 8
+    block[148:156] = b'%06o' % sum(block) + bytes(1) + b' '
+    out.write(block)
+out.write(bytes(1024))
+E"
+    ));
+    run(&scratch, ["index".as_ref(), scratch.path("wide.tar.zst").as_os_str()]).ok();
+    let (code, said, idle) = peak_of(&scratch, "", &["ls", "wide.tar.zst", "--directory", "000001d*"]);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    for pattern in ["*/x", "**/x"] {
+        let (code, said, peak) = peak_of(&scratch, "", &["ls", "wide.tar.zst", pattern]);
+        assert!(code == Some(1) && said.lines().count() == 1, "{code:?} {said}");
+        assert!(peak < idle + (32 << 20), "{pattern}: {peak} bytes, {idle} for one name");
+    }
+    // What is sorted is in memory; of very much that is refused.
+    let (code, said, peak) = peak_of(&scratch, "", &["ls", "--reverse", "wide.tar.zst"]);
+    assert!(code == Some(1) && said.contains("holds too many entries to be sorted"), "{code:?} {said}");
+    assert!(peak < idle + (256 << 20), "{peak} bytes");
 }
 
 /// The versions of one name are listed some at a time, not gathered: all of these take 100 MB.

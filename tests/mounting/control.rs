@@ -378,6 +378,26 @@ fn a_server_that_is_gone_holds_up_no_other_command() {
     mount.mounted.unmount();
 }
 
+/// Nobody may ever write to a pipe.
+#[test]
+fn a_pipe_with_passwords_holds_up_no_other_command() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    sources(&scratch);
+    scratch.shell("mkfifo pipe; echo secret > secret");
+    let (a, at) = (scratch.path("a.tar").display().to_string(), scratch.path("").display().to_string());
+    let mut mount = Controlled::new(&scratch, "a.tar", &[]);
+    for option in ["password-file", "zstd-dictionary"] {
+        mount.refuses(format!("ratarmount --{option}={at}/pipe {a} new"), "/pipe: is not a file");
+        mount.refuses(format!("ratarmount --{option}={at}/none {a} new"), "cannot be read");
+    }
+    mount.does(&format!("ratarmount --password-file={at}/secret {a} new"));
+    assert_eq!(fs::read_to_string(mount.path("new/d/f")).unwrap(), "one\n");
+    mount.mounted.unmount();
+}
+
 /// > Any other command runs in a process of its own, as from the command line. What it prints is in `output`.
 /// > Who closes `command` goes on when what he has written is done, or after 48 seconds.
 #[test]

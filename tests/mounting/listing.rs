@@ -82,6 +82,20 @@ fn a_glob_gives_each_path_once_and_in_order() {
     assert_eq!(all, "b/a\nb/a/a\nb/a/a/x\nb/a/x\nb/x\n");
 }
 
+/// Of many folders some are searched at a time, and none is left out.
+#[test]
+fn a_glob_is_looked_for_in_each_of_many_folders() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir a b; for n in $(seq 700); do mkdir -p a/$n b/b/$n; touch a/$n/x b/b/$n/x; done; tar -cf a.tar a b",
+    );
+    for (glob, count) in [("a/*/x", 700), ("*/*/*/x", 700), ("**/x", 1400), ("a/*", 700), ("a/7*/x", 12)] {
+        let lines = on(&scratch, &["ls", "--directory", glob]).ok().text();
+        assert_eq!(lines.lines().collect::<std::collections::BTreeSet<_>>().len(), count, "{glob}");
+        assert_eq!(lines.lines().count(), count, "{glob}");
+    }
+}
+
 #[test]
 fn a_name_that_looks_like_a_glob_is_itself() {
     let scratch = Scratch::new();

@@ -582,6 +582,25 @@ fn completions_do_not_wait_for_a_bomb() {
     assert_eq!(ran.text(), "nothing\n");
 }
 
+/// Passwords are not asked for meanwhile, and no pipe is waited for.
+#[test]
+fn completions_do_not_wait_for_passwords() {
+    let scratch = Scratch::new();
+    scratch.shell("touch file; tar cf a.tar file; mkfifo pipe; echo secret > secret; cp secret ./-");
+    for (option, offered) in [
+        ("--password-file=pipe", "nothing\n"),
+        ("--password-file=-", "nothing\n"),
+        ("--zstd-dictionary=pipe", "nothing\n"),
+        ("--password-file=secret", "nothing\nfile\n"),
+    ] {
+        let mut command = support::behind(&scratch, &["timeout", "300"]);
+        command.args(["__complete", "--", "tarnfs", "ls", option, "a.tar", ""]).current_dir(scratch.path(""));
+        // Of standard input nothing is taken.
+        command.stdin(fs::File::open(scratch.path("secret")).unwrap());
+        assert_eq!(Ran::from(command.output().unwrap()).ok().text(), offered, "{option}");
+    }
+}
+
 #[test]
 fn shells_take_what_is_offered() {
     let scratch = Scratch::new();

@@ -6,9 +6,9 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -64,6 +64,64 @@ pub(crate) trait Pieces: Send + 'static {
     fn left(&self) -> Option<u64>;
 }
 
+/// Pieces of one body that wait to be sent. Whoever sends them would take as many as fit into 64 KiB, which are many small
+/// ones of a client that reads nothing.
+#[derive(Debug, Default)]
+struct Sending {
+    count: AtomicUsize,
+    /// Who waits until there are fewer.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Sending {
+    /// One is being sent, and the next one is there when it is through.
+    const MOST: usize = 2;
+
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready when there may be one more.
+    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let has_room = || self.count.load(Ordering::SeqCst) < Self::MOST;
+        if has_room() {
+            return Poll::Ready(());
+        }
+        *self.waker() = Some(context.waker().clone());
+        // One may have gone before anybody was known to wait.
+        if has_room() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn frame(self: &Arc<Self>, bytes: Bytes) -> Frame<Bytes> {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Frame::data(Bytes::from_owner(Handed { bytes, sending: Arc::clone(self) }))
+    }
+}
+
+/// A piece until it was sent.
+struct Handed {
+    bytes: Bytes,
+    sending: Arc<Sending>,
+}
+
+impl AsRef<[u8]> for Handed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        // The next one may take its memory.
+        drop(std::mem::take(&mut self.bytes));
+        self.sending.count.fetch_sub(1, Ordering::SeqCst);
+        let waker = self.sending.waker().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
 type Working<P> = Pin<Box<dyn Future<Output = io::Result<(P, Step)>> + Send>>;
 
 enum State<P> {
@@ -78,6 +136,7 @@ pub(crate) struct Stepwise<P> {
     left: Option<u64>,
     pool: Pool,
     lane: Lane,
+    sending: Arc<Sending>,
     /// Somebody waits as long as this is there.
     waits: Arc<()>,
 }
@@ -85,7 +144,8 @@ pub(crate) struct Stepwise<P> {
 impl<P: Pieces + Unpin> Stepwise<P> {
     pub(crate) fn body(pieces: P, pool: &Pool, lane: Lane) -> Body {
         let left = pieces.left();
-        Self { state: State::Idle(pieces), left, pool: pool.clone(), lane, waits: Arc::default() }.boxed_unsync()
+        let (pool, sending, waits) = (pool.clone(), Arc::default(), Arc::default());
+        Self { state: State::Idle(pieces), left, pool, lane, sending, waits }.boxed_unsync()
     }
 
     fn work(&self, mut pieces: P) -> Working<P> {
@@ -101,6 +161,7 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
+        ready!(this.sending.poll_room(context));
         loop {
             match std::mem::replace(&mut this.state, State::Ended) {
                 State::Ended => return Poll::Ready(None),
@@ -168,24 +229,25 @@ impl<P> Stepwise<P> {
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(piece.len() as u64);
         }
-        Frame::data(piece)
+        self.sending.frame(piece)
     }
 }
 
-/// Memory that all bodies share.
+/// Memory that all bodies share. Each has up to two pieces that wait to be sent, and one that is being made. A client that
+/// reads nothing keeps its pieces, however many others there are by then; so what counts is what is held.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    bodies: AtomicUsize,
+    held: AtomicUsize,
 }
 
 impl Memory {
-    /// Bytes that all of them hold about. Each has up to two pieces on its way.
-    const ALL: usize = 64 << 20;
-    const LEAST: usize = 16 << 10;
+    /// Bytes that pieces of more than the least length hold. 4096 bodies of the least take 48 MiB beside them, which
+    /// makes it about 64 MiB in all.
+    const ALL: usize = 24 << 20;
+    const LEAST: usize = 4 << 10;
     const MOST: usize = 256 << 10;
 
     pub(crate) fn one_more(self: &Arc<Self>) -> Share {
-        self.bodies.fetch_add(1, Ordering::Relaxed);
         Share(Arc::clone(self))
     }
 }
@@ -195,15 +257,49 @@ impl Memory {
 pub(crate) struct Share(Arc<Memory>);
 
 impl Share {
-    /// Bytes of a piece, now that there are so many bodies.
+    /// Bytes of the next piece, now that so much is held. It is a power of two, so that it seldom becomes another one.
     pub(crate) fn piece(&self) -> usize {
-        (Memory::ALL / 2 / self.0.bodies.load(Ordering::Relaxed).max(1)).clamp(Memory::LEAST, Memory::MOST)
+        // The others want some of it, too.
+        let part = Memory::ALL.saturating_sub(self.0.held.load(Ordering::Relaxed)) / 4;
+        let most = 1 << part.max(1).ilog2();
+        most.clamp(Memory::LEAST, Memory::MOST)
+    }
+
+    /// Says that so many bytes are held.
+    pub(crate) fn hold(&self, bytes: usize) -> Room {
+        self.0.held.fetch_add(bytes, Ordering::Relaxed);
+        Room { memory: Arc::clone(&self.0), bytes }
+    }
+
+    /// A piece that is in memory already.
+    pub(crate) fn piece_of(&self, bytes: Vec<u8>) -> Bytes {
+        let room = self.hold(bytes.capacity());
+        Bytes::from_owner(Made { bytes, _room: room })
     }
 }
 
-impl Drop for Share {
+/// What a body holds of the memory, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    memory: Arc<Memory>,
+    bytes: usize,
+}
+
+impl Drop for Room {
     fn drop(&mut self) {
-        self.0.bodies.fetch_sub(1, Ordering::Relaxed);
+        self.memory.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// See [`Share::piece_of`].
+struct Made {
+    bytes: Vec<u8>,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Made {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -214,7 +310,10 @@ pub(crate) struct Piped {
     /// How it ended there, which counts more than the end of the pipe.
     end: oneshot::Receiver<io::Result<()>>,
     cancel: Cancel,
-    _share: Share,
+    sending: Arc<Sending>,
+    share: Share,
+    /// Of the buffer.
+    _room: Room,
 }
 
 impl Drop for Piped {
@@ -235,8 +334,10 @@ impl Piped {
         write: impl FnOnce(File, &Cancel) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Body> {
         let (reader, writer): (OwnedFd, OwnedFd) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        // Of ordinary users the system may have enough pipes of that length.
-        let _ = rustix::pipe::fcntl_setpipe_size(&reader, Self::PIPE);
+        let buffer = vec![0; share.piece().min(Memory::MOST / 4)];
+        // Of ordinary users the system may have enough pipes of that length. What is short stays in it until the client
+        // takes it, and others have their turn.
+        let _ = rustix::pipe::fcntl_setpipe_size(&reader, Self::PIPE.min(buffer.len() * 4));
         let pipe = pipe::Receiver::from_owned_fd(reader)?;
         let (ended, end) = oneshot::channel();
         let cancel = Cancel::default();
@@ -248,8 +349,8 @@ impl Piped {
             // Nobody waits for it if the client is gone.
             let _ = ended.send(result);
         })?;
-        let buffer = vec![0; share.piece().min(Memory::MOST / 4)];
-        Ok(Self { pipe, buffer, end, cancel, _share: share }.boxed_unsync())
+        let room = share.hold(buffer.len());
+        Ok(Self { pipe, buffer, end, cancel, sending: Arc::default(), share, _room: room }.boxed_unsync())
     }
 }
 
@@ -259,10 +360,12 @@ impl HttpBody for Piped {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
+        ready!(this.sending.poll_room(context));
         let mut buffer = ReadBuf::new(&mut this.buffer);
         ready!(Pin::new(&mut this.pipe).poll_read(context, &mut buffer))?;
         if !buffer.filled().is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(buffer.filled())))));
+            let piece = this.share.piece_of(buffer.filled().to_vec());
+            return Poll::Ready(Some(Ok(this.sending.frame(piece))));
         }
         match ready!(Pin::new(&mut this.end).poll(context)) {
             Ok(Ok(())) => Poll::Ready(None),
@@ -300,6 +403,77 @@ mod tests {
         fn left(&self) -> Option<u64> {
             None
         }
+    }
+
+    /// Pieces without end.
+    struct Endless(Share);
+
+    impl Pieces for Endless {
+        fn next(&mut self, _: &Gone) -> io::Result<Step> {
+            Ok(Step::Piece(self.0.piece_of(vec![0; self.0.piece()])))
+        }
+
+        fn work(&self) -> Work {
+            Work::Read
+        }
+
+        fn need(&self) -> Need {
+            Need::Nothing
+        }
+
+        fn left(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn of_what_is_not_sent_no_more_is_made() {
+        let (memory, pool) = (Arc::new(Memory::default()), Pool::new(1, Duration::from_secs(600)));
+        let mut body = Stepwise::body(Endless(memory.one_more()), &pool, Lane::of(&[]));
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut next = || match Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker)) {
+            Poll::Ready(frame) => Some(frame.unwrap().unwrap().into_data().unwrap()),
+            Poll::Pending => None,
+        };
+        let (first, second) = (next().unwrap(), next().unwrap());
+        assert!(next().is_none() && woken.0.load(Ordering::SeqCst) == 0);
+        // A part of one is not all of it.
+        let part = first.slice(..1);
+        drop(first);
+        assert!(next().is_none());
+        drop(part);
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        let third = next().unwrap();
+        assert!(next().is_none());
+        assert_eq!(memory.held.load(Ordering::Relaxed), 2 * Memory::MOST);
+        drop((second, third));
+        assert_eq!(memory.held.load(Ordering::Relaxed), 0);
+    }
+
+    /// As the guide says: 64 MiB, or 16 KiB for each if that is more. The first ones keep what they got.
+    #[test]
+    fn all_bodies_hold_a_bounded_amount() {
+        let memory = Arc::new(Memory::default());
+        let share = memory.one_more();
+        let mut rooms = Vec::new();
+        for bodies in 1..10_000 {
+            rooms.extend((0..=Sending::MOST).map(|_| share.hold(share.piece())));
+            let held = memory.held.load(Ordering::Relaxed);
+            assert!(bodies > 16 || held == bodies * 3 * Memory::MOST, "{bodies} {held}");
+            // About.
+            assert!(held <= (64 << 20).max(bodies * (16 << 10)) * 9 / 8, "{bodies} {held}");
+        }
+        drop(rooms);
+        assert_eq!(share.piece(), Memory::MOST);
     }
 
     #[test]

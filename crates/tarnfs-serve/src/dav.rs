@@ -218,7 +218,7 @@ impl Found {
         Self { site, held, place, wanted, next: Next::Itself { with_entries }, share }
     }
 
-    fn entries(&self, from: u64, out: &mut String) -> Result<Option<u64>, Error> {
+    fn entries(&self, from: u64, out: &mut String, gone: &Gone) -> Result<Option<u64>, Error> {
         let tree: &dyn Tree = &*self.site.tree;
         let (base, most) = (self.place.as_folder(), self.share.piece());
         // What is listed and not told is listed again, so there should not be much of it.
@@ -226,6 +226,7 @@ impl Found {
         let listed = Listed::new(tree, self.held.attributes.node, from, batch.clamp(1, BATCH))?;
         let (folder, inside) = (self.place.in_tree(), self.held.way_inside());
         for Entry { name, attributes, next } in &listed.entries {
+            gone.check()?;
             let path = if folder.is_empty() { name.clone() } else { [&folder, b"/".as_slice(), name].concat() };
             let mut target = None;
             if attributes.kind == Kind::Symlink {
@@ -261,7 +262,7 @@ impl Drop for Found {
 }
 
 impl Pieces for Found {
-    fn next(&mut self, _: &Gone) -> io::Result<Step> {
+    fn next(&mut self, gone: &Gone) -> io::Result<Step> {
         let mut out = String::new();
         match self.next {
             Next::Itself { with_entries } => {
@@ -277,8 +278,11 @@ impl Pieces for Found {
                 self.next = if with_entries && is_folder { Next::Entries(0) } else { Next::End };
             }
             Next::Entries(from) => {
-                let next = self.entries(from, &mut out).map_err(|error| {
-                    tell(&self.place.in_tree(), &error);
+                let next = self.entries(from, &mut out, gone).map_err(|error| {
+                    // Nobody waits for it any more.
+                    if !gone.is_gone() {
+                        tell(&self.place.in_tree(), &error);
+                    }
                     io::Error::other(error)
                 })?;
                 self.next = next.map_or(Next::End, Next::Entries);
@@ -289,7 +293,7 @@ impl Pieces for Found {
             }
             Next::Nothing => return Ok(Step::End),
         }
-        Ok(Step::Piece(out.into()))
+        Ok(Step::Piece(self.share.piece_of(out.into_bytes())))
     }
 
     fn work(&self) -> Work {

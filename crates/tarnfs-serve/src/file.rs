@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use tarnfs_source::SharedSource;
 use tarnfs_tree::escape;
 
-use crate::body::{Need, Pieces, Share, Step};
+use crate::body::{Need, Pieces, Room, Share, Step};
 use crate::pool::{Gone, Work};
 
 /// What a body has one behind the other.
@@ -83,11 +83,12 @@ impl Parts {
             }
             Some(Part::File(range)) => range,
         };
-        let length = (range.end - range.start).min(self.share.piece() as u64) as usize;
-        let mut buffer = self.spare.take(length);
+        let piece = self.share.piece();
+        let length = (range.end - range.start).min(piece as u64) as usize;
+        let mut buffer = self.spare.take(length, piece, &self.share);
         let mut read = 0;
         while read < length {
-            match self.source.read_before(&mut buffer[read..length], range.start + read as u64, range.end)? {
+            match self.source.read_before(&mut buffer.bytes[read..length], range.start + read as u64, range.end)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 more => read += more,
             }
@@ -150,11 +151,18 @@ impl Pieces for Parts {
 
 /// Buffers that were sent, to be filled again.
 #[derive(Debug, Clone, Default)]
-struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+struct Spare(Arc<Mutex<Vec<Buffer>>>);
+
+/// What a piece is read into.
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    _room: Room,
+}
 
 /// Goes back when it was sent.
 struct Filled {
-    buffer: Vec<u8>,
+    buffer: Option<Buffer>,
     length: usize,
     spare: Spare,
 }
@@ -163,22 +171,21 @@ impl Spare {
     /// Buffers that are kept.
     const MOST: usize = 3;
 
-    fn take(&self, length: usize) -> Vec<u8> {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        if buffer.len() < length {
-            buffer.resize(length, 0);
-        }
-        buffer
+    /// One of at least `length`. Where pieces have become shorter, the long ones are given back.
+    fn take(&self, length: usize, piece: usize, share: &Share) -> Buffer {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let fits = |buffer: &Buffer| (length..=2 * piece).contains(&buffer.bytes.len());
+        kept.filter(fits).unwrap_or_else(|| Buffer { bytes: vec![0; length], _room: share.hold(length) })
     }
 
-    fn bytes(&self, buffer: Vec<u8>, length: usize) -> Bytes {
-        Bytes::from_owner(Filled { buffer, length, spare: self.clone() })
+    fn bytes(&self, buffer: Buffer, length: usize) -> Bytes {
+        Bytes::from_owner(Filled { buffer: Some(buffer), length, spare: self.clone() })
     }
 }
 
 impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
-        &self.buffer[..self.length]
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer.bytes[..self.length])
     }
 }
 
@@ -186,7 +193,7 @@ impl Drop for Filled {
     fn drop(&mut self) {
         let mut spare = self.spare.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() < Spare::MOST {
-            spare.push(std::mem::take(&mut self.buffer));
+            spare.extend(self.buffer.take());
         }
     }
 }

@@ -165,9 +165,7 @@ fn rows(tree: &dyn Tree, folder: Node, search: &str, gone: &Gone) -> Result<(Vec
     let wanted = search.to_lowercase();
     let (mut rows, mut room, mut others, mut from) = (Vec::new(), MOST_BYTES, 0, 0);
     loop {
-        if gone.is_gone() {
-            return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
-        }
+        gone.check()?;
         let listed = Listed::new(tree, folder, from, BATCH)?;
         for Entry { name, attributes, .. } in &listed.entries {
             if !wanted.is_empty() && !String::from_utf8_lossy(name).to_lowercase().contains(&wanted) {
@@ -269,6 +267,7 @@ pub(crate) fn page(
         page += "<tr class=u><td><a href=\"../\">..</a><td><td>\n";
     }
     for row in here {
+        gone.check()?;
         let target = if row.kind == Kind::Symlink { target(tree, folder, &row.name) } else { None };
         line(&mut page, row, target);
     }

@@ -107,6 +107,11 @@ impl Gone {
     pub(crate) fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
+
+    /// Fails once nobody does.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.is_gone() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
 }
 
 impl Pool {

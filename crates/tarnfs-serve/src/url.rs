@@ -2,6 +2,9 @@
 
 use crate::pool::Lane;
 
+/// Names of a path at most. What is further down takes long to look up, as each of them is looked up by all before it.
+const MOST_NAMES: usize = 1024;
+
 /// What a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -39,7 +42,7 @@ impl Target {
             if matches!(name.as_slice(), b"." | b"..") {
                 return Err(BadPath::Malformed);
             }
-            if name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            if names.len() == MOST_NAMES || name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
                 return Err(BadPath::Impossible);
             }
             names.push(name);
@@ -145,6 +148,13 @@ mod tests {
         let target = Target::parse("/%2e%2e%2e/javascript:x").unwrap();
         assert_eq!(target.as_folder(), "/.../javascript%3Ax/");
         assert_eq!(Target::parse("/").unwrap().as_folder(), "/");
+    }
+
+    /// Each name is looked up by all before it.
+    #[test]
+    fn paths_have_a_bounded_number_of_names() {
+        assert_eq!(names(&"/a".repeat(MOST_NAMES)).map(|(names, _)| names.len()), Ok(MOST_NAMES));
+        assert_eq!(names(&"/a".repeat(MOST_NAMES + 1)), Err(BadPath::Impossible));
     }
 
     #[test]

@@ -199,6 +199,7 @@ impl Runner {
         // Before an archive is read, which may take long.
         self.tree.check(&place).map_err(refused)?;
         let failed = |failure: Failure| failure.message;
+        mount.open.files_of_keys().try_for_each(|file| is_no_pipe(file))?;
         let keys = Keys::read(&mount.open).map_err(failed)?;
         // One memory for all that is decoded here, and one end.
         let mut options = inside::options(&mount.open, &keys, &self.options.cancel).map_err(failed)?;
@@ -259,6 +260,16 @@ fn in_time<T: Send + 'static>(path: &Path, ask: impl FnOnce() -> T + Send + 'sta
     asking.map_err(|error| format!("starting a thread: {error}"))?;
     let silent = |_| format!("{}: does not answer; is it on a server that is gone?", shown(path.as_os_str()));
     told.recv_timeout(PATIENCE).map_err(silent)
+}
+
+/// Fails for what has to be waited for: nobody may ever write to a pipe, and the other commands wait for this one. What
+/// is not there is told by whoever reads it.
+fn is_no_pipe(file: &Path) -> Result<(), String> {
+    let asked = file.to_owned();
+    match in_time(file, move || asked.metadata())? {
+        Ok(found) if !found.is_file() => Err(format!("{}: is not a file", shown(file.as_os_str()))),
+        _ => Ok(()),
+    }
 }
 
 /// The mount that is controlled, by both of its names.

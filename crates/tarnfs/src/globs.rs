@@ -16,6 +16,9 @@ pub(crate) const ROOM: usize = 96 << 20;
 /// What a path takes beside its bytes.
 const EACH: usize = 64;
 
+/// Folders of one folder that wait to be searched at a time. Those that it lies in have as many.
+const MOST_WAITING: usize = 256;
+
 /// The paths that `typed` stands for, in the order of a listing. That is `typed` itself if it names something or is no
 /// glob. `*` and `?` stand for no slash and no leading dot, as in a shell; `**` for any folders. What they take is
 /// taken from `room`; where that is not enough, it is an error, and no room is taken.
@@ -55,29 +58,49 @@ pub(crate) fn has_any(tree: &dyn Tree, pattern: &Pattern) -> Result<bool, Error>
 /// slash, and the name.
 fn walk(tree: &dyn Tree, pattern: &Pattern, receive: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
     let mut goes_on = true;
-    // Folders still to be searched, with the numbers of the pattern's components that their entries may match. `**` can
-    // reach a folder in several ways; it is searched once for all of them. What is before its name is shared by all
-    // that wait in the same folder: paths may be long.
-    let mut waiting = vec![(Node::ROOT, Rc::<[u8]>::default(), Vec::new(), BTreeSet::from([0]))];
-    while let Some((folder, above, name, at)) = waiting.pop() {
+    // `**` can reach a folder in several ways; it is searched once for all of them. What is before its name is shared by
+    // all that wait in the same folder: paths may be long.
+    let (folder, at) = (Node::ROOT, BTreeSet::from([0]));
+    let mut waiting = vec![Waiting { folder, from: 0, depth: 1, above: Rc::default(), name: Vec::new(), at }];
+    while let Some(Waiting { folder, from, depth, above, name, at }) = waiting.pop() {
         let prefix: Rc<[u8]> = [&above[..], &name].concat().into();
-        let mut inner = Vec::new();
-        tree.read_dir(folder, 0, &mut |child| {
+        // A folder may hold millions. Each level on the way down has some that wait.
+        let most = (4096 / depth).clamp(16, MOST_WAITING);
+        let (mut inner, mut rest) = (Vec::new(), None);
+        tree.read_dir(folder, from, &mut |child| {
             let mut next = pattern.after(&at, child.name);
             if next.remove(&pattern.components.len()) {
                 goes_on = receive(&prefix, child.name);
             }
             if child.attributes.kind == Kind::Folder && !next.is_empty() {
-                inner.push((child.attributes.node, Rc::clone(&prefix), [child.name, b"/"].concat(), next));
+                let (folder, name) = (child.attributes.node, [child.name, b"/"].concat());
+                let (depth, above) = (depth + 1, Rc::clone(&prefix));
+                inner.push(Waiting { folder, from: 0, depth, above, name, at: next });
+                rest = (inner.len() == most).then_some(child.next);
             }
-            goes_on
+            goes_on && rest.is_none()
         })?;
         if !goes_on {
             break;
         }
+        if let Some(from) = rest {
+            waiting.push(Waiting { folder, from, depth, above, name, at });
+        }
         waiting.extend(inner.into_iter().rev());
     }
     Ok(())
+}
+
+/// A folder that is still to be searched, or the rest of one.
+struct Waiting {
+    folder: Node,
+    from: u64,
+    depth: usize,
+    /// What is before its name, and the name, each with a slash behind it.
+    above: Rc<[u8]>,
+    name: Vec<u8>,
+    /// Numbers of the pattern's components that its entries may match.
+    at: BTreeSet<usize>,
 }
 
 fn is_glob(typed: &[u8]) -> bool {

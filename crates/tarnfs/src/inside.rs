@@ -54,7 +54,7 @@ fn open_and(
     open_as(
         archive,
         arguments,
-        |options| {
+        |options, _| {
             options.sink = sink;
             Ok(())
         },
@@ -73,20 +73,20 @@ pub(crate) struct ToExtract {
 }
 
 /// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read. `contents` makes what gets
-/// the contents of files that are decoded on the way.
+/// the contents of files that are decoded on the way, and is given what a signal ends.
 pub(crate) fn open_to_extract(
     archive: &Path,
     arguments: &Open,
     takes_all: bool,
-    contents: impl FnOnce(&Options) -> Result<Option<Arc<dyn Contents>>, Failure>,
+    contents: impl FnOnce(&Options, &Ending) -> Result<Option<Arc<dyn Contents>>, Failure>,
 ) -> Result<ToExtract, Failure> {
     let asks_for_index =
         arguments.recreate_index || arguments.index_file().is_some() || arguments.index_folders.is_some();
-    let prepare = |options: &mut Options| {
+    let prepare = |options: &mut Options, ending: &Ending| {
         // Whoever has extracted an archive hardly comes back for its index. That of ratarmount says too little.
         options.index.is_written &= asks_for_index;
         options.index.use_sidecars = false;
-        options.contents = contents(options)?;
+        options.contents = contents(options, ending)?;
         Ok(())
     };
     raise_descriptors();
@@ -139,7 +139,7 @@ pub(crate) fn open_to_sample(
         locked = tell_of_locked(path, opened, options)?;
         Ok(())
     };
-    let (opened, code, options) = open_as(archive, arguments, |_| Ok(()), tell)?;
+    let (opened, code, options) = open_as(archive, arguments, |_, _| Ok(()), tell)?;
     Ok((opened, code, locked, options.cancel))
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn not_encrypted_any_more(locked: &LockedFiles) -> String {
 fn open_as(
     archive: &Path,
     arguments: &Open,
-    prepare: impl FnOnce(&mut Options) -> Result<(), Failure>,
+    prepare: impl FnOnce(&mut Options, &Ending) -> Result<(), Failure>,
     tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
 ) -> Result<(OpenArchive, Code, Options), Failure> {
     if archive == Path::new("-") && arguments.password_files().any(|file| file == Path::new("-")) {
@@ -171,7 +171,7 @@ fn open_as(
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let mut options = options(arguments, &keys, &ending.cancel())?;
-    prepare(&mut options)?;
+    prepare(&mut options, &ending)?;
     let (name, opened, code) = match input {
         None => {
             let (opened, code) = open_with(archive, &options)?;

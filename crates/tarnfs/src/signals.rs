@@ -27,6 +27,12 @@ const PATIENCE: Duration = Duration::from_millis(900);
 /// The same where somebody was told, and closes what is open.
 const PATIENCE_WITH_THE_TOLD: Duration = Duration::from_secs(5);
 
+/// What is not finished is removed for so long by who is asked a second time.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Who has waited until all was removed ends by itself in this time.
+const BY_ITSELF: Duration = Duration::from_millis(100);
+
 /// A mount that nobody uses has ended after this time.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -112,7 +118,8 @@ struct SignalState {
 }
 
 /// Something to do at the end.
-struct Remover(Box<dyn Fn() + Send + Sync>);
+#[derive(Clone)]
+struct Remover(Arc<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Remover {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,9 +137,10 @@ impl Ending {
         self.state().cancel.clone()
     }
 
-    /// From now on a process that is ended without waiting for anybody calls `remover` first.
+    /// From now on a process that is ended without waiting for anybody calls `remover` first. That may take long; it is
+    /// waited for until a second signal comes.
     pub(crate) fn removes(&self, remover: Option<impl Fn() + Send + Sync + 'static>) {
-        self.state().remover = remover.map(|remover| Remover(Box::new(remover)));
+        self.state().remover = remover.map(|remover| Remover(Arc::new(remover)));
     }
 
     /// From now on a signal unmounts. A signal that came before this call does so at once.
@@ -242,6 +250,12 @@ impl Ending {
         // Work that looks at the flag ends before this; a thread that cannot start means no patience.
         let waiting = std::thread::Builder::new().name("patience".into()).spawn(move || {
             std::thread::sleep(patience);
+            let remover = ending.state().remover.clone();
+            if let Some(Remover(remove)) = remover {
+                // The lock is for who asks a second time.
+                remove();
+                std::thread::sleep(BY_ITSELF);
+            }
             let state = ending.state();
             if state.mounted.is_none() {
                 end_now(&state);
@@ -260,11 +274,23 @@ pub(crate) fn end_by_broken_pipe() {
     let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
 }
 
-/// Ends the process without waiting for anybody. An index that is being written has no name yet or a temporary one.
+/// Ends the process without waiting for anybody for long. An index that is being written has no name yet or a temporary one.
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
 fn end_now(state: &SignalState) -> ! {
-    if let Some(Remover(remove)) = &state.remover {
-        remove();
+    if let Some(Remover(remove)) = state.remover.clone() {
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let own = Arc::clone(&remove);
+        let removing = std::thread::Builder::new().name("removing".into()).spawn(move || {
+            own();
+            let _ = done.send(());
+        });
+        match removing {
+            // What still hangs is left behind.
+            Ok(_) => {
+                let _ = is_done.recv_timeout(LAST_PATIENCE);
+            }
+            Err(_) => remove(),
+        }
     }
     if let Some(watcher) = &state.watcher {
         // It does the same when it sees that this process has ended; who waits for this process may look at once. What
@@ -291,6 +317,32 @@ mod tests {
     fn no_signal_is_lost_while_nobody_listens() {
         if std::env::var_os(CHILD).is_some() {
             return child();
+        }
+        let test = std::thread::current().name().unwrap().to_owned();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let ended = command.args([&test, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert_eq!(ended.status.code(), Some(Code::Interrupted as i32), "{ended:?}");
+    }
+
+    /// What is removed at the end may hang: a second signal does not wait for it.
+    #[test]
+    fn a_second_signal_ends_what_hangs_while_it_removes() {
+        if std::env::var_os(CHILD).is_some() {
+            let ending = Ending::default();
+            ending.listen().unwrap();
+            let (removes, is_removing) = std::sync::mpsc::channel();
+            let hangs = move || {
+                removes.send(()).unwrap();
+                std::thread::sleep(Duration::from_secs(600));
+            };
+            ending.removes(Some(hangs));
+            // SAFETY: sends this process a signal, for which it has a handler.
+            let ask = || assert_eq!(unsafe { libc::kill(libc::getpid(), SIGTERM) }, 0);
+            ask();
+            // One signal is waited for.
+            is_removing.recv().unwrap();
+            ask();
+            return std::thread::sleep(Duration::from_secs(120));
         }
         let test = std::thread::current().name().unwrap().to_owned();
         let mut command = Command::new(std::env::current_exe().unwrap());

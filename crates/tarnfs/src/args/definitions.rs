@@ -363,6 +363,11 @@ impl Open {
         self.password_file.iter().filter(|file| !file.as_os_str().is_empty())
     }
 
+    /// Files that are read before an archive is opened: of passwords and dictionaries.
+    pub(crate) fn files_of_keys(&self) -> impl Iterator<Item = &PathBuf> {
+        self.password_files().chain(&self.zstd_dictionary)
+    }
+
     /// What `--color` and `--no-color` say.
     pub(crate) fn colour(&self) -> Colour {
         match (self.color, self.no_color) {

@@ -280,8 +280,14 @@ fn names(words: &[OsString], archive: &Path, typed: &[u8]) -> Option<Words> {
             of_clock.cancel();
         })
         .ok()?;
-    let keys = args::Keys::read(open_of(&cli)?).ok()?;
-    let mut options = inside::options(open_of(&cli)?, &keys, &cancel).ok()?;
+    let typed_options = open_of(&cli)?;
+    // Who types a word is asked for nothing else, and waits for no pipe.
+    let is_read = |file: &PathBuf| file != Path::new("-") && file.metadata().is_ok_and(|found| found.is_file());
+    if !typed_options.files_of_keys().all(is_read) {
+        return None;
+    }
+    let keys = args::Keys::read(typed_options).ok()?;
+    let mut options = inside::options(typed_options, &keys, &cancel).ok()?;
     options.decoding.decoded_cache = None;
     let mut with_index = options.clone();
     with_index.index.recreate = Recreate::Never;

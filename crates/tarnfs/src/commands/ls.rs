@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
@@ -28,8 +28,8 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
         }
     }
     let tree = inside::tree(&opened);
-    let mut listing =
-        Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new(), unreadable: Vec::new(), untold: 0 };
+    let (out, row, unreadable) = (Output::new(), Vec::new(), Vec::new());
+    let mut listing = Listing { tree: &tree, arguments, out, row, unreadable, untold: 0, room: ROOM };
     // As `ls`: what leads to a folder is followed, unless it is asked for itself. Programs get all links as they are.
     let follow = !arguments.long && !arguments.directory && !arguments.json;
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
@@ -103,7 +103,12 @@ struct Listing<'a> {
     unreadable: Vec<(Vec<u8>, Error)>,
     /// How many others there are.
     untold: u64,
+    /// What is left of [`ROOM`].
+    room: usize,
 }
+
+/// The entries of a folder in the order that was asked for, and what they take of the room.
+type Sorted = (std::vec::IntoIter<(Vec<u8>, Attributes)>, usize);
 
 /// A folder that is being listed, while those in it are, too.
 struct Begun {
@@ -133,6 +138,12 @@ impl Begun {
         }
     }
 }
+
+/// Bytes of all entries that are in memory at a time to be sorted.
+const ROOM: usize = 128 << 20;
+
+/// What an entry takes of them, beside its name.
+const EACH: usize = size_of::<(Vec<u8>, Attributes)>() + 16;
 
 /// Links that cannot be read which are told of one by one.
 const MOST_TOLD: usize = 100;
@@ -215,9 +226,11 @@ impl Listing<'_> {
 
     /// The same in another order. The entries of one folder, and of those that it lies in, are in memory.
     fn sorted(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
+        self.room = ROOM;
         let mut open = vec![(self.entries(folder)?, prefix)];
-        while let Some((entries, prefix)) = open.last_mut() {
+        while let Some(((entries, taken), prefix)) = open.last_mut() {
             let Some((name, attributes)) = entries.next() else {
+                self.room += *taken;
                 open.pop();
                 continue;
             };
@@ -231,15 +244,23 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Names and attributes of what is in a folder, in the order that was asked for.
-    fn entries(&self, folder: Node) -> Result<std::vec::IntoIter<(Vec<u8>, Attributes)>, Trouble> {
-        let mut entries = Vec::new();
+    /// Names and attributes of what is in a folder.
+    fn entries(&mut self, folder: Node) -> Result<Sorted, Trouble> {
+        let (mut entries, mut left) = (Vec::new(), Some(self.room));
         self.tree.read_dir(folder, 0, &mut |child| {
-            entries.push((child.name.to_vec(), child.attributes));
-            true
+            left = left.and_then(|left| left.checked_sub(child.name.len() + EACH));
+            if left.is_some() {
+                entries.push((child.name.to_vec(), child.attributes));
+            }
+            left.is_some()
         })?;
+        let Some(left) = left else {
+            let what = "holds too many entries to be sorted; without -t, -S and --reverse they are listed by name";
+            return Err(Error::from(io::Error::new(io::ErrorKind::ArgumentListTooLong, what)).into());
+        };
+        let taken = std::mem::replace(&mut self.room, left) - left;
         self.sort(&mut entries);
-        Ok(entries.into_iter())
+        Ok((entries.into_iter(), taken))
     }
 
     /// Puts names, or paths, into the order that was asked for.

@@ -77,7 +77,7 @@ fn relative_among(open: &Open) -> Option<PathBuf> {
     // A list that is wrong is told by whoever opens an archive.
     let folders = open.index_folders.as_ref().and_then(|folders| location::parse_folders(folders).ok());
     let mut all = index.map(location::expand_home).into_iter().chain(folders.into_iter().flatten());
-    let files = open.password_files().chain(&open.zstd_dictionary).chain(open.log_file());
+    let files = open.files_of_keys().chain(open.log_file());
     // An empty one stands for the folder of an archive.
     let is_relative = |path: &PathBuf| path.is_relative() && !path.as_os_str().is_empty();
     all.find(is_relative).or_else(|| files.into_iter().find(|path| path.is_relative()).cloned())

@@ -255,7 +255,7 @@ impl<S: Side> Walk<'_, '_, S> {
         let mut extra = Vec::new();
         let listed = match self.selection.names_at(at) {
             Some(typed) => {
-                let typed = typed.into_iter().filter(|name| !names.has(self.keys.hash_one(name)));
+                let typed = typed.filter(|name| !names.has(self.keys.hash_one(name)));
                 extra.extend(typed.map(<[u8]>::to_vec));
                 Ok(())
             }
@@ -312,7 +312,7 @@ impl<S: Side> Walk<'_, '_, S> {
             let mut names = Vec::new();
             let listed = comparison.side.folder(&path).and_then(|there| {
                 match self.selection.names_at(&at) {
-                    Some(typed) => names.extend(typed.into_iter().map(<[u8]>::to_vec)),
+                    Some(typed) => names.extend(typed.map(<[u8]>::to_vec)),
                     None => comparison.side.names(&there, &mut |name| names.push(name.to_vec()))?,
                 }
                 Ok(there)

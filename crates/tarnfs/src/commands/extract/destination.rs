@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, StatxFlags, flock, fstat, fstatfs,
@@ -36,7 +36,7 @@ pub(super) struct Destination {
     is_fresh: bool,
     /// It was not there.
     is_made: bool,
-    stage: Mutex<Option<Arc<Stage>>>,
+    hidden: Arc<Hidden>,
     /// Files can be made without a name.
     has_nameless: AtomicBool,
     /// A file without a name gets one by its descriptor alone, not only by way of `/proc`.
@@ -44,6 +44,49 @@ pub(super) struct Destination {
     /// Of names in the hidden folder.
     following: AtomicU64,
     pub(super) listed: Listed,
+}
+
+/// The hidden folder, as long as there is one.
+#[derive(Debug, Default)]
+struct Hidden(Mutex<HiddenState>);
+
+#[derive(Debug, Default)]
+struct HiddenState {
+    stage: Option<Arc<Stage>>,
+    /// The process ends: none is made any more.
+    has_ended: bool,
+}
+
+impl Hidden {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HiddenState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, root: &OwnedFd) -> io::Result<Arc<Stage>> {
+        let mut state = self.lock();
+        if let Some(stage) = state.stage.as_ref().filter(|stage| stage.stays().is_some()) {
+            return Ok(Arc::clone(stage));
+        }
+        if state.has_ended {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let made = Arc::new(Stage::new(root)?);
+        state.stage = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Comes back when it is gone, whoever removes it: it may hold very many files.
+    fn remove(&self) {
+        // It stays known meanwhile. Others may still hold it.
+        let Some(stage) = self.lock().stage.clone() else { return };
+        stage.remove();
+        self.lock().stage.take_if(|known| Arc::ptr_eq(known, &stage));
+    }
+
+    fn end(&self) {
+        self.lock().has_ended = true;
+        self.remove();
+    }
 }
 
 /// What became of a folder that was to be made.
@@ -73,7 +116,7 @@ impl Destination {
             root: Beneath::new(root),
             is_fresh,
             is_made,
-            stage: Mutex::default(),
+            hidden: Arc::default(),
             has_nameless: AtomicBool::new(has_nameless),
             links_by_descriptor: AtomicBool::new(true),
             following: AtomicU64::new(0),
@@ -165,21 +208,23 @@ impl Destination {
 
     /// The hidden folder, which is made when it is first needed.
     pub(super) fn stage(&self) -> io::Result<Arc<Stage>> {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stage) = &*stage {
-            return Ok(Arc::clone(stage));
-        }
-        let made = Arc::new(Stage::new(self.root.fd())?);
-        *stage = Some(Arc::clone(&made));
-        Ok(made)
+        self.hidden.get(self.root.fd())
     }
 
     /// Removes the hidden folder, if nobody uses it any more.
     pub(super) fn remove_stage(&self) {
-        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Others may still hold it.
-        if let Some(stage) = stage {
-            stage.remove();
+        self.hidden.remove();
+    }
+
+    /// What is to be done before a process ends in the middle of its work: it removes the hidden folder, and `folder`,
+    /// which is this one, if it was made and nothing is in it.
+    pub(super) fn remover(&self, folder: &Path) -> impl Fn() + Send + Sync + use<> {
+        let (hidden, made) = (Arc::clone(&self.hidden), self.is_made.then(|| folder.to_owned()));
+        move || {
+            hidden.end();
+            if let Some(folder) = &made {
+                let _ = std::fs::remove_dir(folder);
+            }
         }
     }
 
@@ -518,7 +563,8 @@ pub(super) struct Stage {
     pub(super) folder: OwnedFd,
     name: String,
     mount: (u64, u64),
-    is_removed: AtomicBool,
+    /// It is gone. Who makes something that is to be gone with it holds the lock, and so does who removes it.
+    is_removed: RwLock<bool>,
 }
 
 impl Stage {
@@ -560,7 +606,7 @@ impl Stage {
                 }
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, Replaced(name)));
             }
-            return Ok(Self { root, mount, folder, name, is_removed: AtomicBool::new(false) });
+            return Ok(Self { root, mount, folder, name, is_removed: RwLock::default() });
         }
     }
 
@@ -587,8 +633,16 @@ impl Stage {
         Ok((group != got).then(|| Gid::from_raw(group)))
     }
 
-    fn remove(&self) {
-        if !self.is_removed.swap(true, Ordering::Relaxed) {
+    /// As long as somebody has this, it is not removed; `None` if it is.
+    pub(super) fn stays(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        let is_removed = self.is_removed.read().unwrap_or_else(PoisonError::into_inner);
+        (!*is_removed).then_some(is_removed)
+    }
+
+    /// Comes back when it is gone, also where another thread is at it.
+    pub(super) fn remove(&self) {
+        let mut is_removed = self.is_removed.write().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *is_removed, true) {
             empty(&self.folder);
             // What stays is removed by the next call.
             let _ = unlinkat(&self.root, &self.name, AtFlags::REMOVEDIR);
@@ -735,6 +789,46 @@ mod tests {
             assert_eq!(names(scratch.path()), ["file"]);
             std::fs::remove_file(scratch.path().join("file")).unwrap();
         }
+    }
+
+    /// Who ends the process waits for whoever removes the hidden folder, and nothing is made in one from then on.
+    #[test]
+    fn the_end_of_the_process_waits_for_the_hidden_folder() {
+        let scratch = tempfile::tempdir().unwrap();
+        let to = scratch.path().join("to");
+        let destination = Destination::open(&to).unwrap();
+        let stage = destination.stage().unwrap();
+        std::fs::write(to.join(&stage.name).join("at-0"), "x").unwrap();
+        let remover = destination.remover(&to);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Somebody makes something there.
+            let stays = stage.stays().unwrap();
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    remover();
+                    is_over.store(true, Ordering::Relaxed);
+                });
+            }
+            std::fs::write(to.join(&stage.name).join("at-1"), "x").unwrap();
+            assert!(!is_over.load(Ordering::Relaxed));
+            drop(stays);
+        });
+        assert!(!to.exists() && stage.stays().is_none());
+        assert_eq!(destination.stage().unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    /// Where one was removed because there is no room for it, links are made in another one.
+    #[test]
+    fn a_hidden_folder_that_is_gone_is_made_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let destination = Destination::open(scratch.path()).unwrap();
+        let first = destination.stage().unwrap();
+        first.remove();
+        destination.remove_stage();
+        let second = destination.stage().unwrap();
+        assert!(first.stays().is_none() && second.stays().is_some());
+        assert_eq!(names(scratch.path()), [second.name.clone()]);
     }
 
     #[test]

@@ -94,17 +94,22 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
     };
     let mut destination = None;
     let mut staging = None;
-    let opened = inside::open_to_extract(archive, &arguments.open, arguments.patterns.is_empty(), |options| {
+    let opened = inside::open_to_extract(archive, &arguments.open, arguments.patterns.is_empty(), |options, ending| {
         let opened = Arc::new(Destination::open(folder).map_err(|error| cannot_open(&error))?);
+        ending.removes(Some(opened.remover(folder)));
         // What stays as it is need not be written a second time; that is known when the index is there.
         if !existing.may_leave() {
             let selection = Selection::new(&arguments.patterns, options.limits);
             let threads = options.decoding.threads;
-            staging = Some(Arc::new(Staging::new(&opened, selection, &keeping, threads)));
+            let writing = writing_to(archive, folder);
+            staging = Some(Arc::new(Staging::new(&opened, &writing, selection, &keeping, threads)));
         }
         destination = Some(opened);
         Ok(staging.clone().map(|staging| staging as Arc<dyn Contents>))
     });
+    if let Some(staging) = staging.as_ref().filter(|_| opened.is_err()) {
+        staging.give_up();
+    }
     let staged = staging.as_ref().map_or(Ok(()), |staging| staging.finish());
     if (opened.is_err() || staged.is_err()) && destination.take_if(|destination| destination.is_made()).is_some() {
         staging = None;
@@ -172,11 +177,15 @@ fn report_end(opened: &OpenArchive, extraction: &Extraction<'_>) {
     }
 }
 
+/// What is done, for messages.
+fn writing_to(archive: &Path, folder: &Path) -> String {
+    format!("{}: writing to {}", shown(archive.as_os_str()), shown(folder.as_os_str()))
+}
+
 /// That nothing more can be written.
 fn cannot_write(archive: &Path, folder: &Path, error: &io::Error) -> Stop {
-    let (archive, folder) = (shown(archive.as_os_str()), shown(folder.as_os_str()));
     let what = "all that has its name there is whole; --resume goes on";
-    Stop(Failure::new(Code::Failure, format!("{archive}: writing to {folder}: {error}: {what}")))
+    Stop(Failure::new(Code::Failure, format!("{}: {error}: {what}", writing_to(archive, folder))))
 }
 
 impl Extraction<'_> {

@@ -38,6 +38,8 @@ fn name_of(header: u64) -> String {
 #[derive(Debug)]
 pub(super) struct Staging {
     destination: Arc<Destination>,
+    /// What is done, for messages.
+    writing: Arc<str>,
     /// The hidden folder, and the threads that write into it, from the first content on.
     stage: Mutex<Option<Arc<Stage>>>,
     count: usize,
@@ -91,7 +93,8 @@ struct State {
     small_bytes: Vec<u8>,
     most: usize,
     is_closed: bool,
-    /// Nothing can be written here: all is read again. What waits is dropped, and what was written is not used.
+    /// Nothing can be written here, or nobody needs it any more: all is read again. What waits is dropped, and what was
+    /// written is not used.
     is_off: bool,
     failure: Option<io::Error>,
 }
@@ -129,15 +132,15 @@ impl Queue {
         self.lock().is_off
     }
 
-    /// From now on nothing is written.
-    fn turn_off(&self, why: &io::Error) {
-        log::debug!("nothing is written while the archive is decoded: {why}");
+    /// From now on nothing is written. False if that was so before.
+    fn turn_off(&self) -> bool {
         let mut state = self.lock();
-        state.is_off = true;
+        let was_off = std::mem::replace(&mut state.is_off, true);
         state.jobs.clear();
         (state.small, state.small_bytes) = Default::default();
         drop(state);
         self.changed.notify_all();
+        !was_off
     }
 
     /// The next job; `None` when there are no more.
@@ -158,9 +161,10 @@ impl Queue {
 }
 
 impl Staging {
-    /// Takes contents of what is selected, which so many threads write.
+    /// Takes contents of what is selected, which so many threads write. `writing` says for messages what is done.
     pub(super) fn new(
         destination: &Arc<Destination>,
+        writing: &str,
         selection: Selection,
         keeping: &Arc<Keeping>,
         threads: usize,
@@ -170,6 +174,7 @@ impl Staging {
         queue.lock().most = count * MOST_WAITING;
         Self {
             destination: Arc::clone(destination),
+            writing: writing.into(),
             stage: Mutex::default(),
             count,
             selection,
@@ -189,8 +194,8 @@ impl Staging {
         }
         match self.try_to_start() {
             Ok(stage) => Ok(Some(stage)),
-            Err(error) if cannot_be_here(&error) || has_no_room(&error) && self.destination.has_mounts() => {
-                self.queue.turn_off(&error);
+            Err(error) if cannot_be_here(&error) || has_no_room(&error) => {
+                turn_off(&self.queue, &self.destination, &self.writing, &error);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -203,12 +208,12 @@ impl Staging {
             return Ok(Arc::clone(stage));
         }
         let stage = self.destination.stage()?;
-        let may_go_on = self.destination.has_mounts();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         while threads.len() < self.count {
             let (stage, queue) = (Arc::clone(&stage), Arc::clone(&self.queue));
-            let thread =
-                std::thread::Builder::new().name("writing".into()).spawn(move || work(&stage, &queue, may_go_on));
+            let (destination, writing) = (Arc::clone(&self.destination), Arc::clone(&self.writing));
+            let work = move || work(&stage, &queue, |error| turn_off(&queue, &destination, &writing, error));
+            let thread = std::thread::Builder::new().name("writing".into()).spawn(work);
             match thread {
                 Ok(thread) => threads.push(thread),
                 // One can do it.
@@ -220,12 +225,16 @@ impl Staging {
         Ok(stage)
     }
 
+    /// Nobody needs what was written, nor what waits for that.
+    pub(super) fn give_up(&self) {
+        self.queue.turn_off();
+    }
+
     /// Waits until all is written. The error is that of a write.
     pub(super) fn finish(&self) -> io::Result<()> {
         let flushed = self.flush();
         self.close();
         if self.queue.is_off() {
-            // It takes room that others need.
             self.destination.remove_stage();
         }
         flushed?;
@@ -267,11 +276,11 @@ impl Staging {
         self.queue.push(job)
     }
 
-    /// `None` if there is no room for it here, and perhaps where it is to be.
+    /// `None` if there is no room for it here.
     fn or_off<T>(&self, written: io::Result<T>) -> io::Result<Option<T>> {
         match written {
-            Err(error) if has_no_room(&error) && self.destination.has_mounts() => {
-                self.queue.turn_off(&error);
+            Err(error) if has_no_room(&error) => {
+                turn_off(&self.queue, &self.destination, &self.writing, &error);
                 Ok(None)
             }
             written => written.map(Some),
@@ -393,6 +402,8 @@ impl Drop for Staging {
 /// A file for the content behind the header there. `None` if there was one already: a header has one content, so nobody
 /// knows which of them is right, and neither is used.
 fn new_file(stage: &Stage, header: u64, mode: u32) -> io::Result<Option<File>> {
+    // Of a folder that is removed nothing is used.
+    let Some(_stays) = stage.stays() else { return Ok(None) };
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = name_of(header);
     match openat(&stage.folder, &name, flags, Mode::from_raw_mode(mode)) {
@@ -413,8 +424,22 @@ fn is_too_large(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FBIG | Errno::INVAL))
 }
 
-/// Writes until there is nothing more to write. Where there is no room, that is a failure unless it `may_go_on`.
-fn work(stage: &Stage, queue: &Queue, may_go_on: bool) {
+/// Nothing more is written while the archive is decoded, and what was written makes room: where a name is stored several
+/// times, all of its contents lie here, but only the last one is to stay; and what is mounted below has room of its own.
+fn turn_off(queue: &Queue, destination: &Destination, writing: &str, why: &io::Error) {
+    if queue.turn_off() {
+        // For that an archive is decoded once more, which nobody expects. What is mounted below is not full, perhaps.
+        if has_no_room(why) && !destination.has_mounts() {
+            log::warn!("{writing}: {why}: what was written is removed, and all is read a second time");
+        } else {
+            log::debug!("nothing is written while the archive is decoded: {why}");
+        }
+    }
+    destination.remove_stage();
+}
+
+/// Writes until there is nothing more to write, and says where there is no room.
+fn work(stage: &Stage, queue: &Queue, has_no_more: impl Fn(&io::Error)) {
     while let Some(job) = queue.next() {
         let written = match job {
             // What is shorter than its file is not used.
@@ -425,8 +450,8 @@ fn work(stage: &Stage, queue: &Queue, may_go_on: bool) {
             Job::Files(files, bytes) => small_files(stage, &files, &bytes),
         };
         if let Err(error) = written {
-            if may_go_on && has_no_room(&error) {
-                queue.turn_off(&error);
+            if has_no_room(&error) {
+                has_no_more(&error);
                 continue;
             }
             let mut state = queue.lock();

@@ -184,7 +184,7 @@ impl Walk<'_> {
         attributes: &Attributes,
         stored: Stored,
     ) -> Result<(), Stop> {
-        if matches!(self.selection.root(), At::Within(_))
+        if self.selection.is_limited()
             && let Err(error) = self.folders.get_or_make(folder)
         {
             self.extraction.failed(folder, &name, Code::Failure, &error.to_string());
