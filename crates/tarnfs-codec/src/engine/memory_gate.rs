@@ -80,16 +80,20 @@ impl Expected {
         Some(self.bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN)
     }
 
-    /// A decoder holds `most` at a time.
+    /// A decoder holds `most` at a time. (It is a guess: of two that say so at once, either may win.)
     fn rise(&self, most: usize) {
-        let risen = |bytes| (bytes == UNKNOWN || bytes < most).then_some(most);
-        let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, risen);
+        if self.bytes().is_none_or(|bytes| bytes < most) {
+            self.bytes.store(most, Ordering::Relaxed);
+        }
     }
 
     /// A decoder that is done held `most`.
     fn fall(&self, most: usize) {
-        let fallen = |bytes: usize| bytes.checked_sub(most).map(|above| bytes - above.div_ceil(4));
-        let _ = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fallen);
+        if let Some(bytes) = self.bytes()
+            && let Some(above) = bytes.checked_sub(most)
+        {
+            self.bytes.store(bytes - above.div_ceil(4), Ordering::Relaxed);
+        }
     }
 }
 
