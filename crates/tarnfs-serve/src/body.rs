@@ -64,8 +64,8 @@ pub(crate) trait Pieces: Send + 'static {
     fn left(&self) -> Option<u64>;
 }
 
-/// Pieces of one body that wait to be sent. Whoever sends them would take as many as fit into 64 KiB, which are many small
-/// ones of a client that reads nothing.
+/// Pieces of one body that wait to be sent. Whoever sends them would take as many as fit into 64 KiB, which are many
+/// small ones of a client that reads nothing.
 #[derive(Debug, Default)]
 struct Sending {
     count: AtomicUsize,
@@ -233,8 +233,8 @@ impl<P> Stepwise<P> {
     }
 }
 
-/// Memory that all bodies share. Each has up to two pieces that wait to be sent, and one that is being made. A client that
-/// reads nothing keeps its pieces, however many others there are by then; so what counts is what is held.
+/// Memory that all bodies share. Each has up to two pieces that wait to be sent, and one that is being made. A client
+/// that reads nothing keeps its pieces, however many others there are by then; so what counts is what is held.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     held: AtomicUsize,

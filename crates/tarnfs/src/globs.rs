@@ -58,8 +58,8 @@ pub(crate) fn has_any(tree: &dyn Tree, pattern: &Pattern) -> Result<bool, Error>
 /// slash, and the name.
 fn walk(tree: &dyn Tree, pattern: &Pattern, receive: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
     let mut goes_on = true;
-    // `**` can reach a folder in several ways; it is searched once for all of them. What is before its name is shared by
-    // all that wait in the same folder: paths may be long.
+    // `**` can reach a folder in several ways; it is searched once for all of them. What is before its name is shared
+    // by all that wait in the same folder: paths may be long.
     let (folder, at) = (Node::ROOT, BTreeSet::from([0]));
     let mut waiting = vec![Waiting { folder, from: 0, depth: 1, above: Rc::default(), name: Vec::new(), at }];
     while let Some(Waiting { folder, from, depth, above, name, at }) = waiting.pop() {

@@ -274,7 +274,8 @@ pub(crate) fn end_by_broken_pipe() {
     let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
 }
 
-/// Ends the process without waiting for anybody for long. An index that is being written has no name yet or a temporary one.
+/// Ends the process without waiting for anybody for long. An index that is being written has no name yet or a temporary
+/// one.
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
 fn end_now(state: &SignalState) -> ! {
     if let Some(Remover(remove)) = state.remover.clone() {

@@ -424,8 +424,9 @@ fn is_too_large(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FBIG | Errno::INVAL))
 }
 
-/// Nothing more is written while the archive is decoded, and what was written makes room: where a name is stored several
-/// times, all of its contents lie here, but only the last one is to stay; and what is mounted below has room of its own.
+/// Nothing more is written while the archive is decoded, and what was written makes room: where a name is stored
+/// several times, all of its contents lie here, but only the last one is to stay; and what is mounted below has room of
+/// its own.
 fn turn_off(queue: &Queue, destination: &Destination, writing: &str, why: &io::Error) {
     if queue.turn_off() {
         // For that an archive is decoded once more, which nobody expects. What is mounted below is not full, perhaps.
