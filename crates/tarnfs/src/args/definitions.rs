@@ -34,6 +34,7 @@ pub(crate) const DEBUG: u8 = 1;
     after_help = "tarnfs --help shows all options, tarnfs COMMAND --help those of a command.",
     after_long_help = exit::TABLE
 )]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
