@@ -30,7 +30,7 @@ impl Format for Ar {
     }
 
     fn about(&self) -> &'static str {
-        "GNU and BSD names, thin archives refused; also a Debian package"
+        "GNU and BSD names, of thin archives nothing but the names; also a Debian package"
     }
 
     fn suffixes(&self) -> &'static [&'static str] {
