@@ -7,7 +7,6 @@
 
 mod archives;
 mod halves;
-mod legible;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -30,12 +29,12 @@ use crate::build::{Names, content_of, head_length, is_unreadable};
 use crate::hashes;
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
+use crate::legible::Legible;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Error, FolderTree, Kind, Node, Time, Tree};
 use archives::{Archives, File, FoundArchive, Outcome, Ranges, Released, Steps, Version, Where};
 use halves::Halves;
-use legible::Legible;
 use unchanged::Unchanged;
 
 /// Children that are looked at together.
@@ -481,7 +480,11 @@ impl LazyTree {
         if self.is_archive(&*source, &file.name)? {
             return Ok(());
         }
-        log::warn!("{shown}: is no archive, now that what it lies in is verified");
+        match source.read_at(&mut [0], 0) {
+            // It may well be one.
+            Err(error) => log::warn!("{shown}: cannot be shown as a folder: {error}"),
+            Ok(_) => log::warn!("{shown}: is no archive, now that what it lies in is verified"),
+        }
         self.with(|archives, released| archives.is_none(number, released));
         Err(io::Error::from(io::ErrorKind::InvalidData).into())
     }

@@ -27,6 +27,7 @@ mod home;
 mod in_memory;
 mod lanes;
 mod lazy;
+mod legible;
 mod lifetime;
 mod member_tables;
 mod members;

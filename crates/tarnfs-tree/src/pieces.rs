@@ -18,7 +18,7 @@ use tarnfs_format::{Body, Coder, Piece};
 use tarnfs_index::Node;
 use tarnfs_source::{Alone, Cancel, Grant, SharedSource, Source};
 
-use crate::build::is_damage;
+use crate::build::{Amount, is_damage};
 use crate::chain::chain;
 use crate::members::{Member, Members};
 use crate::open::Options;
@@ -49,6 +49,11 @@ pub(crate) fn block_coder(coder: &Coder) -> Option<&'static dyn BlockCoder> {
         [step] if step.properties.is_empty() => tarnfs_codec::block_coder_by_name(&step.codec),
         _ => None,
     }
+}
+
+/// True if some of `pieces` are decoded block by block.
+pub(crate) fn are_blocks(pieces: &[Piece]) -> bool {
+    pieces.iter().any(|piece| piece.coder.as_deref().and_then(block_coder).is_some())
 }
 
 /// Where the block of `piece` is stored, if it is one.
@@ -105,6 +110,8 @@ pub(crate) struct PieceSource {
     room: Option<Room>,
     /// Nothing is served that fails a check, whatever others are served.
     is_strict: bool,
+    /// Where what is read of its holes is counted.
+    holes: Option<Arc<Amount>>,
 }
 
 /// A file that stays: what is known of it is kept.
@@ -171,7 +178,7 @@ impl PieceSource {
         let has_blocks = pieces.iter().any(|(_, piece)| block_of(piece).is_some());
         let blocks = has_blocks.then(|| coded.blocks(number, &stream, &context));
         let (last, reads) = (Mutex::default(), FileReads::default());
-        let (watched, room, is_strict) = (None, None, false);
+        let (watched, room, is_strict, holes) = (None, None, false, None);
         Self {
             number,
             stream,
@@ -187,6 +194,7 @@ impl PieceSource {
             reads,
             room,
             is_strict,
+            holes,
         }
     }
 
@@ -230,8 +238,8 @@ impl PieceSource {
         self
     }
 
-    /// The room that a list of pieces needs which takes `bytes` of the index: none if they are few, who are not even
-    /// counted. `count` counts them. An error if there is no memory.
+    /// The room that a list of pieces needs which takes `bytes` of the index: none if they are few, which are not
+    /// even counted. `count` counts them. An error if there is no memory.
     pub(crate) fn room_for<E: From<Errno>>(
         bytes: u64,
         count: impl FnOnce() -> Result<usize, E>,
@@ -256,6 +264,11 @@ impl PieceSource {
     pub(crate) fn strictly(mut self) -> Self {
         self.is_strict = true;
         self
+    }
+
+    /// The same, of whose holes no more is read than `amount` allows, if there is one.
+    pub(crate) fn counting_holes(self, amount: Option<Arc<Amount>>) -> Self {
+        Self { holes: amount, ..self }
     }
 
     /// Decodes what a reader who goes forward wants next, and drops what it has left behind.
@@ -560,6 +573,9 @@ impl Source for PieceSource {
                 next => {
                     let hole = next.map_or(u64::MAX, |(_, start, _)| start - from);
                     let length = hole.min(rest.len() as u64) as usize;
+                    if let Some(amount) = &self.holes {
+                        amount.add_hole(length as u64)?;
+                    }
                     rest[..length].fill(0);
                     length
                 }

@@ -1,17 +1,113 @@
-//! A few bytes of an image may stand for very many: holes, and blocks that its files share.
+//! A few bytes of an image may stand for very many: holes, and blocks that its files share. And what lies behind a block
+//! that is damaged is right.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
+use std::io::Write;
+
 use rustix::io::Errno;
-use tarnfs_index::Shape;
+use tarnfs_index::{Recursion, Shape};
 use tarnfs_tree::{Node, Tree};
 
-use common::{ImageFile, deflated, image, memory, open, options};
+use common::{ImageFile, deflated, image, member, memory, open, options, paths};
+
+const BLOCK: u32 = 1 << 20;
+
+/// Bytes of a file, which begins with `first` and ends with `last`, and has a hole of `blocks` blocks between them.
+fn with_hole(name: &str, (first, blocks, last): (&[u8], usize, &[u8])) -> (Vec<u8>, ImageFile) {
+    let padded = |bytes: &[u8]| {
+        let mut block = bytes.to_vec();
+        block.resize(BLOCK as usize, 0);
+        deflated(&block)
+    };
+    let (first, mut sizes) = (padded(first), vec![0; blocks + 1]);
+    sizes[0] = first.len() as u32;
+    let mut run = first;
+    if !last.is_empty() {
+        let last = padded(last);
+        sizes.push(last.len() as u32);
+        run.extend(last);
+    }
+    let size = sizes.len() as u64 * u64::from(BLOCK);
+    (run, ImageFile { name: name.to_owned(), size, blocks: sizes, start: 0 })
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let config = zlib_rs::DeflateConfig { window_bits: 15 + 16, ..zlib_rs::DeflateConfig::default() };
+    let mut packed = vec![0; zlib_rs::compress_bound(bytes.len()) + 64];
+    let (packed, code) = zlib_rs::compress_slice(&mut packed, bytes, config);
+    assert_eq!(code, zlib_rs::ReturnCode::Ok);
+    packed.to_vec()
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 0);
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn recursive() -> Shape {
+    let extensions = [".tar", ".gz", ".xz"].map(str::to_owned).into();
+    Shape { recursion: Some(Recursion { extensions, ..Recursion::default() }), ..Shape::default() }
+}
+
+/// Behind a compressed file there may be any number of zeros. Of more than anybody can read, the first are enough, and
+/// what is between others is a bomb.
+#[test]
+fn holes_in_compressed_files_take_no_time() {
+    let tar = [member(b'0', "first", b"content"), vec![0; 1024]].concat();
+    for (end, packed) in [(".gz", gzip(&tar)), (".xz", xz(&tar))] {
+        let name = format!("x.tar{end}");
+        for last in [&b""[..], b"more"] {
+            // 1 TiB.
+            let (run, file) = with_hole(&name, (&packed, 1 << 20, last));
+            let image = image(BLOCK, &[run], &[file]);
+            let opened = open(memory("image", &image), &common_options(recursive())).unwrap();
+            let seen = paths(&*opened.tree);
+            assert!(seen.contains(&format!("/{name}/first").into_bytes()), "{seen:?}");
+            let notes = &opened.index.summary().notes;
+            let is_told = notes.iter().any(|(_, what)| what.contains("is it a bomb"));
+            assert_eq!(is_told, !last.is_empty(), "{name}: {notes:?}");
+        }
+    }
+}
 
 fn common_options(shape: Shape) -> tarnfs_tree::open::Options {
     tarnfs_tree::open::Options { shape, ..options() }
+}
+
+/// Holes that would take too long are not hashed, wherever they are.
+#[test]
+fn holes_in_an_image_are_not_hashed() {
+    // 6 TiB, and in one that is stored in a tar in a hole.
+    let (run, big) = with_hole("big", (b"content", 6 << 20, b""));
+    let mut header = member(b'0', "inner", b"");
+    // Its size in base 256, and the sum of the header once more.
+    header[124..136].copy_from_slice(&[&[0x80, 0, 0, 0][..], &(6_u64 << 40).to_be_bytes()].concat());
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let (of_tar, tar) = with_hole("hole.tar", (&header, 6 << 20, b""));
+    let small = deflated(&[b'x'; 1000]);
+    let files = [
+        big,
+        ImageFile { start: 1, ..tar },
+        ImageFile { name: "small".to_owned(), size: 1000, start: 2, blocks: vec![small.len() as u32] },
+    ];
+    let image = image(BLOCK, &[run, of_tar, small], &files);
+    for shape in [Shape::default(), recursive()] {
+        let is_recursive = shape.recursion.is_some();
+        let options = common_options(Shape { hashes: vec!["crc32".to_owned()], ..shape });
+        let tree = open(memory("image", &image), &options).unwrap().tree;
+        let hashes = |node: Node| tree.xattrs(node).unwrap().len();
+        let found = |folder: Node, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;
+        assert_eq!(["big", "small"].map(|name| hashes(found(Node::ROOT, name))), [0, 1]);
+        if is_recursive {
+            assert_eq!(hashes(found(found(Node::ROOT, "hole.tar"), "inner")), 0);
+        }
+    }
 }
 
 /// A list of pieces that is long is read only when there is room for it, by one at a time.
@@ -49,4 +145,67 @@ fn long_lists_of_pieces_wait_for_memory() {
     assert!(source.memory() > 10_000 * 64 && budget.used() > before + 10_000 * 64);
     // While it is open, others can be read.
     drop((budget.alone_for_now().unwrap(), read(short)));
+}
+
+/// A block of an image that is damaged costs what lies in it of an archive, and not what comes behind it.
+#[test]
+fn members_behind_a_damaged_block_are_right() {
+    const SMALL: u32 = 128 << 10;
+    let text = |number: u32| -> Vec<u8> {
+        let mut state = number;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b"0123456789abcdef"[(state >> 28) as usize]
+        };
+        (0..20_000).map(next).collect()
+    };
+    let mut tar: Vec<u8> = (0..200).flat_map(|number| member(b'0', &format!("f{number}"), &text(number))).collect();
+    tar.resize(tar.len() + 1024, 0);
+    let (mut run, mut blocks) = (Vec::new(), Vec::new());
+    for (number, block) in tar.chunks(SMALL as usize).enumerate() {
+        let mut block = deflated(block);
+        if number == 10 {
+            let half = block.len() / 2;
+            block[half..half + 4].fill(0xff);
+        }
+        blocks.push(block.len() as u32);
+        run.extend(block);
+    }
+    let file = ImageFile { name: "x.tar".to_owned(), size: tar.len() as u64, start: 0, blocks };
+    let opened = open(memory("image", &image(SMALL, &[run], &[file])), &common_options(recursive())).unwrap();
+    let tree = &*opened.tree;
+    let folder = tree.lookup(Node::ROOT, b"x.tar").unwrap().node;
+    let (mut right, mut refused) = (0, 0);
+    for number in 0..200 {
+        let Ok(file) = tree.lookup(folder, format!("f{number}").as_bytes()) else { continue };
+        let is_known = tree.damage(file.node).unwrap().is_some();
+        match common::content(tree, file.node) {
+            Ok(bytes) => {
+                assert!(bytes == text(number) && !is_known, "{number}");
+                right += 1;
+            }
+            Err(_) => {
+                assert!(is_known, "{number}");
+                refused += 1;
+            }
+        }
+    }
+    // The last one before the block goes on in it.
+    assert!(right >= 190 && refused == 1, "{right} are right, {refused} refused");
+    let notes = &opened.index.summary().notes;
+    assert!(notes.iter().any(|(_, what)| what.starts_with("x.tar: ")), "{notes:?}");
+}
+
+/// What a compressed file holds has a path as all others.
+#[test]
+fn paths_of_what_was_compressed_are_transformed() {
+    let text = gzip(b"text");
+    let transform = |from: &str, to: &str| Some((from.to_owned(), to.to_owned()));
+    let shape = Shape { transform: transform("^/archive$", "/top/words"), ..Shape::default() };
+    let opened = open(memory("text.gz", &text), &common_options(shape)).unwrap();
+    assert_eq!(paths(&*opened.tree), [&b"/top"[..], b"/top/words"]);
+    let tar = [member(b'0', "text.gz", &text), vec![0; 1024]].concat();
+    let shape = Shape { transform: transform("text$", "words"), ..recursive() };
+    let opened = open(memory("o.tar", &tar), &common_options(shape)).unwrap();
+    assert_eq!(paths(&*opened.tree), [&b"/text.gz"[..], b"/text.gz/words"]);
 }

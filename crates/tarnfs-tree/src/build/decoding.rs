@@ -11,6 +11,7 @@ use tarnfs_codec::{Chunk, Codec};
 use tarnfs_format::{Entry, Stream, stream::MOST_PEEKED};
 use tarnfs_source::Cancel;
 
+use super::amount::TOO_MUCH;
 use super::held_back::HeldBack;
 use super::nested::is_damage;
 use super::receiver::{MOST_NOTES, Receiver};
@@ -117,6 +118,8 @@ pub(super) struct DecodingStream<'a> {
     chunks: Vec<Chunk>,
     /// Of all that was decoded, if somebody wants it.
     crc: Option<crc32fast::Hasher>,
+    /// Bytes that may be decoded, where what it is decoded from may be stored nowhere.
+    most: u64,
     /// What a disk cannot read ends it as damage does, and that is noted here.
     unread: Option<&'a AtomicBool>,
     /// Damage that was not told yet, and all of it, for people.
@@ -150,6 +153,7 @@ impl<'a> DecodingStream<'a> {
             ended_by: None,
             chunks: Vec::new(),
             crc: None,
+            most: u64::MAX,
             unread: None,
             untold: Vec::new(),
             damage: Vec::new(),
@@ -159,6 +163,11 @@ impl<'a> DecodingStream<'a> {
     /// Ends where a disk cannot read it, and sets `unread` then.
     pub(super) fn up_to_bad_blocks(self, unread: &'a AtomicBool) -> Self {
         Self { unread: Some(unread), ..self }
+    }
+
+    /// Ends behind so many bytes, and says that this is too much.
+    pub(super) fn up_to(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     /// Computes the CRC-32 of what is decoded from here on.
@@ -224,6 +233,11 @@ impl<'a> DecodingStream<'a> {
         }
         match result {
             Ok(0) => self.at_end = true,
+            Ok(_) if self.indexing.decoded_position() > self.most => {
+                self.at_end = true;
+                let error = io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH);
+                self.ended_by = Some((self.indexing.decoded_position(), error));
+            }
             Ok(_) => {}
             Err(error)
                 if is_bad_block(&error)

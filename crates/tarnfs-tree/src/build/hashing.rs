@@ -13,6 +13,7 @@ use tarnfs_source::{Cancel, Extent, SharedSource, Slice};
 use super::nested::is_damage;
 use super::receiver::Receiver;
 use crate::hashes::{Hashes, Running};
+use crate::pieces::are_blocks;
 
 /// Entries that wait at most, and bytes of content that are kept for them.
 const MOST_WAITING: usize = 256;
@@ -24,12 +25,12 @@ const LONG: u64 = 4 << 20;
 /// Read at once.
 const STEP: usize = 256 << 10;
 
-/// Bytes of holes that are hashed for each byte of an archive, and beside: one of 3 KB may hold a file of 4 EiB, whose
-/// zeros nobody can wait for.
+/// Bytes that are hashed for each byte of an archive, and beside, of what may be stored nowhere: one of 3 KB may hold a
+/// file of 4 EiB, whose zeros nobody can wait for.
 const MOST_HOLES_FOR_EACH_BYTE: u64 = 1000;
 const MOST_HOLES_BESIDE: u64 = 1 << 40;
 
-/// Bytes of holes that may still be hashed, in all files of one pass.
+/// Bytes of holes that may still be hashed, in all files of one pass, and of what may lie in a hole.
 #[derive(Debug)]
 pub(super) struct Holes {
     left: AtomicU64,
@@ -80,6 +81,20 @@ impl<'a> Hashing<'a> {
         Self { hashes, receiver, threads, holes, cancel, waiting: RefCell::default(), bytes: Cell::new(0) }
     }
 
+    /// False if `bytes` of `entry`, which may be stored nowhere, are more than may be hashed.
+    pub(super) fn may_hash(&self, entry: &Entry, bytes: u64) -> bool {
+        let may = self.holes.claim(bytes);
+        // Nothing is damaged, so this is no note of the index. An archive may have very many such files.
+        if !may && !self.holes.is_told.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "{}: no hashes of it are kept: it has {bytes} bytes of holes or in blocks, and in an archive of this \
+                 length so many are not hashed; other files like it are not named",
+                name::excerpt(&entry.path)
+            );
+        }
+        may
+    }
+
     /// The content of `entry`, for [`Hashing::push`]. `source` has the bytes of the stream from byte `base` on, if they
     /// can be read at any time; else the stream stands where the content begins.
     pub(super) fn read(
@@ -89,16 +104,12 @@ impl<'a> Hashing<'a> {
         source: Option<(&SharedSource, u64)>,
     ) -> io::Result<Content> {
         let body = &entry.body;
-        let holes = holes_in(body);
-        if !self.holes.claim(holes) {
-            // Nothing is damaged, so this is no note of the index. An archive may have very many such files.
-            if !self.holes.is_told.swap(true, Ordering::Relaxed) {
-                log::warn!(
-                    "{}: no hashes of it are kept: it has {holes} bytes of holes, and in an archive of this length so \
-                     many are not hashed; other files like it are not named",
-                    name::excerpt(&entry.path)
-                );
-            }
+        // What can be read at any time may be a file in blocks, and the content a hole in it.
+        let there = |(source, base): (&SharedSource, u64)| {
+            body.stored.min(source.len().saturating_sub(body.offset.saturating_sub(base)))
+        };
+        let in_source = source.map_or(0, there);
+        if !self.may_hash(entry, holes_in(body).saturating_add(in_source)) {
             return Ok(Content::Hashed(Vec::new()));
         }
         if let Some((source, base)) = source {
@@ -302,6 +313,16 @@ type Read<'r> = dyn FnMut(u64, &mut dyn FnMut(&[u8])) -> io::Result<u64> + 'r;
 fn holes_in(body: &Body) -> u64 {
     let Some(extents) = &body.extents else { return 0 };
     extents.iter().fold(body.size, |holes, extent| holes.saturating_sub(extent.length))
+}
+
+/// The same of a file in a directory, and of its bytes where other files may have the same ones.
+pub(super) fn may_be_stored_nowhere(body: &Body) -> u64 {
+    match body.pieces.as_deref() {
+        Some(pieces @ [piece]) if piece.coder.is_some() && !are_blocks(pieces) => {
+            body.size.saturating_sub(piece.length)
+        }
+        _ => body.size,
+    }
 }
 
 /// Gives `running` the content of `entry` as a reader sees it, holes included. False if they are not all there.

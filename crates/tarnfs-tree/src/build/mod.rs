@@ -3,18 +3,19 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths; `bad_blocks` passes what a disk cannot read of what is not compressed.
+//! `names` says what options make of paths; `amount` counts what is read of archives in the archive; `bad_blocks` passes what a disk cannot read of what is not compressed.
 
+mod amount;
 mod bad_blocks;
 mod bodies;
 mod decoding;
 mod hashing;
 mod held_back;
-mod legible;
 mod line;
 mod names;
 mod nested;
 mod receiver;
+mod undamaged;
 mod walk;
 mod walk_directory;
 
@@ -34,6 +35,7 @@ use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
 
+pub(crate) use amount::Amount;
 use bad_blocks::PastBadBlocks;
 use bodies::{Bodies, is_no_room};
 use decoding::DecodingStream;
@@ -464,7 +466,9 @@ impl FirstPass<'_> {
     fn named_as_stored(&self, codec: &dyn Codec) -> Result<Entry, Problem> {
         let head = head_of(self.source, head_length(&self.single_file.path))?;
         let path = stored_name(codec, &head, &self.options.limits).unwrap_or_else(|| self.single_file.path.clone());
-        Ok(Entry { path, ..self.single_file.clone() })
+        let mut entry = Entry { path, ..self.single_file.clone() };
+        self.names.transform(&mut entry);
+        Ok(entry)
     }
 
     /// The codec of what a decoded stream that begins so holds, if that is compressed once more and is to be undone.

@@ -107,22 +107,26 @@ impl Names {
                 entry.link = joined(prefix, &entry.link, limits);
             }
         }
-        let mut own_name = OwnName(None);
-        if let Some(transform) = &self.transform {
-            // Without recursion nobody asks for it.
-            own_name.0 = self.recursion.as_ref().map(|_| last_component(&entry.path).to_vec());
-            self.was_asked.store(true, Ordering::Relaxed);
-            let path = transformed(transform, &entry.path);
-            let before = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
-            if path.strip_prefix(b"/").unwrap_or(&path) != before.strip_prefix(b"/").unwrap_or(before) {
-                self.has_changed.store(true, Ordering::Relaxed);
-            }
-            entry.path = path;
-            if entry.kind == Kind::HardLink {
-                entry.link = transformed(transform, &entry.link);
-            }
-        }
+        // Without recursion nobody asks for it.
+        let recursion = self.recursion.as_ref().filter(|_| self.transform.is_some());
+        let own_name = OwnName(recursion.map(|_| last_component(&entry.path).to_vec()));
+        self.transform(entry);
         Some(own_name)
+    }
+
+    /// Changes the path of `entry`, and that to which a hard link leads, as `--transform` says.
+    pub(super) fn transform(&self, entry: &mut Entry) {
+        let Some(transform) = &self.transform else { return };
+        self.was_asked.store(true, Ordering::Relaxed);
+        let path = transformed(transform, &entry.path);
+        let before = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
+        if path.strip_prefix(b"/").unwrap_or(&path) != before.strip_prefix(b"/").unwrap_or(before) {
+            self.has_changed.store(true, Ordering::Relaxed);
+        }
+        entry.path = path;
+        if entry.kind == Kind::HardLink {
+            entry.link = transformed(transform, &entry.link);
+        }
     }
 
     /// The name of `path` without what makes it a candidate; `None` if it is none, or there is no recursion.

@@ -12,20 +12,25 @@ use std::thread;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
-use tarnfs_format::{Body, Entry, Event, Piece, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_format::{
+    Body, Entry, Event, Piece, ReadForwards, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved,
+};
+use tarnfs_source::{Limits, SharedSource, Slice};
 
+use super::amount::{Amount, TOO_MUCH};
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, Holes, rest_of};
-use super::legible::Legible;
 use super::line::Line;
 use super::names::Names;
 use super::receiver::{Batches, Direct, Receiver};
-use super::walk::{Content, MemberPlace, Walk, content_of, content_of_head};
+use super::undamaged::Undamaged;
+use super::walk::{Content, MemberPlace, Members, Walk, content_of, content_of_head};
 use super::walk_directory::is_unreadable;
 use super::{HEAD, NO_ROOM, head_length, head_of, no_room_is_none, stored_name, without_suffix};
+use crate::legible::Legible;
 use crate::open::Options;
+use crate::pieces::are_blocks;
 use crate::problem::Problem;
 
 /// Of that many compressed bytes on, one is read with all threads.
@@ -41,10 +46,9 @@ const MOST_WAITING: usize = 1024;
 /// Candidates that are read beside each other before their results are all there.
 const WAVE: usize = 64;
 
-/// What all nested streams of an archive may hold together, for each of its bytes and beside: a bomb of archives in
-/// archives has no end.
-const MOST_FOR_EACH_BYTE: u64 = 1000;
-const MOST_BESIDE: u64 = 64 << 30;
+/// Bytes of a hole that are shown to a codec where a compressed file ends in one: padding, of which there may be more
+/// than anybody can read.
+const MOST_PADDING: u64 = 64 << 20;
 
 /// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
 const BYTES_OF_ENTRY: u64 = 512;
@@ -96,6 +100,37 @@ impl Candidate {
         self.length < LARGE && self.codec.is_none_or(Codec::tells_memory)
     }
 
+    /// Bytes of it that are no holes. Other archives may have the same.
+    fn data(&self) -> u64 {
+        let sum = |pieces: &Arc<[Piece]>| pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.length));
+        self.pieces.as_ref().map_or(self.length, sum)
+    }
+
+    /// The blocks of it in which `ranges` lie, with the first byte of these there.
+    fn blocks_at(&self, ranges: Vec<Range<u64>>) -> Vec<(u64, Range<u64>)> {
+        let (mut ranges, mut end, mut blocks) = (ranges.into_iter().peekable(), 0_u64, Vec::new());
+        for piece in self.pieces.iter().flat_map(|pieces| pieces.iter()) {
+            let start = end.saturating_add(piece.hole);
+            end = start.saturating_add(piece.length);
+            while ranges.next_if(|range| range.end <= start).is_some() {}
+            match ranges.peek() {
+                Some(range) if range.start < end => blocks.push((range.start.max(start), start..end)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        blocks
+    }
+
+    /// What a codec is shown of it.
+    fn padded(&self) -> SharedSource {
+        let bytes = SharedSource::clone(&self.bytes);
+        let Some(pieces) = &self.pieces else { return bytes };
+        let add = |end: u64, piece: &Piece| end.saturating_add(piece.hole).saturating_add(piece.length);
+        let end = pieces.iter().fold(0, add).saturating_add(MOST_PADDING);
+        if end < self.length { Arc::new(Slice::new(bytes, 0, end)) } else { bytes }
+    }
+
     /// Bytes that it takes while it waits, roughly.
     pub(super) fn weight(&self) -> usize {
         let instead = self.instead.as_ref().map_or(0, |file| size_of::<Entry>() + file.weight());
@@ -118,9 +153,9 @@ pub(super) struct Expansion<'a> {
     pub(super) options: &'a Options,
     pub(super) format_options: &'a tarnfs_format::Options,
     pub(super) bodies: &'a Bodies,
-    /// Bytes decoded so far, and the most that there may be.
-    pub(super) decoded: AtomicU64,
-    pub(super) most_decoded: u64,
+    archive_length: u64,
+    /// What was read and decoded so far, and may be.
+    amount: Arc<Amount>,
     /// Holes that are hashed.
     pub(super) holes: Holes,
     /// Archives of which it was said that they are encrypted.
@@ -139,10 +174,9 @@ impl<'a> Expansion<'a> {
         bodies: &'a Bodies,
         archive_length: u64,
     ) -> Self {
-        let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
-        let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
+        let (amount, holes) = (Arc::new(Amount::new(archive_length)), Holes::new(archive_length));
         let (locked, has_directories, unread) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Self { names, options, format_options, bodies, decoded, most_decoded, holes, locked, has_directories, unread }
+        Self { names, options, format_options, bodies, archive_length, amount, holes, locked, has_directories, unread }
     }
 
     /// True if some of the archive could not be read, and what comes before it is served.
@@ -315,6 +349,7 @@ impl<'a> Expansion<'a> {
             hashing: (!self.names.hashes.is_empty())
                 .then(|| Hashing::new(&self.names.hashes, receiver, threads, &self.holes, &self.options.cancel)),
             contents: None,
+            amount: &self.amount,
             coded: std::sync::Arc::default(),
             compressed_at: None,
         }
@@ -332,12 +367,9 @@ impl<'a> Expansion<'a> {
         // What counts in there is no byte of the archive.
         let compressed_at = candidate.pieces.as_ref().map(|_| candidate.told_at);
         let walk = Walk { left: candidate.most_archives().into(), compressed_at, ..walk };
-        if candidate.place.in_pieces > 1 {
-            self.decoded.fetch_add(candidate.length, Ordering::Relaxed);
-        }
-        if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
-            let what = "it stays a file: the archives in this archive hold too much; is it a bomb?";
-            return Ok(receiver.note(candidate.told_at, format!("{}: {what}", name::excerpt(&candidate.file.path)))?);
+        if !self.amount.add(candidate.data()) {
+            let what = format!("{}: it stays a file: {TOO_MUCH}", name::excerpt(&candidate.file.path));
+            return Ok(receiver.note(candidate.told_at, what)?);
         }
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
@@ -352,9 +384,9 @@ impl<'a> Expansion<'a> {
         let content = content.map_err(|error| walk.problem(candidate.start, error))?;
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
-        let legible = Legible::of(candidate);
+        let undamaged = Undamaged::of(candidate);
         if let Reader::Random(format) = reader {
-            let why = match why_not_an_archive(format, &legible, self.format_options) {
+            let why = match why_not_an_archive(format, &undamaged, self.format_options) {
                 Ok(why) => why,
                 Err((_, error)) if is_locked(&error) => {
                     self.tell_of_locked(candidate, &error);
@@ -372,17 +404,20 @@ impl<'a> Expansion<'a> {
         }
         receiver.begin()?;
         let members = match reader {
+            Reader::Forwards(format) if candidate.pieces.as_deref().is_some_and(are_blocks) => {
+                self.in_blocks(candidate, format, &walk, receiver)
+            }
             Reader::Forwards(format) => walk.members(format, &mut stream, &candidate.place),
             Reader::Random(format) => {
                 self.has_directories.store(true, Ordering::Relaxed);
-                walk.random(format, &legible, candidate.start, &candidate.place)
+                walk.random(format, &undamaged, candidate.start, &candidate.place)
             }
             _ => return Ok(receiver.end(0)?),
         };
         match members {
             // A directory may be decoded from little.
             Ok(members) => {
-                self.decoded.fetch_add(members.entries.saturating_mul(BYTES_OF_ENTRY), Ordering::Relaxed);
+                self.amount.add(members.entries.saturating_mul(BYTES_OF_ENTRY));
             }
             Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
             // What was found before it is served.
@@ -393,6 +428,29 @@ impl<'a> Expansion<'a> {
             self.verify(candidate, candidate.length, receiver)?;
         }
         Ok(receiver.end(0)?)
+    }
+
+    /// Reads the members of a candidate that is stored in blocks, also those behind a block that is damaged.
+    fn in_blocks(
+        &self,
+        candidate: &Candidate,
+        format: &dyn ReadForwards,
+        walk: &Walk<'_>,
+        receiver: &dyn Receiver,
+    ) -> Result<Members, Problem> {
+        let legible = Arc::new(Legible::whole(SharedSource::clone(&candidate.bytes)));
+        let stream = SourceStream::new(Arc::clone(&legible) as SharedSource, self.options.cancel.clone());
+        let members = walk.members(format, &mut Moved::new(stream, candidate.start), &candidate.place);
+        let shown = name::excerpt(&candidate.file.path);
+        for (filled, decoded) in candidate.blocks_at(legible.filled()) {
+            let read = candidate.bytes.read_at(&mut [0], filled);
+            let what = read.err().map_or_else(|| "could not be read".to_owned(), |error| error.to_string());
+            let at = candidate.start.saturating_add(decoded.start);
+            walk.note_at(at, format!("{shown}: {what}")).map_err(|error| walk.problem(at, error))?;
+            let lost_from = decoded.start;
+            receiver.damage(Damage { decoded, lost_from, compressed: 0, compressed_from: 0, what })?;
+        }
+        members
     }
 
     /// Compares the pieces of the candidate with their checksums, as far as reading it has not done so. If they are
@@ -437,13 +495,15 @@ impl<'a> Expansion<'a> {
         };
         let shown = name::excerpt(&candidate.file.path);
         let note = |what: String| receiver.note(candidate.told_at, format!("{shown}: {what}")).map_err(Problem::from);
-        if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
-            return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
+        let data = candidate.data();
+        if !self.amount.add(data) {
+            return note(format!("it stays a file: {TOO_MUCH}"));
         }
+        let bytes = candidate.padded();
         let may_have_more = *limits != self.options.limits;
         let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
         let mut limits = *limits;
-        if may_have_more && let Some(outline) = codec.outline(&candidate.bytes, &self.options.cancel).ok().flatten() {
+        if may_have_more && let Some(outline) = codec.outline(&bytes, &self.options.cancel).ok().flatten() {
             // Also of a later part: behind the first bytes it is too late.
             if outline.dictionary > Some(limits.lzma_dictionary) || outline.history > Some(limits.decoder_window) {
                 return Ok(receiver.put_off()?);
@@ -458,7 +518,7 @@ impl<'a> Expansion<'a> {
             limits,
             ..self.options.first_pass()
         };
-        let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
+        let indexing = match Indexing::new(codec, bytes, &options) {
             Err(error) if is_put_off(&error) => return Ok(receiver.put_off()?),
             Ok(indexing) => indexing,
             Err(error) if is_damage(&error) => return note(format!("{}: {error}; it stays a file", codec.name())),
@@ -471,6 +531,10 @@ impl<'a> Expansion<'a> {
         }
         if candidate.expected.is_some() {
             stream = stream.with_crc();
+        }
+        if data > self.archive_length {
+            // The same blocks, many times.
+            stream = stream.up_to(self.amount.left());
         }
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
@@ -522,7 +586,7 @@ impl<'a> Expansion<'a> {
                         if is_whole {
                             note(format!("what lies in it stays a file: {NO_ROOM}"))?;
                         }
-                        let entry = single_file(candidate, &shown_name, stream.length_of_file(length));
+                        let entry = self.single_file(candidate, &shown_name, stream.length_of_file(length));
                         shifts.borrow_mut().settle(&entry, receiver)?;
                         receiver.entry(&entry)?;
                     }
@@ -539,7 +603,11 @@ impl<'a> Expansion<'a> {
                         makes_folder: false,
                         file: candidate.file.clone(),
                         expected: None,
-                        instead: Some(Box::new(single_file(candidate, &shown_name, stream.length_of_file(length)))),
+                        instead: Some(Box::new(self.single_file(
+                            candidate,
+                            &shown_name,
+                            stream.length_of_file(length),
+                        ))),
                         place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
                         told_at: candidate.told_at,
                     })?,
@@ -549,7 +617,7 @@ impl<'a> Expansion<'a> {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
                 let size = stream.length_of_file(length);
-                let mut entry = single_file(candidate, &shown_name, size);
+                let mut entry = self.single_file(candidate, &shown_name, size);
                 // Those of a part are not those of the file.
                 if size == length {
                     entry.xattrs.extend(hashes);
@@ -568,12 +636,25 @@ impl<'a> Expansion<'a> {
             let damage = Damage { decoded: 0..decoded, lost_from: decoded, compressed: 0, compressed_from: 0, what };
             receiver.damage(damage)?;
         }
-        self.decoded.fetch_add(decoded, Ordering::Relaxed);
+        self.amount.add(decoded);
         self.verify(candidate, decoded, receiver)?;
         for (_, what) in stream.told(codec) {
             note(what)?;
         }
         Ok(receiver.end(decoded)?)
+    }
+
+    /// The one file that a compressed one holds.
+    fn single_file(&self, candidate: &Candidate, name: &[u8], length: u64) -> Entry {
+        let mut entry = Entry {
+            path: [candidate.place.prefix.as_slice(), name].concat(),
+            header: 0,
+            inherits: false,
+            body: Body { stored: length, size: length, ..Body::default() },
+            ..(*candidate.file).clone()
+        };
+        self.names.transform(&mut entry);
+        entry
     }
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
@@ -649,61 +730,5 @@ fn why_not_an_archive(
     }
 }
 
-/// The one file that a compressed one holds.
-fn single_file(candidate: &Candidate, name: &[u8], length: u64) -> Entry {
-    Entry {
-        path: [candidate.place.prefix.as_slice(), name].concat(),
-        header: 0,
-        inherits: false,
-        body: Body { stored: length, size: length, ..Body::default() },
-        ..(*candidate.file).clone()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::open::DecodingOptions;
-    use tarnfs_index::{Shape, Writer, WriterOptions};
-    use tarnfs_source::{Budget, Cancel, MemorySource};
-
-    /// Where no thread can be started, this one reads them all.
-    #[test]
-    fn candidates_are_read_whatever_threads_there_are() {
-        let (limits, options) = (
-            Limits::default(),
-            Options { decoding: DecodingOptions { threads: 4, ..DecodingOptions::default() }, ..Options::default() },
-        );
-        let names = Names::new(&Shape::default(), &limits).unwrap();
-        let (format_options, bodies) = (tarnfs_format::Options::default(), Bodies::new(1 << 20));
-        let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
-        let candidate = |start: u64| Candidate {
-            input: 0,
-            archive: 0,
-            start,
-            length: 10,
-            bytes: std::sync::Arc::new(MemorySource::new(b"not xz at all".to_vec(), "test")),
-            damaged: Vec::new(),
-            pieces: None,
-            codec: tarnfs_codec::CODECS.iter().find(|codec| codec.name() == "xz").copied(),
-            name: b"a.xz".to_vec(),
-            makes_folder: false,
-            file: Box::new(Entry { path: format!("{start}.xz").into_bytes(), ..Entry::default() }),
-            expected: None,
-            instead: None,
-            place: MemberPlace::default(),
-            told_at: start,
-        };
-        let candidates: Vec<Candidate> = (0..20).map(candidate).collect();
-        let none = || thread::Builder::new().stack_size(1 << 60);
-        let builders: [&dyn Fn() -> thread::Builder; 2] = [&thread::Builder::new, &none];
-        for (builder, starts) in builders.into_iter().zip([true, false]) {
-            assert_eq!(builder().spawn(|| ()).is_ok(), starts);
-            let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
-            let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
-            expansion.beside_each_other(&candidates, &direct, builder).unwrap();
-            let notes: Vec<u64> = direct.into_parts().1.into_iter().map(|(at, _)| at).collect();
-            assert_eq!(notes, (0..20).collect::<Vec<u64>>());
-        }
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ use tarnfs_format::{
 };
 use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
+use super::amount::Amount;
 use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
@@ -62,6 +63,8 @@ pub(super) struct Walk<'a> {
     pub(super) hashing: Option<Hashing<'a>>,
     /// Who gets the contents of files.
     pub(super) contents: Option<&'a dyn Contents>,
+    /// What may still be read of archives in the archive.
+    pub(super) amount: &'a Arc<Amount>,
     /// What is decoded of single members, of an archive that has a directory.
     pub(super) coded: Arc<CodedStreams>,
     /// Where the compressed file begins that is read. Notes count bytes of the archive; what counts in here is told

@@ -104,7 +104,10 @@ impl Walk<'_> {
         if has_content && self.may_be_archive(name, place) {
             candidate = self.candidate_of(&entry, name, source, base, place)?;
         }
-        if has_content && let Some(hashing) = &self.hashing {
+        if has_content
+            && let Some(hashing) = &self.hashing
+            && hashing.may_hash(&entry, hashing::may_be_stored_nowhere(&entry.body))
+        {
             let plain = Entry {
                 body: Body { stored: entry.body.size, size: entry.body.size, ..Body::default() },
                 ..entry.clone()
@@ -243,6 +246,9 @@ impl Walk<'_> {
             Stored::Pieces => {
                 // Thousands of candidates may wait: none may hold what was decoded to look at it.
                 content.close_last();
+                // What is not compressed is jumped over where it is a hole.
+                let amount = codec.map(|_| Arc::clone(self.amount));
+                let content = content.counting_holes(amount);
                 (0, Arc::new(content), Some(pieces.into()))
             }
         };

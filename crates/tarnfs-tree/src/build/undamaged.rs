@@ -10,12 +10,12 @@ use super::nested::Candidate;
 
 /// Its bytes, of which none are given that are damaged: a directory may have no checksums of its own.
 #[derive(Debug)]
-pub(super) struct Legible {
+pub(super) struct Undamaged {
     source: SharedSource,
     damaged: Vec<Range<u64>>,
 }
 
-impl Legible {
+impl Undamaged {
     pub(super) fn of(candidate: &Candidate) -> SharedSource {
         let source = SharedSource::clone(&candidate.bytes);
         if candidate.damaged.is_empty() {
@@ -25,7 +25,7 @@ impl Legible {
     }
 }
 
-impl Source for Legible {
+impl Source for Undamaged {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let end = offset.saturating_add(buffer.len() as u64);
         let is_in = |damaged: &&Range<u64>| damaged.start < end && damaged.end > offset;

@@ -1,8 +1,9 @@
-//! An archive in an archive that is cut or damaged: what can be read of it is shown, as it is where both are indexed at
-//! once.
+//! An archive in an archive that is cut or damaged: what can be read of it is shown, whether it is indexed with what it
+//! lies in or opened later.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -51,7 +52,7 @@ fn is_damage(error: &io::Error) -> bool {
 /// A source that can be read from its first to its last byte, while somebody looks for what is in it. From then on what
 /// is damaged is an error.
 #[derive(Debug)]
-pub(super) struct Legible {
+pub(crate) struct Legible {
     source: SharedSource,
     /// Of what is there.
     length: u64,
@@ -67,9 +68,15 @@ pub(super) struct Legible {
 
 impl Legible {
     /// As much of `source` as there is.
-    pub(super) fn new(source: SharedSource) -> io::Result<Self> {
+    pub(crate) fn new(source: SharedSource) -> io::Result<Self> {
         let length = what_is_there(&*source)?;
         Ok(Self::of(source, length, MOST_FILLED))
+    }
+
+    /// All of `source`, which is there.
+    pub(crate) fn whole(source: SharedSource) -> Self {
+        let length = source.len();
+        Self::of(source, length, MOST_FILLED)
     }
 
     /// The first `length` bytes of `source`, of which that many, and as many as can be read, may be filled.
@@ -80,20 +87,32 @@ impl Legible {
     }
 
     /// Fills nothing any more. True if something was shown that is not there.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.fills.store(false, Ordering::SeqCst);
         self.has_filled.load(Ordering::SeqCst)
     }
 
+    /// What was filled, as far as that is remembered.
+    pub(crate) fn filled(&self) -> Vec<Range<u64>> {
+        let mut all: Vec<Range<u64>> = Vec::new();
+        for (&start, &end) in &*self.filled.lock().unwrap_or_else(PoisonError::into_inner) {
+            match all.last_mut().filter(|last| last.end >= start) {
+                Some(last) => last.end = end.max(last.end),
+                None => all.push(start..end),
+            }
+        }
+        all
+    }
+
     /// As much of it as could be filled, where that was not all: as if it were cut there.
-    pub(super) fn cut(&self) -> Option<Self> {
+    pub(crate) fn cut(&self) -> Option<Self> {
         let length = Some(self.end.load(Ordering::SeqCst)).filter(|&end| end < self.length)?;
         Some(Self::of(SharedSource::clone(&self.source), length, u64::MAX))
     }
 
     /// What comes before the first byte that was filled and that `codec`, which has made `table` of all this, has not
     /// noticed: what it has made of that was never stored. With `all`, before the first byte that was filled at all.
-    pub(super) fn before_unnoticed(
+    pub(crate) fn before_unnoticed(
         &self,
         codec: &dyn Codec,
         table: &dyn ChunkTable,
@@ -310,6 +329,9 @@ mod tests {
             legible.has_filled_at(at, length);
         }
         assert_eq!(filled(), BTreeMap::from([(500, 520), (1000, 1010)]));
+        legible.has_filled_at(495, 10);
+        assert_eq!(legible.filled(), [495..520, 1000..1010]);
+        legible.filled.lock().unwrap().remove(&495);
         for at in 2..2 * MOST_PLACES as u64 {
             legible.has_filled_at(at * 1024, 1);
         }

@@ -1,0 +1,68 @@
+//! How much reading the archives in an archive may be: a bomb of archives in archives has no end.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What all nested streams of an archive may hold together, for each of its bytes and beside.
+const MOST_FOR_EACH_BYTE: u64 = 1000;
+const MOST_BESIDE: u64 = 64 << 30;
+
+/// What a byte of a hole counts for that a codec looks through: it is stored nowhere, and no compressed stream has long
+/// runs of zeros.
+const WEIGHT_OF_HOLES: u64 = 64;
+
+/// What is said of an archive that would be too much.
+pub(super) const TOO_MUCH: &str = "the archives in this archive hold too much; is it a bomb?";
+
+/// Bytes that were read of archives in an archive, and the most that there may be.
+#[derive(Debug)]
+pub(crate) struct Amount {
+    read: AtomicU64,
+    most: u64,
+}
+
+impl Amount {
+    /// Of an archive of so many bytes.
+    pub(super) fn new(archive_length: u64) -> Self {
+        Self::of(archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE))
+    }
+
+    pub(super) fn of(most: u64) -> Self {
+        Self { read: AtomicU64::new(0), most }
+    }
+
+    /// Adds `bytes`. False if there are too many by now.
+    pub(super) fn add(&self, bytes: u64) -> bool {
+        let sum = |read: u64| Some(read.saturating_add(bytes));
+        let before = self.read.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        before.unwrap_or_else(|before| before).saturating_add(bytes) <= self.most
+    }
+
+    /// Bytes that may still be read.
+    pub(super) fn left(&self) -> u64 {
+        self.most.saturating_sub(self.read.load(Ordering::Relaxed))
+    }
+
+    /// Adds `bytes` of a hole. An error if that is too much.
+    pub(crate) fn add_hole(&self, bytes: u64) -> io::Result<()> {
+        let is_right = self.add(bytes.saturating_mul(WEIGHT_OF_HOLES));
+        if is_right { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_bounded_and_holes_count_for_more() {
+        let amount = Amount::of(1000);
+        assert!(amount.add(900) && amount.add_hole(1).is_ok());
+        assert_eq!(amount.left(), 36);
+        assert_eq!(amount.add_hole(1).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(!amount.add(0) && amount.left() == 0);
+        assert!(!amount.add(u64::MAX) && amount.add_hole(u64::MAX).is_err());
+        let most = Amount::new(10).left();
+        assert_eq!(most, (64 << 30) + 10_000);
+    }
+}

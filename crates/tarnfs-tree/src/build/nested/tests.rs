@@ -1,0 +1,84 @@
+use super::*;
+use crate::open::DecodingOptions;
+use tarnfs_index::{Shape, Writer, WriterOptions};
+use tarnfs_source::{Budget, Cancel, MemorySource};
+
+/// Many files of an image may have the same blocks.
+#[test]
+fn archives_that_share_their_blocks_are_counted() {
+    let (limits, options) = (Limits::default(), Options::default());
+    let names = Names::new(&Shape { recursion: Some(tarnfs_index::Recursion::default()), ..Shape::default() }, &limits);
+    let names = names.unwrap();
+    let (format_options, bodies) = (tarnfs_format::Options::default(), Bodies::new(1 << 20));
+    let expansion = Expansion::new(&names, &options, &format_options, &bodies, 100);
+    let expansion = Expansion { amount: Arc::new(Amount::of(5 * 3000)), ..expansion };
+    let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
+    let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
+    let shared: Arc<[Piece]> = [1000, 2000].map(|length| Piece { length, ..Piece::default() }).into();
+    let xz = tarnfs_codec::by_name("xz");
+    for number in 0..12 {
+        let candidate = Candidate {
+            input: 0,
+            archive: 0,
+            start: 0,
+            // The rest is a hole.
+            length: 1 << 40,
+            bytes: Arc::new(MemorySource::new(vec![b'x'; 3000], "test")),
+            damaged: Vec::new(),
+            pieces: Some(Arc::clone(&shared)),
+            codec: xz.filter(|_| number % 2 == 1),
+            name: b"a.tar".to_vec(),
+            makes_folder: false,
+            file: Box::default(),
+            expected: None,
+            instead: None,
+            place: MemberPlace { in_pieces: 1, ..MemberPlace::default() },
+            told_at: number,
+        };
+        direct.candidate(candidate).unwrap();
+    }
+    expansion.run(&direct).unwrap();
+    let notes = direct.into_parts().1;
+    let bombs: Vec<u64> = notes.iter().filter(|(_, what)| what.contains("bomb")).map(|(at, _)| *at).collect();
+    assert_eq!(bombs, (5..12).collect::<Vec<u64>>(), "{notes:?}");
+}
+
+/// Where no thread can be started, this one reads them all.
+#[test]
+fn candidates_are_read_whatever_threads_there_are() {
+    let (limits, options) = (
+        Limits::default(),
+        Options { decoding: DecodingOptions { threads: 4, ..DecodingOptions::default() }, ..Options::default() },
+    );
+    let names = Names::new(&Shape::default(), &limits).unwrap();
+    let (format_options, bodies) = (tarnfs_format::Options::default(), Bodies::new(1 << 20));
+    let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
+    let candidate = |start: u64| Candidate {
+        input: 0,
+        archive: 0,
+        start,
+        length: 10,
+        bytes: std::sync::Arc::new(MemorySource::new(b"not xz at all".to_vec(), "test")),
+        damaged: Vec::new(),
+        pieces: None,
+        codec: tarnfs_codec::CODECS.iter().find(|codec| codec.name() == "xz").copied(),
+        name: b"a.xz".to_vec(),
+        makes_folder: false,
+        file: Box::new(Entry { path: format!("{start}.xz").into_bytes(), ..Entry::default() }),
+        expected: None,
+        instead: None,
+        place: MemberPlace::default(),
+        told_at: start,
+    };
+    let candidates: Vec<Candidate> = (0..20).map(candidate).collect();
+    let none = || thread::Builder::new().stack_size(1 << 60);
+    let builders: [&dyn Fn() -> thread::Builder; 2] = [&thread::Builder::new, &none];
+    for (builder, starts) in builders.into_iter().zip([true, false]) {
+        assert_eq!(builder().spawn(|| ()).is_ok(), starts);
+        let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
+        let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
+        expansion.beside_each_other(&candidates, &direct, builder).unwrap();
+        let notes: Vec<u64> = direct.into_parts().1.into_iter().map(|(at, _)| at).collect();
+        assert_eq!(notes, (0..20).collect::<Vec<u64>>());
+    }
+}
