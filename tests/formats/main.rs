@@ -6,6 +6,7 @@ mod support;
 mod ar;
 mod cpio;
 mod iso9660;
+mod rar;
 mod sevenzip;
 mod split;
 mod squashfs;
