@@ -195,6 +195,8 @@ fn encrypted_ones_need_their_password() {
     let files = &tree()[..10];
     for &version in VERSIONS {
         for (solid, headers) in [(false, false), (true, false), (true, true)] {
+            // What writes them here does not encrypt those of this version.
+            let headers = headers && version != ArchiveVersion::Rar29;
             let scratch = Scratch::new();
             let what = format!("{version:?}, solid {solid}, headers {headers}");
             let builder = builder(version, files).solid(solid).password(Some(b"secret".to_vec()));

@@ -1,16 +1,15 @@
 //! Members of RAR archives: what RAR 1.5 to 7 have compressed, or only encrypted.
 //!
 //! The stream is a part of the archive, from the header of the first member on, with all blocks and starts of further
-//! volumes that lie in it. `blocks` finds the members there, `data` decrypts what they are stored as, `five`,
-//! `three`, `two` and `one` decode that into `window`, and `filters` undo what RAR has done before. Of the first member, or of all of a
-//! solid run, whose members need what came before them: those that are only stored are left out of a run, for they
-//! lie in the archive as they are.
+//! volumes that lie in it. `blocks` finds the members there, `data` decrypts what they are stored as, `five`, `three`,
+//! `two` and `one` decode that into `window`, and `filters` undo what RAR has done before. Of the first member, or of
+//! all of a solid run, whose members need what came before them: those that are only stored are left out of a run, for
+//! they lie in the archive as they are. `header` decrypts headers for who reads the directory.
 //!
-//! Properties: 1 for a run, else 0; the version of the headers, 4 or 5; how these are encrypted, if they are (`blocks`).
+//! Properties: 1 for a run, else 0; the version of the headers, 4 or 5; how these are encrypted, if they are
+//! (`blocks`).
 //!
 //! The only seek point is the start: what goes from one member of a run to the next are up to gigabytes.
-//! `header` decrypts headers for who reads the directory.
-//!
 //! Checksums that only the password tells, and BLAKE2sp, are compared here; CRC-32 is for who made the container known.
 
 mod bits;

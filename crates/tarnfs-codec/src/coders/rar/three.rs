@@ -241,8 +241,9 @@ impl Three {
             if self.is_modelled {
                 let escape = self.escape;
                 match (self.symbol(bits)?, self.symbol(bits)?) {
-                    (byte, 0) if byte == escape => self.read_tables(bits)?,
-                    (byte, 2) if byte == escape => self.end_modelled(),
+                    // Behind it there may be no other block.
+                    (byte, 0) if byte == escape && bits.position() < bits.length() => self.read_tables(bits)?,
+                    (byte, 0 | 2) if byte == escape => self.end_modelled(),
                     _ => return Err(bits.invalid("a file that goes on behind its end")),
                 }
                 continue;
