@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rar rar_decoder sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -36,6 +36,7 @@ if [ -d "$corpus" ]; then
     seed zstd "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed zstd_differential "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed sevenzip "$corpus"/libarchive/*format_7zip*
+    seed rar "$corpus"/libarchive/*_rar*
     seed lz4 "$corpus"/libarchive/*.lz4
     seed compress "$corpus"/libarchive/*.Z
     seed lzop "$corpus"/libarchive/*.lzo

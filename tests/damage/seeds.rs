@@ -16,12 +16,14 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 30] = [
+const TARGETS: [Target; 32] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
     ("zip", entry_points::zip),
     ("differential", compare),
+    ("rar", entry_points::rar),
+    ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
     ("iso9660", entry_points::iso9660),
@@ -170,6 +172,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "gzip" => &["gz"],
                 "bzip2" => &["bz"],
                 "xz" => &[".xz", "txz"],
+                "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],
                 "lzip" => &[".lz"],

@@ -205,6 +205,15 @@ fn udf() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Small archives of real RARs.
+fn rar() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/archives/rar");
+    let mut found: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_none_or(|extension| extension != "md"));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).filter(|bytes| bytes.len() <= 16 << 10).collect()
+}
+
 /// Bytes that choose what is changed in an index.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(7);
@@ -265,6 +274,8 @@ targets! {
     cpio: seeds(".cpio");
     ar: seeds(".ar");
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
+    rar: rar();
+    rar_decoder: rar();
     sevenzip: seven_zip();
     squashfs: squashfs();
     iso9660: iso9660();

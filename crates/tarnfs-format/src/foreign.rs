@@ -5,8 +5,7 @@ pub const HEAD: usize = 4 << 10;
 
 /// Where the mark is, what it is, and what has it. The first one that fits counts.
 const MARKS: &[(usize, &[u8], &str)] = &[
-    (0, b"Rar!\x1a\x07", "a RAR archive"),
-    (0, b"RE~^", "a RAR archive"),
+    (0, b"RE~^", "a RAR archive of before version 1.5"),
     (0, b"DWARFS", "a DwarFS image"),
     (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
     (0, b"\x28\xcd\x3d\x45", "a cramfs image"),

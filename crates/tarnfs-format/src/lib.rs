@@ -24,11 +24,14 @@ pub mod iso9660;
 mod little;
 pub mod name;
 mod probe;
+mod program;
+pub mod rar;
 pub mod sevenzip;
 pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
+mod time;
 pub mod udf;
 mod window;
 pub mod zip;
@@ -150,6 +153,13 @@ pub struct Unlisted {
     pub others: Vec<String>,
 }
 
+/// What a volume says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Volume {
+    /// Whether another one follows it; `None` if that cannot be read, as its headers are encrypted.
+    pub is_followed: Option<bool>,
+}
+
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
 pub type Receive<'r> = dyn FnMut(Event, &mut dyn Stream) -> io::Result<()> + 'r;
 
@@ -209,6 +219,25 @@ pub trait Format: Send + Sync {
     /// The names of all files before the `last` one, which has that `name`, if it says that there are some.
     fn volumes(&self, name: &[u8], last: &dyn Source) -> io::Result<Option<Vec<Vec<u8>>>> {
         let _ = (name, last);
+        Ok(None)
+    }
+
+    /// The names that the first of the files may have that an archive is split over in the format's own way, if `name`
+    /// may be that of one of them: of formats in which the first one is known, and each says whether another follows.
+    fn first_volumes(&self, name: &[u8]) -> Vec<Vec<u8>> {
+        let _ = name;
+        Vec::new()
+    }
+
+    /// The name of the volume that follows the one with that `name`.
+    fn next_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let _ = name;
+        None
+    }
+
+    /// What `source` says of itself if it is a volume; `None` if it is none.
+    fn volume(&self, source: &dyn Source) -> io::Result<Option<Volume>> {
+        let _ = source;
         Ok(None)
     }
 
@@ -322,6 +351,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
     &cpio::Cpio,
     &iso9660::Iso9660,
+    &rar::Rar,
     &sevenzip::SevenZip,
     &squashfs::Squashfs,
     &tar::Tar,

@@ -8,9 +8,6 @@ use tarnfs_tree::build::without_suffix;
 /// Entries of a folder that are looked at for a name that was meant.
 const MOST_NAMES: usize = 10_000;
 
-/// The end of names of archives that cannot be read yet, and are mistyped as others are.
-const OTHER_ARCHIVES: &[u8] = b".rar";
-
 /// True if one letter more or less, another one, or two neighbours swapped make `right` of `typed`.
 pub(crate) fn is_near(typed: &[u8], right: &[u8]) -> bool {
     if typed == right {
@@ -67,11 +64,10 @@ pub(crate) fn command(word: &Path) -> Option<String> {
 pub(crate) fn is_archive(name: &[u8]) -> bool {
     // The names of sites end in what brotli has, and those are folders.
     let name = name.to_ascii_lowercase();
-    let is_other = name.len() > OTHER_ARCHIVES.len() && name.ends_with(OTHER_ARCHIVES);
     // Countries have two letters, and one letter says little.
     let says_enough = |end: &[u8]| end.len() > 3 || end.iter().any(u8::is_ascii_digit);
     let is_format = tarnfs_format::by_suffix(&name).is_some_and(|(_, stem)| says_enough(&name[stem.len()..]));
-    !name.ends_with(b".br") && (without_suffix(&name).is_some() || is_format || is_other)
+    !name.ends_with(b".br") && (without_suffix(&name).is_some() || is_format)
 }
 
 /// True if the name says so once a letter too many is left out, or two are swapped.

@@ -1,4 +1,4 @@
-//! Codecs that only containers (zip, 7z) use.
+//! Codecs that only containers (zip, 7z, rar) use.
 //!
 //! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
 //! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
@@ -6,6 +6,7 @@
 //! - `block`: what is decoded a block at a time, and has no seek points
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
+//! - `rar`: all that RAR has
 
 mod aes_7z;
 mod aes_zip;
@@ -20,6 +21,7 @@ mod filtered;
 mod keys;
 mod lzma;
 mod ppmd;
+mod rar;
 mod straight;
 mod streamed;
 mod swap;
@@ -87,6 +89,9 @@ pub static CODERS: &[&dyn Codec] = &[
     &lzma::Lzma2Raw,
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
+    &rar::ENCRYPTED,
+    &rar::Header,
+    &rar::PLAIN,
     &swap::TWO,
     &swap::FOUR,
     &zipcrypto::ZipCrypto,

@@ -121,7 +121,7 @@ impl Blocks {
         let inner = Inner {
             stream: cache.new_stream(),
             depth: source.depth(),
-            expected: cache.gate.expected(&answers),
+            expected: Expected::of(&answers),
             source,
             cache,
             workers,

@@ -75,6 +75,11 @@ pub(super) struct GatePass<'a> {
 }
 
 impl Expected {
+    /// Of a stream of which nothing has been decoded, and whose source gives these answers.
+    pub(super) fn of(answers: &Arc<Answers>) -> Self {
+        Self { bytes: AtomicUsize::new(UNKNOWN), answers: Arc::clone(answers) }
+    }
+
     /// `None` if nobody knows.
     fn bytes(&self) -> Option<usize> {
         Some(self.bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN)
@@ -105,11 +110,6 @@ impl MemoryGate {
     /// Bytes that decoders at work hold, or are expected to.
     pub(super) fn memory(&self) -> usize {
         lock(&self.held).bytes
-    }
-
-    /// Of a stream of which nothing has been decoded, and whose source gives these answers.
-    pub(super) fn expected(&self, answers: &Arc<Answers>) -> Expected {
-        Expected { bytes: AtomicUsize::new(UNKNOWN), answers: Arc::clone(answers) }
     }
 
     /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it.
@@ -225,14 +225,14 @@ impl Drop for GatePass<'_> {
 mod tests {
     use super::*;
 
-    fn expected(gate: &MemoryGate) -> Expected {
-        gate.expected(&Arc::default())
+    fn expected() -> Expected {
+        Expected::of(&Arc::default())
     }
 
     #[test]
     fn as_many_work_as_there_is_room_for_and_one_always() {
         let gate = MemoryGate::new(100);
-        let expected = expected(&gate);
+        let expected = expected();
         let mut first = gate.enter(0, &expected);
         assert!(gate.try_enter(0, &expected).is_none(), "nobody knows yet what one needs");
         first.holds(40);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_stream_of_which_nothing_is_known_waits_for_no_small_ones() {
         let gate = MemoryGate::new(100);
-        let (small, unknown, other) = (expected(&gate), expected(&gate), expected(&gate));
+        let (small, unknown, other) = (expected(), expected(), expected());
         let mut works = gate.enter(0, &small);
         assert!(gate.try_enter(0, &unknown).is_none(), "it may need all");
         works.holds(75);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_large_frames_need_is_not_forgotten_for_a_small_one() {
         let gate = MemoryGate::new(100);
-        let expected = expected(&gate);
+        let expected = expected();
         gate.enter(0, &expected).holds(80);
         gate.enter(0, &expected).holds(1);
         let first = gate.enter(0, &expected);
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn one_works_at_each_depth_whatever_others_hold() {
         let gate = MemoryGate::new(100);
-        let (outer, inner) = (expected(&gate), expected(&gate));
+        let (outer, inner) = (expected(), expected());
         let holds = gate.enter(1, &inner);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(gate.enter(1, &inner)));
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn those_of_all_depths_share_what_there_is() {
         let gate = MemoryGate::new(100);
-        let (outer, inner) = (expected(&gate), expected(&gate));
+        let (outer, inner) = (expected(), expected());
         gate.enter(0, &outer).holds(40);
         let mut first = gate.enter(1, &inner);
         first.holds(30);
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn nobody_is_passed_by_those_who_need_less() {
         let gate = MemoryGate::new(100);
-        let (large, small) = (expected(&gate), expected(&gate));
+        let (large, small) = (expected(), expected());
         let mut first = gate.enter(0, &small);
         first.holds(80);
         std::thread::scope(|scope| {
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_one_whose_source_does_not_answer() {
         let gate = MemoryGate::new(100);
-        let (gone, other) = (gate.expected(&Answers::missing()), expected(&gate));
+        let (gone, other) = (Expected::of(&Answers::missing()), expected());
         let never_done = gate.enter(0, &gone);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -356,7 +356,7 @@ mod tests {
             });
         });
         // At another depth only what reads there.
-        let deeper = gate.expected(&Answers::missing());
+        let deeper = Expected::of(&Answers::missing());
         let reads_there = gate.try_enter(1, &deeper).unwrap();
         drop(gate.try_enter(1, &other).unwrap());
         drop(never_done);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use shuttle::thread;
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Slice, Source};
 
-use super::memory_gate::MemoryGate;
+use super::memory_gate::{Expected, MemoryGate};
 use super::toy::{Toy, encode, index, sample};
 use super::{DecodedSource, PieceCache, Table, Workers};
 use crate::PIECE;
@@ -104,7 +104,7 @@ fn decoders_that_have_no_room_beside_each_other() {
             .map(|bytes| {
                 let gate = Arc::clone(&gate);
                 thread::spawn(move || {
-                    let expected = gate.expected(&Arc::default());
+                    let expected = Expected::of(&Arc::default());
                     for _ in 0..2 {
                         let mut taken = gate.enter(0, &expected);
                         taken.holds(bytes);

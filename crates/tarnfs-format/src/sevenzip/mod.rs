@@ -2,9 +2,9 @@
 //!
 //! The parsers are without I/O. `start` reads the first 32 bytes, which say where the header is. `bytes` reads what a
 //! header is made of; `streams` and `files` are its two halves, `folder` the graph of coders of one block and `methods`
-//! the codecs that undo them. `coders` makes a [`Coder`](crate::Coder) of them. `program` finds the archive behind a
-//! program that unpacks it. Only `reader` reads the archive, and the header is decoded by whoever calls
-//! ([`Decode`](crate::Decode)), for it is compressed, and perhaps encrypted, as files are.
+//! the codecs that undo them. `coders` makes a [`Coder`](crate::Coder) of them. Only `reader` reads
+//! the archive, and the header is decoded by whoever calls ([`Decode`](crate::Decode)), for it is compressed, and
+//! perhaps encrypted, as files are.
 //!
 //! A file is a [`Piece`](crate::Piece) of its block: files that share a block differ in what is skipped.
 //!
@@ -20,7 +20,6 @@ mod coders;
 mod files;
 mod folder;
 mod methods;
-mod program;
 mod property;
 mod reader;
 mod start;
@@ -66,7 +65,7 @@ impl Format for SevenZip {
         if probe.head().starts_with(start::SIGNATURE) {
             return SIGNATURE_BITS;
         }
-        let behind = program::end(probe).filter(|end| *end < reader::MOST_BEFORE as u64);
+        let behind = crate::program::end(probe).filter(|end| *end < reader::MOST_BEFORE as u64);
         match behind.and_then(|end| start::find(&probe.at(end, BEHIND_PROGRAM))) {
             Some(_) => SIGNATURE_BITS + CHECKSUM_BITS,
             None => 0,

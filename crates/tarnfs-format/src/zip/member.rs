@@ -1,8 +1,9 @@
 //! What a header and its extra fields say together.
 
 use super::coders::{Cipher, Recipe};
-use super::extra::{Extra, Numbers, dos_time};
+use super::extra::{Extra, Numbers};
 use crate::encoding::Encoding;
+use crate::time::dos_time;
 use crate::{Entry, Kind};
 
 /// Sizes and crc follow the content.

@@ -1,7 +1,7 @@
 //! Archives that were split over several files, opened by any of them.
 //!
 //! Either the parts are numbered behind a name (`x.7z.001`, `x.tar.gz.aa`) and are simply to be joined, or a format has
-//! names of its own ([`Format::volumes`]).
+//! names of its own, of which the last one ([`Format::volumes`]) or the first one ([`Format::first_volumes`]) is known.
 
 use std::ffi::OsString;
 use std::io;
@@ -34,6 +34,9 @@ impl Parts {
     pub(crate) fn find(path: &Path) -> Result<Option<Self>, Problem> {
         for format in tarnfs_format::FORMATS {
             if let Some(parts) = named_by(*format, path)? {
+                return Ok(Some(parts));
+            }
+            if let Some(parts) = counted_by(*format, path)? {
                 return Ok(Some(parts));
             }
         }
@@ -124,6 +127,56 @@ fn named_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> 
     }
     files.push(Arc::new(file));
     Ok(Some(Parts { files, path: last_path, next: None }))
+}
+
+/// The parts, if `format` knows what its first volume is called, and each says whether another one follows.
+fn counted_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> {
+    let Some(own) = path.file_name().map(|name| name.as_bytes()) else { return Ok(None) };
+    let firsts = format.first_volumes(own);
+    let volume = |file: &FileSource| format.volume(file).map_err(|error| Problem::Read { offset: 0, error });
+    let mut found = None;
+    for name in &firsts {
+        if let Some(file) = open_if_there(&sibling(path, name), path)? {
+            found = Some((name.clone(), file));
+            break;
+        }
+    }
+    let Some((first, file)) = found else {
+        // What has another name than the others is no volume of them.
+        let missing = firsts.first().map(|first| sibling(path, first));
+        let (Some(missing), Some(file)) = (missing, open_if_there(path, path)?) else { return Ok(None) };
+        return volume(&file)?.map_or(Ok(None), |_| Err(Problem::MissingPart(missing)));
+    };
+    let Some(mut last) = volume(&file)? else { return Ok(None) };
+    let (mut name, mut is_among, mut files) = (first.clone(), first == own, vec![Arc::new(file)]);
+    let next = loop {
+        let Some(next) = format.next_volume(&name).filter(|_| last.is_followed != Some(false)) else { break None };
+        let Some(file) = open_if_there(&sibling(path, &next), path)? else { break Some(next) };
+        let Some(volume) = volume(&file)? else { break Some(next) };
+        is_among |= next == own;
+        (last, name) = (volume, next);
+        files.push(Arc::new(file));
+    };
+    let missing = next.as_ref().map(|next| sibling(path, next));
+    if let (Some(missing), Some(true)) = (&missing, last.is_followed) {
+        return Err(Problem::MissingPart(missing.clone()));
+    }
+    // Where nothing says whether another one follows, those behind a gap do.
+    let (mut behind, mut is_gap) = (next, false);
+    for _ in 0..LOOKED_FOR {
+        behind = behind.as_deref().and_then(|name| format.next_volume(name));
+        let Some(name) = &behind else { break };
+        is_gap |= open_if_there(&sibling(path, name), path)?.is_some();
+    }
+    match missing {
+        Some(missing) if is_gap => return Err(Problem::MissingPart(missing)),
+        // A single file that is not split.
+        missing if files.len() > 1 && is_among => {
+            return Ok(Some(Parts { files, path: sibling(path, &first), next: missing }));
+        }
+        _ => {}
+    }
+    Ok(None)
 }
 
 /// The parts that are counted as `count` does it, if the one with that `suffix` is among them.

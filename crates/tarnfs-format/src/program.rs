@@ -3,7 +3,7 @@
 use crate::Probe;
 
 /// The byte behind the last one that the program's own headers know of; `None` if `probe` shows no program.
-pub(super) fn end(probe: &Probe<'_>) -> Option<u64> {
+pub(crate) fn end(probe: &Probe<'_>) -> Option<u64> {
     match probe.head() {
         [0x7f, b'E', b'L', b'F', ..] => end_of_elf(probe.head()),
         [b'M', b'Z', ..] => end_of_windows(probe),

@@ -1,0 +1,367 @@
+//! Members of RAR archives: what RAR 1.5 to 7 have compressed, or only encrypted.
+//!
+//! The stream is a part of the archive, from the header of the first member on, with all blocks and starts of further
+//! volumes that lie in it. `blocks` finds the members there, `data` decrypts what they are stored as, `five`, `three`,
+//! `two` and `one` decode that into `window`, and `filters` undo what RAR has done before. Of the first member, or of
+//! all of a solid run, whose members need what came before them: those that are only stored are left out of a run, for
+//! they lie in the archive as they are. `header` decrypts headers for who reads the directory.
+//!
+//! Properties: 1 for a run, else 0; the version of the headers, 4 or 5; how these are encrypted, if they are
+//! (`blocks`).
+//!
+//! The only seek point is the start: what goes from one member of a run to the next are up to gigabytes.
+//! Checksums that only the password tells, and BLAKE2sp, are compared here; CRC-32 is for who made the container known.
+
+mod bits;
+mod blocks;
+mod data;
+mod filters;
+mod five;
+mod header;
+mod huffman;
+mod keys;
+mod one;
+mod ppmd;
+mod three;
+mod two;
+mod window;
+
+use std::io;
+
+use blake2s_simd::blake2sp;
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+use super::invalid_properties;
+use super::streamed::{Streamed, Unpack};
+use crate::faults;
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use bits::Bits;
+use blocks::{Blocks, Member, Method};
+use data::Data;
+use five::Five;
+use keys::Keys5;
+use one::One;
+use three::Three;
+use two::Two;
+use window::Window;
+
+pub(super) use header::Header;
+
+/// The codec: of members that are encrypted, or of those that are not.
+#[derive(Debug)]
+pub(super) struct Rar {
+    name: &'static str,
+    is_encrypted: bool,
+}
+
+/// Members that anybody can read.
+pub(super) static PLAIN: Rar = Rar { name: "rar", is_encrypted: false };
+/// Members of which some are encrypted.
+pub(super) static ENCRYPTED: Rar = Rar { name: "aes-rar", is_encrypted: true };
+
+/// The first byte of the properties of a solid run.
+const RUN: u8 = 1;
+
+/// What decodes a member, with what stays for the next one.
+enum Engine {
+    None,
+    Five(Box<Five>),
+    Three(Box<Three>),
+    Two(Box<Two>),
+    One(Box<One>),
+}
+
+/// The member that is decoded.
+struct Current {
+    member: Member,
+    bits: Bits,
+    keys: Option<Keys5>,
+    /// What its content is compared with in the end, as far as it was decoded.
+    hash: Option<Box<blake2sp::State>>,
+    crc: Option<crc32fast::Hasher>,
+}
+
+/// Decodes members.
+struct Unpacker {
+    source: SharedSource,
+    blocks: Blocks,
+    coder: CoderContext,
+    limits: Limits,
+    is_run: bool,
+    /// Bytes that are to come, of all members, if the container says so.
+    left: u64,
+    /// Bytes of the member that were handed out.
+    done: u64,
+    engine: Engine,
+    window: Window,
+    current: Option<Box<Current>>,
+    is_begun: bool,
+}
+
+impl Unpacker {
+    fn new(source: SharedSource, limits: &Limits, coder: &CoderContext) -> io::Result<Self> {
+        let (&[run, ref properties @ ..], Some(left)) = (&coder.properties[..], coder.decoded_length) else {
+            return Err(invalid_properties("RAR"));
+        };
+        let blocks = Blocks::new(SharedSource::clone(&source), coder, properties);
+        let mut unpacker = Self {
+            source,
+            blocks: blocks.ok_or_else(|| invalid_properties("RAR"))?,
+            coder: coder.clone(),
+            limits: *limits,
+            is_run: run == RUN,
+            left,
+            done: 0,
+            engine: Engine::None,
+            window: Window::new(),
+            current: None,
+            is_begun: false,
+        };
+        // Whoever opens it learns here whether the password is right, and what cannot be decoded.
+        unpacker.begin_next(&Cancel::default())?;
+        Ok(unpacker)
+    }
+
+    /// Begins the next member that counts, if there is one.
+    fn begin_next(&mut self, cancel: &Cancel) -> io::Result<()> {
+        while self.current.is_none() && self.left > 0 && (self.is_run || !self.is_begun) {
+            cancel.check()?;
+            let Some(member) = self.blocks.next()? else { break };
+            // One without content may have codes that the next one goes on with.
+            let is_void = member.length == 0 && member.runs.iter().all(|(_, length)| *length == 0);
+            if self.is_run && (member.method == Method::Stored || is_void) {
+                continue;
+            }
+            self.begin(member)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, member: Member) -> io::Result<()> {
+        let place = member.runs.first().map_or(0, |(start, _)| *start);
+        let is_next = std::mem::replace(&mut self.is_begun, true);
+        if member.length > self.left {
+            return Err(faults::invalid(place, "a file that is longer than the archive's directory says"));
+        }
+        let (cipher, keys) = member.cipher(&self.coder)?;
+        let data = Data::new(SharedSource::clone(&self.source), member.runs.clone(), cipher);
+        let mut bits = Bits::new(data);
+        match member.method {
+            Method::Stored => {}
+            Method::Five { is_far, dictionary } => {
+                let needed = dictionary.min(self.window.total().saturating_add(self.left));
+                if needed > self.limits.lzma_dictionary {
+                    let limit = self.limits.lzma_dictionary;
+                    let what = format!("the data need a dictionary of {needed} bytes, the limit is {limit}");
+                    return Err(faults::unsupported(place, what));
+                }
+                self.window.begin(member.length, dictionary, self.left);
+                if !matches!(self.engine, Engine::Five(_)) {
+                    self.engine = Engine::Five(Box::new(Five::new()));
+                }
+                if let Engine::Five(five) = &mut self.engine {
+                    five.begin(is_far);
+                }
+            }
+            Method::Old(29..=36) => {
+                self.window.begin(member.length, three::DICTIONARY, self.left);
+                if !matches!(self.engine, Engine::Three(_)) {
+                    self.engine = Engine::Three(Box::new(Three::new(&self.limits)));
+                }
+                if let Engine::Three(three) = &mut self.engine {
+                    three.begin(&mut bits, is_next)?;
+                }
+            }
+            Method::Old(20..=28) => {
+                self.window.begin(member.length, two::DICTIONARY, self.left);
+                if !matches!(self.engine, Engine::Two(_)) {
+                    self.engine = Engine::Two(Box::new(Two::new()));
+                }
+                if let Engine::Two(two) = &mut self.engine {
+                    two.begin(&mut bits)?;
+                }
+            }
+            Method::Old(15..=19) => {
+                self.window.begin(member.length, one::DICTIONARY, self.left);
+                if !matches!(self.engine, Engine::One(_)) {
+                    self.engine = Engine::One(Box::new(One::new()));
+                }
+                if let Engine::One(one) = &mut self.engine {
+                    one.begin();
+                }
+            }
+            Method::Old(version) => {
+                let what = if version == u8::MAX {
+                    "a file that is compressed in a way that is not known".to_owned()
+                } else {
+                    format!("a file that RAR {}.{} has compressed", version / 10, version % 10)
+                };
+                return Err(faults::unsupported(place, what));
+            }
+        }
+        let hash = member.hash.map(|_| Box::new(blake2sp::State::new()));
+        let crc = member.sealed_crc.map(|_| crc32fast::Hasher::new());
+        self.done = 0;
+        self.current = Some(Box::new(Current { member, bits, keys, hash, crc }));
+        Ok(())
+    }
+
+    /// The next bytes of the member; none at its end.
+    fn decode(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize> {
+        let Some(current) = &mut self.current else { return Ok(0) };
+        let left = usize::try_from(current.member.length - self.done).unwrap_or(usize::MAX);
+        let wanted = left.min(buffer.len());
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let buffer = &mut buffer[..wanted];
+        if current.member.method == Method::Stored {
+            return current.bits.copy(buffer);
+        }
+        loop {
+            cancel.check()?;
+            let served = self.window.serve(buffer, current.bits.place())?;
+            if served > 0 {
+                return Ok(served);
+            }
+            let before = (self.window.total(), current.bits.position());
+            let goes_on = match &mut self.engine {
+                Engine::None => false,
+                Engine::Five(five) => five.decode(&mut current.bits, &mut self.window)?,
+                Engine::Three(three) => three.decode(&mut current.bits, &mut self.window)?,
+                Engine::Two(two) => two.decode(&mut current.bits, &mut self.window)?,
+                Engine::One(one) => one.decode(&mut current.bits, &mut self.window)?,
+            };
+            if !goes_on && !self.window.is_full() {
+                // What there is, before that is told.
+                return self.window.serve(buffer, current.bits.place());
+            }
+            if before == (self.window.total(), current.bits.position()) && !self.window.has_room() {
+                return Err(current.bits.invalid("filters that do not end"));
+            }
+        }
+    }
+
+    /// Ends the member, all of which was handed out.
+    fn end(&mut self) -> io::Result<()> {
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        // What comes behind the last byte matters to the next member alone.
+        if self.is_run && self.left > 0 {
+            match &mut self.engine {
+                Engine::None | Engine::One(_) => {}
+                Engine::Five(five) => five.finish(&mut current.bits)?,
+                Engine::Three(three) => three.finish(&mut current.bits)?,
+                Engine::Two(two) => two.finish(&mut current.bits)?,
+            }
+        }
+        let keys = current.keys.as_ref();
+        if let (Some(crc), Some(expected)) = (current.crc.take(), current.member.sealed_crc) {
+            let crc = crc.finalize();
+            if keys.map_or(Ok(crc), |keys| keys.sealed_crc(crc))? != expected {
+                return Err(current.bits.invalid("the checksum of a file does not match its data"));
+            }
+        }
+        if let (Some(hash), Some((expected, is_sealed))) = (current.hash.take(), current.member.hash) {
+            let hash = *hash.finalize().as_array();
+            let hash = keys.filter(|_| is_sealed).map_or(Ok(hash), |keys| keys.sealed_hash(&hash))?;
+            if hash != expected {
+                return Err(current.bits.invalid("the hash of a file (BLAKE2sp) does not match its data"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Unpack for Unpacker {
+    fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize> {
+        loop {
+            if let Some(current) = &self.current
+                && self.done == current.member.length
+            {
+                self.end()?;
+            }
+            self.begin_next(cancel)?;
+            if self.current.is_none() {
+                return Ok(0);
+            }
+            let read = self.decode(buffer, cancel)?;
+            let Some(current) = &mut self.current else { return Ok(0) };
+            if read == 0 {
+                if self.done < current.member.length {
+                    return Err(current.bits.invalid("the data of a file end before the file does"));
+                }
+                continue;
+            }
+            (self.done, self.left) = (self.done + read as u64, self.left - read as u64);
+            if let Some(hash) = &mut current.hash {
+                hash.update(&buffer[..read]);
+            }
+            if let Some(crc) = &mut current.crc {
+                crc.update(&buffer[..read]);
+            }
+            if self.done == current.member.length {
+                // Its last bytes are not served if it is not whole.
+                self.end()?;
+            }
+            return Ok(read);
+        }
+    }
+
+    fn position(&self) -> u64 {
+        self.current.as_ref().map_or(self.blocks.position(), |current| current.bits.place())
+    }
+
+    fn memory(&self, _decoded: u64) -> usize {
+        let engine = match &self.engine {
+            Engine::None => 0,
+            Engine::Five(five) => five.memory(),
+            Engine::Three(three) => three.memory(),
+            Engine::Two(two) => two.memory(),
+            Engine::One(one) => one.memory(),
+        };
+        let current = self
+            .current
+            .as_ref()
+            .map_or(0, |current| current.bits.memory() + current.member.runs.capacity() * size_of::<(u64, u64)>());
+        size_of::<Self>() + self.blocks.memory() + self.window.memory() + engine + current
+    }
+}
+
+impl Codec for Rar {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Only whether the password can be the right one.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        if self.is_encrypted {
+            super::keys::password(coder)?;
+            let blocks = Blocks::new(SharedSource::clone(source), coder, coder.properties.get(1..).unwrap_or_default());
+            if let Some(member) = blocks.ok_or_else(|| invalid_properties("RAR"))?.next()? {
+                member.cipher(coder)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
+    }
+
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
+    fn tells_memory(&self) -> bool {
+        false
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(Streamed::first_pass(Unpacker::new(source, &options.limits, &options.coder)?, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let unpacker = Unpacker::new(source, &context.limits, &context.coder)?;
+        Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+}

@@ -1,0 +1,484 @@
+//! Reads an archive: which files are decoded together, and an entry for each.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{Cancel, SharedSource, Source};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Version;
+use super::file::File;
+use super::walk::{Block, Found, Next, Walk, find_start};
+use crate::name::{bounded_path, excerpt};
+use crate::{
+    Body, Coder, Damage, Decode, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Step, Unlisted, Volume,
+};
+
+/// Stored files of up to so many bytes that have no checksum but BLAKE2sp go through the decoder, which compares it.
+/// Longer ones are read where they lie, and nothing compares them.
+const COMPARED: u64 = 16 << 20;
+
+/// Files whose content another one may have: each takes some hundred bytes of memory. Others are taken for hard links.
+const MOST_KEPT: usize = 1 << 18;
+
+/// Coders that are kept.
+const MOST_CODERS: usize = 8;
+
+/// Bytes of the names of an owner and a group, or of a comment.
+const LONGEST_NAMES: usize = 64 << 10;
+
+/// Files that are decoded together.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    /// Where the header of the first one begins, and where the content of the last one ends.
+    start: u64,
+    end: u64,
+    /// Bytes that come of all.
+    decoded: u64,
+    /// Some are encrypted.
+    is_encrypted: bool,
+}
+
+/// A file of which all parts were found, or the first ones.
+struct Whole {
+    file: Box<File>,
+    /// Where its first header begins.
+    at: u64,
+    /// Where its parts are stored, how long they are, and the CRC-32 of each.
+    parts: Vec<(u64, u64, Option<u32>)>,
+    /// How the headers before it were encrypted.
+    lock: Option<Vec<u8>>,
+}
+
+impl Whole {
+    /// True if it is decoded with others, or others with it: what has no content may have codes for the next one.
+    fn is_in_group(&self) -> bool {
+        let has_content = self.file.size != Some(0) || self.parts.iter().any(|(_, length, _)| *length > 0);
+        !self.file.is_stored && has_content
+    }
+
+    fn end(&self) -> u64 {
+        self.parts.last().map_or(self.at, |(offset, length, _)| offset.saturating_add(*length))
+    }
+}
+
+/// Puts the parts of files together.
+#[derive(Default)]
+struct Files {
+    begun: Option<Whole>,
+}
+
+impl Files {
+    /// A block that is a file, or a part of one: the file, if that was all of it. What is wrong goes to `problems`.
+    fn add(
+        &mut self,
+        file: Box<File>,
+        found: &Found,
+        lock: Option<&Vec<u8>>,
+        problems: &mut Vec<Damage>,
+    ) -> Option<Whole> {
+        let part = (found.data, found.length, file.crc);
+        let mut problem = |what: &str, file: &File| {
+            let what = format!("'{}' {what}", excerpt(&file.path));
+            problems.push(Damage { offset: found.at, what });
+        };
+        let mut whole = match self.begun.take() {
+            Some(begun) if file.is_continued && begun.file.path == file.path => {
+                let mut parts = begun.parts;
+                parts.push(part);
+                // The last header tells the checksum of all.
+                Whole { file, parts, ..begun }
+            }
+            begun => {
+                if let Some(begun) = begun {
+                    problem("goes on in a volume that is not there", &begun.file);
+                }
+                if file.is_continued {
+                    problem("begins in a volume that is not there", &file);
+                    return None;
+                }
+                Whole { file, at: found.at, parts: vec![part], lock: lock.cloned() }
+            }
+        };
+        if found.is_cut {
+            problem("is cut short", &whole.file);
+        }
+        if whole.file.goes_on && !found.is_cut {
+            self.begun = Some(whole);
+            return None;
+        }
+        whole.file.goes_on = found.is_cut;
+        Some(whole)
+    }
+}
+
+/// What the archive `source` says of itself as a volume.
+pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
+    let error = |error| match error {
+        Error::Read { error, .. } => error,
+        other => io::Error::other(other.to_string()),
+    };
+    let (start, version) = match find_start(source) {
+        Ok(found) => found,
+        Err(Error::NotThisFormat { .. }) => return Ok(None),
+        Err(other) => return Err(error(other)),
+    };
+    let mut walk = Walk::new(source, start, version, &Decode::default(), &Cancel::default());
+    let mut goes_on = false;
+    loop {
+        let found = match walk.next() {
+            Ok(Next::Block(found)) => found,
+            // Whoever reads it says what is wrong.
+            Ok(Next::Damage(_)) => return Ok(Some(Volume { is_followed: None })),
+            Ok(Next::End) => return Ok(Some(Volume { is_followed: Some(goes_on) })),
+            // Its headers are encrypted.
+            Err(Error::Read { error, .. })
+                if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) =>
+            {
+                return Ok(Some(Volume { is_followed: None }));
+            }
+            Err(other) => return Err(error(other)),
+        };
+        match found.block {
+            Block::Main { is_volume: false, .. } => return Ok(None),
+            Block::File(file) => goes_on = file.goes_on,
+            Block::End { is_followed } => return Ok(Some(Volume { is_followed: Some(is_followed) })),
+            _ => {}
+        }
+    }
+}
+
+/// What is in the archive and in none of its files.
+pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let (start, version) = match find_start(source) {
+        Ok(found) => found,
+        Err(Error::Read { error, .. }) => return Err(error),
+        Err(_) => return Ok(Unlisted::default()),
+    };
+    let mut walk = Walk::new(source, start, version, &Decode::default(), cancel);
+    let (mut unlisted, mut is_locked) = (Unlisted::default(), false);
+    loop {
+        let found = match walk.next() {
+            Ok(Next::Block(found)) => found,
+            Ok(_) => break,
+            Err(Error::Read { error, .. }) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
+            Err(_) => {
+                is_locked = true;
+                break;
+            }
+        };
+        let Block::Service(service) = &found.block else { continue };
+        if service.path == b"CMT" {
+            if service.is_stored && !service.is_encrypted {
+                let comment = walk.data(&found, LONGEST_NAMES).map_err(|error| io::Error::other(error.to_string()))?;
+                unlisted.comment = comment.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
+            } else {
+                unlisted.others.push("a comment that is compressed".to_owned());
+            }
+        }
+    }
+    if !is_locked {
+        unlisted.others.extend(crate::around(source, start..walk.position(), cancel)?);
+    }
+    Ok(unlisted)
+}
+
+/// Hands what the archive holds to `receive`.
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let (start, version) = find_start(&**source)?;
+    let walk = |source| Walk::new(source, start, version, &options.decode, &options.cancel);
+    let groups = groups(walk(&**source))?;
+    let mut reader = Reader {
+        options,
+        receive,
+        version,
+        groups,
+        group: 0,
+        skip: 0,
+        coders: Vec::new(),
+        kept: HashMap::new(),
+        last: None,
+    };
+    reader.run(walk(&**source))
+}
+
+/// True of a file that is decoded with what came before it.
+fn is_solid(file: &File, archive: bool, is_first: bool) -> bool {
+    file.is_solid || file.is_as_archive && archive && !is_first
+}
+
+/// The groups of more than one file, in their order. What is wrong is told by who reads the archive afterwards.
+fn groups(mut walk: Walk<'_>) -> Result<Vec<Group>, Error> {
+    let (mut groups, mut files, mut problems) = (Vec::new(), Files::default(), Vec::new());
+    let (mut current, mut count, mut archive, mut is_begun) = (None::<Group>, 0_u32, false, false);
+    let mut keep = |group: Option<Group>, count: u32| {
+        if count > 1 {
+            groups.extend(group);
+        }
+    };
+    while let Next::Block(found) = walk.next()? {
+        match &found.block {
+            Block::Main { is_solid, .. } if !is_begun => (archive, is_begun) = (*is_solid, true),
+            // Nothing depends on anything else.
+            Block::File(_) if !archive => return Ok(Vec::new()),
+            _ => {}
+        }
+        let Found { block: Block::File(file), .. } = found else { continue };
+        let found = Found { block: Block::Other, ..found };
+        problems.clear();
+        let Some(whole) = files.add(file, &found, None, &mut problems) else { continue };
+        if !whole.is_in_group() {
+            continue;
+        }
+        let size = whole.file.size.unwrap_or_default();
+        match &mut current {
+            Some(group) if is_solid(&whole.file, archive, false) => {
+                group.end = whole.end();
+                group.decoded = group.decoded.saturating_add(size);
+                group.is_encrypted |= whole.file.is_encrypted;
+                count = count.saturating_add(1);
+            }
+            _ => {
+                keep(current.take(), count);
+                let is_encrypted = whole.file.is_encrypted;
+                (current, count) = (Some(Group { start: whole.at, end: whole.end(), decoded: size, is_encrypted }), 1);
+            }
+        }
+        if whole.file.size.is_none() || found.is_cut || !problems.is_empty() {
+            // What follows cannot be found in what comes of it.
+            keep(current.take(), count);
+        }
+    }
+    keep(current, count);
+    Ok(groups)
+}
+
+/// The file that was read last: what follows may tell more of it.
+struct Last {
+    entry: Box<Entry>,
+}
+
+struct Reader<'o, 'r> {
+    options: &'o Options,
+    receive: &'r mut ReceiveRandom<'r>,
+    version: Version,
+    groups: Vec<Group>,
+    /// The group that comes next, or is read, and bytes of it that come before the next file.
+    group: usize,
+    skip: u64,
+    /// The coders that were used last: behind headers that are encrypted so, of a group or not, encrypted or not.
+    coders: Vec<((Option<Vec<u8>>, bool, bool), Arc<Coder>)>,
+    /// Content that others may have, by the hash of its path.
+    kept: HashMap<u64, Body>,
+    last: Option<Last>,
+}
+
+impl Reader<'_, '_> {
+    fn run(&mut self, mut walk: Walk<'_>) -> Result<(), Error> {
+        let (mut files, mut archive, mut is_begun, mut is_first) = (Files::default(), false, false, true);
+        let mut problems = Vec::new();
+        loop {
+            let found = match walk.next()? {
+                Next::Block(found) => found,
+                Next::End => break,
+                Next::Damage(damage) if !is_begun => {
+                    let reason = format!("its first header is damaged, at byte {}", damage.offset);
+                    return Err(Error::Unreadable { format: super::NAME, reason });
+                }
+                Next::Damage(damage) => {
+                    self.flush()?;
+                    self.damage(damage)?;
+                    break;
+                }
+            };
+            let Found { at, data, length, is_cut, block } = found;
+            let found = Found { at, data, length, is_cut, block: Block::Other };
+            match block {
+                Block::Main { is_solid, .. } => {
+                    archive |= is_solid;
+                    is_begun = true;
+                }
+                Block::Lock(_) => is_begun = true,
+                Block::File(file) => {
+                    self.flush()?;
+                    let whole = files.add(file, &found, walk.lock.as_ref(), &mut problems);
+                    for problem in problems.drain(..) {
+                        self.damage(problem)?;
+                    }
+                    if let Some(whole) = whole {
+                        let is_solid = is_solid(&whole.file, archive, is_first);
+                        is_first &= !whole.is_in_group();
+                        self.file(whole, is_solid)?;
+                    }
+                }
+                Block::Service(service) => {
+                    if service.path == b"UOW" && service.is_stored && !service.is_encrypted {
+                        let names = walk.data(&found, LONGEST_NAMES)?;
+                        let mut names = names.split(|byte| *byte == 0);
+                        self.owner(names.next().unwrap_or_default(), names.next().unwrap_or_default());
+                    }
+                }
+                Block::Owner { user, group } => self.owner(&user, &group),
+                Block::End { .. } | Block::Other => {}
+            }
+        }
+        self.flush()?;
+        if let Some(begun) = files.begun {
+            let what = format!("'{}' goes on in a volume that is not there", excerpt(&begun.file.path));
+            self.damage(Damage { offset: begun.at, what })?;
+        }
+        Ok(())
+    }
+
+    fn owner(&mut self, user: &[u8], group: &[u8]) {
+        let most = self.options.limits.owner_name;
+        if let Some(Last { entry }) = &mut self.last {
+            (entry.user, entry.group) = (cut(user, most), cut(group, most));
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) -> Result<(), Error> {
+        (self.receive)(Event::Damage(damage)).map_err(Error::Receiver)
+    }
+
+    /// Tells the last file.
+    fn flush(&mut self) -> Result<(), Error> {
+        match self.last.take() {
+            Some(Last { entry }) => (self.receive)(Event::Entry(entry)).map_err(Error::Receiver),
+            None => Ok(()),
+        }
+    }
+
+    fn file(&mut self, whole: Whole, is_solid: bool) -> Result<(), Error> {
+        let limits = self.options.limits;
+        let body = self.body(&whole, is_solid)?;
+        let Whole { file, at, .. } = whole;
+        if file.path.len() > limits.path {
+            let (path, length) = (excerpt(&file.path).to_string(), file.path.len());
+            let what = format!("{path}: a path of {length} bytes was cut to {}", limits.path);
+            self.damage(Damage { offset: at, what })?;
+        }
+        let File { path, mut kind, mode, uid, gid, mtime, atime, mut link, copy_of, .. } = *file;
+        let (user, group) = (cut(&file.user, limits.owner_name), cut(&file.group, limits.owner_name));
+        let mut body = body;
+        if let Some(original) = copy_of {
+            match self.kept.get(&xxh3_64(&original)) {
+                Some(known) => body = Body { offset: at, ..known.clone() },
+                None => (kind, link) = (Kind::HardLink, original),
+            }
+        }
+        let path = bounded_path(path, limits.path);
+        if kind == Kind::File && body.size > 0 && self.kept.len() < MOST_KEPT && self.version == Version::Five {
+            self.kept.insert(xxh3_64(&path), body.clone());
+        }
+        let link = bounded_path(link, limits.path);
+        let entry =
+            Entry { path, kind, mode, uid, gid, user, group, mtime, atime, header: at, body, link, ..Entry::default() };
+        self.last = Some(Last { entry: Box::new(entry) });
+        Ok(())
+    }
+
+    /// Where its content is.
+    fn body(&mut self, whole: &Whole, is_solid: bool) -> Result<Body, Error> {
+        let Whole { file, at, parts, .. } = whole;
+        let empty = Body { offset: *at, ..Body::default() };
+        let group = self.group_at(*at).filter(|_| whole.is_in_group());
+        let skip = self.skip;
+        if group.is_some() {
+            self.skip = skip.saturating_add(file.size.unwrap_or_default());
+        }
+        let has_content = file.kind == Kind::File || file.kind == Kind::Symlink && file.link.is_empty();
+        if !has_content || file.copy_of.is_some() {
+            return Ok(empty);
+        }
+        let Some(size) = file.size else {
+            let what = format!("'{}' has no size: it is shown as empty", excerpt(&file.path));
+            self.damage(Damage { offset: *at, what })?;
+            return Ok(empty);
+        };
+        if size == 0 {
+            return Ok(empty);
+        }
+        let stored = parts.iter().fold(0_u64, |sum, (_, length, _)| sum.saturating_add(*length));
+        let is_plain = file.is_stored && !file.is_encrypted && (!file.has_other_check || size > COMPARED);
+        let pieces = if file.goes_on || is_plain && stored < size {
+            // It is cut, as was told.
+            vec![Piece::unreadable(*at, size)]
+        } else if is_plain {
+            plain(parts, size)
+        } else if let Some(Group { start, end, decoded, is_encrypted }) = group {
+            let coder = Some(self.coder(&whole.lock, true, is_encrypted));
+            let stored = end.saturating_sub(start);
+            vec![Piece { hole: 0, length: size, offset: start, stored, coder, decoded, skip, crc: file.crc }]
+        } else if is_solid && whole.is_in_group() {
+            let what = format!("'{}' cannot be decoded without a file that is not there", excerpt(&file.path));
+            self.damage(Damage { offset: *at, what })?;
+            vec![Piece::unreadable(*at, size)]
+        } else {
+            let coder = Some(self.coder(&whole.lock, false, file.is_encrypted));
+            let stored = whole.end().saturating_sub(*at);
+            vec![Piece { length: size, offset: *at, stored, coder, decoded: size, crc: file.crc, ..Piece::default() }]
+        };
+        Ok(Body { size, pieces: Some(pieces), ..empty })
+    }
+
+    /// The group that the file whose header begins at `at` lies in, if there is one.
+    fn group_at(&mut self, at: u64) -> Option<Group> {
+        while self.groups.get(self.group).is_some_and(|group| at >= group.end) {
+            (self.group, self.skip) = (self.group.saturating_add(1), 0);
+        }
+        self.groups.get(self.group).copied().filter(|group| at >= group.start)
+    }
+
+    /// The coder of a file alone, or of a group, behind headers that are encrypted so.
+    fn coder(&mut self, lock: &Option<Vec<u8>>, is_run: bool, is_encrypted: bool) -> Arc<Coder> {
+        let which = (lock.clone(), is_run, is_encrypted);
+        if let Some((_, coder)) = self.coders.iter().find(|(known, _)| *known == which) {
+            return Arc::clone(coder);
+        }
+        let properties = [&[u8::from(is_run), self.version.number()], lock.as_deref().unwrap_or_default()].concat();
+        let codec = if is_encrypted { "aes-rar" } else { "rar" }.to_owned();
+        let steps = vec![Step { codec, properties, ..Step::default() }];
+        let coder = Arc::new(Coder { steps, is_behind_header: None });
+        // Each volume may have another salt.
+        self.coders.truncate(MOST_CODERS.saturating_sub(1));
+        self.coders.insert(0, (which, Arc::clone(&coder)));
+        coder
+    }
+}
+
+fn cut(name: &[u8], most: usize) -> Vec<u8> {
+    name.get(..most).unwrap_or(name).to_vec()
+}
+
+/// The pieces of a file that is stored as it is, of at most `size` bytes.
+fn plain(parts: &[(u64, u64, Option<u32>)], size: u64) -> Vec<Piece> {
+    let mut left = size;
+    // The checksum of the last part is told as that of all parts: those before it are taken out.
+    let mut before = Some(crc32fast::Hasher::new());
+    let mut pieces = Vec::with_capacity(parts.len());
+    for (number, &(offset, length, crc)) in parts.iter().enumerate() {
+        let is_last = number.saturating_add(1) == parts.len();
+        let length = length.min(left);
+        left = left.saturating_sub(length);
+        let crc = match (&mut before, crc) {
+            (Some(before), Some(crc)) if is_last => {
+                before.combine(&crc32fast::Hasher::new_with_initial_len(0, length));
+                Some(before.clone().finalize() ^ crc)
+            }
+            (Some(before), Some(crc)) => {
+                before.combine(&crc32fast::Hasher::new_with_initial_len(crc, length));
+                Some(crc)
+            }
+            _ => {
+                before = None;
+                None
+            }
+        };
+        if length > 0 {
+            pieces.push(Piece { length, offset, stored: length, decoded: length, crc, ..Piece::default() });
+        }
+    }
+    pieces
+}
