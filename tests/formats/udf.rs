@@ -377,10 +377,30 @@ fn bridges_show_the_better_side() {
                 file.write_all_at(&[0; 2048], number * 2048).unwrap();
             }
         } else {
-            file.write_all_at(&[1; 32 * 2048], at).unwrap();
+            file.write_all_at(&vec![1; 32 * 2048], at).unwrap();
         }
         let listed = run(&scratch, ["find", scratch.path(image).to_str().unwrap()]);
         assert!(listed.text().to_lowercase().contains("readme.txt"), "{image}: {} {}", listed.text(), listed.err);
+    }
+}
+
+/// Of several sessions ISO 9660 shows the last one: in UDF genisoimage leaves the files of the others empty.
+#[test]
+fn the_last_session_shows() {
+    if !have("genisoimage") {
+        return println!("left out: no genisoimage");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir one two; echo first > one/a; echo kept > one/b; echo second > two/a; echo new > two/c
+         genisoimage -quiet -udf -o a.iso one 2> log || { cat log >&2; false; }
+         sectors=$(( ($(stat -c %s a.iso) / 2048 + 31) / 32 * 32 ))
+         genisoimage -quiet -udf -C 0,$sectors -M a.iso -o more.iso two 2> log || { cat log >&2; false; }
+         truncate -s $((sectors * 2048)) a.iso; cat more.iso >> a.iso",
+    );
+    let path = scratch.path("a.iso");
+    for (name, content) in [("A", "second\n"), ("B", "kept\n"), ("C", "new\n")] {
+        assert_eq!(run(&scratch, ["cat", path.to_str().unwrap(), name]).ok().text(), content);
     }
 }
 
@@ -750,7 +770,7 @@ fn what_has_more_than_is_shown_is_not_replaced() {
     let long_stream = {
         let mut writer = Writer::new(Kind::Plain, 512);
         writer.name = String::new();
-        let stream = writer.content(&[1; 70_000], How::Long);
+        let stream = writer.content(&vec![1; 70_000], How::Long);
         let stream = writer.entry(&stream);
         let listing = writer.listing(&[("stream", 0, stream)]);
         let node = writer.content(&listing, How::Inside);

@@ -9,7 +9,8 @@
 //! What is so on purpose:
 //!
 //! - Of an image that ISO 9660 describes as well, that is shown if it has Rock Ridge: then it has attributes and links,
-//!   which writers of such images leave out of UDF. Else UDF is shown, for its names and the lengths of its files. If
+//!   which writers of such images leave out of UDF. So it is if there are several sessions: of files of earlier ones
+//!   genisoimage writes empty entries to UDF. Else UDF is shown, for its names and the lengths of its files. If
 //!   it cannot be read, ISO 9660 is shown. What a computer boots from is in a folder `[BOOT]`, whichever shows.
 //! - The first name of an entry is a file, and each other one a hard link, if it has several.
 //! - A folder that is reached a second time is damage.
@@ -69,7 +70,7 @@ impl Format for Udf {
         let Some(found) = recognition::recognise(&show) else { return 0 };
         // Of what is decoded, only the start shows. Who reads it looks again.
         let Some(length) = probe.length().filter(|_| found.is_bridge) else { return BITS };
-        let is_behind = recognition::has_rock_ridge(&show) || recognition::anchors(&show, length).is_empty();
+        let is_behind = shows_less(&show, length) || recognition::anchors(&show, length).is_empty();
         if is_behind { BEHIND_BITS } else { BITS }
     }
 
@@ -109,6 +110,11 @@ impl Format for Udf {
     }
 }
 
+/// True of a bridge of which ISO 9660 shows more than UDF.
+fn shows_less(show: &recognition::Show<'_>, length: u64) -> bool {
+    recognition::has_rock_ridge(show) || recognition::has_sessions(&recognition::anchors(show, length))
+}
+
 /// Shows bytes of `source`; none where they cannot be read.
 fn shows(source: &dyn Source) -> impl Fn(u64, usize) -> Vec<u8> {
     |offset, length| {
@@ -129,7 +135,7 @@ impl ReadRandom for Udf {
         let Some(Reader::Random(other)) = other else {
             return reader::Reader::open(&**source, options, receive)?.run().map(drop);
         };
-        if recognition::has_rock_ridge(&show) {
+        if shows_less(&show, source.len()) {
             return other.read(source, options, receive);
         }
         let why = match reader::Reader::open(&**source, options, &mut *receive) {

@@ -69,7 +69,8 @@ pub(super) struct Anchor {
     pub(super) is_at_end: bool,
 }
 
-/// All anchors of an image of `length` bytes, the likeliest first.
+/// All anchors of an image of `length` bytes, the likeliest first. Where they lead to different places, that is the one
+/// that leads furthest: the last session of a disc has what is left of those before it.
 pub(super) fn anchors(show: &Show<'_>, length: u64) -> Vec<Anchor> {
     let mut found = Vec::new();
     for number in 0..4 {
@@ -85,7 +86,13 @@ pub(super) fn anchors(show: &Show<'_>, length: u64) -> Vec<Anchor> {
             found.extend(anchor.map(|anchor| Anchor { is_at_end: matches!(number, 1 | 2), ..anchor }));
         }
     }
+    found.sort_by_key(|anchor| std::cmp::Reverse(anchor.main.0.saturating_mul(anchor.sector)));
     found
+}
+
+/// True if they lead to different places, as those of several sessions do.
+pub(super) fn has_sessions(anchors: &[Anchor]) -> bool {
+    anchors.windows(2).any(|pair| matches!(pair, [one, other] if one.main != other.main))
 }
 
 fn anchor(show: &Show<'_>, number: u64, sector: u64) -> Option<Anchor> {
