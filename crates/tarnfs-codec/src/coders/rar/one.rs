@@ -205,6 +205,7 @@ impl One {
     }
 
     /// Decodes as much as is wanted at once.
+    #[allow(clippy::same_functions_in_if_condition, reason = "each call reads a bit")]
     pub(super) fn decode(&mut self, bits: &mut Bits, window: &mut Window) -> io::Result<bool> {
         for _ in 0..AT_ONCE {
             if window.is_due() || !window.has_room() {
@@ -415,6 +416,7 @@ impl One {
         window.copy(distance, length);
     }
 
+    #[allow(clippy::unused_self, reason = "as of the other engines")]
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>()
     }
