@@ -828,7 +828,7 @@ mod tests {
         destination.remove_stage();
         let second = destination.stage().unwrap();
         assert!(first.stays().is_none() && second.stays().is_some());
-        assert_eq!(names(scratch.path()), [second.name.clone()]);
+        assert_eq!(names(scratch.path()), std::slice::from_ref(&second.name));
     }
 
     #[test]

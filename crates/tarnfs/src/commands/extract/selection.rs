@@ -244,7 +244,7 @@ impl Selection {
             return true;
         }
         let mut at = self.root();
-        for name in name::components(path, &self.limits).iter() {
+        for name in &name::components(path, &self.limits) {
             match self.below(&at, name, |_| {}) {
                 Some(At::All) => return true,
                 Some(next) => at = next,
