@@ -22,6 +22,9 @@ const COMPARED: u64 = 16 << 20;
 /// Files whose content another one may have: each takes some hundred bytes of memory. Others are taken for hard links.
 const MOST_KEPT: usize = 1 << 18;
 
+/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and whether of encrypted files.
+type Recipe = (Option<Vec<u8>>, bool, bool);
+
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
 
@@ -268,7 +271,7 @@ struct Reader<'o, 'r> {
     group: usize,
     skip: u64,
     /// The coders that were used last: behind headers that are encrypted so, of a group or not, encrypted or not.
-    coders: Vec<((Option<Vec<u8>>, bool, bool), Arc<Coder>)>,
+    coders: Vec<(Recipe, Arc<Coder>)>,
     /// Content that others may have, by the hash of its path.
     kept: HashMap<u64, Body>,
     last: Option<Last>,
@@ -363,9 +366,10 @@ impl Reader<'_, '_> {
         let (user, group) = (cut(&file.user, limits.owner_name), cut(&file.group, limits.owner_name));
         let mut body = body;
         if let Some(original) = copy_of {
-            match self.kept.get(&xxh3_64(&original)) {
-                Some(known) => body = Body { offset: at, ..known.clone() },
-                None => (kind, link) = (Kind::HardLink, original),
+            if let Some(known) = self.kept.get(&xxh3_64(&original)) {
+                body = Body { offset: at, ..known.clone() };
+            } else {
+                (kind, link) = (Kind::HardLink, original);
             }
         }
         let path = bounded_path(path, limits.path);
@@ -408,7 +412,7 @@ impl Reader<'_, '_> {
         } else if is_plain {
             plain(parts, size)
         } else if let Some(Group { start, end, decoded, is_encrypted }) = group {
-            let coder = Some(self.coder(&whole.lock, true, is_encrypted));
+            let coder = Some(self.coder(whole.lock.as_ref(), true, is_encrypted));
             let stored = end.saturating_sub(start);
             vec![Piece { hole: 0, length: size, offset: start, stored, coder, decoded, skip, crc: file.crc }]
         } else if is_solid && whole.is_in_group() {
@@ -416,7 +420,7 @@ impl Reader<'_, '_> {
             self.damage(Damage { offset: *at, what })?;
             vec![Piece::unreadable(*at, size)]
         } else {
-            let coder = Some(self.coder(&whole.lock, false, file.is_encrypted));
+            let coder = Some(self.coder(whole.lock.as_ref(), false, file.is_encrypted));
             let stored = whole.end().saturating_sub(*at);
             vec![Piece { length: size, offset: *at, stored, coder, decoded: size, crc: file.crc, ..Piece::default() }]
         };
@@ -432,12 +436,13 @@ impl Reader<'_, '_> {
     }
 
     /// The coder of a file alone, or of a group, behind headers that are encrypted so.
-    fn coder(&mut self, lock: &Option<Vec<u8>>, is_run: bool, is_encrypted: bool) -> Arc<Coder> {
-        let which = (lock.clone(), is_run, is_encrypted);
+    fn coder(&mut self, lock: Option<&Vec<u8>>, is_run: bool, is_encrypted: bool) -> Arc<Coder> {
+        let which = (lock.cloned(), is_run, is_encrypted);
         if let Some((_, coder)) = self.coders.iter().find(|(known, _)| *known == which) {
             return Arc::clone(coder);
         }
-        let properties = [&[u8::from(is_run), self.version.number()], lock.as_deref().unwrap_or_default()].concat();
+        let properties =
+            [&[u8::from(is_run), self.version.number()], lock.map(Vec::as_slice).unwrap_or_default()].concat();
         let codec = if is_encrypted { "aes-rar" } else { "rar" }.to_owned();
         let steps = vec![Step { codec, properties, ..Step::default() }];
         let coder = Arc::new(Coder { steps, is_behind_header: None });

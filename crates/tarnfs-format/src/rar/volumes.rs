@@ -59,7 +59,7 @@ pub(super) fn next(name: &[u8]) -> Option<Vec<u8>> {
     let (stem, suffix) = split(name)?;
     let next = match *suffix {
         _ if is_first_suffix(suffix) => cased("r00", suffix),
-        [letter, b'9', b'9'] => vec![letter.checked_add(1).filter(|letter| letter.is_ascii_alphabetic())?, b'0', b'0'],
+        [letter, b'9', b'9'] => vec![letter.checked_add(1).filter(u8::is_ascii_alphabetic)?, b'0', b'0'],
         [letter, tens, b'9'] => vec![letter, tens.checked_add(1)?, b'0'],
         [letter, tens, ones] => vec![letter, tens, ones.checked_add(1)?],
         _ => return None,

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ fn named_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> 
 
 /// The parts, if `format` knows what its first volume is called, and each says whether another one follows.
 fn counted_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> {
-    let Some(own) = path.file_name().map(|name| name.as_bytes()) else { return Ok(None) };
+    let Some(own) = path.file_name().map(OsStrExt::as_bytes) else { return Ok(None) };
     let firsts = format.first_volumes(own);
     let volume = |file: &FileSource| format.volume(file).map_err(|error| Problem::Read { offset: 0, error });
     let mut found = None;

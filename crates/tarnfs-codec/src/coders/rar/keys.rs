@@ -105,7 +105,9 @@ fn make_5(password: &[u8], salt: &[u8; SALT_5], rounds: u32) -> Vec<u8> {
     let Ok(keyed) = <Hmac<Sha256> as KeyInit>::new_from_slice(password) else { return Vec::new() };
     let mac = |parts: &[&[u8]]| -> [u8; 32] {
         let mut mac = keyed.clone();
-        parts.iter().for_each(|part| mac.update(part));
+        for part in parts {
+            mac.update(part);
+        }
         mac.finalize().into_bytes().into()
     };
     let mut last = mac(&[salt, &[0, 0, 0, 1]]);

@@ -215,13 +215,19 @@ impl One {
             }
             if self.is_plain {
                 self.literal(bits, window)?;
-            } else if self.flag(bits)? {
+                continue;
+            }
+            let is_first = self.flag(bits)?;
+            if is_first {
                 if self.match_weight > self.literal_weight {
                     self.long_match(bits, window)?;
                 } else {
                     self.literal(bits, window)?;
                 }
-            } else if self.flag(bits)? {
+                continue;
+            }
+            let is_second = self.flag(bits)?;
+            if is_second {
                 if self.match_weight > self.literal_weight {
                     self.literal(bits, window)?;
                 } else {
@@ -413,10 +419,6 @@ impl One {
         self.old.rotate_right(1);
         (self.old[0], self.last_distance, self.last_length) = (distance, distance, length);
         window.copy(distance, length);
-    }
-
-    pub(super) fn memory(&self) -> usize {
-        size_of::<Self>()
     }
 }
 

@@ -625,7 +625,7 @@ impl Model {
                 let sum = u32::from(only.frequency) + self.first_escape + u32::from(symbols > 3);
                 self.set_sum(context, sum);
             } else {
-                if count % 2 == 0 && !self.make_room(context, count / 2) {
+                if count.is_multiple_of(2) && !self.make_room(context, count / 2) {
                     return false;
                 }
                 let sum = self.sum(context);

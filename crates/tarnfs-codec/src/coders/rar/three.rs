@@ -336,13 +336,12 @@ impl Three {
                 let what = format!("the PPMd data need {bytes} bytes of memory, the limit is {}", self.most);
                 return Err(faults::unsupported(bits.place(), what));
             }
-            match self.model.as_mut().filter(|model| model.size() == megabytes << 20) {
-                Some(model) => model.restart(order),
-                None => {
-                    // Not both at once.
-                    self.model = None;
-                    self.model = Some(Box::new(Model::new(order, megabytes << 20)));
-                }
+            if let Some(model) = self.model.as_mut().filter(|model| model.size() == megabytes << 20) {
+                model.restart(order);
+            } else {
+                // Not both at once.
+                self.model = None;
+                self.model = Some(Box::new(Model::new(order, megabytes << 20)));
             }
         }
         let Some(model) = &mut self.model else {
