@@ -4,7 +4,7 @@ use crate::{Kind, Time};
 
 /// A file, or the part of one that is in this volume.
 #[derive(Debug, Clone, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the header")]
+#[allow(clippy::struct_excessive_bools, reason = "a header says them, each for itself")]
 pub(super) struct File {
     /// As it is shown: with slashes, and in UTF-8 where the archive tells.
     pub(super) path: Vec<u8>,

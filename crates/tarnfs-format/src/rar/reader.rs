@@ -22,6 +22,9 @@ const COMPARED: u64 = 16 << 20;
 /// Files whose content another one may have: each takes some hundred bytes of memory. Others are taken for hard links.
 const MOST_KEPT: usize = 1 << 18;
 
+/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and whether of encrypted files.
+type Recipe = (Option<Vec<u8>>, bool, bool);
+
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
 
@@ -259,9 +262,6 @@ struct Last {
     entry: Box<Entry>,
 }
 
-/// Which coder it is: behind headers that are encrypted so, of a group or not, encrypted or not.
-type Which = (Option<Vec<u8>>, bool, bool);
-
 struct Reader<'o, 'r> {
     options: &'o Options,
     receive: &'r mut ReceiveRandom<'r>,
@@ -271,7 +271,7 @@ struct Reader<'o, 'r> {
     group: usize,
     skip: u64,
     /// The coders that were used last: behind headers that are encrypted so, of a group or not, encrypted or not.
-    coders: Vec<(Which, Arc<Coder>)>,
+    coders: Vec<(Recipe, Arc<Coder>)>,
     /// Content that others may have, by the hash of its path.
     kept: HashMap<u64, Body>,
     last: Option<Last>,

@@ -33,9 +33,9 @@ impl Table {
         }
         counts[0] = 0;
         let (mut end, mut start) = (0_u32, 0_u16);
-        for (length, count) in counts.iter().enumerate().skip(1) {
+        for (length, &count) in counts.iter().enumerate().skip(1) {
             self.starts[length] = start;
-            start += *count as u16;
+            start += count as u16;
             end += count << (16 - length);
             self.ends[length] = end;
         }
@@ -52,9 +52,9 @@ impl Table {
             *at += 1;
         }
         self.quick.fill(0);
-        for (length, count) in counts.iter().enumerate().take(QUICK as usize + 1).skip(1) {
+        for (length, &count) in counts.iter().enumerate().take(QUICK as usize + 1).skip(1) {
             let first = self.ends[length - 1] >> (16 - QUICK);
-            for number in 0..*count {
+            for number in 0..count {
                 let symbol = self.symbols[usize::from(self.starts[length]) + number as usize];
                 let width = 1 << (QUICK as usize - length);
                 let from = first as usize + number as usize * width;

@@ -317,7 +317,7 @@ impl Unpack for Unpacker {
             Engine::Five(five) => five.memory(),
             Engine::Three(three) => three.memory(),
             Engine::Two(two) => two.memory(),
-            Engine::One(one) => one.memory(),
+            Engine::One(_) => size_of::<One>(),
         };
         let current = self
             .current

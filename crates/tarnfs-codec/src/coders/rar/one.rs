@@ -205,7 +205,6 @@ impl One {
     }
 
     /// Decodes as much as is wanted at once.
-    #[allow(clippy::same_functions_in_if_condition, reason = "each call reads a bit")]
     pub(super) fn decode(&mut self, bits: &mut Bits, window: &mut Window) -> io::Result<bool> {
         for _ in 0..AT_ONCE {
             if window.is_due() || !window.has_room() {
@@ -216,13 +215,19 @@ impl One {
             }
             if self.is_plain {
                 self.literal(bits, window)?;
-            } else if self.flag(bits)? {
+                continue;
+            }
+            let is_first = self.flag(bits)?;
+            if is_first {
                 if self.match_weight > self.literal_weight {
                     self.long_match(bits, window)?;
                 } else {
                     self.literal(bits, window)?;
                 }
-            } else if self.flag(bits)? {
+                continue;
+            }
+            let is_second = self.flag(bits)?;
+            if is_second {
                 if self.match_weight > self.literal_weight {
                     self.literal(bits, window)?;
                 } else {
@@ -414,11 +419,6 @@ impl One {
         self.old.rotate_right(1);
         (self.old[0], self.last_distance, self.last_length) = (distance, distance, length);
         window.copy(distance, length);
-    }
-
-    #[allow(clippy::unused_self, reason = "as of the other engines")]
-    pub(super) fn memory(&self) -> usize {
-        size_of::<Self>()
     }
 }
 

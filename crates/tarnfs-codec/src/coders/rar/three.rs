@@ -234,8 +234,8 @@ impl Three {
         /// A file ends with one symbol, or two of PPMd. There may be empty blocks.
         const MOST: usize = 64;
         for _ in 0..MOST {
-            // There are programs that leave the end out.
-            if self.has_ended || bits.position() >= bits.length() {
+            // There are programs that leave the end out. A range coder has read ahead.
+            if self.has_ended || !self.is_modelled && bits.position() >= bits.length() {
                 return Ok(());
             }
             if self.is_modelled {

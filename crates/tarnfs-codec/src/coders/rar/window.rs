@@ -268,9 +268,9 @@ impl Window {
         if self.filters.iter().take_while(|next| (next.start, next.length) == (start, length)).count() > MOST_ON_ONE {
             return Err(faults::invalid(place, "too many filters that cover the same"));
         }
-        while self.filters.front().is_some_and(|next| (next.start, next.length) == (start, length))
-            && let Some(next) = self.filters.pop_front()
-        {
+        let is_next = |next: &Pending| (next.start, next.length) == (start, length);
+        while self.filters.front().is_some_and(is_next) {
+            let Some(next) = self.filters.pop_front() else { break };
             if !next.filter.undo(&mut self.filtered, position) {
                 return Err(faults::invalid(place, "a filter with parameters that it cannot have"));
             }
