@@ -22,7 +22,8 @@ const COMPARED: u64 = 16 << 20;
 /// Files whose content another one may have: each takes some hundred bytes of memory. Others are taken for hard links.
 const MOST_KEPT: usize = 1 << 18;
 
-/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and whether of encrypted files.
+/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and whether of files that are
+/// encrypted.
 type Recipe = (Option<Vec<u8>>, bool, bool);
 
 /// Coders that are kept.
