@@ -266,7 +266,7 @@ fn a_cut_image_serves_what_is_whole() {
     );
     let image = fs::read(scratch.path("a.iso")).unwrap();
     let whole = fs::read(scratch.path("tree/a")).unwrap();
-    let (mut read, mut partly) = (0, 0);
+    let mut read = 0;
     for length in (0..image.len()).step_by(image.len() / 40) {
         fs::write(scratch.path("cut.iso"), &image[..length]).unwrap();
         let path = scratch.path("cut.iso");
@@ -277,10 +277,9 @@ fn a_cut_image_serves_what_is_whole() {
             read += 1;
         } else {
             assert!(whole.starts_with(&ran.out), "{length}");
-            partly += usize::from(!ran.out.is_empty());
         }
     }
-    assert!(read > 10 && partly > 5, "{read} {partly}");
+    assert!(read > 10, "{read}");
 }
 
 /// An image that has more than is shown of it stays when it is converted.
