@@ -22,6 +22,8 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs-write/src/container/mod.rs", "::"),
     // What a compressed tar is called for short.
     ("tarnfs-codec/src/", "\".tar\""),
+    // This compression has no other name than that of its container.
+    ("tarnfs-codec/src/coders/", "rar"),
     // Programs that are measured, and archives that are made for that.
     ("tarnfs-bench/src/", "\""),
     ("tarnfs-bench/src/", "tar::"),
