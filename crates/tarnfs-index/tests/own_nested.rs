@@ -146,6 +146,7 @@ fn replaced_links_are_found_among_very_many_replaced_entries() {
 
 /// What is in a made archive.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are few of them, in a test")]
 enum Made {
     Entry(Entry),
     /// As an image in a tar: its entries lie where it does, and are told later.

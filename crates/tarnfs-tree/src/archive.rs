@@ -683,8 +683,8 @@ impl Tree for ArchiveTree {
         Ok(Arc::new(stencil.within(granted, alone)))
     }
 
-    /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of a link may have to be
-    /// decoded, and so may the header of a file.
+    /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of
+    /// a link may have to be decoded, and so may the header of a file.
     fn is_ready(&self, node: Node) -> bool {
         let is_file = || self.row(node).is_ok_and(|row| row.kind == Kind::File);
         if self.recheck.is_some() && !self.index.summary().layers.is_empty() && is_file() {

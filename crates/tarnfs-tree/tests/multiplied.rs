@@ -1,5 +1,5 @@
-//! A few bytes of an image may stand for very many: holes, and blocks that its files share. And what lies behind a block
-//! that is damaged is right.
+//! A few bytes of an image may stand for very many: holes, and blocks that its files share. And what lies behind a
+//! block that is damaged is right.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

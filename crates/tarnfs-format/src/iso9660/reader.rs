@@ -610,7 +610,8 @@ impl<'run> Reader<'run> {
         Ok(Body { size, pieces: (size > 0).then_some(pieces), ..body })
     }
 
-    /// Pieces of a file that lies in several extents, or of which the end is not there; and how many bytes of it are not.
+    /// Pieces of a file that lies in several extents, or of which the end is not there; and how many bytes of it are
+    /// not.
     fn pieces(&self, extents: &[Extent]) -> io::Result<(Vec<Piece>, u64)> {
         let (there, mut pieces, mut count, mut missing) = (self.source.len(), Vec::<Piece>::new(), 0_u64, 0_u64);
         let mut one_more = || {

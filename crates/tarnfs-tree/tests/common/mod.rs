@@ -105,8 +105,8 @@ fn metadata(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (packed, starts)
 }
 
-/// A squashfs image without fragments of `files` in its root, by their names, and of `runs` of blocks, which any of them
-/// may share: https://dr-emann.github.io/squashfs/
+/// A squashfs image without fragments of `files` in its root, by their names, and of `runs` of blocks, which any of
+/// them may share: https://dr-emann.github.io/squashfs/
 pub(crate) fn image(block: u32, runs: &[Vec<u8>], files: &[ImageFile]) -> Vec<u8> {
     const NONE: u64 = u64::MAX;
     let numbers = |numbers: &[u64], bytes: usize| -> Vec<u8> {
