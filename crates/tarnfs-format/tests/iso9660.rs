@@ -73,13 +73,15 @@ impl Image {
     fn read_but(&self, sectors: Range<usize>) -> (Vec<String>, Vec<String>) {
         assert!(Iso9660.bid(&Probe::of_head(&self.0)) > 32);
         let bad = (sectors.start * SECTOR) as u64..(sectors.end * SECTOR) as u64;
-        let (entries, damage) = told(Arc::new(Damaged { inner: MemorySource::new(&self.0[..], "image"), bad }));
+        let source: SharedSource = Arc::new(Damaged { inner: MemorySource::new(&self.0[..], "image"), bad });
+        let (entries, damage) = told(&source);
         (paths_of(&entries), damage)
     }
 
     /// Bytes of a file that can be read; `None` if nothing of it can.
     fn content(&self, path: &str) -> Option<u64> {
-        let (entries, _) = told(Arc::new(MemorySource::new(&self.0[..], "image")));
+        let source: SharedSource = Arc::new(MemorySource::new(&self.0[..], "image"));
+        let (entries, _) = told(&source);
         let entry = entries.iter().find(|entry| entry.path == path.as_bytes()).unwrap();
         let pieces = entry.body.pieces.as_ref().unwrap();
         let whole = pieces.iter().map(|piece| piece.length).sum::<u64>();
@@ -94,12 +96,12 @@ fn paths_of(entries: &[Entry]) -> Vec<String> {
     entries.iter().map(|entry| String::from_utf8(entry.path.clone()).unwrap()).collect()
 }
 
-fn read(source: SharedSource) -> (Vec<String>, Vec<String>) {
+fn read(source: &SharedSource) -> (Vec<String>, Vec<String>) {
     let (entries, damage) = told(source);
     (paths_of(&entries), damage)
 }
 
-fn told(source: SharedSource) -> (Vec<Entry>, Vec<String>) {
+fn told(source: &SharedSource) -> (Vec<Entry>, Vec<String>) {
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
     let mut receive = |event| {
         match event {
@@ -109,7 +111,7 @@ fn told(source: SharedSource) -> (Vec<Entry>, Vec<String>) {
         }
         if entries.len() > 10_000 { Err(io::Error::other("too many")) } else { Ok(()) }
     };
-    Iso9660.read(&source, &Options::default(), &mut receive).unwrap();
+    Iso9660.read(source, &Options::default(), &mut receive).unwrap();
     (entries, damage)
 }
 
@@ -239,8 +241,9 @@ fn listings_in_holes_are_passed_over() {
     let named = names.iter().enumerate();
     image
         .list(ROOT, &named.map(|(at, name)| record(name.as_bytes(), FOLDER, far(at), 0xffff_f800)).collect::<Vec<_>>());
-    let source = Arc::new(Holes { image: image.0, far: (0..40).map(|number| (far(number) * SECTOR) as u64).collect() });
-    let (paths, damage) = read(source);
+    let source: SharedSource =
+        Arc::new(Holes { image: image.0, far: (0..40).map(|number| (far(number) * SECTOR) as u64).collect() });
+    let (paths, damage) = read(&source);
     assert_eq!((paths.len(), damage), (41, vec![]));
 }
 
