@@ -206,6 +206,12 @@ pub trait Decoder: Send {
 
     /// Bytes of memory that this decoder holds (window, tables, input buffer).
     fn memory(&self) -> usize;
+
+    /// The same once it has decoded so many bytes more: a dictionary may fill as it goes on.
+    fn memory_after(&self, bytes: u64) -> usize {
+        let _ = bytes;
+        self.memory()
+    }
 }
 
 /// The first decoding of a stream, which finds its seek points. Formats' own checksums are verified in it.

@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 
 use tarnfs_source::{Cancel, SharedSource};
 
@@ -31,6 +32,12 @@ pub trait Stream {
     /// read.
     fn hole(&self) -> u64 {
         0
+    }
+
+    /// True if something in these bytes of the stream could not be read, and something else was shown in its place.
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        let _ = range;
+        false
     }
 }
 
@@ -160,6 +167,10 @@ impl Stream for SourceStream {
         let end = self.source.len();
         self.source.next_data(self.position).unwrap_or(end).min(end).saturating_sub(self.position)
     }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.source.is_filled(range)
+    }
 }
 
 /// A stream up to a byte at which it ends for whoever walks this: the content of one file in an archive. Positions are
@@ -212,6 +223,10 @@ impl Stream for Part<'_> {
     fn hole(&self) -> u64 {
         self.stream.hole().min(self.left())
     }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.stream.is_filled(range)
+    }
 }
 
 /// A stream whose bytes lie elsewhere: positions count from `base` on.
@@ -251,6 +266,10 @@ impl<S: Stream> Stream for Moved<S> {
 
     fn hole(&self) -> u64 {
         self.stream.hole()
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.stream.is_filled(range.start.saturating_sub(self.base)..range.end.saturating_sub(self.base))
     }
 }
 

@@ -18,7 +18,8 @@ use hyper::http::request::Parts as Head;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use rustix::io::Errno;
 use tarnfs_format::Kind;
-use tarnfs_tree::{Error, Tree, escape};
+use tarnfs_source::Cancel;
+use tarnfs_tree::{Error, Tree, escape, with_memory};
 use tokio::sync::Semaphore;
 
 use crate::access::{Hosts, Logins};
@@ -277,7 +278,7 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
             return answer;
         }
     }
-    let source = match site.tree.open(attributes.node) {
+    let source = match with_memory(&Cancel::default(), || site.tree.open(attributes.node)) {
         Ok(source) => source,
         Err(error) => return failed(&path, &error),
     };

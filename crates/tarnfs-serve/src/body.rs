@@ -17,6 +17,7 @@ use tarnfs_source::Cancel;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::pool::{Gone, Lane, Pool, Work};
 
@@ -122,7 +123,21 @@ impl Drop for Handed {
     }
 }
 
-type Working<P> = Pin<Box<dyn Future<Output = io::Result<(P, Step)>> + Send>>;
+/// What makes the next piece. It is driven whether or not anybody asks for that piece: in the queue for a thread, one
+/// that nobody drives would keep up all behind it. It ends when this is dropped.
+struct Working<P>(JoinHandle<io::Result<(P, Step)>>);
+
+impl<P> Working<P> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(P, Step)>> {
+        Pin::new(&mut self.0).poll(context).map(|done| done.map_err(io::Error::other)?)
+    }
+}
+
+impl<P> Drop for Working<P> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 enum State<P> {
     Idle(P),
@@ -151,7 +166,8 @@ impl<P: Pieces + Unpin> Stepwise<P> {
     fn work(&self, mut pieces: P) -> Working<P> {
         let (pool, lane) = (self.pool.clone(), self.lane);
         let kind = pieces.work();
-        Box::pin(async move { pool.run(kind, lane, move |gone| pieces.next(gone).map(|step| (pieces, step))).await? })
+        let work = move |gone: &Gone| pieces.next(gone).map(|step| (pieces, step));
+        Working(tokio::spawn(async move { pool.run(kind, lane, work).await? }))
     }
 }
 
@@ -184,7 +200,7 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
                 }
                 State::Idle(pieces) => this.state = State::Working(this.work(pieces)),
                 State::Working(mut work) => {
-                    let Poll::Ready(done) = work.as_mut().poll(context) else {
+                    let Poll::Ready(done) = work.poll(context) else {
                         this.state = State::Working(work);
                         return Poll::Pending;
                     };
@@ -201,13 +217,7 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
                     this.state = if this.left == Some(0) || pieces.need() != Need::Thread {
                         State::Idle(pieces)
                     } else {
-                        let mut work = this.work(pieces);
-                        // A future does nothing before it is polled.
-                        match work.as_mut().poll(context) {
-                            // It must not be polled again: its result is put into a new one.
-                            Poll::Ready(done) => State::Working(Box::pin(std::future::ready(done))),
-                            Poll::Pending => State::Working(work),
-                        }
+                        State::Working(this.work(pieces))
                     };
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -423,6 +433,70 @@ mod tests {
 
         fn left(&self) -> Option<u64> {
             None
+        }
+    }
+
+    /// Pieces that are made by a thread, when somebody says so.
+    struct Awaited(mpsc::Receiver<()>);
+
+    impl Pieces for Awaited {
+        fn next(&mut self, _: &Gone) -> io::Result<Step> {
+            self.0.recv_timeout(Duration::from_secs(60)).map_err(io::Error::other)?;
+            Ok(Step::Piece("made".into()))
+        }
+
+        fn work(&self) -> Work {
+            Work::Read
+        }
+
+        fn left(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_body_that_nobody_reads_keeps_no_turn_from_others() {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).max_blocking_threads(4).enable_time().build().unwrap();
+        // One works at a time.
+        let pool = Pool::new(1, Duration::from_secs(600));
+        let lane = Lane::of(&[]);
+        let (says, said) = mpsc::channel();
+        let mut slow = Stepwise::body(Awaited(said), &pool, lane);
+        runtime.block_on(async {
+            let mut first = polled(&mut slow);
+            assert!(first.is_none(), "its first piece is being made");
+            says.send(()).unwrap();
+            // It is made before another one has the thread.
+            assert_eq!(pool.run(Work::Read, lane, |_| 7).await.unwrap(), 7);
+            let (tells, told) = mpsc::channel();
+            let (goes_on, waits) = mpsc::channel();
+            let other = pool.clone();
+            let blocking = tokio::spawn(async move {
+                let work = move |_: &Gone| {
+                    tells.send(()).unwrap();
+                    waits.recv_timeout(Duration::from_secs(60))
+                };
+                other.run(Work::Read, lane, work).await
+            });
+            tokio::task::spawn_blocking(move || told.recv_timeout(Duration::from_secs(60))).await.unwrap().unwrap();
+            // The client takes it, and no more: the next one waits for the thread.
+            while first.is_none() {
+                first = polled(&mut slow);
+                tokio::task::yield_now().await;
+            }
+            says.send(()).unwrap();
+            goes_on.send(()).unwrap();
+            blocking.await.unwrap().unwrap().unwrap();
+            assert_eq!(pool.run(Work::Read, lane, |_| 8).await.unwrap(), 8);
+        });
+    }
+
+    /// The next piece, if it is there.
+    fn polled(body: &mut Body) -> Option<Bytes> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => frame.unwrap().unwrap().into_data().ok(),
+            Poll::Pending => None,
         }
     }
 

@@ -1,6 +1,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The memory that caches, windows and workers may use together, in bytes. Clones share it.
 ///
@@ -16,7 +17,9 @@ struct Counter {
     /// Somebody has what [`Budget::alone`] gives.
     is_exceeded: AtomicBool,
     /// Somebody has what [`Budget::alone_for_now`] gives.
-    is_exceeded_for_now: AtomicBool,
+    is_exceeded_for_now: Mutex<bool>,
+    /// Nobody has it any more.
+    given_back: Condvar,
 }
 
 /// Bytes taken from a [`Budget`]; given back when dropped.
@@ -33,23 +36,22 @@ pub struct Alone {
     is_for_now: bool,
 }
 
-impl Counter {
-    fn right(&self, is_for_now: bool) -> &AtomicBool {
-        if is_for_now { &self.is_exceeded_for_now } else { &self.is_exceeded }
-    }
-}
-
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.counter.right(self.is_for_now).store(false, Ordering::Release);
+        if self.is_for_now {
+            *self.counter.is_exceeded_for_now.lock().unwrap_or_else(PoisonError::into_inner) = false;
+            self.counter.given_back.notify_one();
+        } else {
+            self.counter.is_exceeded.store(false, Ordering::Release);
+        }
     }
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        let (used, is_exceeded, is_exceeded_for_now) = Default::default();
-        Self(Arc::new(Counter { limit, used, is_exceeded, is_exceeded_for_now }))
+        let (used, is_exceeded, is_exceeded_for_now, given_back) = Default::default();
+        Self(Arc::new(Counter { limit, used, is_exceeded, is_exceeded_for_now, given_back }))
     }
 
     /// Enough for so many threads: 128 MiB for the first two, and 16 MiB for each further one. At most a quarter of the
@@ -80,18 +82,24 @@ impl Budget {
     /// What cannot be done with less than it takes may be done without a grant, but one thing at a time. `None` while
     /// there is another.
     pub fn alone(&self) -> Option<Alone> {
-        self.take_right(false)
+        let is_taken = self.0.is_exceeded.swap(true, Ordering::Acquire);
+        (!is_taken).then(|| Alone { counter: Arc::clone(&self.0), is_for_now: false })
     }
 
-    /// The same for what takes that much only while it is made, and is given back at once then. It has nothing to do
-    /// with the other right, which somebody may keep for as long as a file is open.
-    pub fn alone_for_now(&self) -> Option<Alone> {
-        self.take_right(true)
-    }
-
-    fn take_right(&self, is_for_now: bool) -> Option<Alone> {
-        let is_taken = self.0.right(is_for_now).swap(true, Ordering::Acquire);
-        (!is_taken).then(|| Alone { counter: Arc::clone(&self.0), is_for_now })
+    /// The same for what takes that much only while it is made, and is given back at once then: whoever comes waits for
+    /// it, for `patience` at most. It has nothing to do with the other right, which somebody may keep for as long as a
+    /// file is open.
+    ///
+    /// Who has it waits for nobody who might wait for it.
+    pub fn alone_for_now(&self, patience: Duration) -> Option<Alone> {
+        let begin = Instant::now();
+        let mut is_taken = self.0.is_exceeded_for_now.lock().unwrap_or_else(PoisonError::into_inner);
+        while *is_taken {
+            let left = patience.checked_sub(begin.elapsed())?;
+            is_taken = self.0.given_back.wait_timeout(is_taken, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *is_taken = true;
+        Some(Alone { counter: Arc::clone(&self.0), is_for_now: true })
     }
 
     /// The limit in bytes.
@@ -189,12 +197,16 @@ mod tests {
         let budget = Budget::new(1);
         let alone = budget.alone().unwrap();
         assert!(budget.alone().is_none() && budget.take(1).is_some());
-        let for_now = budget.alone_for_now().unwrap();
-        assert!(budget.alone_for_now().is_none());
+        let for_now = budget.alone_for_now(Duration::ZERO).unwrap();
+        assert!(budget.alone_for_now(Duration::from_millis(1)).is_none());
         drop(alone);
-        assert!(budget.alone().is_some() && budget.alone_for_now().is_none());
-        drop(for_now);
-        assert!(budget.alone_for_now().is_some());
+        assert!(budget.alone().is_some() && budget.alone_for_now(Duration::ZERO).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| budget.alone_for_now(Duration::MAX).is_some());
+            drop(for_now);
+            assert!(waiting.join().unwrap());
+        });
+        assert!(budget.alone_for_now(Duration::ZERO).is_some());
     }
 
     #[test]

@@ -31,6 +31,7 @@ struct Readme;
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -138,6 +139,12 @@ pub trait Source: Send + Sync + Debug {
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
         let _ = is_abandoned;
         Ok(())
+    }
+
+    /// True if something in `range` could not be read, and something else was handed out in its place.
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        let _ = range;
+        false
     }
 
     /// Bytes of memory that this source alone takes while it is open, where that grows with what it is made from.

@@ -17,6 +17,7 @@ pub use self::locked::{Fit, LockedFiles};
 pub(crate) use self::locked::{has_encrypted, is_encrypted};
 use crate::hashes;
 use crate::lanes::new_lane;
+use crate::patience::A_MOMENT;
 use crate::pieces::{FEW, PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
@@ -213,14 +214,16 @@ impl ArchiveTree {
         Self { index, streams, implied, recheck, lane, maps, has_members, has_long_lists, has_links, targets, above }
     }
 
-    /// True of a file that may be stored in very many pieces: who opens it may have to wait for memory. Nobody stores
-    /// shorter ones than these, but for the last one of a file.
+    /// True of a file that may be stored in very many pieces: who opens it may have to wait for memory. Only of a longer
+    /// one is it asked how many it has: nobody stores shorter ones than these, but for the last one of a file.
     fn may_have_a_long_list(&self, node: Node) -> bool {
         const LEAST_PIECE: u64 = 2048;
         const SHORT: u64 = FEW as u64 * LEAST_PIECE;
+        let is_long = || self.index.pieces_take(node).map_or(true, |bytes| !PieceSource::has_few(bytes));
         // What cannot be read now counts as one.
         *self.has_long_lists.get_or_init(|| self.index.has_pieces_above(0).unwrap_or(true))
             && self.row(node).is_ok_and(|row| row.has_pieces && row.size > SHORT)
+            && is_long()
     }
 
     /// True if some file may be served before it was compared with its checksum.
@@ -666,8 +669,8 @@ impl Tree for ArchiveTree {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));
         }
         let cache = self.streams.cache();
-        // While it is read it takes several times what it takes then. Others can give back the memory.
-        let alone_for_now = || cache.budget().alone_for_now().ok_or(Errno::NOMEM);
+        // While it is read it takes several times what it takes then.
+        let alone_for_now = || cache.budget().alone_for_now(A_MOMENT).ok_or(Errno::NOMEM);
         let mut reading = self.maps.may_be_large(node, || true).then(alone_for_now).transpose()?;
         let sums = self.sums(node)?;
         let is_large = sums.count > Maps::FEW;

@@ -229,6 +229,15 @@ impl Source for Legible {
         self.source.depth()
     }
 
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        if !self.has_filled.load(Ordering::SeqCst) {
+            return false;
+        }
+        let filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that are not remembered lie behind the last one that is.
+        filled.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start || filled.len() >= MOST_PLACES)
+    }
+
     fn next_data(&self, offset: u64) -> Option<u64> {
         self.source.next_data(offset).filter(|&data| data < self.length)
     }
@@ -329,6 +338,11 @@ mod tests {
             legible.has_filled_at(at, length);
         }
         assert_eq!(filled(), BTreeMap::from([(500, 520), (1000, 1010)]));
+        assert!(!legible.is_filled(510..511), "nothing was asked for");
+        legible.has_filled.store(true, Ordering::SeqCst);
+        for (range, is_filled) in [(0..500, false), (0..501, true), (519..1000, true), (520..1000, false)] {
+            assert_eq!(legible.is_filled(range.clone()), is_filled, "{range:?}");
+        }
         legible.has_filled_at(495, 10);
         assert_eq!(legible.filled(), [495..520, 1000..1010]);
         legible.filled.lock().unwrap().remove(&495);

@@ -22,6 +22,7 @@ use crate::build::{Amount, is_damage};
 use crate::chain::chain;
 use crate::members::{Member, Members};
 use crate::open::Options;
+use crate::patience::A_MOMENT;
 use crate::streams::StreamContext;
 use coded::{Decoded, compare, crc_of};
 
@@ -238,6 +239,11 @@ impl PieceSource {
         self
     }
 
+    /// True if a list of pieces that takes so many bytes of the index is a short one.
+    pub(crate) fn has_few(bytes: u64) -> bool {
+        bytes <= FEW as u64 * LEAST_IN_INDEX
+    }
+
     /// The room that a list of pieces needs which takes `bytes` of the index: none if they are few, which are not
     /// even counted. `count` counts them. An error if there is no memory.
     pub(crate) fn room_for<E: From<Errno>>(
@@ -245,12 +251,12 @@ impl PieceSource {
         count: impl FnOnce() -> Result<usize, E>,
         context: &StreamContext,
     ) -> Result<ListRoom, E> {
-        if bytes <= FEW as u64 * LEAST_IN_INDEX {
+        if Self::has_few(bytes) {
             return Ok(ListRoom::default());
         }
-        // While it is read it takes more than it does then. Others can give back the memory.
+        // While it is read it takes more than it does then.
         let budget = context.cache.budget();
-        let reading = Some(budget.alone_for_now().ok_or(Errno::NOMEM)?);
+        let reading = Some(budget.alone_for_now(A_MOMENT).ok_or(Errno::NOMEM)?);
         let count = count()?;
         if count <= FEW {
             return Ok(ListRoom { held: None, reading });

@@ -6,6 +6,8 @@
 mod common;
 
 use std::io::Write;
+use std::sync::Barrier;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tarnfs_index::{Recursion, Shape};
@@ -128,7 +130,7 @@ fn long_lists_of_pieces_wait_for_memory() {
     let tree = &*opened.tree;
     let [long, short] = ["long", "short"].map(|name| tree.lookup(Node::ROOT, name.as_bytes()).unwrap().node);
     assert_eq!([long, short].map(|node| tree.is_ready(node)), [false, true]);
-    let other = budget.alone_for_now().unwrap();
+    let other = budget.alone_for_now(Duration::ZERO).unwrap();
     assert_eq!(tree.open(long).unwrap_err().errno(), Errno::NOMEM);
     assert_eq!(tree.damage(long).unwrap(), None);
     let read = |node: Node| {
@@ -143,8 +145,18 @@ fn long_lists_of_pieces_wait_for_memory() {
     let before = budget.used();
     let source = read(long);
     assert!(source.memory() > 10_000 * 64 && budget.used() > before + 10_000 * 64);
+    // Those who come at the same time wait for each other.
+    let barrier = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                drop(read(long));
+            });
+        }
+    });
     // While it is open, others can be read.
-    drop((budget.alone_for_now().unwrap(), read(short)));
+    drop((budget.alone_for_now(Duration::ZERO).unwrap(), read(short)));
 }
 
 /// A block of an image that is damaged costs what lies in it of an archive, and not what comes behind it.

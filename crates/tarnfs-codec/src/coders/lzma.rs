@@ -231,7 +231,11 @@ impl<F: Framing + Send> Decoder for RawDecoder<F> {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Self>() + self.start.input.memory() + self.start.decoder.memory()
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
+        size_of::<Self>() + self.start.input.memory() + self.start.decoder.memory_after(bytes)
     }
 }
 

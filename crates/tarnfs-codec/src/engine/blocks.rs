@@ -172,7 +172,7 @@ impl Blocks {
                 if was_wanted
                     && !inner.closed.load(Ordering::Relaxed)
                     && !inner.is_cached(key)
-                    && let Some(pass) = inner.cache.gate.try_enter(inner.depth, &inner.expected)
+                    && let Some(pass) = inner.cache.gate.try_enter(inner.depth, &inner.expected, u64::MAX)
                 {
                     // What is wrong with it is told to whoever reads it.
                     let _ = inner.piece_unless_in_flight(&place, pass);
@@ -219,7 +219,7 @@ impl Inner {
                 return Err(self.error(place, io::ErrorKind::InvalidData, &what));
             }
             // Before others can wait for this thread: who holds a pass of a deeper source may be among them.
-            let pass = self.cache.gate.enter(self.depth, &self.expected);
+            let pass = self.cache.gate.enter(self.depth, &self.expected, u64::MAX);
             if let Some(piece) = self.piece_unless_in_flight(place, pass)? {
                 return Ok(piece);
             }

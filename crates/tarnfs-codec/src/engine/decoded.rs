@@ -12,7 +12,7 @@ use super::chunks::{Chunks, PiecePlace};
 use super::decoded_file::{DecodedFile, Found};
 use super::fill::{is_slow, note_read};
 use super::in_flight::{InFlight, Queued, RunGuard, Task, Turn};
-use super::memory_gate::{Expected, GatePass};
+use super::memory_gate::{Expected, GatePass, Memory};
 use super::missed::Missed;
 use super::pool::Piece;
 use super::proof::{NOT_VERIFIED, Proofs, Prover};
@@ -423,7 +423,7 @@ impl Inner {
             }
             // A decoder has its pass before others can wait for it: who holds a pass of a deeper stream may be among
             // them.
-            let pass = self.cache.gate.enter(self.depth, &self.expected);
+            let pass = self.cache.gate.enter(self.depth, &self.expected, wanted.end.saturating_sub(task.chunk));
             match self.in_flight.begin(task, cached, || self.pick(task)) {
                 Turn::Ready(piece) => break self.compared(piece, &chunk, place)?,
                 Turn::OnItsWay => drop(pass),
@@ -512,6 +512,7 @@ impl Inner {
             self.missed.put_chunk(chunk.point.decoded);
         }
         let (mut position, decoder) = begun;
+        let mut first = decoder.is_some().then_some(0);
         self.chunk_length.store(chunk.length, Ordering::Relaxed);
         let mut decoder = if let Some(decoder) = decoder {
             decoder
@@ -535,9 +536,13 @@ impl Inner {
             let place = PiecePlace::of(chunk, position);
             let mut piece = self.cache.pool.piece(place.length);
             self.fill(&mut *decoder, &mut piece, place.start)?;
-            pass.holds(decoder.memory());
             let piece = Arc::new(piece);
             position = place.end();
+            let left = end.min(chunk_end).saturating_sub(position);
+            let (last, most) = (decoder.memory_after(left), decoder.memory_after(u64::MAX));
+            // One that was paused does not tell what others begin with.
+            let first = *first.get_or_insert_with(|| decoder.memory());
+            pass.holds(Memory { first, last, most });
             if ahead {
                 self.counters.prefetched.fetch_add(1, Ordering::Relaxed);
             }
@@ -754,7 +759,8 @@ impl Inner {
             None => (nearest == start).then_some((start, None)),
         };
         // Readers come first: nothing is decoded ahead that would wait at the gate.
-        let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected) else { return };
+        let length = range.end.saturating_sub(nearest);
+        let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected, length) else { return };
         if let Some((run, begun)) = self.in_flight.ahead(task, begin)
             && let Err(error) = self.decode(&chunk, task, &run, begun, pass, Purpose::Ahead)
         {

@@ -51,9 +51,28 @@ struct Lane {
 /// Before the first one is there it may be anything. So that one takes all there is, until its first piece is there.
 #[derive(Debug)]
 pub(super) struct Expected {
-    bytes: AtomicUsize,
+    /// At the first piece, and at most.
+    first: AtomicUsize,
+    most: AtomicUsize,
     /// Of the stream's source.
     answers: Arc<Answers>,
+}
+
+/// Bytes of memory of a decoder. Some fill a dictionary as they go on: with as many bytes as they decode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// At its first piece.
+    pub(super) first: usize,
+    /// At the last one that is wanted of it now.
+    pub(super) last: usize,
+    /// If it went on for ever.
+    pub(super) most: usize,
+}
+
+impl From<usize> for Memory {
+    fn from(bytes: usize) -> Self {
+        Self { first: bytes, last: bytes, most: bytes }
+    }
 }
 
 /// In place of bytes where nothing was decoded yet.
@@ -68,8 +87,8 @@ pub(super) struct GatePass<'a> {
     gate: &'a MemoryGate,
     expected: &'a Expected,
     bytes: usize,
-    /// The most that the decoder held.
-    most: usize,
+    /// What the decoder has said of itself, at most.
+    said: Option<(usize, usize)>,
     thread: ThreadId,
     depth: usize,
 }
@@ -77,27 +96,36 @@ pub(super) struct GatePass<'a> {
 impl Expected {
     /// Of a stream of which nothing has been decoded, and whose source gives these answers.
     pub(super) fn of(answers: &Arc<Answers>) -> Self {
-        Self { bytes: AtomicUsize::new(UNKNOWN), answers: Arc::clone(answers) }
+        let unknown = || AtomicUsize::new(UNKNOWN);
+        Self { first: unknown(), most: unknown(), answers: Arc::clone(answers) }
     }
 
-    /// `None` if nobody knows.
-    fn bytes(&self) -> Option<usize> {
-        Some(self.bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN)
+    /// Of a decoder that decodes `length` bytes; `None` if nobody knows.
+    fn bytes(&self, length: u64) -> Option<usize> {
+        let [first, most] = [&self.first, &self.most].map(|bytes| bytes.load(Ordering::Relaxed));
+        let filled = first.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+        (first != UNKNOWN && most != UNKNOWN).then(|| most.min(filled))
     }
 
-    /// A decoder holds `most` at a time. (It is a guess: of two that say so at once, either may win.)
-    fn rise(&self, most: usize) {
-        if self.bytes().is_none_or(|bytes| bytes < most) {
-            self.bytes.store(most, Ordering::Relaxed);
+    /// A decoder holds so much. (It is a guess: of two that say so at once, either may win.)
+    fn rise(&self, (first, most): (usize, usize)) {
+        for (known, bytes) in [(&self.first, first), (&self.most, most)] {
+            let before = known.load(Ordering::Relaxed);
+            if before == UNKNOWN || before < bytes {
+                known.store(bytes, Ordering::Relaxed);
+            }
         }
     }
 
-    /// A decoder that is done held `most`.
-    fn fall(&self, most: usize) {
-        if let Some(bytes) = self.bytes()
-            && let Some(above) = bytes.checked_sub(most)
-        {
-            self.bytes.store(bytes - above.div_ceil(4), Ordering::Relaxed);
+    /// A decoder that is done held so much at most.
+    fn fall(&self, (first, most): (usize, usize)) {
+        for (known, bytes) in [(&self.first, first), (&self.most, most)] {
+            let before = known.load(Ordering::Relaxed);
+            if before != UNKNOWN
+                && let Some(above) = before.checked_sub(bytes)
+            {
+                known.store(before - above.div_ceil(4), Ordering::Relaxed);
+            }
         }
     }
 }
@@ -112,43 +140,44 @@ impl MemoryGate {
         lock(&self.held).bytes
     }
 
-    /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it.
+    /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it. It will decode `length` bytes.
     ///
     /// The caller holds no lock, and nothing that a decoder at this depth or a lesser one may wait for: no run, and no
     /// pass but of deeper streams.
-    pub(super) fn enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> GatePass<'a> {
+    pub(super) fn enter<'a>(&'a self, depth: usize, expected: &'a Expected, length: u64) -> GatePass<'a> {
         let mut held = lock(&self.held);
         let me = thread::current().id();
         if held.threads.iter().any(|&(thread, other)| thread == me && other <= depth) {
             // A source that lies about its depth: too much memory is better than a thread that waits for itself.
             debug_assert!(false, "a decoder at depth {depth} reads through one that is as deep");
-            return self.take(&mut held, depth, expected);
+            return self.take(&mut held, depth, expected, length);
         }
         let lane = held.lane(depth);
         let turn = lane.came;
         lane.came += 1;
-        let waits = |held: &mut Held| held.lane(depth).entered != turn || !self.has_room(held, depth, expected);
+        let waits = |held: &mut Held| held.lane(depth).entered != turn || !self.has_room(held, depth, expected, length);
         while waits(&mut held) {
             held = self.changed.wait_timeout(held, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         held.lane(depth).entered += 1;
-        let taken = self.take(&mut held, depth, expected);
+        let taken = self.take(&mut held, depth, expected, length);
         drop(held);
         self.changed.notify_all();
         taken
     }
 
     /// The same, if there is memory now and nobody at this depth waits for it.
-    pub(super) fn try_enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Option<GatePass<'a>> {
+    pub(super) fn try_enter<'a>(&'a self, depth: usize, expected: &'a Expected, length: u64) -> Option<GatePass<'a>> {
         let mut held = lock(&self.held);
         let lane = held.lane(depth);
         let nobody_waits = lane.came == lane.entered;
-        (nobody_waits && self.has_room(&mut held, depth, expected)).then(|| self.take(&mut held, depth, expected))
+        let may_enter = nobody_waits && self.has_room(&mut held, depth, expected, length);
+        may_enter.then(|| self.take(&mut held, depth, expected, length))
     }
 
-    fn has_room(&self, held: &mut Held, depth: usize, expected: &Expected) -> bool {
+    fn has_room(&self, held: &mut Held, depth: usize, expected: &Expected, length: u64) -> bool {
         held.nobody_works(depth)
-            || match expected.bytes() {
+            || match expected.bytes(length) {
                 Some(bytes) => held.bytes.saturating_add(bytes) <= self.limit,
                 // Else the first read of a stream would wait until nobody else decodes. One such is in at a time, as it
                 // takes all there is.
@@ -156,13 +185,13 @@ impl MemoryGate {
             }
     }
 
-    fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected) -> GatePass<'a> {
-        let bytes = expected.bytes().unwrap_or(self.limit);
+    fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected, length: u64) -> GatePass<'a> {
+        let bytes = expected.bytes(length).unwrap_or(self.limit);
         held.lane(depth).decoders.push(Arc::clone(&expected.answers));
         held.bytes = held.bytes.saturating_add(bytes);
         let thread = thread::current().id();
         held.threads.push((thread, depth));
-        GatePass { gate: self, expected, bytes, most: 0, thread, depth }
+        GatePass { gate: self, expected, bytes, said: None, thread, depth }
     }
 }
 
@@ -185,11 +214,14 @@ impl Held {
 }
 
 impl GatePass<'_> {
-    /// Says what the decoder really holds, once its first bytes are there: before that it may not even know.
-    pub(super) fn holds(&mut self, bytes: usize) {
-        if bytes > self.most {
-            self.most = bytes;
-            self.expected.rise(bytes);
+    /// Says what the decoder holds, once its first bytes are there: before that it may not even know.
+    pub(super) fn holds(&mut self, memory: impl Into<Memory>) {
+        let Memory { first, last: bytes, most } = memory.into();
+        let before = self.said.unwrap_or_default();
+        if self.said.is_none() || first > before.0 || most > before.1 {
+            let said = (first.max(before.0), most.max(before.1));
+            self.said = Some(said);
+            self.expected.rise(said);
         }
         if bytes == self.bytes {
             return;
@@ -204,8 +236,8 @@ impl GatePass<'_> {
 
 impl Drop for GatePass<'_> {
     fn drop(&mut self) {
-        if self.most > 0 {
-            self.expected.fall(self.most);
+        if let Some(said) = self.said {
+            self.expected.fall(said);
         }
         let mut held = lock(&self.gate.held);
         let decoders = &mut held.lane(self.depth).decoders;
@@ -233,24 +265,24 @@ mod tests {
     fn as_many_work_as_there_is_room_for_and_one_always() {
         let gate = MemoryGate::new(100);
         let expected = expected();
-        let mut first = gate.enter(0, &expected);
-        assert!(gate.try_enter(0, &expected).is_none(), "nobody knows yet what one needs");
+        let mut first = gate.enter(0, &expected, 0);
+        assert!(gate.try_enter(0, &expected, 0).is_none(), "nobody knows yet what one needs");
         first.holds(40);
-        let second = gate.try_enter(0, &expected).unwrap();
-        assert!(gate.try_enter(0, &expected).is_none());
+        let second = gate.try_enter(0, &expected, 0).unwrap();
+        assert!(gate.try_enter(0, &expected, 0).is_none());
         first.holds(1000);
         drop(second);
-        assert!(gate.try_enter(0, &expected).is_none());
+        assert!(gate.try_enter(0, &expected, 0).is_none());
         drop(first);
         // More than there is room for, but alone.
-        let alone = gate.enter(0, &expected);
-        assert!(gate.try_enter(0, &expected).is_none());
+        let alone = gate.enter(0, &expected, 0);
+        assert!(gate.try_enter(0, &expected, 0).is_none());
         std::thread::scope(|scope| {
             // One after the other, as one that needed so much may come again.
-            scope.spawn(|| (0..40).for_each(|_| gate.enter(0, &expected).holds(10)));
+            scope.spawn(|| (0..40).for_each(|_| gate.enter(0, &expected, 0).holds(10)));
             drop(alone);
         });
-        let many: Vec<_> = std::iter::from_fn(|| gate.try_enter(0, &expected)).collect();
+        let many: Vec<_> = std::iter::from_fn(|| gate.try_enter(0, &expected, 0)).collect();
         assert_eq!(many.len(), 10);
         drop(many);
         let mut held = lock(&gate.held);
@@ -262,26 +294,44 @@ mod tests {
     fn a_stream_of_which_nothing_is_known_waits_for_no_small_ones() {
         let gate = MemoryGate::new(100);
         let (small, unknown, other) = (expected(), expected(), expected());
-        let mut works = gate.enter(0, &small);
-        assert!(gate.try_enter(0, &unknown).is_none(), "it may need all");
+        let mut works = gate.enter(0, &small, 0);
+        assert!(gate.try_enter(0, &unknown, 0).is_none(), "it may need all");
         works.holds(75);
-        let mut first = gate.try_enter(0, &unknown).unwrap();
-        assert!(gate.try_enter(0, &other).is_none() && gate.try_enter(0, &small).is_none(), "one at a time");
+        let mut first = gate.try_enter(0, &unknown, 0).unwrap();
+        assert!(gate.try_enter(0, &other, 0).is_none() && gate.try_enter(0, &small, 0).is_none(), "one at a time");
         first.holds(25);
-        assert!(gate.try_enter(0, &other).is_none(), "there is no memory left");
+        assert!(gate.try_enter(0, &other, 0).is_none(), "there is no memory left");
         drop(works);
-        assert!(gate.try_enter(0, &other).is_some());
+        assert!(gate.try_enter(0, &other, 0).is_some());
     }
 
     #[test]
     fn what_large_frames_need_is_not_forgotten_for_a_small_one() {
         let gate = MemoryGate::new(100);
         let expected = expected();
-        gate.enter(0, &expected).holds(80);
-        gate.enter(0, &expected).holds(1);
-        let first = gate.enter(0, &expected);
-        assert!(gate.try_enter(0, &expected).is_none());
+        gate.enter(0, &expected, 0).holds(80);
+        gate.enter(0, &expected, 0).holds(1);
+        let first = gate.enter(0, &expected, 0);
+        assert!(gate.try_enter(0, &expected, 0).is_none());
         drop(first);
+    }
+
+    #[test]
+    fn one_that_fills_a_dictionary_takes_what_it_decodes() {
+        let gate = MemoryGate::new(100);
+        let expected = expected();
+        let of = |first, last| Memory { first, last, most: 60 };
+        gate.enter(0, &expected, 10).holds(of(5, 15));
+        // Short reads leave the dictionary empty, long ones do not.
+        let short: Vec<_> = std::iter::from_fn(|| gate.try_enter(0, &expected, 15)).collect();
+        assert_eq!(short.len(), 5);
+        drop(short);
+        let mut long = gate.try_enter(0, &expected, 1000).unwrap();
+        assert!(gate.try_enter(0, &expected, 1000).is_none());
+        // Less than was expected is wanted of it.
+        long.holds(of(5, 41));
+        assert!(gate.try_enter(0, &expected, 56).is_none());
+        assert!(gate.try_enter(0, &expected, 54).is_some());
     }
 
     fn nobody_waits(gate: &MemoryGate, depth: usize) -> bool {
@@ -294,15 +344,15 @@ mod tests {
     fn one_works_at_each_depth_whatever_others_hold() {
         let gate = MemoryGate::new(100);
         let (outer, inner) = (expected(), expected());
-        let holds = gate.enter(1, &inner);
+        let holds = gate.enter(1, &inner, 0);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(gate.enter(1, &inner)));
+            let waiting = scope.spawn(|| drop(gate.enter(1, &inner, 0)));
             while nobody_waits(&gate, 1) {
                 std::thread::yield_now();
             }
             // What the inner one reads through, though another waits; a second one has to wait for this.
-            let through = gate.enter(0, &outer);
-            assert!(gate.try_enter(0, &outer).is_none());
+            let through = gate.enter(0, &outer, 0);
+            assert!(gate.try_enter(0, &outer, 0).is_none());
             drop((through, holds));
             waiting.join().unwrap();
         });
@@ -313,13 +363,13 @@ mod tests {
     fn those_of_all_depths_share_what_there_is() {
         let gate = MemoryGate::new(100);
         let (outer, inner) = (expected(), expected());
-        gate.enter(0, &outer).holds(40);
-        let mut first = gate.enter(1, &inner);
+        gate.enter(0, &outer, 0).holds(40);
+        let mut first = gate.enter(1, &inner, 0);
         first.holds(30);
-        let second = gate.enter(0, &outer);
-        assert!(gate.try_enter(0, &outer).is_none(), "70 of 100 are taken");
+        let second = gate.enter(0, &outer, 0);
+        assert!(gate.try_enter(0, &outer, 0).is_none(), "70 of 100 are taken");
         first.holds(20);
-        assert!(gate.try_enter(0, &outer).is_some());
+        assert!(gate.try_enter(0, &outer, 0).is_some());
         drop(second);
     }
 
@@ -327,40 +377,40 @@ mod tests {
     fn nobody_is_passed_by_those_who_need_less() {
         let gate = MemoryGate::new(100);
         let (large, small) = (expected(), expected());
-        let mut first = gate.enter(0, &small);
+        let mut first = gate.enter(0, &small, 0);
         first.holds(80);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(gate.enter(0, &large)));
+            let waiting = scope.spawn(|| drop(gate.enter(0, &large, 0)));
             while nobody_waits(&gate, 0) {
                 std::thread::yield_now();
             }
-            assert!(gate.try_enter(0, &small).is_none(), "one that was there before waits");
-            let behind = scope.spawn(|| drop(gate.enter(0, &small)));
+            assert!(gate.try_enter(0, &small, 0).is_none(), "one that was there before waits");
+            let behind = scope.spawn(|| drop(gate.enter(0, &small, 0)));
             drop(first);
             waiting.join().unwrap();
             behind.join().unwrap();
         });
-        assert!(gate.try_enter(0, &small).is_some());
+        assert!(gate.try_enter(0, &small, 0).is_some());
     }
 
     #[test]
     fn nobody_waits_for_one_whose_source_does_not_answer() {
         let gate = MemoryGate::new(100);
         let (gone, other) = (Expected::of(&Answers::missing()), expected());
-        let never_done = gate.enter(0, &gone);
+        let never_done = gate.enter(0, &gone, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let first = gate.enter(0, &other);
-                assert!(gate.try_enter(0, &other).is_none(), "but for one who works");
+                let first = gate.enter(0, &other, 0);
+                assert!(gate.try_enter(0, &other, 0).is_none(), "but for one who works");
                 drop(first);
             });
         });
         // At another depth only what reads there.
         let deeper = Expected::of(&Answers::missing());
-        let reads_there = gate.try_enter(1, &deeper).unwrap();
-        drop(gate.try_enter(1, &other).unwrap());
+        let reads_there = gate.try_enter(1, &deeper, 0).unwrap();
+        drop(gate.try_enter(1, &other, 0).unwrap());
         drop(never_done);
-        assert!(gate.try_enter(1, &other).is_none(), "it may be that others come first");
+        assert!(gate.try_enter(1, &other, 0).is_none(), "it may be that others come first");
         drop(reads_there);
         let mut held = lock(&gate.held);
         assert_eq!((held.lane(0).decoders.len(), held.bytes), (0, 0));

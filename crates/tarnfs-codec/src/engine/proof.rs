@@ -205,7 +205,7 @@ impl Inner {
                 return Ok(chunk);
             }
             // Before others can wait for it, who verifies has a pass.
-            let pass = self.cache.gate.enter(self.depth, &self.expected_to_prove);
+            let pass = self.cache.gate.enter(self.depth, &self.expected_to_prove, u64::MAX);
             if let Some(claim) = self.proofs.claim(if is_provable { start } else { WHOLE }) {
                 if is_provable {
                     return self.prove(&chunk, position, &claim, pass, false);
@@ -235,7 +235,7 @@ impl Inner {
             // Whoever reads there gets only what is verified.
             return (!self.waits_for_whole() || self.proofs.is_whole()).then_some(chunk);
         }
-        let pass = self.cache.gate.try_enter(self.depth, &self.expected_to_prove)?;
+        let pass = self.cache.gate.try_enter(self.depth, &self.expected_to_prove, u64::MAX)?;
         let Some(claim) = self.proofs.claim(chunk.point.decoded) else {
             drop(pass);
             let checksums = lock(&self.proofs.state).checksums.get(&chunk.point.decoded).map(|(of, _)| of.to_vec())?;

@@ -106,7 +106,7 @@ fn decoders_that_have_no_room_beside_each_other() {
                 thread::spawn(move || {
                     let expected = Expected::of(&Arc::default());
                     for _ in 0..2 {
-                        let mut taken = gate.enter(0, &expected);
+                        let mut taken = gate.enter(0, &expected, 0);
                         taken.holds(bytes);
                         thread::yield_now();
                     }

@@ -561,6 +561,30 @@ fn decoders_for_which_there_is_no_room_wait() {
     }
 }
 
+#[test]
+fn decoders_whose_dictionaries_fill_wait_for_room() {
+    const READERS: usize = 8;
+    // Room for decoders is a quarter of the budget: 16 MiB. Two dictionaries are full at a time.
+    let bench = bench(64 * MIB, 8 * MIB as u64, 64 * MIB, 2);
+    bench.toy.dictionary.store(7 * MIB as u64, Relaxed);
+    // A short read needs little: that says nothing of those that come.
+    bench.check(0, 10);
+    bench.toy.most_busy.store(0, Relaxed);
+    bench.toy.slow.store(true, Relaxed);
+    let barrier = Barrier::new(READERS);
+    thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (bench, barrier) = (&bench, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                bench.check((reader + 1) * 8 * MIB - 100_000, 50_000);
+            });
+        }
+    });
+    let busy = bench.toy.most_busy.load(Relaxed);
+    assert!(busy <= 2, "{busy} at the same time");
+}
+
 /// A file of some of the stream's pieces, each changed by `change`.
 fn file_of_pieces(bench: &Bench, change: impl Fn(usize, &mut Vec<u8>)) -> Arc<DecodedFile> {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -35,6 +35,8 @@ pub(super) struct Faults {
     pub(super) slow: AtomicBool,
     /// What `memory` says.
     pub(super) memory: AtomicU64,
+    /// So much more as soon as so many bytes are decoded.
+    pub(super) dictionary: AtomicU64,
     /// Decoders that are decoding at this moment, and the most that ever were.
     pub(super) busy: AtomicU64,
     pub(super) most_busy: AtomicU64,
@@ -64,6 +66,7 @@ struct ToyDecoder {
     /// Of the next record.
     compressed: u64,
     decoded: u64,
+    started: u64,
     run: (u32, u8),
     /// Only in the first pass.
     spacing: Option<u64>,
@@ -85,6 +88,7 @@ impl Toy {
             source,
             compressed: compressed_bit / 8,
             decoded,
+            started: decoded,
             run: (0, 0),
             spacing,
             findings: Findings::default(),
@@ -189,7 +193,13 @@ impl Decoder for ToyDecoder {
     }
 
     fn memory(&self) -> usize {
-        if self.has_window { self.toy.memory.load(Ordering::Relaxed) as usize + 100 } else { 100 }
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
+        let filled = (self.decoded - self.started).saturating_add(bytes);
+        let dictionary = self.toy.dictionary.load(Ordering::Relaxed).min(filled) as usize;
+        if self.has_window { self.toy.memory.load(Ordering::Relaxed) as usize + dictionary + 100 } else { 100 }
     }
 }
 

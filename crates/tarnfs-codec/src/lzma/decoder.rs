@@ -141,10 +141,11 @@ impl<F: Framing> LzmaDecoder<F> {
         Step { taken, written, outcome }
     }
 
-    /// Bytes of memory.
-    pub(crate) fn memory(&self) -> usize {
+    /// Bytes of memory once so many bytes more are decoded.
+    pub(crate) fn memory_after(&self, bytes: u64) -> usize {
         let survey = self.core.survey.as_ref().map_or(0, Survey::memory);
-        size_of::<Self>() + self.core.history.memory() + self.core.model.literals.as_flattened().len() * 2 + survey
+        let model = self.core.model.literals.as_flattened().len() * 2;
+        size_of::<Self>() + self.core.history.memory_after(bytes) + model + survey
     }
 }
 

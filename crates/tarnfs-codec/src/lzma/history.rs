@@ -122,8 +122,9 @@ impl History {
         if self.reach == 0 { 0 } else { self.ring[self.index(1)] }
     }
 
-    /// Bytes of memory. The ring's pages count from when they are first written.
-    pub(super) fn memory(&self) -> usize {
-        self.ring.len().min(self.touched)
+    /// Bytes of memory when `more` bytes have been decoded. The ring's pages count from when they are first written.
+    pub(super) fn memory_after(&self, more: u64) -> usize {
+        let more = usize::try_from(more).unwrap_or(usize::MAX);
+        self.ring.len().min(self.touched.saturating_add(more))
     }
 }

@@ -548,8 +548,12 @@ impl<C: Container> Decoder for MemberDecoder<C> {
     }
 
     fn memory(&self) -> usize {
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
         let decoder = match &self.state {
-            MemberState::Data(lzma) => lzma.memory(),
+            MemberState::Data(lzma) => lzma.memory_after(bytes),
             MemberState::Ready { data, .. } => data.capacity(),
             _ => 0,
         };

@@ -194,12 +194,14 @@ impl BlockDecoder {
         }
     }
 
-    /// Bytes of memory. The dictionary's pages count from when they are first written.
-    pub(super) fn memory(&self) -> usize {
+    /// Bytes of memory once so many bytes more are decoded. The dictionary's pages count from when they are first
+    /// written.
+    pub(super) fn memory_after(&self, bytes: u64) -> usize {
         match &self.data {
-            Data::Lzma2(decoder) => decoder.memory(),
+            Data::Lzma2(decoder) => decoder.memory_after(bytes),
             Data::Liblzma { dictionary, .. } => {
-                usize::try_from(self.written.min(*dictionary)).unwrap_or(usize::MAX).saturating_add(TABLES)
+                let written = self.written.saturating_add(bytes).min(*dictionary);
+                usize::try_from(written).unwrap_or(usize::MAX).saturating_add(TABLES)
             }
         }
     }

@@ -710,11 +710,15 @@ impl Decoder for XzDecoder {
     }
 
     fn memory(&self) -> usize {
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
         let ready = if let XzState::Ready { data, .. } = &self.state { data.capacity() } else { 0 };
         size_of::<Self>()
             + self.input.memory()
             + ready
-            + self.block.as_ref().map_or(0, |block| block.decoder.memory())
+            + self.block.as_ref().map_or(0, |block| block.decoder.memory_after(bytes))
             + self.ahead.as_ref().map_or(0, Ahead::memory)
     }
 }

@@ -340,6 +340,9 @@ fn a_paused_decoder_holds_what_it_has_decoded() {
     let mut decoder = Xz.resume(source(&stream), &SeekPoint::default(), &DecodeContext::default()).unwrap();
     decoder.read(&mut vec![0; 100_000]).unwrap();
     assert!((150_000..400_000).contains(&decoder.memory()), "{}", decoder.memory());
+    // The rest of it is told before it is taken: the block ends before the dictionary is full.
+    let told = [decoder.memory_after(5_000_000), decoder.memory_after(u64::MAX)];
+    assert!((5_100_000..6_000_000).contains(&told[0]) && (67_000_000..69_000_000).contains(&told[1]), "{told:?}");
     let mut buffer = vec![0; 5_000_000];
     decoder.read(&mut buffer).unwrap();
     assert!(buffer == data[100_000..5_100_000]);

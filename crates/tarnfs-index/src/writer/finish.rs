@@ -150,9 +150,12 @@ impl Writer {
         let (mut totals, behind) = grouping.finish()?;
         drop(output);
         let may_be_missing = self.clashes.is_out_of_order() || hidden.is_some();
-        if may_be_missing && self.completed.is_none() && !behind.is_empty() {
-            self.completed = Some(self.sorter.records());
-            if self.complete(&behind, hidden.as_ref())? {
+        if may_be_missing && !self.is_complete && !behind.is_empty() {
+            self.completed.get_or_insert(self.sorter.records());
+            let is_more = self.complete(&behind, hidden.as_ref())?;
+            // Else it is done again at the next destination: what was added already changes nothing.
+            self.is_complete = true;
+            if is_more {
                 return Ok(false);
             }
         }

@@ -105,6 +105,8 @@ pub struct Writer {
     /// How many records there were when they began to be written, once those are completed that entries in another
     /// order than that of the archive leave out.
     completed: Option<u64>,
+    /// They are all there.
+    is_complete: bool,
     /// For what is too much for memory.
     overflow: Overflow,
     /// Bytes that all that is taken may have.
@@ -206,6 +208,7 @@ impl Writer {
             archive: None,
             most_memory: Allowance::together(&options.budget, Budget::memory_of_this_machine()),
             completed: None,
+            is_complete: false,
             budget: options.budget,
             overflow,
             most_bytes: MOST_BYTES,

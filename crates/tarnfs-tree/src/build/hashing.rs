@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -214,6 +215,10 @@ impl Passing<'_> {
 impl Stream for Passing<'_> {
     fn position(&self) -> u64 {
         self.stream.position()
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.stream.is_filled(range)
     }
 
     fn peek(&mut self, length: usize) -> io::Result<&[u8]> {

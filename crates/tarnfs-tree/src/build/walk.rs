@@ -94,6 +94,13 @@ pub(crate) enum Content {
     Codec(&'static dyn Codec),
 }
 
+/// True if a part of the headers of `entry`, which have just been read, is not what the archive has: its name may be
+/// one that nobody gave it. Of a link, so may its target.
+fn is_made_up(entry: &Entry, stream: &dyn Stream) -> bool {
+    let end = if entry.kind == Kind::File { entry.body.offset } else { stream.position() };
+    stream.is_filled(entry.header..end)
+}
+
 /// Gives `contents` what `stream` holds of `entry`, at whose content it stands.
 fn hand_on(contents: &dyn Contents, entry: &Entry, stream: &mut dyn Stream) -> io::Result<()> {
     let body = &entry.body;
@@ -256,6 +263,7 @@ impl Walk<'_> {
         let mut ahead: Option<Ahead> = None;
         let result = format.read(stream, &format_options, &mut |event, stream| {
             match event {
+                Event::Ahead(entry) if is_made_up(&entry, stream) => {}
                 Event::Ahead(mut entry) => {
                     if let Some(end) = place.end {
                         cut(&mut entry.body, end);
@@ -286,6 +294,10 @@ impl Walk<'_> {
                     let end = entry.body.offset.saturating_add(entry.body.stored).next_multiple_of(RECORD);
                     let furthest = members.borrow().end.max(end);
                     members.borrow_mut().end = furthest;
+                    if is_made_up(&entry, stream) {
+                        let what = "what says what lies there could not be read: it is left out".to_owned();
+                        return self.damage(Damage { offset: entry.header, what }, place);
+                    }
                     let Some(own_name) = self.names.place(&place.prefix, &mut entry, limits) else { return Ok(()) };
                     // All of the content of the entry before this one has been passed.
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_format::Shown;
-use tarnfs_tree::{Device, Error, Kind, Node, Tree};
+use tarnfs_tree::{Device, Error, Kind, Node, Tree, with_memory};
 
 use super::content::{Buffers, Unreadable, first_difference, first_difference_from};
 use super::difference::Difference;
@@ -255,7 +255,8 @@ impl<S: Side> Worker<'_, S> {
             let first = first_difference_from(content, &file, &mut self.buffers);
             first.map_err(|error| Unread::Other(error.into()))?
         } else {
-            let source = comparison.tree.open_stored(item.node, &item.stored, item.size).map_err(Unread::Archive)?;
+            let open = || comparison.tree.open_stored(item.node, &item.stored, item.size);
+            let source = with_memory(comparison.cancel, open).map_err(Unread::Archive)?;
             let (archive, other) = ((&*source, !item.stored.is_plain), (&file, seen.is_sparse));
             let first = first_difference(archive, other, &mut self.buffers, comparison.cancel, comparison.progress);
             first.map_err(|error| match error {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, chownat, fchown, fstat, linkat, mknodat, openat, statat, symlinkat};
 use tarnfs_source::Source;
-use tarnfs_tree::{Error, Node, Time, Tree, Xattrs};
+use tarnfs_tree::{Error, Node, Time, Tree, Xattrs, with_memory};
 
 use super::attributes::{Finished, Wanted};
 use super::content::{CopyError, copy, copy_what_can_be_read, is_damage};
@@ -444,7 +444,8 @@ impl Worker<'_> {
             extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
             return written.map(|()| false).map_err(|error| self.wrote(&error));
         }
-        let source = extraction.tree.open_stored(item.node, &item.stored, item.size);
+        let open = || extraction.tree.open_stored(item.node, &item.stored, item.size);
+        let source = with_memory(extraction.cancel, open);
         let source = source.map_err(|error| self.read(&error))?;
         match copy(&*source, &new.file, &mut self.buffer, extraction.cancel, extraction.progress) {
             Ok(()) => Ok(false),
