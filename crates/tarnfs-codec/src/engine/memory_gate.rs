@@ -35,16 +35,27 @@ struct Held {
     lanes: Vec<Lane>,
     /// Whose decoders they are, and how deep.
     threads: Vec<(ThreadId, usize)>,
+    /// How many passes there were.
+    passes: u64,
 }
 
 /// The decoders of one depth.
 #[derive(Debug, Default)]
 struct Lane {
-    /// Whether the source of each answers.
-    decoders: Vec<Arc<Answers>>,
+    decoders: Vec<AtWork>,
     /// How many have come to wait, and how many of them have entered.
     came: u64,
     entered: u64,
+}
+
+/// A decoder that has a pass.
+#[derive(Debug)]
+struct AtWork {
+    number: u64,
+    /// Of its source.
+    answers: Arc<Answers>,
+    /// Bytes that it was given and has not said anything of.
+    untold: usize,
 }
 
 /// The most that the last decoders of a stream held. It falls slowly: some need more than others (frames, blocks).
@@ -86,6 +97,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct GatePass<'a> {
     gate: &'a MemoryGate,
     expected: &'a Expected,
+    /// Among all that there were.
+    number: u64,
     bytes: usize,
     /// What the decoder has said of itself, at most.
     said: Option<(usize, usize)>,
@@ -176,22 +189,27 @@ impl MemoryGate {
     }
 
     fn has_room(&self, held: &mut Held, depth: usize, expected: &Expected, length: u64) -> bool {
-        held.nobody_works(depth)
-            || match expected.bytes(length) {
-                Some(bytes) => held.bytes.saturating_add(bytes) <= self.limit,
-                // Else the first read of a stream would wait until nobody else decodes. One such is in at a time, as it
-                // takes all there is.
-                None => held.bytes <= self.limit / 4 * 3,
-            }
+        if held.nobody_works(depth) {
+            return true;
+        }
+        let taken = held.bytes.saturating_sub(held.without_answers());
+        match expected.bytes(length) {
+            Some(bytes) => taken.saturating_add(bytes) <= self.limit,
+            // Else the first read of a stream would wait until nobody else decodes. One such is in at a time, as it
+            // takes all there is.
+            None => taken <= self.limit / 4 * 3,
+        }
     }
 
     fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected, length: u64) -> GatePass<'a> {
         let bytes = expected.bytes(length).unwrap_or(self.limit);
-        held.lane(depth).decoders.push(Arc::clone(&expected.answers));
+        held.passes += 1;
+        let number = held.passes;
+        held.lane(depth).decoders.push(AtWork { number, answers: Arc::clone(&expected.answers), untold: bytes });
         held.bytes = held.bytes.saturating_add(bytes);
         let thread = thread::current().id();
         held.threads.push((thread, depth));
-        GatePass { gate: self, expected, bytes, said: None, thread, depth }
+        GatePass { gate: self, expected, number, bytes, said: None, thread, depth }
     }
 }
 
@@ -205,11 +223,19 @@ impl Held {
 
     /// True if nothing is to be expected of the decoders at this depth.
     fn nobody_works(&mut self, depth: usize) -> bool {
-        if !self.lane(depth).decoders.iter().all(|answers| answers.are_missing()) {
+        if !self.lane(depth).decoders.iter().all(|one| one.answers.are_missing()) {
             return false;
         }
         // One that is deeper may have no answer because others come first where it reads.
-        depth == 0 || self.lane(depth).decoders.is_empty() || self.lane(0).decoders.iter().any(|one| one.are_missing())
+        depth == 0
+            || self.lane(depth).decoders.is_empty()
+            || self.lane(0).decoders.iter().any(|one| one.answers.are_missing())
+    }
+
+    /// Bytes of decoders that have read nothing yet, and whose source does not answer: they take nothing before that.
+    fn without_answers(&self) -> usize {
+        let all = self.lanes.iter().flat_map(|lane| &lane.decoders);
+        all.filter(|one| one.untold > 0 && one.answers.are_missing()).map(|one| one.untold).sum()
     }
 }
 
@@ -217,16 +243,19 @@ impl GatePass<'_> {
     /// Says what the decoder holds, once its first bytes are there: before that it may not even know.
     pub(super) fn holds(&mut self, memory: impl Into<Memory>) {
         let Memory { first, last: bytes, most } = memory.into();
-        let before = self.said.unwrap_or_default();
-        if self.said.is_none() || first > before.0 || most > before.1 {
+        let (is_first, before) = (self.said.is_none(), self.said.unwrap_or_default());
+        if is_first || first > before.0 || most > before.1 {
             let said = (first.max(before.0), most.max(before.1));
             self.said = Some(said);
             self.expected.rise(said);
         }
-        if bytes == self.bytes {
+        if bytes == self.bytes && !is_first {
             return;
         }
         let mut held = lock(&self.gate.held);
+        if let Some(one) = held.lane(self.depth).decoders.iter_mut().find(|one| one.number == self.number) {
+            one.untold = 0;
+        }
         held.bytes = held.bytes.saturating_sub(self.bytes).saturating_add(bytes);
         self.bytes = bytes;
         drop(held);
@@ -241,7 +270,7 @@ impl Drop for GatePass<'_> {
         }
         let mut held = lock(&self.gate.held);
         let decoders = &mut held.lane(self.depth).decoders;
-        if let Some(place) = decoders.iter().position(|answers| Arc::ptr_eq(answers, &self.expected.answers)) {
+        if let Some(place) = decoders.iter().position(|one| one.number == self.number) {
             decoders.swap_remove(place);
         }
         held.bytes = held.bytes.saturating_sub(self.bytes);
@@ -400,9 +429,13 @@ mod tests {
         let never_done = gate.enter(0, &gone, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let first = gate.enter(0, &other, 0);
+                let mut first = gate.enter(0, &other, 0);
                 assert!(gate.try_enter(0, &other, 0).is_none(), "but for one who works");
-                drop(first);
+                // It has read nothing, so it holds nothing.
+                first.holds(40);
+                let second = gate.try_enter(0, &other, 0).unwrap();
+                assert!(gate.try_enter(0, &other, 0).is_none());
+                drop((first, second));
             });
         });
         // At another depth only what reads there.
