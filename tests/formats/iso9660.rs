@@ -338,6 +338,17 @@ fn an_image_without_rock_ridge_tells_no_modes_owners_or_links() {
     assert!(plain.code == 0 && plain.out.is_empty(), "{}{}", plain.text(), plain.err);
     let rock = compare("rock.iso");
     assert!(rock.code == 1 && rock.text().contains("Mode differs"), "{}{}", rock.text(), rock.err);
+    // An archive in it has what it has.
+    scratch.shell(
+        "mkdir in; echo x > in/a; chmod 640 in/a; tar -C in -cf in/t.tar a; rm in/a; genisoimage -quiet -J -o with.iso in 2> log || { cat log; false; }",
+    );
+    let with = scratch.path("with.iso");
+    let to = scratch.path("to");
+    run(&scratch, ["extract", "-r", "-C", to.to_str().unwrap(), with.to_str().unwrap()]).ok();
+    let compare = || run(&scratch, ["compare", "-r", with.to_str().unwrap(), to.to_str().unwrap()]);
+    assert_eq!(compare().code, 0, "{}", compare().text());
+    scratch.shell("chmod 777 to/t.tar/a");
+    assert!(compare().text().contains("t.tar/a: Mode differs"), "{}", compare().text());
 }
 
 /// Another image behind an image is none of its sessions.

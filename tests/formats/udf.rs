@@ -683,6 +683,81 @@ fn circles_and_bombs_come_to_an_end() {
     listed(writer.finish(root), "listings overlap");
 }
 
+/// What a descriptor says of tables costs no more than such a table can have, and what only looks like one next to
+/// nothing.
+#[test]
+fn tables_cost_what_they_can_have() {
+    let scratch = Scratch::new();
+    let read = |image: &[u8], length: u64, limit: &str| {
+        let path = scratch.path("a.udf");
+        fs::write(&path, image).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(length.max(image.len() as u64)).unwrap();
+        let limit = format!("ulimit {limit}; exec \"$@\"");
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", &limit, "bash", env!("CARGO_BIN_EXE_tarnfs"), "cat"]).arg(&path).arg("folder/file");
+        command.output().unwrap()
+    };
+    // It says that it has 4 GiB, and the image is longer.
+    let mut image = small(Kind::Sparable, 512);
+    for at in (0..image.len()).step_by(512) {
+        let name = image[at..at + 512].windows(23).position(|bytes| bytes == b"*UDF Sparable Partition");
+        if let Some(name) = name.filter(|_| image[at..].starts_with(&[6, 0])) {
+            image[at + name - 5 + 44..][..4].copy_from_slice(&u32::MAX.to_le_bytes());
+            seal(&mut image[at..at + 512]);
+        }
+    }
+    let ran = read(&image, 6 << 30, "-v 2500000");
+    assert!(ran.status.success() && ran.stdout.len() == 5000, "{}", String::from_utf8_lossy(&ran.stderr));
+    // Behind the table of blocks there are many files of any kind, of 16 MiB each.
+    let mut image = small(Kind::VirtualOld, 512);
+    let writer = Writer::new(Kind::Plain, 512);
+    let allocation = long(16 << 20, Place::default());
+    let node = Node { kind: 0, length: 16 << 20, form: 1, allocation, ..Node::default() };
+    for _ in 0..40_000 {
+        let block = (image.len() / 512) as u32 - udf_image::START;
+        let mut entry = writer.entry_bytes(&node, Place { partition: 0, block });
+        entry.resize(512, 0);
+        image.extend(entry);
+    }
+    let ran = read(&image, 0, "-t 30");
+    assert!(ran.status.success() && ran.stdout.len() == 5000, "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// What was on a medium before it was formatted does not show, whatever sectors that had.
+#[test]
+fn what_was_there_before_does_not_show() {
+    if !have("mkudffs") {
+        return println!("left out: no mkudffs");
+    }
+    let scratch = Scratch::new();
+    for (before, after) in [(2048, 512), (2048, 1024), (4096, 512), (512, 2048), (1024, 4096)] {
+        scratch.shell(&format!(
+            "rm -f z.udf; truncate -s 40M z.udf; mkudffs --label=BEFORE -b {before} z.udf > log
+             sleep 1.1; mkudffs --label=AFTER -b {after} z.udf > log"
+        ));
+        let ran = run(&scratch, ["info", scratch.path("z.udf").to_str().unwrap()]).ok();
+        assert!(ran.text().contains("AFTER"), "{before} {after}: {}", ran.text());
+    }
+}
+
+/// Of what has both, the other side shows where the root of UDF cannot be read.
+#[test]
+fn a_bridge_without_its_root_shows_the_other_side() {
+    if !have("genisoimage") {
+        return println!("left out: no genisoimage");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p tree/below; seq 9 > tree/below/nine; genisoimage -quiet -udf -J -o a.iso tree 2> log || { cat log; false; }");
+    let mut image = fs::read(scratch.path("a.iso")).unwrap();
+    let is_root = |at: &usize| image[*at..].starts_with(&[5, 1]) && image[*at + 27] == udf_image::FOLDER;
+    let root = (0..image.len()).step_by(2048).find(is_root).unwrap();
+    assert_eq!(names(&scratch, "a.iso"), ["below", "below/nine"]);
+    image[root + 60] ^= 1;
+    fs::write(scratch.path("b.iso"), image).unwrap();
+    let listed = run(&scratch, ["find", scratch.path("b.iso").to_str().unwrap(), "-name", "nine"]);
+    assert!(listed.text().contains("below/nine") && listed.err.contains("its root cannot be read"), "{}", listed.err);
+}
+
 /// An image that was cut anywhere shows what is whole, and of a file what is there of it.
 #[test]
 fn a_cut_image_serves_what_is_there() {
@@ -763,27 +838,51 @@ fn an_image_lies_in_other_archives_and_others_in_it() {
     }
 }
 
+/// A volume that tells no owners tells neither modes nor hard links that anybody has chosen.
+#[test]
+fn a_volume_without_owners_is_compared_without_them() {
+    if !have("genisoimage") {
+        return println!("left out: no genisoimage");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p t/below; seq 9 > t/nine; chmod 600 t/nine; ln t/nine t/below/again; chown 1000:1000 t/nine || true
+         genisoimage -quiet -udf -J -o a.iso t 2> log || { cat log; false; }",
+    );
+    let ran = run(&scratch, ["compare", scratch.path("a.iso").to_str().unwrap(), scratch.path("t").to_str().unwrap()]);
+    assert!(ran.code == 0 && ran.out.is_empty(), "{}{}", ran.text(), ran.err);
+}
+
 /// An image that has more than is shown of it stays when it is converted.
 #[test]
 fn what_has_more_than_is_shown_is_not_replaced() {
     let scratch = Scratch::new();
-    let long_stream = {
+    let with_streams = |streams: &[(&str, usize)]| {
         let mut writer = Writer::new(Kind::Plain, 512);
         writer.name = String::new();
-        let stream = writer.content(&vec![1; 70_000], How::Long);
-        let stream = writer.entry(&stream);
-        let listing = writer.listing(&[("stream", 0, stream)]);
-        let node = writer.content(&listing, How::Inside);
+        let mut listed = Vec::new();
+        for &(name, length) in streams {
+            let stream = writer.content(&vec![1; length], How::Long);
+            listed.push((name, 0, writer.entry(&stream)));
+        }
+        let listing = writer.listing(&listed);
+        let node = writer.content(&listing, How::Long);
         let streams = writer.entry(&of(node, &Node { kind: udf_image::STREAMS, ..Node::default() }));
         let file = writer.entry(&Node { streams: Some(streams), is_extended: true, ..Node::default() });
         let root = writer.folder(&[("file", 0, file)], &Node::default(), How::Inside);
         writer.finish(root)
     };
+    let (name, many) = ("n".repeat(251), (0..1100).map(|number| number.to_string()).collect::<Vec<_>>());
+    let many: Vec<_> = many.iter().map(|name| (&**name, 1)).collect();
     let plain = small(Kind::Plain, 2048);
     let boot = [b"MBR", &plain[3..]].concat();
     let more = [&plain[..], b"tail"].concat();
     for (name, image, what) in [
-        ("streams.udf", long_stream, "streams that are too long"),
+        ("long.udf", with_streams(&[("stream", 70_000)]), "streams or attributes that have no place"),
+        ("name.udf", with_streams(&[(&name, 1)]), "streams or attributes that have no place"),
+        ("many.udf", with_streams(&many), "streams or attributes that have no place"),
+        ("twice.udf", with_streams(&[("one", 1), ("one", 2)]), "streams or attributes that have no place"),
+        ("streams.udf", with_streams(&[("one", 1), ("two", 2)]), ""),
         ("boot.udf", boot, "first 32768 bytes"),
         ("more.udf", more, "behind its end"),
         ("plain.udf", plain, ""),

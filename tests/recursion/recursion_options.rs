@@ -151,6 +151,26 @@ fn extensions_choose_what_is_opened() {
     assert!(refused.err.contains("--recursive-extensions") && refused.err.contains("/pictures"), "{}", refused.err);
 }
 
+/// > The last of several archives at one path counts, with all that it holds and nothing else.
+#[test]
+fn the_later_archive_shows_whatever_is_read_first() {
+    let scratch = Scratch::new();
+    for suffix in ["tar", "tgz"] {
+        let flag = if suffix == "tgz" { "z" } else { "" };
+        scratch.shell(&format!(
+            "rm -rf b* a.* f g; mkdir b; echo inner > f; echo > g; tar -c{flag}f a.{suffix} f g; tar -c{flag}f b.{suffix} a.{suffix}
+             echo outer > f; tar -c{flag}f b/a.{suffix} f; tar -cf behind.tar b.{suffix} b/a.{suffix}; tar -cf before.tar b/a.{suffix} b.{suffix}"
+        ));
+        for (archive, content, others) in [("behind.tar", "outer\n", false), ("before.tar", "inner\n", true)] {
+            let archive = scratch.path(archive);
+            let shown = run(&scratch, ["cat", "-r", "-s", archive.to_str().unwrap(), "b/a/f"]).ok().text();
+            assert_eq!(shown, content, "{suffix} {}", archive.display());
+            let seen = tree(&scratch, &archive, &["-r", "-s"]);
+            assert_eq!(seen.contains("b/a/g"), others, "{suffix} {}: {seen:?}", archive.display());
+        }
+    }
+}
+
 /// > -s names folders without the extension. If this gives two of them one name, they are merged. One that is opened
 /// > lazily keeps its whole name then, and only its folder shows.
 #[test]

@@ -36,6 +36,11 @@ impl<'s> Window<'s> {
         Self { source, cancel: None, buffer: Vec::new(), start: 0, at_once: LEAST, grows: true }
     }
 
+    /// Reads no more once `cancel` says so.
+    pub(crate) fn until(self, cancel: &'s Cancel) -> Self {
+        Self { cancel: Some(cancel), ..self }
+    }
+
     /// Reads so many bytes at once.
     pub(crate) fn with(self, at_once: usize) -> Self {
         Self { at_once, ..self }

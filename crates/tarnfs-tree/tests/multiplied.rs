@@ -205,6 +205,69 @@ fn members_behind_a_damaged_block_are_right() {
     assert!(notes.iter().any(|(_, what)| what.starts_with("x.tar: ")), "{notes:?}");
 }
 
+/// A member of a cpio archive ("newc").
+fn newc(name: &str, mode: u32, content: &[u8]) -> Vec<u8> {
+    let (length, name_length) = (content.len(), name.len() + 1);
+    let numbers = [1, mode, 0, 0, 1, 1, length as u32, 0, 0, 0, 0, name_length as u32, 0];
+    let mut bytes = b"070701".to_vec();
+    numbers.iter().for_each(|number| bytes.extend(format!("{number:08x}").bytes()));
+    bytes.extend([name.as_bytes(), &[0]].concat());
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(content);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// What stands in place of a damaged block is nobody's name, and leads nowhere.
+#[test]
+fn nothing_is_made_up_of_a_damaged_block() {
+    const SMALL: usize = 4096;
+    let mut state = 1_u32;
+    let mut text = |length: usize| -> Vec<u8> {
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b"0123456789abcdef"[(state >> 28) as usize]
+        };
+        (0..length).map(next).collect()
+    };
+    let (name, target) = ("a_name_that_goes_on_in_the_next_block", b"../../../where/it/leads");
+    // The header of a link ends where a block does, or its name goes on behind that.
+    for in_name in [0, 20] {
+        let header = 110 + (name.len() + 1).next_multiple_of(4) - 2 - in_name;
+        let first = text(2 * SMALL - 116 - header);
+        let mut cpio = newc("first", 0o100_644, &first);
+        cpio.extend(newc(name, 0o120_777, target));
+        cpio.extend(newc("lost", 0o100_644, &text(2 * SMALL)));
+        let last = text(1000);
+        cpio.extend(newc("last", 0o100_644, &last));
+        cpio.extend(newc("TRAILER!!!", 0, b""));
+        let (mut run, mut blocks) = (Vec::new(), Vec::new());
+        for (number, block) in cpio.chunks(SMALL).enumerate() {
+            let mut block = deflated(block);
+            if number == 2 {
+                let half = block.len() / 2;
+                block[half..half + 4].fill(0xff);
+            }
+            blocks.push(block.len() as u32);
+            run.extend(block);
+        }
+        let file = ImageFile { name: "x.cpio".to_owned(), size: cpio.len() as u64, start: 0, blocks };
+        let recursion = Recursion { extensions: [".cpio".to_owned()].into(), ..Recursion::default() };
+        let shape = Shape { recursion: Some(recursion), ..Shape::default() };
+        let image = image(SMALL as u32, &[run], &[file]);
+        let opened = open(memory("image", &image), &common_options(shape)).unwrap();
+        let tree = &*opened.tree;
+        assert_eq!(paths(tree), [&b"/x.cpio"[..], b"/x.cpio/first", b"/x.cpio/last"], "{in_name}");
+        let folder = tree.lookup(Node::ROOT, b"x.cpio").unwrap().node;
+        for (name, content) in [("first", &first), ("last", &last)] {
+            let file = tree.lookup(folder, name.as_bytes()).unwrap().node;
+            assert!(common::content(tree, file).unwrap() == *content, "{name}");
+        }
+        let notes = &opened.index.summary().notes;
+        assert!(notes.iter().any(|(_, what)| what.contains("it is left out")), "{notes:?}");
+    }
+}
+
 /// What a compressed file holds has a path as all others.
 #[test]
 fn paths_of_what_was_compressed_are_transformed() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use super::bytes::{Place, damaged, identifier, is_damage, long_place, u16_at, u32_at};
 use super::content::{Allocation, Content, extents};
@@ -23,11 +23,18 @@ const PER_BLOCK: u64 = 32;
 /// Entries that replace each other (strategy 4096), of one file.
 const MOST_REPLACED: u32 = 1024;
 
+/// Bytes of a table of packets that lie elsewhere: it has up to 65535 entries.
+const LONGEST_SPARING_TABLE: u32 = 56 + 65_535 * 8;
+
 /// Bytes of a table of blocks: one of all blocks of a CD has 1.3 MB.
 const LONGEST_TABLE: u64 = 16 << 20;
 /// Bytes before the end of an image in which a table of blocks is looked for: it is the last that was written, but what
 /// has read the disc may have added some.
 const MOST_BEHIND: u64 = 32 << 20;
+
+/// What stands behind a table of UDF 1.50: its name, and where the one before it was.
+const OLD_TABLE: &[u8] = b"*UDF Virtual Alloc Tbl";
+const OLD_TABLE_END: u64 = 36;
 
 /// Extents of a list of file sets.
 const MOST_FILE_SETS: u32 = 64;
@@ -93,12 +100,12 @@ pub(super) struct Disc<'s> {
 impl<'s> Disc<'s> {
     /// Opens the volume that an anchor leads to. What is damaged, and does not stand in the way, is `told`.
     pub(super) fn open(
-        source: &'s dyn Source,
+        (source, cancel): (&'s dyn Source, &'s Cancel),
         anchor: Anchor,
         budget: &mut Budget,
         told: &mut Vec<(u64, String)>,
     ) -> io::Result<Self> {
-        let mut image = Image::new(source);
+        let mut image = Image::new(source, cancel);
         let volume = Volume::read(&mut image, anchor, told)?;
         let (logical, name) = volume.logical().ok_or_else(|| missing("logical volume"))?;
         let byte = |sector: u64| sector.saturating_mul(anchor.sector);
@@ -124,8 +131,13 @@ impl<'s> Disc<'s> {
             };
             disc.space.parts.push(part);
         }
+        let mut has_metadata = false;
         for (number, map) in logical.maps.iter().enumerate() {
             let part = match map {
+                // Each may have long lists, and there is one.
+                Map::Metadata { .. } if std::mem::replace(&mut has_metadata, true) => {
+                    Err(damaged("there is more than one partition of metadata"))
+                }
                 Map::Virtual { .. } => disc.virtual_part(logical, map, budget),
                 Map::Metadata { file, mirror, .. } => disc.metadata(logical, map, [*file, *mirror], budget, told),
                 _ => continue,
@@ -156,7 +168,7 @@ impl<'s> Disc<'s> {
         let mut found: Option<(u32, BTreeMap<u32, u64>)> = None;
         for &at in tables {
             let byte = u64::from(at).saturating_mul(sector);
-            // It has up to 65535 entries.
+            let length = length.min(LONGEST_SPARING_TABLE);
             let mut bytes = Vec::new();
             while (bytes.len() as u64) < u64::from(length) {
                 let read = bytes.len() as u64;
@@ -199,7 +211,7 @@ impl<'s> Disc<'s> {
         };
         let (start, block) = (*start, self.space.block);
         let partition = u16::try_from(below).map_err(|_| damaged("there are too many partitions"))?;
-        let last = self.image.length.saturating_sub(start).checked_div(block).unwrap_or_default();
+        let last = if block == 0 { 0 } else { self.image.length.saturating_sub(start).div_ceil(block) };
         let first = last.saturating_sub(MOST_BEHIND.checked_div(block).unwrap_or_default());
         let mut number = last;
         while number > first {
@@ -236,12 +248,22 @@ impl<'s> Disc<'s> {
             return Ok(None);
         }
         let mut bytes = Vec::new();
+        if entry.kind == kind::UNSPECIFIED {
+            // Any file may be one, so this is looked at first.
+            let Some(end) = content.size.checked_sub(OLD_TABLE_END) else { return Ok(None) };
+            budget.take_bytes(OLD_TABLE_END)?;
+            content.read(&mut self.image, end, OLD_TABLE_END, &mut bytes)?;
+            if identifier(&bytes, 0) != OLD_TABLE {
+                return Ok(None);
+            }
+            bytes.clear();
+        }
+        budget.take_bytes(content.size)?;
         content.read(&mut self.image, 0, content.size, &mut bytes)?;
         let numbers = if entry.kind == kind::TABLE {
             u16_at(&bytes, 0).and_then(|head| bytes.get(head.into()..))
         } else {
-            // Of UDF 1.50: behind it are its name, and where the one before it was.
-            let end = bytes.len().checked_sub(36).filter(|end| identifier(&bytes, *end) == b"*UDF Virtual Alloc Tbl");
+            let end = bytes.len().checked_sub(OLD_TABLE_END as usize);
             end.and_then(|end| bytes.get(..end))
         };
         let chunks = numbers.map(|numbers| numbers.as_chunks().0);

@@ -115,6 +115,11 @@ impl FileEntry {
         bits & 7 | bits >> 2 & 0o70 | bits >> 4 & 0o700 | special.fold(0, |sum, (_, bit)| sum | bit)
     }
 
+    /// False if neither an owner nor a group was told.
+    pub(super) fn has_owner(&self) -> bool {
+        self.uid != NOBODY || self.gid != NOBODY
+    }
+
     /// Owner and group; those that were not told are root's.
     pub(super) fn owner(&self) -> (u64, u64) {
         let of = |id: u32| if id == NOBODY { 0 } else { id.into() };

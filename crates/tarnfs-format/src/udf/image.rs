@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use super::bytes::damaged;
 use super::tag::{self, Tag};
@@ -20,8 +20,8 @@ pub(super) struct Image<'s> {
 }
 
 impl<'s> Image<'s> {
-    pub(super) fn new(source: &'s dyn Source) -> Self {
-        let (descriptors, content) = (Window::growing(source), Window::growing(source));
+    pub(super) fn new(source: &'s dyn Source, cancel: &'s Cancel) -> Self {
+        let [descriptors, content] = [(); 2].map(|()| Window::growing(source).until(cancel));
         Self { descriptors, content, length: source.len() }
     }
 

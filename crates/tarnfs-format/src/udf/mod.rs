@@ -74,6 +74,21 @@ impl Format for Udf {
         if is_behind { BEHIND_BITS } else { BITS }
     }
 
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        let show = shows(source);
+        let is_bridge = recognition::recognise(&show).is_some_and(|found| found.is_bridge);
+        let of_other = || crate::by_name(OTHER).map_or(Ok(true), |other| other.tells_of_unix(source));
+        if is_bridge && shows_less(&show, source.len()) {
+            return of_other();
+        }
+        let (options, mut ignore) = (Options::default(), |_| Ok(()));
+        match reader::Reader::open(source, &options, &mut ignore) {
+            Ok(mut reader) => reader.has_owners(),
+            Err(_) if is_bridge => of_other(),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        }
+    }
+
     fn head(&self) -> usize {
         64 << 10
     }
@@ -95,7 +110,7 @@ impl Format for Udf {
         let reader = reader::Reader::open(source, &options, &mut ignore).map_err(wrong)?;
         let end = reader.end();
         if reader.run().map_err(wrong)?.streams {
-            others.push("streams that are too long for attributes".to_owned());
+            others.push("streams or attributes that have no place as extended attributes".to_owned());
         }
         // Where an anchor counts from the end, that is the end of the volume.
         let at_end = recognition::anchors(&show, source.len()).into_iter().find(|anchor| anchor.is_at_end);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use super::NAME;
 use super::attributes::Attributes;
@@ -65,7 +65,7 @@ pub(super) struct Reader<'run> {
 /// What is in an image and is not told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LeftOut {
-    /// Streams that are too long for an attribute.
+    /// Streams and attributes that are too long for an extended attribute, or too many, or have no name for one.
     pub(super) streams: bool,
 }
 
@@ -80,7 +80,7 @@ struct Open {
 /// Opens the volume in `source`, and finds the catalogue of what a computer boots from. What is damaged and does not
 /// stand in the way is `told`.
 fn open<'s>(
-    source: &'s dyn Source,
+    (source, cancel): (&'s dyn Source, &'s Cancel),
     budget: &mut Budget,
     told: &mut Vec<(u64, String)>,
 ) -> Result<(Disc<'s>, Option<u64>), Error> {
@@ -98,7 +98,11 @@ fn open<'s>(
     let mut first = None;
     for anchor in anchors {
         let mut of_this = Vec::new();
-        match Disc::open(source, anchor, budget, &mut of_this) {
+        let disc = Disc::open((source, cancel), anchor, budget, &mut of_this).and_then(|mut disc| {
+            // Where it cannot be read, another anchor may lead to one, and ISO 9660 may have one.
+            root(&mut disc, budget).map(|_| disc)
+        });
+        match disc {
             Ok(disc) => {
                 told.append(&mut of_this);
                 return Ok((disc, recognised.boot));
@@ -111,6 +115,13 @@ fn open<'s>(
     }
     let reason = first.unwrap_or_else(|| missing("anchor: the image may be cut")).to_string();
     Err(Error::Unreadable { format: NAME, reason })
+}
+
+/// The entry of the root folder.
+fn root(disc: &mut Disc<'_>, budget: &mut Budget) -> io::Result<FileEntry> {
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("its root cannot be read: {error}"));
+    let entry = disc.entry(disc.root, budget).map_err(told)?;
+    if entry.kind == kind::FOLDER { Ok(entry) } else { Err(told(damaged("it is no folder"))) }
 }
 
 /// Up to `length` bytes from byte `offset` on. The first error is kept.
@@ -137,10 +148,14 @@ impl<'run> Reader<'run> {
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
         let (mut budget, mut told) = (Budget::new(data_of(source)), Vec::new());
-        let (disc, boot) = open(source, &mut budget, &mut told)?;
-        let images = match boot {
-            Some(sector) => boot::images(source, sector)
-                .map_err(|error| Error::Read { offset: sector.saturating_mul(boot::SECTOR), error })?,
+        let (disc, boot) = open((source, &options.cancel), &mut budget, &mut told)?;
+        let images = match boot.map(|sector| (sector.saturating_mul(boot::SECTOR), boot::images(source, sector))) {
+            Some((_, Ok(images))) => images,
+            Some((offset, Err(error))) if is_damage(&error) => {
+                told.push((offset, format!("what a computer boots from is left out: {error}")));
+                Vec::new()
+            }
+            Some((offset, Err(error))) => return Err(Error::Read { offset, error }),
             None => Vec::new(),
         };
         let mut reader = Self {
@@ -168,19 +183,20 @@ impl<'run> Reader<'run> {
         self.disc.end
     }
 
+    /// False if the root has no owner: who writes such a volume keeps nothing of what Unix has.
+    pub(super) fn has_owners(&mut self) -> io::Result<bool> {
+        root(&mut self.disc, &mut self.budget).map(|root| root.has_owner())
+    }
+
     /// Tells all that is in the image. Returns what it has beside that.
     pub(super) fn run(mut self) -> Result<LeftOut, Error> {
         if !self.disc.name.is_empty() {
             self.teller.event(Event::Label(self.disc.name.clone().into_bytes()))?;
         }
-        let root = self
-            .disc
-            .entry(self.disc.root, &mut self.budget)
-            .and_then(|entry| if entry.kind == kind::FOLDER { Ok(entry) } else { Err(damaged("it is no folder")) });
-        let root = root.map_err(|error| {
+        let root = root(&mut self.disc, &mut self.budget).map_err(|error| {
             let offset = self.disc.space.find(self.disc.root, 0).map_or(0, |(at, _)| at);
             if is_damage(&error) {
-                Error::Unreadable { format: NAME, reason: format!("its root cannot be read: {error}") }
+                Error::Unreadable { format: NAME, reason: error.to_string() }
             } else {
                 Error::Read { offset, error }
             }
@@ -443,11 +459,14 @@ impl<'run> Reader<'run> {
         }
         let limits = &self.options.limits;
         let prefix = b"user.".len();
+        let all = found.xattrs.len();
+        let mut names = HashSet::new();
         found.xattrs.retain(|(name, value)| {
             let is_name = name.len() > prefix && name.len() <= limits.name && !name.contains(&0);
-            is_name && value.len() <= limits.xattr_value
+            is_name && value.len() <= limits.xattr_value && names.insert(name.clone())
         });
         found.xattrs.truncate(limits.xattrs);
+        self.left_out.streams |= found.xattrs.len() < all;
         Ok(found)
     }
 
@@ -465,7 +484,10 @@ impl<'run> Reader<'run> {
                 Next::Damage(_, why) => return Err(damaged(why)),
                 Next::TooMuch | Next::End => break,
             };
-            let Some((place, name)) = found.entry.zip(names::name(&found.stored)) else { continue };
+            let Some((place, name)) = found.entry.zip(names::name(&found.stored)) else {
+                self.left_out.streams = true;
+                continue;
+            };
             let stream = self.disc.entry(place, &mut self.budget)?;
             let content = self.disc.content(&stream, &mut self.budget)?;
             if content.size > self.options.limits.xattr_value as u64 {
@@ -474,6 +496,7 @@ impl<'run> Reader<'run> {
             }
             streams.push(([b"user.", &name[..]].concat(), self.bytes(&content)?));
         }
+        self.left_out.streams |= streams.len() >= MOST_STREAMS;
         Ok(streams)
     }
 }

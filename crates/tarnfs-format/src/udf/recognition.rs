@@ -70,7 +70,8 @@ pub(super) struct Anchor {
 }
 
 /// All anchors of an image of `length` bytes, the likeliest first. Where they lead to different places, that is the one
-/// that leads furthest: the last session of a disc has what is left of those before it.
+/// that was recorded last, and of those the one that leads furthest: the last session of a disc has what is left of
+/// those before it. What a medium held before it was formatted, perhaps with sectors of another size, is older.
 pub(super) fn anchors(show: &Show<'_>, length: u64) -> Vec<Anchor> {
     let mut found = Vec::new();
     for number in 0..4 {
@@ -86,8 +87,27 @@ pub(super) fn anchors(show: &Show<'_>, length: u64) -> Vec<Anchor> {
             found.extend(anchor.map(|anchor| Anchor { is_at_end: matches!(number, 1 | 2), ..anchor }));
         }
     }
-    found.sort_by_key(|anchor| std::cmp::Reverse(anchor.main.0.saturating_mul(anchor.sector)));
+    found.sort_by_cached_key(|anchor| {
+        let place = anchor.main.0.saturating_mul(anchor.sector);
+        std::cmp::Reverse((recorded(show, anchor), place))
+    });
     found
+}
+
+/// When the volume was recorded to which an anchor leads (ECMA-167, 3/10.1.17 and 1/7.3): year, month, day, hours and
+/// what is less. `None` where that cannot be read.
+fn recorded(show: &Show<'_>, anchor: &Anchor) -> Option<(u16, [u8; 8])> {
+    const MOST_BEFORE: u64 = 16;
+    const AT: usize = 376;
+    let sequences = [anchor.main.0, anchor.reserve.0];
+    let sectors = sequences.into_iter().flat_map(|first| (0..MOST_BEFORE).map(move |number| first.checked_add(number)));
+    sectors.into_iter().find_map(|sector| {
+        let sector = sector?;
+        let bytes = show(sector.checked_mul(anchor.sector)?, 512);
+        let is_it = tag::read(&bytes).is_ok_and(|tag| tag.kind == tag::PRIMARY);
+        let rest = bytes.get(AT.checked_add(4)?..)?.first_chunk()?;
+        is_it.then_some((u16_at(&bytes, AT.checked_add(2)?)?, *rest))
+    })
 }
 
 /// True if they lead to different places, as those of several sessions do.

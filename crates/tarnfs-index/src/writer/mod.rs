@@ -314,6 +314,12 @@ impl Writer {
         self.stream = stream;
     }
 
+    /// The place of what begins at byte `header` of `stream` among all that the archive holds: such places compare as
+    /// the entries there do.
+    pub fn place(&self, stream: u32, header: u64) -> Vec<u64> {
+        self.starts_around(stream).into_iter().rev().take(MOST_AROUND).chain([header]).collect()
+    }
+
     /// Where a nested stream begins in the one around it, and so on, the outermost last; nothing for the archive's own.
     fn starts_around(&self, stream: u32) -> Vec<u64> {
         let mut starts = Vec::new();

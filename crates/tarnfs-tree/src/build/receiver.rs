@@ -1,6 +1,7 @@
 //! Where what a pass finds goes: into the index at once, or by way of the thread that found it to the one that writes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
@@ -92,9 +93,11 @@ pub(super) struct Direct {
     within: RefCell<Vec<u32>>,
     /// Of each archive, by its number: the one that it lies in.
     outer: RefCell<Vec<u32>>,
-    /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its
-    /// place.
-    shown: RefCell<HashMap<u64, u32>>,
+    /// By the hash of its path, the archive in the archive that shows there, and its place. A later entry of that path
+    /// takes it over. Of what lies in compressed files, the later one may be found first.
+    shown: RefCell<HashMap<u64, (u32, Vec<u64>)>>,
+    /// Stream and first byte of the last entry.
+    last: Cell<(u32, u64)>,
     hasher: RandomState,
     limits: Limits,
     /// Candidates that may still come.
@@ -154,6 +157,7 @@ impl Direct {
             // The archive itself lies in itself.
             outer: RefCell::new(vec![0]),
             shown: RefCell::default(),
+            last: Cell::default(),
             hasher: RandomState::new(),
             limits,
             left: Cell::new(most),
@@ -230,23 +234,37 @@ impl Direct {
         hasher.finish()
     }
 
-    /// Numbers the archive at `path`.
-    fn archive_at(&self, path: &[u8]) -> u32 {
+    /// Numbers the archive at `path`, which is the file that begins there: a stream and a byte of it.
+    fn archive_at(&self, path: &[u8], (stream, header): (u32, u64)) -> u32 {
         let within = self.innermost();
-        let number = self.writer.borrow_mut().add_archive(within);
+        let mut writer = self.writer.borrow_mut();
+        let number = writer.add_archive(within);
         self.outer.borrow_mut().push(within);
-        self.shown.borrow_mut().insert(self.hash(path), number);
+        let place = writer.place(stream, header);
+        match self.shown.borrow_mut().entry(self.hash(path)) {
+            Occupied(later) if later.get().1 > place => writer.replace_archive(number),
+            Occupied(mut earlier) => {
+                earlier.insert((number, place));
+            }
+            Vacant(none) => {
+                none.insert((number, place));
+            }
+        }
         number
     }
 
-    /// What was found in the archive at that path, if there is one, does not show: a later entry has the path.
-    fn replace(&self, path: &[u8]) {
-        if self.shown.borrow().is_empty() {
+    /// What was found in the archive at that path, if there is an earlier one, does not show: the entry that begins
+    /// there has the path.
+    fn replace(&self, path: &[u8], (stream, header): (u32, u64)) {
+        let mut shown = self.shown.borrow_mut();
+        if shown.is_empty() {
             return;
         }
-        let replaced = self.shown.borrow_mut().remove(&self.hash(path));
-        if let Some(replaced) = replaced {
-            self.writer.borrow_mut().replace_archive(replaced);
+        let mut writer = self.writer.borrow_mut();
+        if let Occupied(known) = shown.entry(self.hash(path))
+            && known.get().1 <= writer.place(stream, header)
+        {
+            writer.replace_archive(known.remove().0);
         }
     }
 
@@ -329,14 +347,19 @@ impl Direct {
 
 impl Receiver for Direct {
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
+        self.last.set((self.stream.get(), entry.header));
         if entry.kind != Kind::Folder {
-            self.replace(&entry.path);
+            self.replace(&entry.path, self.last.get());
         }
         self.writer.borrow_mut().add_from(self.stream.get(), entry)
     }
 
     fn ahead(&self, path: &[u8]) -> Result<(), Error> {
-        self.replace(path);
+        // It comes next.
+        let (stream, last) = self.last.get();
+        let last = if stream == self.stream.get() { last } else { 0 };
+        self.last.set((self.stream.get(), last.saturating_add(1)));
+        self.replace(path, self.last.get());
         let (notes, archives) = (self.notes.borrow().len(), self.outer.borrow().len());
         self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost() });
         Ok(())
@@ -390,7 +413,7 @@ impl Receiver for Direct {
     }
 
     fn open(&self, path: &[u8]) -> Result<(), Error> {
-        let number = self.archive_at(path);
+        let number = self.archive_at(path, self.last.get());
         self.enter_archive(number);
         Ok(())
     }
@@ -416,7 +439,7 @@ impl Receiver for Direct {
         // A layer in a layer is the same archive.
         let archive = match candidate.instead {
             Some(_) => self.innermost(),
-            None => self.archive_at(&candidate.file.path),
+            None => self.archive_at(&candidate.file.path, (self.stream.get(), candidate.file.header)),
         };
         let candidate = Candidate { input: self.stream.get(), archive, ..candidate };
         let mut candidates = self.candidates.borrow_mut();
@@ -748,13 +771,13 @@ mod tests {
             let direct = direct();
             (0..depth).for_each(|_| direct.open(b"around").unwrap());
             let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
-            let old = direct.archive_at(b"old");
+            let old = direct.archive_at(b"old", (0, 0));
             direct.ahead(b"file").unwrap();
             direct.note(1, "of the file".to_owned()).unwrap();
             direct.open(b"file").unwrap();
             direct.open(b"file/inner").unwrap();
             direct.note(2, "inside".to_owned()).unwrap();
-            let found = direct.archive_at(b"file/inner/found");
+            let found = direct.archive_at(b"file/inner/found", (0, 0));
             direct.enter_archive(old);
             direct.open(b"old/inner").unwrap();
             direct.note(3, "in the old one".to_owned()).unwrap();

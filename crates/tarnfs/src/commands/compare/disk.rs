@@ -55,6 +55,7 @@ fn seen(stat: &Stat) -> Seen {
         file: (stat.st_dev, stat.st_ino),
         ctime: (stat.st_ctime, stat.st_ctime_nsec),
         told: Told { mode: true, owner: true, mtime: Some(1) },
+        has_links: true,
     }
 }
 
@@ -113,10 +114,6 @@ impl Side for Disk {
     }
 
     fn is_on_disk(&self) -> bool {
-        true
-    }
-
-    fn tells_of_unix(&self) -> bool {
         true
     }
 

@@ -39,7 +39,7 @@ use difference::{Difference, Style};
 use disk::Disk;
 use lines::{Lines, Turn};
 use passing::Passing;
-use second::Second;
+use second::{Keeps, Second};
 use side::{FileNumber, Seen, Side};
 
 /// Files with several names at the other side of which is looked whether they are several in the archive.
@@ -92,7 +92,7 @@ struct Comparison<'a, S: Side> {
     index: &'a dyn Index,
     /// What small files are read from, several at once. `None` if more has to be looked at for each of them.
     stream: Option<&'a dyn Source>,
-    format: Option<&'static dyn Format>,
+    keeps: Keeps,
     side: &'a S,
     what: What,
     other: &'a Path,
@@ -175,24 +175,20 @@ fn with<S: Side>(
     let tells_of_root = arguments.other.is_some() || has_root || !arguments.patterns.is_empty();
     let progress = Arc::new(Progress::default());
     let lines = Lines::new(Style { is_json: arguments.json, archive: name_of(archive), other: name_of(other) });
-    let of_unix = second::tells_of_unix(&opened) && side.tells_of_unix();
     let comparison = Comparison {
         archive,
         tree: &opened.tree,
         index: &*opened.index,
         stream: window::stream_of(&opened),
-        format,
+        keeps: Keeps::of(&opened),
         side: &*side,
         what: What {
-            mode: compares(Ignored::Mode) && of_unix,
-            owner: compares(Ignored::Owner) && of_unix,
+            mode: compares(Ignored::Mode),
+            owner: compares(Ignored::Owner),
             mtime: compares(Ignored::Mtime),
             // Where one side has none at all, nobody has looked at them when it was made.
             xattrs: compares(Ignored::Xattrs) && second::has_xattrs(&opened) && side.has_xattrs(),
-            links: compares(Ignored::Links)
-                && of_unix
-                && format.is_some_and(Format::has_hard_links)
-                && side.has_hard_links(),
+            links: compares(Ignored::Links) && format.is_some_and(Format::has_hard_links) && side.has_hard_links(),
             content: compares_content,
             extra: (!arguments.no_extra).then_some(tells_of_root),
         },
@@ -298,7 +294,7 @@ impl<S: Side> Comparison<'_, S> {
         (folder, name, seen): (&S::Folder, &[u8], &Seen),
         mut add: impl FnMut(&Difference),
     ) -> Result<(), Unread> {
-        let told = second::told(self.format, &shown, stored.header.is_some());
+        let told = self.keeps.told(&shown, stored);
         if self.what.mode && told.mode && seen.told.mode && shown.kind != Kind::Symlink && shown.mode != seen.mode {
             add(&Difference::Mode(shown.mode, seen.mode));
         }

@@ -3,9 +3,10 @@
 use std::io;
 
 use tarnfs_format::{Format, Shown, Told};
+use tarnfs_index::FIRST_NESTED;
 use tarnfs_source::{Cancel, SharedSource};
 use tarnfs_tree::open::OpenArchive;
-use tarnfs_tree::{Attributes, Error, Node, Tree, Xattrs};
+use tarnfs_tree::{Attributes, Error, Node, Stored, Tree, Xattrs};
 
 use super::side::{Readable, Seen, Side};
 use crate::commands::extract::owners::Owners;
@@ -15,6 +16,15 @@ pub(super) struct Second {
     opened: OpenArchive,
     owners: Owners,
     cancel: Cancel,
+    keeps: Keeps,
+}
+
+/// What an archive keeps of each file.
+#[derive(Clone, Copy)]
+pub(super) struct Keeps {
+    format: Option<&'static dyn Format>,
+    /// Modes, owners and hard links of the files that lie in it itself. Archives in it may have more.
+    of_unix: bool,
 }
 
 /// The format of an archive, if it is one that has attributes of files.
@@ -22,14 +32,27 @@ pub(super) fn format_of(opened: &OpenArchive) -> Option<&'static dyn Format> {
     tarnfs_format::by_name(&opened.index.summary().format)
 }
 
-/// Which attributes the entry of this file has told.
-pub(super) fn told(format: Option<&dyn Format>, shown: &Shown, has_entry: bool) -> Told {
-    format.filter(|_| has_entry).map_or(Told::NOTHING, |format| format.told(shown))
-}
+impl Keeps {
+    pub(super) fn of(opened: &OpenArchive) -> Self {
+        let format = format_of(opened);
+        Self { format, of_unix: format.is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true)) }
+    }
 
-/// False if an archive keeps neither modes, owners nor hard links.
-pub(super) fn tells_of_unix(opened: &OpenArchive) -> bool {
-    format_of(opened).is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true))
+    fn is_of_unix(&self, stored: &Stored) -> bool {
+        self.of_unix || stored.stream >= FIRST_NESTED
+    }
+
+    /// Which attributes the entry of this file has told.
+    pub(super) fn told(&self, shown: &Shown, stored: &Stored) -> Told {
+        let format = self.format.filter(|_| stored.header.is_some());
+        let told = format.map_or(Told::NOTHING, |format| format.told(shown));
+        if self.is_of_unix(stored) { told } else { Told { mode: false, owner: false, ..told } }
+    }
+
+    /// True if hard links to this file would be told.
+    pub(super) fn has_links(&self, stored: &Stored) -> bool {
+        self.format.is_some_and(Format::has_hard_links) && self.is_of_unix(stored)
+    }
 }
 
 /// True if there are extended attributes in an archive. One without them was mostly made without looking at them.
@@ -41,13 +64,14 @@ pub(super) fn has_xattrs(opened: &OpenArchive) -> bool {
 impl Second {
     pub(super) fn new(opened: OpenArchive, is_numeric: bool, cancel: Cancel) -> Result<Self, Error> {
         let owners = Owners::new(&*opened.index, is_numeric)?;
-        Ok(Self { opened, owners, cancel })
+        let keeps = Keeps::of(&opened);
+        Ok(Self { opened, owners, cancel, keeps })
     }
 
     fn seen(&self, found: &Attributes) -> Result<Seen, Error> {
         let &Attributes { node, kind, mode, size, mtime, links, blocks, .. } = found;
         let (uid, gid) = self.owners.here(&*self.opened.index, node, found.uid, found.gid)?;
-        let has_entry = self.opened.tree.stored(node)?.header.is_some();
+        let stored = self.opened.tree.stored(node)?;
         let shown = Shown { kind, mode, uid: found.uid, gid: found.gid, mtime };
         Ok(Seen {
             kind,
@@ -60,7 +84,8 @@ impl Second {
             is_sparse: blocks.saturating_mul(512) < size,
             file: (0, node.0),
             ctime: (0, 0),
-            told: told(format_of(&self.opened), &shown, has_entry),
+            told: self.keeps.told(&shown, &stored),
+            has_links: self.keeps.has_links(&stored),
         })
     }
 }
@@ -110,10 +135,6 @@ impl Side for Second {
 
     fn is_on_disk(&self) -> bool {
         false
-    }
-
-    fn tells_of_unix(&self) -> bool {
-        tells_of_unix(&self.opened)
     }
 
     fn has_hard_links(&self) -> bool {

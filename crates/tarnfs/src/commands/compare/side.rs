@@ -21,6 +21,8 @@ pub(super) struct Seen {
     /// When it was changed last in any way, where that is known.
     pub(super) ctime: (i64, u64),
     pub(super) told: Told,
+    /// Hard links would be told.
+    pub(super) has_links: bool,
 }
 
 /// The same for all names of one file.
@@ -58,9 +60,6 @@ pub(super) trait Side: Send + Sync + 'static {
 
     /// False if it knows no hard links.
     fn has_hard_links(&self) -> bool;
-
-    /// False if it keeps neither modes, owners nor hard links.
-    fn tells_of_unix(&self) -> bool;
 
     /// False if it knows no extended attributes.
     fn has_xattrs(&self) -> bool;

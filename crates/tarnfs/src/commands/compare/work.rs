@@ -140,7 +140,11 @@ impl<S: Side> Worker<'_, S> {
             add(&Difference::Kind(seen.kind));
             return Ok(());
         }
-        if comparison.what.links && self.is_linked(item, &seen, &mut add) {
+        if comparison.what.links
+            && comparison.keeps.has_links(&item.stored)
+            && seen.has_links
+            && self.is_linked(item, &seen, &mut add)
+        {
             // It was compared by its first name.
             return Ok(());
         }
