@@ -14,6 +14,7 @@
 pub mod ar;
 mod boot;
 mod calendar;
+mod content;
 pub mod cpio;
 mod decode;
 pub mod encoding;
