@@ -5,7 +5,7 @@
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod differential;
-mod iso9660;
+mod images;
 mod libzstd;
 mod lzma2;
 mod rar;
@@ -23,7 +23,7 @@ use tarnfs_format::{Entry, Event, Format, Kind, Probe, ReadForwards, ReadRandom,
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;
-pub use iso9660::iso9660;
+pub use images::{ext, iso9660};
 pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
 pub use rar::{rar, rar_decoder};

@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 32] = [
+const TARGETS: [Target; 33] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -26,6 +26,7 @@ const TARGETS: [Target; 32] = [
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
+    ("ext", entry_points::ext),
     ("iso9660", entry_points::iso9660),
     ("udf", entry_points::udf),
     ("names", entry_points::names),

@@ -194,6 +194,32 @@ fn iso9660() -> Vec<Vec<u8>> {
     found.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
+/// Small images, packed, of which most have no checksums, so that changes reach what is in them.
+fn ext() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"command -v mkfs.ext4 > found || exit 0
+        mkdir -p e/d/deep e/many; mv part e; cd e; seq 9 > d/deep/nine; printf ä > ä; : > empty; ln -s d/nine link; mkfifo fifo; ln part hard
+        ln -s $(printf 'x%.0s' $(seq 250)) long; truncate -s 50000 sparse; seq 2000 >> sparse; mknod device c 5 1 || true
+        for i in $(seq 120); do : > many/a-file-with-a-name-$i; done; setfattr -n user.name -v value part; setfattr -n user.long -v $(printf 'x%.0s' $(seq 300)) d
+        setfacl -m u:12:rw part; cd ..
+        make() { mkfs.ext4 -q -F -b 1024 -N 160 -d e -m 0 "${@:2}" $1.img 500K >> log 2>&1 || { rm -f $1.img; cat log; }; }
+        make two -t ext2 -O ^resize_inode; make old -t ext2 -r 0 -O ^resize_inode; make four -O ^has_journal,^metadata_csum,^resize_inode
+        make blocks -O ^has_journal,^metadata_csum,^extents,^64bit,^resize_inode; make inline -I 512 -O ^has_journal,^metadata_csum,^resize_inode,inline_data
+        make sums -O ^has_journal,^resize_inode; make groups -g 256 -O ^has_journal,^metadata_csum,^resize_inode,meta_bg"#,
+    );
+    packed_images(&scratch, "img")
+}
+
+/// The files in a folder that end so, packed.
+fn packed_images(scratch: &support::Scratch, end: &str) -> Vec<Vec<u8>> {
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == end));
+    found.sort();
+    found.iter().map(|path| udf_image::packed(&std::fs::read(path).unwrap())).collect()
+}
+
 /// Images of each kind of partition, and one that ISO 9660 describes, too.
 fn udf() -> Vec<Vec<u8>> {
     let mut seeds = udf_image::KINDS.map(|kind| udf_image::packed(&udf_image::sample(kind))).to_vec();
@@ -278,6 +304,7 @@ targets! {
     rar_decoder: rar();
     sevenzip: seven_zip();
     squashfs: squashfs();
+    ext: ext();
     iso9660: iso9660();
     udf: udf();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];

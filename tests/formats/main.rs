@@ -7,6 +7,7 @@ mod udf_image;
 
 mod ar;
 mod cpio;
+mod ext;
 mod iso9660;
 mod rar;
 mod sevenzip;

@@ -2,14 +2,12 @@
 //!
 //! Their contents are decoded by `snap`; walking the chunks is done here. A seek point is at a chunk.
 
-mod crc32c;
-
 #[cfg(test)]
 mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Limits, SharedSource, crc32c};
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
@@ -129,7 +127,7 @@ impl Blocks for Chunks {
             block[..data.len()].copy_from_slice(data);
             Some(data.len())
         };
-        let is_right = |length| !verify || !is_checked || stated == crc32c::masked(&block[..length]).to_le_bytes();
+        let is_right = |length| !verify || !is_checked || stated == masked(&block[..length]).to_le_bytes();
         let part = match length {
             Some(0) if is_right(0) => Part::Other,
             Some(length) if is_right(length) => Part::Block { length, fault: None },
@@ -165,4 +163,9 @@ impl Blocks for Chunks {
 /// Decodes a chunk to the start of `block`, if it is valid and not too long.
 fn unpack(data: &[u8], block: &mut [u8]) -> Option<usize> {
     snap::raw::Decoder::new().decompress(data, block).ok()
+}
+
+/// The CRC-32C of `bytes`, masked as the framing format has it ("Checksum format").
+fn masked(bytes: &[u8]) -> u32 {
+    crc32c(0, bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
 }

@@ -38,8 +38,6 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"KDMV", "a VMDK disk image"),
     (0, b"vhdxfile", "a VHDX disk image"),
     (0, b"conectix", "a VHD disk image"),
-    // Of two bytes, at a place where few other files have them.
-    (1080, b"\x53\xef", "an ext file system"),
     (0, b"BZ0", "a file compressed with bzip (version 1)"),
     (0, b"RZIP", "a file compressed with rzip"),
     (0, b"bvx", "a file compressed with LZFSE"),

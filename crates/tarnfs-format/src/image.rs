@@ -54,6 +54,11 @@ pub(crate) fn damaged(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
+/// True if `error` is the image's fault, and not one of who reads it.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
 /// Bytes of `source` that are no holes, as far as they lie in so many ranges. Bounds that grow with the image count
 /// these: it may have any length for its holes.
 pub(crate) fn data_of(source: &dyn Source) -> u64 {
@@ -64,4 +69,43 @@ pub(crate) fn data_of(source: &dyn Source) -> u64 {
         sum = sum.saturating_add(at.saturating_sub(start));
     }
     sum
+}
+
+/// What may still be read and told. Any number of names may lead to one entry, and any number of entries to one list.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Parts of all files.
+    pub(crate) parts: u64,
+    /// Bytes of entries, and of what is read of files.
+    pub(crate) bytes: u64,
+}
+
+/// Parts of all files, and one more for so many bytes of the image.
+const MOST_PARTS: u64 = 16 << 20;
+const BYTES_FOR_EACH_PART: u64 = 16;
+
+/// Bytes that are read, and so many more for each byte of the image.
+const MOST_BYTES: u64 = 256 << 20;
+const FOR_EACH_BYTE: u64 = 4;
+
+impl Budget {
+    /// Of an image of `length` bytes.
+    pub(crate) fn new(length: u64) -> Self {
+        Self {
+            parts: MOST_PARTS.saturating_add(length / BYTES_FOR_EACH_PART),
+            bytes: MOST_BYTES.saturating_add(length.saturating_mul(FOR_EACH_BYTE)),
+        }
+    }
+
+    pub(crate) fn take_parts(&mut self, count: u64) -> io::Result<()> {
+        let left = self.parts.checked_sub(count);
+        self.parts = left.ok_or_else(|| damaged("the files of the image lie in too many parts"))?;
+        Ok(())
+    }
+
+    pub(crate) fn take_bytes(&mut self, count: u64) -> io::Result<()> {
+        let left = self.bytes.checked_sub(count);
+        self.bytes = left.ok_or_else(|| damaged("the entries of the image are read too often"))?;
+        Ok(())
+    }
 }

@@ -14,10 +14,12 @@
 pub mod ar;
 mod boot;
 mod calendar;
+mod content;
 pub mod cpio;
 mod decode;
 pub mod encoding;
 mod entry;
+pub mod ext;
 pub mod foreign;
 mod image;
 pub mod iso9660;
@@ -350,6 +352,7 @@ pub trait ReadRandom: Send + Sync {
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
     &cpio::Cpio,
+    &ext::Ext,
     &iso9660::Iso9660,
     &rar::Rar,
     &sevenzip::SevenZip,

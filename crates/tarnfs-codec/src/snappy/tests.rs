@@ -2,8 +2,7 @@ use std::io::ErrorKind;
 
 use tarnfs_source::Limits;
 
-use super::crc32c::masked;
-use super::{HEAD, IDENTIFIER, LARGEST_CHUNK, Snappy};
+use super::{HEAD, IDENTIFIER, LARGEST_CHUNK, Snappy, masked};
 use crate::testing::{
     assert_outlives_mutations, assert_points_lead_to, assert_read_anywhere, decode, decode_in_steps, decode_spaced,
     length_in_little_memory, noise, resume, sample, source, tool_status,

@@ -1,10 +1,10 @@
 //! Numbers, times, texts and checksums, as ECMA-167 and OSTA UDF have them.
 
-use std::io;
 use std::sync::LazyLock;
 
 use crate::Time;
 use crate::calendar::seconds_of;
+pub(super) use crate::image::{damaged, is_damage};
 pub(super) use crate::little::{u16_at, u32_at, u64_at};
 
 /// Bytes of a time.
@@ -67,15 +67,6 @@ pub(super) fn identifier(bytes: &[u8], at: usize) -> &[u8] {
     let text = bytes.get(at.saturating_add(1)..at.saturating_add(24)).unwrap_or_default();
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     text.get(..end).unwrap_or_default()
-}
-
-pub(super) fn damaged(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
-}
-
-/// True if `error` is the image's fault, and not one of who reads it.
-pub(super) fn is_damage(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 #[cfg(test)]

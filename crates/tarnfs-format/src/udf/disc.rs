@@ -6,13 +6,15 @@ use std::io;
 use tarnfs_source::{Cancel, Source};
 
 use super::bytes::{Place, damaged, identifier, is_damage, long_place, u16_at, u32_at};
-use super::content::{Allocation, Content, extents};
+use super::content::{Allocation, extents};
 use super::file::{FileEntry, Form, kind};
 use super::image::{Image, LARGEST_BLOCK};
 use super::recognition::Anchor;
 use super::space::{Part, Run, Space};
 use super::tag::{self, Tag};
 use super::volume::{Logical, Map, Volume, missing};
+use crate::content::Content;
+use crate::image::Budget;
 
 /// Extents of one file: 64 MiB of memory.
 const MOST_EXTENTS: usize = 1 << 20;
@@ -38,45 +40,6 @@ const OLD_TABLE_END: u64 = 36;
 
 /// Extents of a list of file sets.
 const MOST_FILE_SETS: u32 = 64;
-
-/// What may still be read and told. Any number of names may lead to one entry, and any number of entries to one list.
-#[derive(Debug)]
-pub(super) struct Budget {
-    /// Parts of all files.
-    pub(super) parts: u64,
-    /// Bytes of entries, and of what is read of files.
-    pub(super) bytes: u64,
-}
-
-/// Parts of all files, and one more for so many bytes of the image.
-const MOST_PARTS: u64 = 16 << 20;
-const BYTES_FOR_EACH_PART: u64 = 16;
-
-/// Bytes that are read, and so many more for each byte of the image.
-const MOST_BYTES: u64 = 256 << 20;
-const FOR_EACH_BYTE: u64 = 4;
-
-impl Budget {
-    /// Of an image of `length` bytes.
-    pub(super) fn new(length: u64) -> Self {
-        Self {
-            parts: MOST_PARTS.saturating_add(length / BYTES_FOR_EACH_PART),
-            bytes: MOST_BYTES.saturating_add(length.saturating_mul(FOR_EACH_BYTE)),
-        }
-    }
-
-    fn take_parts(&mut self, count: u64) -> io::Result<()> {
-        let left = self.parts.checked_sub(count);
-        self.parts = left.ok_or_else(|| damaged("the files of the image lie in too many parts"))?;
-        Ok(())
-    }
-
-    pub(super) fn take_bytes(&mut self, count: u64) -> io::Result<()> {
-        let left = self.bytes.checked_sub(count);
-        self.bytes = left.ok_or_else(|| damaged("the entries of the image are read too often"))?;
-        Ok(())
-    }
-}
 
 /// A file set: a tree of folders.
 #[derive(Debug, Clone, Copy)]
@@ -252,14 +215,14 @@ impl<'s> Disc<'s> {
             // Any file may be one, so this is looked at first.
             let Some(end) = content.size.checked_sub(OLD_TABLE_END) else { return Ok(None) };
             budget.take_bytes(OLD_TABLE_END)?;
-            content.read(&mut self.image, end, OLD_TABLE_END, &mut bytes)?;
+            content.read(self.image.content(), end, OLD_TABLE_END, &mut bytes)?;
             if identifier(&bytes, 0) != OLD_TABLE {
                 return Ok(None);
             }
             bytes.clear();
         }
         budget.take_bytes(content.size)?;
-        content.read(&mut self.image, 0, content.size, &mut bytes)?;
+        content.read(self.image.content(), 0, content.size, &mut bytes)?;
         let numbers = if entry.kind == kind::TABLE {
             u16_at(&bytes, 0).and_then(|head| bytes.get(head.into()..))
         } else {

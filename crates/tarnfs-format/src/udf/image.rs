@@ -30,9 +30,9 @@ impl<'s> Image<'s> {
         self.descriptors.bytes(at, u64::MAX, length.min(LARGEST_BLOCK) as usize)
     }
 
-    /// The same of the content of files.
-    pub(super) fn content(&mut self, at: u64, length: u64) -> io::Result<&[u8]> {
-        self.content.bytes(at, u64::MAX, length.min(LARGEST_BLOCK) as usize)
+    /// What shows the content of files.
+    pub(super) fn content(&mut self) -> &mut Window<'s> {
+        &mut self.content
     }
 
     /// The descriptor of one of these `kinds` that lies in a block of so many bytes at byte `at`, and says that this is

@@ -3,9 +3,9 @@
 use std::io;
 
 use super::bytes::{Place, is_damage, long_place, u16_at};
-use super::content::Content;
 use super::image::{Image, LARGEST_BLOCK};
 use super::tag;
+use crate::content::Content;
 
 /// Bytes before what its writer has put there, and before the name.
 const HEAD: u64 = 38;
@@ -105,7 +105,7 @@ impl Listing {
     /// The name at byte `at`, if it is one that shows, and the bytes that its descriptor has.
     fn name_at(&mut self, image: &mut Image<'_>, at: u64, left: &mut u64) -> io::Result<Option<(Option<Name>, u64)>> {
         let buffer = &mut self.buffer;
-        self.content.read(image, at, HEAD, buffer)?;
+        self.content.read(image.content(), at, HEAD, buffer)?;
         let numbers = (|| Some((u16_at(buffer, 0)?, *buffer.get(18)?, *buffer.get(19)?, u16_at(buffer, 36)?)))();
         let Some((tag::NAME, flags, of_name, of_others)) = numbers else { return Ok(None) };
         let before = HEAD.saturating_add(of_others.into());
@@ -113,7 +113,7 @@ impl Listing {
         if length > LARGEST_BLOCK {
             return Ok(None);
         }
-        self.content.read(image, at, length, buffer)?;
+        self.content.read(image.content(), at, length, buffer)?;
         if tag::read(buffer).is_err() {
             *left = left.saturating_sub(length);
             return Ok(None);

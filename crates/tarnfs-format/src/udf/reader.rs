@@ -8,15 +8,15 @@ use tarnfs_source::{Cancel, Source};
 use super::NAME;
 use super::attributes::Attributes;
 use super::bytes::{Place, damaged, is_damage};
-use super::content::Content;
-use super::disc::{Budget, Disc};
+use super::disc::Disc;
 use super::file::{FileEntry, kind};
 use super::listing::{Listing, Name, Next};
 use super::names;
 use super::recognition::{anchors, recognise};
 use super::volume::missing;
 use crate::boot;
-use crate::image::{Teller, data_of, shown};
+use crate::content::Content;
+use crate::image::{Budget, Teller, data_of, shown};
 use crate::name::excerpt;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
 
@@ -435,7 +435,7 @@ impl<'run> Reader<'run> {
     fn bytes(&mut self, content: &Content) -> io::Result<Vec<u8>> {
         self.budget.take_bytes(content.size)?;
         let mut bytes = Vec::new();
-        content.read(&mut self.disc.image, 0, content.size, &mut bytes)?;
+        content.read(self.disc.image.content(), 0, content.size, &mut bytes)?;
         Ok(bytes)
     }
 

@@ -35,34 +35,30 @@ const fn tables() -> [[u32; 256]; STEP] {
     tables
 }
 
-/// The CRC-32C of `bytes`, masked as snappy's framing format has it ("Checksum format").
-pub(super) fn masked(bytes: &[u8]) -> u32 {
-    crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
+/// The CRC-32C of `bytes` behind others, of which it is `before`; 0 if there are none.
+pub fn crc32c(before: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("sse4.2") {
         // SAFETY: the processor has been asked for all that the function needs. By tables, the sums would take as long
         // as all else.
-        return unsafe { by_instruction(bytes) };
+        return unsafe { by_instruction(before, bytes) };
     }
-    by_tables(bytes)
+    by_tables(before, bytes)
 }
 
 /// By the processor's own instruction for this sum.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
-fn by_instruction(bytes: &[u8]) -> u32 {
+fn by_instruction(before: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
     let (steps, rest) = bytes.as_chunks::<STEP>();
-    let sum = steps.iter().fold(u64::from(u32::MAX), |sum, step| _mm_crc32_u64(sum, u64::from_le_bytes(*step)));
+    let sum = steps.iter().fold(u64::from(!before), |sum, step| _mm_crc32_u64(sum, u64::from_le_bytes(*step)));
     !rest.iter().fold(sum as u32, |sum, &byte| _mm_crc32_u8(sum, byte))
 }
 
-fn by_tables(bytes: &[u8]) -> u32 {
+fn by_tables(before: u32, bytes: &[u8]) -> u32 {
     let (steps, rest) = bytes.as_chunks::<STEP>();
-    let sum = steps.iter().fold(u32::MAX, |sum, step| {
+    let sum = steps.iter().fold(!before, |sum, step| {
         let word = u64::from_le_bytes(*step) ^ u64::from(sum);
         let bytes = word.to_le_bytes();
         bytes.iter().zip(TABLES.iter().rev()).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
@@ -70,15 +66,21 @@ fn by_tables(bytes: &[u8]) -> u32 {
     !rest.iter().fold(sum, |sum, &byte| sum >> 8 ^ TABLES[0][usize::from(sum as u8 ^ byte)])
 }
 
-#[test]
-fn sums_are_those_of_rfc_3720() {
-    for sum in [crc32c, by_tables] {
-        assert_eq!(sum(&[0; 32]), 0x8A91_36AA);
-        assert_eq!(sum(&[0xFF; 32]), 0x62A8_AB43);
-        assert_eq!(sum(&std::array::from_fn::<u8, 32, _>(|index| index as u8)), 0x46DD_794E);
-        assert_eq!(sum(b"123456789"), 0xE306_9283);
-        assert_eq!(sum(b""), 0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_rfc_3720() {
+        for sum in [crc32c, by_tables] {
+            assert_eq!(sum(0, &[0; 32]), 0x8A91_36AA);
+            assert_eq!(sum(0, &[0xFF; 32]), 0x62A8_AB43);
+            assert_eq!(sum(0, &std::array::from_fn::<u8, 32, _>(|index| index as u8)), 0x46DD_794E);
+            assert_eq!(sum(0, b"123456789"), 0xE306_9283);
+            assert_eq!(sum(sum(0, b"1234"), b"56789"), 0xE306_9283);
+            assert_eq!(sum(0, b""), 0);
+        }
+        let data: Vec<u8> = (0..1000_u32).map(|n| (n * n % 251) as u8).collect();
+        assert!((0..data.len()).all(|length| crc32c(7, &data[..length]) == by_tables(7, &data[..length])));
     }
-    let data = crate::testing::noise(1000);
-    assert!((0..data.len()).all(|length| crc32c(&data[..length]) == by_tables(&data[..length])));
 }
