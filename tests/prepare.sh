@@ -9,6 +9,7 @@ packages+=(zip unzip p7zip-full openssl)
 packages+=(cpio binutils)
 packages+=(squashfs-tools)
 packages+=(genisoimage xorriso)
+packages+=(rpm gcab cabextract lhasa jlha-utils arj wget)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

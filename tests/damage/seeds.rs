@@ -16,12 +16,14 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 32] = [
+const TARGETS: [Target; 34] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
     ("zip", entry_points::zip),
     ("differential", compare),
+    ("rpm", entry_points::rpm),
+    ("deb", entry_points::deb),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
@@ -172,6 +174,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "gzip" => &["gz"],
                 "bzip2" => &["bz"],
                 "xz" => &[".xz", "txz"],
+                "rpm" => &[".rpm"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],

@@ -12,9 +12,11 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+mod big;
 mod boot;
 mod calendar;
 pub mod cpio;
+pub mod deb;
 mod decode;
 pub mod encoding;
 mod entry;
@@ -26,6 +28,7 @@ pub mod name;
 mod probe;
 mod program;
 pub mod rar;
+pub mod rpm;
 pub mod sevenzip;
 pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
@@ -350,8 +353,10 @@ pub trait ReadRandom: Send + Sync {
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
     &cpio::Cpio,
+    &deb::Deb,
     &iso9660::Iso9660,
     &rar::Rar,
+    &rpm::Rpm,
     &sevenzip::SevenZip,
     &squashfs::Squashfs,
     &tar::Tar,

@@ -1,4 +1,4 @@
-//! Codecs that only containers (zip, 7z, rar) use.
+//! Codecs that only containers (zip, 7z, rar, ...) use.
 //!
 //! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
 //! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
