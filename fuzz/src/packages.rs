@@ -1,12 +1,16 @@
 //! Packages, cabinets and other archives whose members are decoded one by one, whole or not.
 
+use std::sync::Arc;
+
 use tarnfs_codec::{CoderContext, coder_by_name};
-use tarnfs_source::SharedSource;
+use tarnfs_format::{Coder, Decode, Event, Format, Options, Piece, Probe};
+use tarnfs_source::{Cancel, MemorySource, SharedSource, Slice, Source};
 
-use super::{limits, members, source};
+use super::{check_entry, limits, members, source};
 
-/// Bytes that are decoded.
+/// Bytes that are decoded of one member, and members that are.
 const MOST: usize = 1 << 20;
+const MOST_MEMBERS: usize = 16;
 
 /// A package of RPM, and what its codec would make of it.
 pub fn rpm(data: &[u8]) {
@@ -18,6 +22,15 @@ pub fn rpm(data: &[u8]) {
 pub fn deb(data: &[u8]) {
     members(&tarnfs_format::deb::Deb, data, 1);
     members(&tarnfs_format::deb::Deb, &undone("deb-payload", data), 1);
+}
+
+/// A cabinet, and the same bytes as several.
+pub fn cab(data: &[u8]) {
+    random(&tarnfs_format::cab::Cab, &source(data));
+    let (first, second) = data.split_at(data.len() / 2);
+    if let Ok(joined) = tarnfs_source::Joined::new(vec![source(first), source(second)], "fuzzed".to_owned()) {
+        random(&tarnfs_format::cab::Cab, &(Arc::new(joined) as SharedSource));
+    }
 }
 
 /// What a codec makes of `data`, as far as that goes.
@@ -38,4 +51,50 @@ fn decoded(codec: &str, stored: SharedSource, coder: CoderContext) -> std::io::R
         assert!(pass.memory() <= 256 << 20, "{} bytes of memory", pass.memory());
     }
     Ok(all)
+}
+
+/// Undoes the steps of a coder.
+fn undo(coder: &Coder, stored: SharedSource, length: u64) -> std::io::Result<Vec<u8>> {
+    let mut stored = stored;
+    for step in &coder.steps {
+        let properties = step.properties.as_slice().into();
+        let context = CoderContext { properties, decoded_length: Some(length), ..CoderContext::default() };
+        let all = decoded(&step.codec, stored, context)?;
+        assert!(all.len() as u64 <= length.max(MOST as u64 + (64 << 10)));
+        stored = Arc::new(MemorySource::new(all, "a step"));
+    }
+    let mut all = vec![0; stored.len() as usize];
+    stored.read_exact_at(&mut all, 0)?;
+    Ok(all)
+}
+
+/// Reads an archive with a directory, and decodes its first members.
+fn random(format: &dyn Format, source: &SharedSource) {
+    let length = source.len();
+    let mut head = vec![0; length.min(4096) as usize];
+    source.read_exact_at(&mut head, 0).expect("it is in memory");
+    format.bid(&Probe::of_head(&head));
+    format.bid(&Probe::new(&head, &**source));
+    let decode = Decode::new(|coder, stored, length, _| undo(coder, stored, length));
+    let options = Options { decode, ..Options::default() };
+    let tarnfs_format::Reader::Random(reader) = format.reader() else { panic!("it has a directory") };
+    let (mut pieces, mut entries) = (Vec::<Piece>::new(), 0_u64);
+    // Whether it is read to its end is the archive's matter.
+    let _ = reader.read(source, &options, &mut |event| {
+        let Event::Entry(entry) = event else { return Ok(()) };
+        check_entry(&entry, &options.limits);
+        super::check_pieces(&entry, length);
+        entries += 1;
+        let left = MOST_MEMBERS.saturating_sub(pieces.len());
+        pieces.extend(entry.body.pieces.iter().flatten().take(left).cloned());
+        Ok(())
+    });
+    assert!(entries <= length * 64, "an entry takes some bytes");
+    for piece in pieces {
+        let Some(coder) = &piece.coder else { continue };
+        let stored = Slice::new(SharedSource::clone(source), piece.offset, piece.stored);
+        let _ = undo(coder, Arc::new(stored), piece.decoded);
+    }
+    let _ = format.volume(&**source);
+    let _ = format.unlisted(&**source, &Cancel::default());
 }

@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 34] = [
+const TARGETS: [Target; 35] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -24,6 +24,7 @@ const TARGETS: [Target; 34] = [
     ("differential", compare),
     ("rpm", entry_points::rpm),
     ("deb", entry_points::deb),
+    ("cab", entry_points::cab),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
@@ -175,6 +176,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "bzip2" => &["bz"],
                 "xz" => &[".xz", "txz"],
                 "rpm" => &[".rpm"],
+                "cab" => &[".cab"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],

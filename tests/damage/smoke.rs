@@ -205,6 +205,15 @@ fn udf() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Small archives with that end of their names.
+fn small(suffix: &str) -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/archives/small");
+    let mut found: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.to_string_lossy().ends_with(suffix));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).filter(|bytes| bytes.len() <= 20 << 10).collect()
+}
+
 /// Packages, with payloads that are compressed or not.
 fn packages(suffix: &str) -> Vec<Vec<u8>> {
     let scratch = support::Scratch::new();
@@ -300,6 +309,7 @@ targets! {
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
     rpm: packages(".rpm");
     deb: packages(".deb");
+    cab: small(".cab");
     rar: rar();
     rar_decoder: rar();
     sevenzip: seven_zip();

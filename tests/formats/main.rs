@@ -6,6 +6,7 @@ mod support;
 mod udf_image;
 
 mod ar;
+mod cab;
 mod cpio;
 mod iso9660;
 mod packages;

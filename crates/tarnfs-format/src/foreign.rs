@@ -11,7 +11,6 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"\x28\xcd\x3d\x45", "a cramfs image"),
     (0, b"-rom1fs-", "a romfs image"),
     (1024, b"\xe2\xe1\xf5\xe0", "an EROFS image"),
-    (0, b"MSCF\0\0\0\0", "a CAB archive"),
     (0, b"ISc(", "an InstallShield archive"),
     (2, b"-lh", "an LHA archive"),
     (2, b"-lz", "an LHA archive"),

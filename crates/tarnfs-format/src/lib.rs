@@ -14,6 +14,7 @@
 pub mod ar;
 mod big;
 mod boot;
+pub mod cab;
 mod calendar;
 pub mod cpio;
 pub mod deb;
@@ -157,10 +158,12 @@ pub struct Unlisted {
 }
 
 /// What a volume says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Whether another one follows it; `None` if that cannot be read, as its headers are encrypted.
     pub is_followed: Option<bool>,
+    /// The name of that one, where it says so.
+    pub next: Option<Vec<u8>>,
 }
 
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
@@ -352,6 +355,7 @@ pub trait ReadRandom: Send + Sync {
 /// All formats.
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
+    &cab::Cab,
     &cpio::Cpio,
     &deb::Deb,
     &iso9660::Iso9660,

@@ -7,6 +7,7 @@
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
+//! - `cabinet`: all that cabinets have; `prefix`: its codes
 
 mod aes_7z;
 mod aes_zip;
@@ -14,6 +15,7 @@ mod bcj;
 mod bcj2;
 mod block;
 mod brotli;
+mod cabinet;
 mod copy;
 mod deflate64;
 mod delta;
@@ -21,6 +23,7 @@ mod filtered;
 mod keys;
 mod lzma;
 mod ppmd;
+mod prefix;
 mod rar;
 mod straight;
 mod streamed;
@@ -81,6 +84,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &bcj::SPARC,
     &bcj::X86,
     &brotli::Brotli7z,
+    &cabinet::Cabinet,
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
