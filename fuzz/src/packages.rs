@@ -33,6 +33,17 @@ pub fn cab(data: &[u8]) {
     }
 }
 
+/// An archive with a table of contents in XML, which is decoded, or the table itself.
+pub fn xar(data: &[u8]) {
+    random(&tarnfs_format::xar::Xar, &source(data));
+    let mut whole = b"xar!\0\x1c\0\x01".to_vec();
+    whole.extend((data.len() as u64).to_be_bytes());
+    whole.extend((data.len() as u64).to_be_bytes());
+    whole.extend([0; 4]);
+    whole.extend(data);
+    random(&tarnfs_format::xar::Xar, &source(&whole));
+}
+
 /// What a codec makes of `data`, as far as that goes.
 fn undone(codec: &str, data: &[u8]) -> Vec<u8> {
     decoded(codec, source(data), CoderContext::default()).unwrap_or_default()

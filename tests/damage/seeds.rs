@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 35] = [
+const TARGETS: [Target; 36] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -25,6 +25,7 @@ const TARGETS: [Target; 35] = [
     ("rpm", entry_points::rpm),
     ("deb", entry_points::deb),
     ("cab", entry_points::cab),
+    ("xar", entry_points::xar),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
@@ -177,6 +178,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "xz" => &[".xz", "txz"],
                 "rpm" => &[".rpm"],
                 "cab" => &[".cab"],
+                "xar" => &[".xar"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],

@@ -310,6 +310,7 @@ targets! {
     rpm: packages(".rpm");
     deb: packages(".deb");
     cab: small(".cab");
+    xar: small(".xar");
     rar: rar();
     rar_decoder: rar();
     sevenzip: seven_zip();

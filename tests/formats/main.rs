@@ -16,4 +16,5 @@ mod split;
 mod squashfs;
 mod trees;
 mod udf;
+mod xar;
 mod zip;

@@ -19,7 +19,6 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (7, b"**ACE**", "an ACE archive"),
     (20, b"\xdc\xa7\xc4\xfd", "a ZOO archive"),
     (0, b"MSWIM\0\0\0", "a WIM image"),
-    (0, b"xar!", "a XAR archive"),
     (0, b"7kSt", "a ZPAQ archive"),
     (0, b"zPQ", "a ZPAQ archive"),
     (0, b"StuffIt ", "a StuffIt archive"),

@@ -38,6 +38,7 @@ pub mod tar;
 mod time;
 pub mod udf;
 mod window;
+pub mod xar;
 pub mod zip;
 
 /// The example of the README is compiled and run.
@@ -365,6 +366,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &squashfs::Squashfs,
     &tar::Tar,
     &udf::Udf,
+    &xar::Xar,
     &zip::Zip,
 ];
 
