@@ -24,6 +24,11 @@ pub fn deb(data: &[u8]) {
     members(&tarnfs_format::deb::Deb, &undone("deb-payload", data), 1);
 }
 
+/// Records of a crawler.
+pub fn warc(data: &[u8]) {
+    members(&tarnfs_format::warc::Warc, data, 10);
+}
+
 /// A cabinet, and the same bytes as several.
 pub fn cab(data: &[u8]) {
     random(&tarnfs_format::cab::Cab, &source(data));
@@ -42,6 +47,11 @@ pub fn xar(data: &[u8]) {
     whole.extend([0; 4]);
     whole.extend(data);
     random(&tarnfs_format::xar::Xar, &source(&whole));
+}
+
+/// An archive of Electron.
+pub fn asar(data: &[u8]) {
+    random(&tarnfs_format::asar::Asar, &source(data));
 }
 
 /// What a codec makes of `data`, as far as that goes.

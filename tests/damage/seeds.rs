@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 36] = [
+const TARGETS: [Target; 38] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -26,6 +26,8 @@ const TARGETS: [Target; 36] = [
     ("deb", entry_points::deb),
     ("cab", entry_points::cab),
     ("xar", entry_points::xar),
+    ("asar", entry_points::asar),
+    ("warc", entry_points::warc),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
@@ -179,6 +181,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "rpm" => &[".rpm"],
                 "cab" => &[".cab"],
                 "xar" => &[".xar"],
+                "warc" => &[".warc"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],

@@ -311,6 +311,8 @@ targets! {
     deb: packages(".deb");
     cab: small(".cab");
     xar: small(".xar");
+    asar: small(".asar");
+    warc: small(".warc");
     rar: rar();
     rar_decoder: rar();
     sevenzip: seven_zip();

@@ -16,5 +16,6 @@ mod split;
 mod squashfs;
 mod trees;
 mod udf;
+mod web;
 mod xar;
 mod zip;

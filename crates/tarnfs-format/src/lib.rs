@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+pub mod asar;
 mod big;
 mod boot;
 pub mod cab;
@@ -37,6 +38,7 @@ pub mod stream;
 pub mod tar;
 mod time;
 pub mod udf;
+pub mod warc;
 mod window;
 pub mod xar;
 pub mod zip;
@@ -356,6 +358,7 @@ pub trait ReadRandom: Send + Sync {
 /// All formats.
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
+    &asar::Asar,
     &cab::Cab,
     &cpio::Cpio,
     &deb::Deb,
@@ -366,6 +369,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &squashfs::Squashfs,
     &tar::Tar,
     &udf::Udf,
+    &warc::Warc,
     &xar::Xar,
     &zip::Zip,
 ];
