@@ -54,6 +54,30 @@ pub fn asar(data: &[u8]) {
     random(&tarnfs_format::asar::Asar, &source(data));
 }
 
+/// An archive of LHA.
+pub fn lha(data: &[u8]) {
+    random(&tarnfs_format::lha::Lha, &source(data));
+}
+
+/// An archive of ARJ, as it is and with the checksums of its headers set right.
+pub fn arj(data: &[u8]) {
+    random(&tarnfs_format::arj::Arj, &source(data));
+    let mut bytes = data.to_vec();
+    let mut at = 0;
+    while let Some(length) =
+        bytes.get(at + 2..at + 4).map(|length| usize::from(u16::from_le_bytes([length[0], length[1]])))
+    {
+        let (Some(header), true) = (bytes.get(at + 4..at + 4 + length), length >= 30) else { break };
+        let (crc, stored) =
+            (crc32fast::hash(header), u32::from_le_bytes([header[12], header[13], header[14], header[15]]));
+        let is_archive = header[6] == 2;
+        let Some(place) = bytes.get_mut(at + 4 + length..at + 8 + length) else { break };
+        place.copy_from_slice(&crc.to_le_bytes());
+        at += 10 + length + if is_archive { 0 } else { stored as usize };
+    }
+    random(&tarnfs_format::arj::Arj, &source(&bytes));
+}
+
 /// What a codec makes of `data`, as far as that goes.
 fn undone(codec: &str, data: &[u8]) -> Vec<u8> {
     decoded(codec, source(data), CoderContext::default()).unwrap_or_default()

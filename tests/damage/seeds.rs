@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 38] = [
+const TARGETS: [Target; 40] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -28,6 +28,8 @@ const TARGETS: [Target; 38] = [
     ("xar", entry_points::xar),
     ("asar", entry_points::asar),
     ("warc", entry_points::warc),
+    ("lha", entry_points::lha),
+    ("arj", entry_points::arj),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
@@ -182,6 +184,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "cab" => &[".cab"],
                 "xar" => &[".xar"],
                 "warc" => &[".warc"],
+                "lha" => &[".lzh"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],

@@ -313,6 +313,8 @@ targets! {
     xar: small(".xar");
     asar: small(".asar");
     warc: small(".warc");
+    lha: small(".lzh");
+    arj: small(".arj");
     rar: rar();
     rar_decoder: rar();
     sevenzip: seven_zip();

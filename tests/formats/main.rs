@@ -9,6 +9,7 @@ mod ar;
 mod cab;
 mod cpio;
 mod iso9660;
+mod lzh;
 mod packages;
 mod rar;
 mod sevenzip;

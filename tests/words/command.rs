@@ -371,7 +371,7 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     }
     assert_eq!(
         value("formats"),
-        "7z, ar, asar, cab, cpio, deb, iso9660, rar, rpm, squashfs, tar, udf, warc, xar, zip"
+        "7z, ar, arj, asar, cab, cpio, deb, iso9660, lha, rar, rpm, squashfs, tar, udf, warc, xar, zip"
     );
     assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

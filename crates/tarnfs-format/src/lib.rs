@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+pub mod arj;
 pub mod asar;
 mod big;
 mod boot;
@@ -25,6 +26,7 @@ mod entry;
 pub mod foreign;
 mod image;
 pub mod iso9660;
+pub mod lha;
 mod little;
 pub mod name;
 mod probe;
@@ -358,11 +360,13 @@ pub trait ReadRandom: Send + Sync {
 /// All formats.
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
+    &arj::Arj,
     &asar::Asar,
     &cab::Cab,
     &cpio::Cpio,
     &deb::Deb,
     &iso9660::Iso9660,
+    &lha::Lha,
     &rar::Rar,
     &rpm::Rpm,
     &sevenzip::SevenZip,

@@ -7,7 +7,7 @@
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
-//! - `cabinet`: all that cabinets have; `prefix`: its codes
+//! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
 mod aes_zip;
@@ -21,6 +21,7 @@ mod deflate64;
 mod delta;
 mod filtered;
 mod keys;
+mod lzh;
 mod lzma;
 mod ppmd;
 mod prefix;
@@ -88,6 +89,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
+    &lzh::Lzh,
     &lzma::LzmaRaw,
     &lzma::LzmaZip,
     &lzma::Lzma2Raw,
