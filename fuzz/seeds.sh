@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip rar rar_decoder sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rpm deb cab xar asar warc lha arj rar rar_decoder sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -37,6 +37,11 @@ if [ -d "$corpus" ]; then
     seed zstd_differential "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed sevenzip "$corpus"/libarchive/*format_7zip*
     seed rar "$corpus"/libarchive/*_rar*
+    seed rpm "$corpus"/libarchive/*.rpm
+    seed cab "$corpus"/libarchive/*.cab
+    seed xar "$corpus"/libarchive/*.xar
+    seed lha "$corpus"/libarchive/*.lzh
+    seed warc "$corpus"/libarchive/*.warc
     seed lz4 "$corpus"/libarchive/*.lz4
     seed compress "$corpus"/libarchive/*.Z
     seed lzop "$corpus"/libarchive/*.lzo
@@ -44,6 +49,14 @@ if [ -d "$corpus" ]; then
 else
     echo "no archives of other projects at $corpus (TARNFS_CORPUS)"
 fi
+
+small=../tests/archives/small
+seed cab "$small"/*.cab
+seed xar "$small"/*.xar
+seed asar "$small"/*.asar
+seed warc "$small"/*.warc
+seed lha "$small"/*.lzh
+seed arj "$small"/*.arj
 
 gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
 (

@@ -10,6 +10,7 @@ packages+=(cpio binutils)
 packages+=(squashfs-tools)
 packages+=(genisoimage xorriso)
 packages+=(e2fsprogs)
+packages+=(rpm gcab cabextract lhasa jlha-utils arj wget)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

@@ -16,12 +16,20 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 33] = [
+const TARGETS: [Target; 41] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
     ("zip", entry_points::zip),
     ("differential", compare),
+    ("rpm", entry_points::rpm),
+    ("deb", entry_points::deb),
+    ("cab", entry_points::cab),
+    ("xar", entry_points::xar),
+    ("asar", entry_points::asar),
+    ("warc", entry_points::warc),
+    ("lha", entry_points::lha),
+    ("arj", entry_points::arj),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
@@ -173,6 +181,11 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "gzip" => &["gz"],
                 "bzip2" => &["bz"],
                 "xz" => &[".xz", "txz"],
+                "rpm" => &[".rpm"],
+                "cab" => &[".cab"],
+                "xar" => &[".xar"],
+                "warc" => &[".warc"],
+                "lha" => &[".lzh"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],
                 "lzma" => &["lzma"],

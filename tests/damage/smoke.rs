@@ -231,6 +231,39 @@ fn udf() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Small archives with that end of their names.
+fn small(suffix: &str) -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/archives/small");
+    let mut found: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.to_string_lossy().ends_with(suffix));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).filter(|bytes| bytes.len() <= 20 << 10).collect()
+}
+
+/// Packages, with payloads that are compressed or not.
+fn packages(suffix: &str) -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        "mkdir t; seq 99 > t/nine; ln -s nine t/link; echo 2.0 > debian-binary
+        tar -b1 -C t -cf control.tar nine; tar -b1 -C t -cf data.tar nine link; gzip -k control.tar data.tar; xz -k data.tar
+        if command -v ar > found; then
+            ar rcD stored.deb debian-binary control.tar data.tar; ar rcD gzip.deb debian-binary control.tar.gz data.tar.gz
+            ar rcD xz.deb debian-binary control.tar.gz data.tar.xz
+        fi
+        command -v rpmbuild > found || exit 0
+        printf 'Name: x\nVersion: 1\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\n%%description\nx\n%%install\n' > x.spec
+        printf 'mkdir -p %%{buildroot}/d; seq 99 > %%{buildroot}/d/a; ln %%{buildroot}/d/a %%{buildroot}/d/b; ln -s a %%{buildroot}/d/l\n%%files\n/d\n' >> x.spec
+        for payload in w9.gzdio w3.zstdio w.ufdio; do
+            rpmbuild -bb --define \"_topdir $PWD/top\" --define \"_binary_payload $payload\" x.spec > log 2>&1 || cat log
+            find top/RPMS -name '*.rpm' -exec mv {} $payload.rpm ';'
+        done",
+    );
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.to_string_lossy().ends_with(suffix));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
 /// Small archives of real RARs.
 fn rar() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/archives/rar");
@@ -300,6 +333,14 @@ targets! {
     cpio: seeds(".cpio");
     ar: seeds(".ar");
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
+    rpm: packages(".rpm");
+    deb: packages(".deb");
+    cab: small(".cab");
+    xar: small(".xar");
+    asar: small(".asar");
+    warc: small(".warc");
+    lha: small(".lzh");
+    arj: small(".arj");
     rar: rar();
     rar_decoder: rar();
     sevenzip: seven_zip();

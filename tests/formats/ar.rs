@@ -1,4 +1,4 @@
-//! ar archives: what the tools make and extract, libraries and Debian's packages.
+//! ar archives: what the tools make and extract, and libraries.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -32,7 +32,7 @@ fn assert_both_mounts(scratch: &Scratch, archive: &str, options: &[&str], twin: 
     }
 }
 
-/// > What is mounted of a cpio or an ar is what `cpio -i`, `ar x` and `dpkg-deb -x` make of it.
+/// > What is mounted of a cpio or an ar is what `cpio -i` and `ar x` make of it.
 #[test]
 fn mounted_is_what_ar_extracts() {
     if !can_mount() || !have("ar") {
@@ -58,52 +58,6 @@ fn mounted_is_what_ar_extracts() {
             scratch.shell(&format!("{tool} < {kind}.a > {kind}.a.{suffix}"));
             assert_both_mounts(&scratch, &format!("{kind}.a.{suffix}"), &[], &twin);
         }
-    }
-}
-
-/// With `-r` a package is folders: of what it installs, and of what it says of itself.
-#[test]
-fn debian_packages_are_folders() {
-    if !can_mount() || !have("dpkg-deb") {
-        return;
-    }
-    let scratch = Scratch::new();
-    scratch.shell(
-        "mkdir -p p/DEBIAN p/usr/bin p/etc; seq 1 60000 > p/usr/bin/tool; ln p/usr/bin/tool p/usr/bin/same; ln -s tool p/usr/bin/link
-         echo a=b > p/etc/tool.conf; echo /etc/tool.conf > p/DEBIAN/conffiles
-         printf 'Package: p\nVersion: 1\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: x\n' > p/DEBIAN/control",
-    );
-    for compression in ["none", "gzip", "xz", "zstd"] {
-        let made = "dpkg-deb --build --root-owner-group";
-        scratch.shell(&format!(
-            "rm -rf p.deb files control; {made} -Z{compression} p p.deb || {made} p p.deb
-             dpkg-deb -x p.deb files; dpkg-deb -e p.deb control"
-        ));
-        let plain = Mounted::new(&scratch, scratch.path("p.deb"), &[]);
-        let mut names: Vec<_> = fs::read_dir(&plain.at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        names.sort();
-        assert_eq!(names.len(), 3, "{names:?}");
-        assert_eq!(fs::read(plain.path("debian-binary")).unwrap(), b"2.0\n");
-        plain.unmount();
-        let mounted = Mounted::new(&scratch, scratch.path("p.deb"), &["-r"]);
-        assert_twins(&mounted.path(&names[0]), &scratch.path("control"), COMPARE);
-        assert_twins(&mounted.path(&names[1]), &scratch.path("files"), COMPARE);
-        mounted.unmount();
-    }
-    // In a tar.
-    scratch.shell("tar -cf packages.tar p.deb; gzip -k packages.tar");
-    for outer in ["packages.tar", "packages.tar.gz"] {
-        let options = [
-            "-r",
-            "--recursive-extensions=deb",
-            "--recursive-extensions=/archive",
-            "--recursive-extensions=/compressed",
-        ];
-        let mounted = Mounted::new(&scratch, scratch.path(outer), &options);
-        let data = fs::read_dir(mounted.path("p.deb")).unwrap().map(|entry| entry.unwrap().path());
-        let data = data.filter(|path| path.to_str().unwrap().contains("/data.tar")).max().unwrap();
-        assert_twins(&data, &scratch.path("files"), COMPARE);
-        mounted.unmount();
     }
 }
 

@@ -41,7 +41,7 @@ fn assert_both_mounts(scratch: &Scratch, archive: &str, options: &[&str], twin: 
     }
 }
 
-/// > What is mounted of a cpio or an ar is what `cpio -i`, `ar x` and `dpkg-deb -x` make of it.
+/// > What is mounted of a cpio or an ar is what `cpio -i` and `ar x` make of it.
 #[test]
 fn mounted_is_what_cpio_extracts() {
     if !can_mount() || !have("cpio") {

@@ -6,12 +6,18 @@ mod support;
 mod udf_image;
 
 mod ar;
+mod cab;
 mod cpio;
 mod ext;
 mod iso9660;
+mod lzh;
+mod packages;
 mod rar;
 mod sevenzip;
 mod split;
 mod squashfs;
+mod trees;
 mod udf;
+mod web;
+mod xar;
 mod zip;

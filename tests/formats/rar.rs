@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rars::{ArchiveVersion, Builder};
 
 use crate::support::{Mounted, Scratch, can_mount, have, run};
+use crate::trees::sums;
 
 /// Archives of real RARs, each by its first file, with the password of those that have one.
 const REAL: &[(&str, Option<&str>)] = &[
@@ -46,14 +47,6 @@ const REAL: &[(&str, Option<&str>)] = &[
 
 fn archives() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/rar")
-}
-
-/// The names of all files of a folder, and their sums.
-fn sums(scratch: &Scratch, folder: &Path) -> String {
-    let folder = folder.display();
-    scratch.shell(&format!(
-        "cd '{folder}'; find . -type f -printf '%s %p\n' | sort; find . -type f -print0 | sort -z | xargs -0 -r md5sum"
-    ))
 }
 
 #[test]

@@ -369,7 +369,10 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     for library in ["SQLite 3.", "liblzma 5.", "zstd 1."] {
         assert!(value("libraries").contains(library), "{full}");
     }
-    assert_eq!(value("formats"), "7z, ar, cpio, ext, iso9660, rar, squashfs, tar, udf, zip");
+    assert_eq!(
+        value("formats"),
+        "7z, ar, arj, asar, cab, cpio, deb, ext, iso9660, lha, rar, rpm, squashfs, tar, udf, warc, xar, zip"
+    );
     assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(value("kernel"), format!("Linux {}", release.trim()));

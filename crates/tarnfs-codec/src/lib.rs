@@ -28,6 +28,7 @@ mod lz4;
 mod lzma;
 mod lzop;
 mod outline;
+mod package;
 mod scratch;
 mod snappy;
 mod spacing;
@@ -442,6 +443,8 @@ pub static CODECS: &[&dyn Codec] = &[
     &lzma::Lzip,
     &lzma::Lzma,
     &lzop::Lzop,
+    &package::DEB,
+    &package::RPM,
     &snappy::Snappy,
     &xz::Xz,
     &zstd::Zstd,

@@ -12,10 +12,15 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod ar;
+pub mod arj;
+pub mod asar;
+mod big;
 mod boot;
+pub mod cab;
 mod calendar;
 mod content;
 pub mod cpio;
+pub mod deb;
 mod decode;
 pub mod encoding;
 mod entry;
@@ -23,11 +28,13 @@ pub mod ext;
 pub mod foreign;
 mod image;
 pub mod iso9660;
+pub mod lha;
 mod little;
 pub mod name;
 mod probe;
 mod program;
 pub mod rar;
+pub mod rpm;
 pub mod sevenzip;
 pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
@@ -35,7 +42,9 @@ pub mod stream;
 pub mod tar;
 mod time;
 pub mod udf;
+pub mod warc;
 mod window;
+pub mod xar;
 pub mod zip;
 
 /// The example of the README is compiled and run.
@@ -156,10 +165,12 @@ pub struct Unlisted {
 }
 
 /// What a volume says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Whether another one follows it; `None` if that cannot be read, as its headers are encrypted.
     pub is_followed: Option<bool>,
+    /// The name of that one, where it says so.
+    pub next: Option<Vec<u8>>,
 }
 
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
@@ -351,14 +362,22 @@ pub trait ReadRandom: Send + Sync {
 /// All formats.
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
+    &arj::Arj,
+    &asar::Asar,
+    &cab::Cab,
     &cpio::Cpio,
+    &deb::Deb,
     &ext::Ext,
     &iso9660::Iso9660,
+    &lha::Lha,
     &rar::Rar,
+    &rpm::Rpm,
     &sevenzip::SevenZip,
     &squashfs::Squashfs,
     &tar::Tar,
     &udf::Udf,
+    &warc::Warc,
+    &xar::Xar,
     &zip::Zip,
 ];
 

@@ -22,8 +22,12 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs-write/src/container/mod.rs", "::"),
     // What a compressed tar is called for short.
     ("tarnfs-codec/src/", "\".tar\""),
-    // This compression has no other name than that of its container.
+    // These compressions have no other name than that of their container.
     ("tarnfs-codec/src/coders/", "rar"),
+    ("tarnfs-codec/src/package/", "::"),
+    // What lies in packages.
+    ("tarnfs-format/src/rpm/", "cpio::"),
+    ("tarnfs-format/src/deb/", "ar::"),
     // Programs that are measured, and archives that are made for that.
     ("tarnfs-bench/src/", "\""),
     ("tarnfs-bench/src/", "tar::"),

@@ -1,4 +1,4 @@
-//! Codecs that only containers (zip, 7z, rar) use.
+//! Codecs that only containers (zip, 7z, rar, ...) use.
 //!
 //! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
 //! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
@@ -7,6 +7,7 @@
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
+//! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
 mod aes_zip;
@@ -14,13 +15,16 @@ mod bcj;
 mod bcj2;
 mod block;
 mod brotli;
+mod cabinet;
 mod copy;
 mod deflate64;
 mod delta;
 mod filtered;
 mod keys;
+mod lzh;
 mod lzma;
 mod ppmd;
+mod prefix;
 mod rar;
 mod straight;
 mod streamed;
@@ -81,9 +85,11 @@ pub static CODERS: &[&dyn Codec] = &[
     &bcj::SPARC,
     &bcj::X86,
     &brotli::Brotli7z,
+    &cabinet::Cabinet,
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
+    &lzh::Lzh,
     &lzma::LzmaRaw,
     &lzma::LzmaZip,
     &lzma::Lzma2Raw,

@@ -1,26 +1,26 @@
 //! One header: 60 bytes of text.
 
 /// Bytes of a header.
-pub(super) const HEADER: usize = 60;
+pub(crate) const HEADER: usize = 60;
 
 /// At the end of each.
 const END: &[u8] = b"`\n";
 
 /// What a header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header<'b> {
-    pub(super) name: Name<'b>,
-    pub(super) mtime: i64,
-    pub(super) uid: u64,
-    pub(super) gid: u64,
+pub(crate) struct Header<'b> {
+    pub(crate) name: Name<'b>,
+    pub(crate) mtime: i64,
+    pub(crate) uid: u64,
+    pub(crate) gid: u64,
     /// Type and permission bits.
-    pub(super) mode: u32,
-    pub(super) size: u64,
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
 }
 
 /// What stands where the name does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name<'b> {
+pub(crate) enum Name<'b> {
     Short(&'b [u8]),
     /// BSD: the content begins with the name, of so many bytes.
     Before(u64),
@@ -34,7 +34,7 @@ pub(super) enum Name<'b> {
 
 impl<'b> Header<'b> {
     /// `None` if it is no header.
-    pub(super) fn read(bytes: &'b [u8; HEADER]) -> Option<Self> {
+    pub(crate) fn read(bytes: &'b [u8; HEADER]) -> Option<Self> {
         let (fields, end) = bytes.split_at_checked(58)?;
         if end != END {
             return None;
@@ -82,7 +82,7 @@ fn name(field: &[u8]) -> Name<'_> {
 }
 
 /// True of BSD's names of symbol tables.
-pub(super) fn is_symbols(name: &[u8]) -> bool {
+pub(crate) fn is_symbols(name: &[u8]) -> bool {
     matches!(name, b"__.SYMDEF" | b"__.SYMDEF SORTED" | b"__.SYMDEF_64" | b"__.SYMDEF_64 SORTED")
 }
 

@@ -1,4 +1,4 @@
-//! ar: archives of GNU, BSD and Darwin, Windows' libraries (COFF), and Debian's packages.
+//! ar: archives of GNU, BSD and Darwin, and Windows' libraries (COFF).
 //!
 //! `header` reads one header; only `reader` walks along a stream.
 //!
@@ -8,7 +8,7 @@
 //! - The members of a thin archive lie in other files, which are never opened; one note says so.
 //! - A name with slashes in it has folders.
 
-mod header;
+pub(crate) mod header;
 mod reader;
 
 use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told};
@@ -30,11 +30,11 @@ impl Format for Ar {
     }
 
     fn about(&self) -> &'static str {
-        "GNU and BSD names, of thin archives nothing but the names; also a Debian package"
+        "GNU and BSD names, of thin archives nothing but the names"
     }
 
     fn suffixes(&self) -> &'static [&'static str] {
-        &[".a", ".ar", ".deb", ".udeb"]
+        &[".a", ".ar"]
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {

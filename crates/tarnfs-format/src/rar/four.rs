@@ -94,7 +94,7 @@ fn parse_file(fields: &mut Fields<'_>, flags: u16) -> Option<(File, u64)> {
     let (time, date) = (fields.u16()?, fields.u16()?);
     let (version, method, name) = (fields.u8()?, fields.u8()?, fields.u16()?);
     let attributes = fields.u32()?;
-    let is_unknown = size == u32::MAX.into() && flags & 0x100 == 0;
+    let is_unknown = size == u64::from(u32::MAX) && flags & 0x100 == 0;
     if flags & 0x100 != 0 {
         stored |= u64::from(fields.u32()?) << 32;
         size |= u64::from(fields.u32()?) << 32;

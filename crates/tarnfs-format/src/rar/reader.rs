@@ -134,20 +134,20 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
         let found = match walk.next() {
             Ok(Next::Block(found)) => found,
             // Whoever reads it says what is wrong.
-            Ok(Next::Damage(_)) => return Ok(Some(Volume { is_followed: None })),
-            Ok(Next::End) => return Ok(Some(Volume { is_followed: Some(goes_on) })),
+            Ok(Next::Damage(_)) => return Ok(Some(Volume { is_followed: None, next: None })),
+            Ok(Next::End) => return Ok(Some(Volume { is_followed: Some(goes_on), next: None })),
             // Its headers are encrypted.
             Err(Error::Read { error, .. })
                 if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) =>
             {
-                return Ok(Some(Volume { is_followed: None }));
+                return Ok(Some(Volume { is_followed: None, next: None }));
             }
             Err(other) => return Err(error(other)),
         };
         match found.block {
             Block::Main { is_volume: false, .. } => return Ok(None),
             Block::File(file) => goes_on = file.goes_on,
-            Block::End { is_followed } => return Ok(Some(Volume { is_followed: Some(is_followed) })),
+            Block::End { is_followed } => return Ok(Some(Volume { is_followed: Some(is_followed), next: None })),
             _ => {}
         }
     }

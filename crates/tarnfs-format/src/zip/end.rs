@@ -226,7 +226,7 @@ pub(super) fn probe(probe: &Probe<'_>) -> Option<bool> {
     let is_there = |record: &Record| {
         let at = start.saturating_add(record.at);
         let starts = [at.checked_sub(record.length), Some(record.offset)];
-        let is_large = record.length == u32::MAX.into() || record.offset == u32::MAX.into();
+        let is_large = record.length == u64::from(u32::MAX) || record.offset == u64::from(u32::MAX);
         let is_locator = || probe.at(at.saturating_sub(LOCATOR as u64), 4) == b"PK\x06\x07";
         let is_header = |start| probe.at(start, 4) == central::SIGNATURE;
         is_large && is_locator() || starts.into_iter().flatten().any(is_header)

@@ -150,7 +150,8 @@ fn counted_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem
     let Some(mut last) = volume(&file)? else { return Ok(None) };
     let (mut name, mut is_among, mut files) = (first.clone(), first == own, vec![Arc::new(file)]);
     let next = loop {
-        let Some(next) = format.next_volume(&name).filter(|_| last.is_followed != Some(false)) else { break None };
+        let next = last.next.clone().or_else(|| format.next_volume(&name));
+        let Some(next) = next.filter(|_| last.is_followed != Some(false)) else { break None };
         let Some(file) = open_if_there(&sibling(path, &next), path)? else { break Some(next) };
         let Some(volume) = volume(&file)? else { break Some(next) };
         is_among |= next == own;

@@ -32,8 +32,9 @@ fn compression() -> Vec<Line> {
     let suffixes = |codec: &dyn tarnfs_codec::Codec| {
         codec.suffixes().iter().map(|(suffix, _)| *suffix).collect::<Vec<_>>().join(" ")
     };
-    let mut lines: Vec<_> =
-        tarnfs_codec::CODECS.iter().map(|codec| (codec.name(), suffixes(*codec), codec.about())).collect();
+    // What only a container uses is told with that.
+    let shown = tarnfs_codec::CODECS.iter().filter(|codec| !codec.about().is_empty());
+    let mut lines: Vec<_> = shown.map(|codec| (codec.name(), suffixes(*codec), codec.about())).collect();
     lines.sort_unstable();
     lines
 }

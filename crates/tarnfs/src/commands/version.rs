@@ -20,7 +20,9 @@ fn details() -> [(&'static str, String); 8] {
     libraries.extend(tarnfs_codec::c_libraries().map(|(name, version)| format!("{name} {version}")));
     let mut formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
     formats.sort_unstable();
-    let codecs: Vec<_> = tarnfs_codec::CODECS.iter().map(|codec| codec.name()).collect();
+    // What only a container uses is told with that.
+    let codecs = tarnfs_codec::CODECS.iter().filter(|codec| !codec.about().is_empty());
+    let codecs: Vec<_> = codecs.map(|codec| codec.name()).collect();
     let indexes = format!("schema {} of tarnfs, 0.5 to 0.7 of ratarmount", tarnfs_index::SCHEMA_VERSION);
     let helper = match tarnfs_fuse::fusermount() {
         Ok(path) => escaped(path.as_os_str().as_bytes()),

@@ -1,0 +1,146 @@
+//! Folders of cabinets: what is in them was compressed together, in blocks of up to 32 KiB that each have a header.
+//!
+//! The stream is a part of the cabinet, from the first block of the folder on. `blocks` finds the blocks and compares
+//! their checksums, `mszip`, `quantum` and `lzx` decode one after the other, with what came before.
+//!
+//! Properties: the compression (0 none, 1 MSZIP, 2 Quantum, 3 LZX), and its window as a power of two; then where the
+//! blocks are: for each cabinet that the folder lies in, the place of the first one (8 bytes, little-endian, from the
+//! start of the stream), their number (4 bytes), and the bytes that each has between its header and its data.
+//!
+//! The formats: "Microsoft Cabinet File Format" ([MS-CAB]), "MSZIP Compression and Decompression Data Structure"
+//! ([MS-MCI]), "LZX DELTA Compression and Decompression" ([MS-PATCH]); of Quantum nothing was published.
+
+mod blocks;
+mod lzx;
+mod mszip;
+mod quantum;
+
+use std::io;
+
+use tarnfs_source::{Cancel, SharedSource};
+
+use super::invalid_properties;
+use super::streamed::{Streamed, Unpack};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use blocks::Blocks;
+use lzx::Lzx;
+use mszip::Mszip;
+use quantum::Quantum;
+
+/// Bytes of the properties for each cabinet.
+const RUN: usize = 13;
+
+/// Bytes that come of one block, at most.
+const BLOCK: usize = 32 << 10;
+
+/// The codec.
+#[derive(Debug)]
+pub(super) struct Cabinet;
+
+enum Engine {
+    Stored,
+    Mszip(Box<Mszip>),
+    Quantum(Box<Quantum>),
+    Lzx(Box<Lzx>),
+}
+
+struct Unpacker {
+    blocks: Blocks,
+    engine: Engine,
+    stored: Vec<u8>,
+    block: Vec<u8>,
+    served: usize,
+}
+
+impl Unpacker {
+    fn new(source: SharedSource, coder: &CoderContext) -> io::Result<Self> {
+        let invalid = || invalid_properties("a folder of a cabinet");
+        let &[method, window, ref runs @ ..] = &coder.properties[..] else { return Err(invalid()) };
+        let (runs, rest) = runs.as_chunks::<RUN>();
+        if !rest.is_empty() {
+            return Err(invalid());
+        }
+        let engine = match method {
+            0 => Engine::Stored,
+            1 => Engine::Mszip(Box::new(Mszip::new())),
+            2 => Engine::Quantum(Box::new(Quantum::new(window).ok_or_else(invalid)?)),
+            3 => Engine::Lzx(Box::new(Lzx::new(window).ok_or_else(invalid)?)),
+            _ => return Err(invalid()),
+        };
+        let blocks = Blocks::new(source, runs);
+        Ok(Self { blocks, engine, stored: Vec::new(), block: Vec::new(), served: 0 })
+    }
+
+    /// Decodes the next block; false at the end.
+    fn next(&mut self) -> io::Result<bool> {
+        self.served = 0;
+        self.block.clear();
+        let Some(length) = self.blocks.next(&mut self.stored)? else { return Ok(false) };
+        self.block.resize(length, 0);
+        let decoded = match &mut self.engine {
+            Engine::Stored if self.stored.len() == length => {
+                std::mem::swap(&mut self.block, &mut self.stored);
+                Ok(())
+            }
+            Engine::Stored => Err("a stored block that has another length than it says"),
+            Engine::Mszip(mszip) => mszip.decode(&self.stored, &mut self.block),
+            Engine::Quantum(quantum) => quantum.decode(&self.stored, &mut self.block),
+            Engine::Lzx(lzx) => lzx.decode(&self.stored, &mut self.block),
+        };
+        decoded.map_err(|what| {
+            self.block.clear();
+            self.blocks.invalid(what)
+        })?;
+        Ok(true)
+    }
+}
+
+impl Unpack for Unpacker {
+    fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize> {
+        // A block may hold nothing.
+        while self.served == self.block.len() {
+            cancel.check()?;
+            if !self.next()? {
+                return Ok(0);
+            }
+        }
+        Ok(crate::stepwise::hand_out(&self.block, &mut self.served, buffer))
+    }
+
+    fn position(&self) -> u64 {
+        self.blocks.position()
+    }
+
+    fn memory(&self, _decoded: u64) -> usize {
+        let engine = match &self.engine {
+            Engine::Stored => 0,
+            Engine::Mszip(mszip) => mszip.memory(),
+            Engine::Quantum(quantum) => quantum.memory(),
+            Engine::Lzx(lzx) => lzx.memory(),
+        };
+        size_of::<Self>() + self.stored.capacity() + self.block.capacity() + self.blocks.memory() + engine
+    }
+}
+
+impl Codec for Cabinet {
+    fn name(&self) -> &'static str {
+        "cabinet"
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
+    }
+
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(Streamed::first_pass(Unpacker::new(source, &options.coder)?, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let unpacker = Unpacker::new(source, &context.coder)?;
+        Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+}

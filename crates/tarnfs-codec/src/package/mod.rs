@@ -1,0 +1,194 @@
+//! Packages: a head that names what is in them, and a payload that one of the other codecs has compressed.
+//!
+//! What comes out is the head, and the payload decoded behind it: what reads that shows the files of a package at once.
+//! It begins otherwise than a package does, so it is none any more. Seek points are those of the payload's codec,
+//! moved.
+//!
+//! Sub-modules: [`rpm`] and [`deb`] say what the head is, and where the payload lies.
+
+mod deb;
+mod rpm;
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
+
+use crate::{Codec, CoderContext, Damage, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
+use crate::{coder_by_name, detect, faults};
+
+/// The codec of one kind of package.
+#[derive(Debug)]
+pub(crate) struct Package {
+    name: &'static str,
+    bid: fn(&[u8]) -> u32,
+    layout: fn(&SharedSource, &Limits, &Cancel) -> io::Result<Layout>,
+}
+
+pub(crate) static RPM: Package = Package { name: "rpm-payload", bid: rpm::bid, layout: rpm::layout };
+pub(crate) static DEB: Package = Package { name: "deb-payload", bid: deb::bid, layout: deb::layout };
+
+/// Bytes of a payload that say how it is compressed.
+const HEAD: usize = 4096;
+
+/// What comes before the payload, where that lies, and what undoes its compression.
+struct Layout {
+    head: SharedSource,
+    payload: u64,
+    length: u64,
+    codec: &'static dyn Codec,
+    /// What is wrong with the head: a byte of the package, and what it is.
+    damage: Option<(u64, String)>,
+}
+
+impl Layout {
+    fn new(source: &SharedSource, head: SharedSource, payload: u64, length: u64) -> io::Result<Self> {
+        let codec = codec_of(&**source, payload, length)?;
+        Ok(Self { head, payload, length, codec, damage: None })
+    }
+
+    fn slice(&self, source: &SharedSource) -> SharedSource {
+        Arc::new(Slice::new(Arc::clone(source), self.payload, self.length))
+    }
+
+    /// Errors of the payload's codec count from where that begins.
+    fn counted(&self, error: &io::Error) -> io::Error {
+        if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted {
+            return faults::again(error);
+        }
+        let what = format!("{error} (which is the payload of a package, and begins at its byte {})", self.payload);
+        io::Error::new(error.kind(), what)
+    }
+}
+
+/// What the bytes of that part of a package are compressed with.
+fn codec_of(source: &dyn Source, start: u64, length: u64) -> io::Result<&'static dyn Codec> {
+    let mut head = vec![0; usize::try_from(length).unwrap_or(HEAD).min(HEAD)];
+    let read = source.read_at(&mut head, start)?;
+    let codec = detect(head.get(..read).unwrap_or_default()).or_else(|| coder_by_name("copy"));
+    // Packages in packages, and that without an end, are none.
+    let codec = codec.filter(|codec| ![RPM.name, DEB.name].contains(&codec.name()));
+    codec.ok_or_else(|| faults::invalid(start, "a package whose payload is a package"))
+}
+
+/// The head, and then what comes of the payload.
+struct Joined<D: ?Sized> {
+    layout: Layout,
+    /// Bytes of the head that were handed out.
+    handed: u64,
+    payload: Box<D>,
+    findings: Findings,
+}
+
+impl<D: Decoder + ?Sized> Joined<D> {
+    fn is_behind_head(&self) -> bool {
+        self.handed >= self.layout.head.len()
+    }
+}
+
+impl<D: Decoder + ?Sized> Decoder for Joined<D> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_behind_head() {
+            return self.payload.read(buffer).map_err(|error| self.layout.counted(&error));
+        }
+        let left = usize::try_from(self.layout.head.len() - self.handed).unwrap_or(usize::MAX);
+        let wanted = left.min(buffer.len());
+        let read = self.layout.head.read_at(&mut buffer[..wanted], self.handed)?;
+        if read == 0 && wanted > 0 {
+            return Err(faults::cut(self.handed, "the head of a package"));
+        }
+        self.handed += read as u64;
+        Ok(read)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.layout.head.memory() + self.payload.memory()
+    }
+}
+
+impl FirstPass for Joined<dyn FirstPass> {
+    fn findings(&mut self) -> Option<&mut Findings> {
+        if !self.is_behind_head() {
+            return Some(&mut self.findings);
+        }
+        let (head, payload) = (self.layout.head.len(), self.layout.payload);
+        let found = self.payload.findings()?;
+        self.findings.points.extend(found.points.drain(..).map(|point| SeekPoint {
+            compressed_bit: point.compressed_bit.saturating_add(payload.saturating_mul(8)),
+            decoded: point.decoded.saturating_add(head),
+            state: point.state,
+        }));
+        self.findings.shifts.extend(found.shifts.drain(..).map(|shift| shift.saturating_add(head)));
+        self.findings.damage.extend(found.damage.drain(..).map(|damage| Damage {
+            decoded: damage.decoded.start.saturating_add(head)..damage.decoded.end.saturating_add(head),
+            lost_from: damage.lost_from.saturating_add(head),
+            compressed: damage.compressed.saturating_add(payload),
+            compressed_from: damage.compressed_from.saturating_add(payload),
+            what: damage.what,
+        }));
+        Some(&mut self.findings)
+    }
+
+    fn verified_to(&self) -> u64 {
+        let payload = if self.is_behind_head() { self.payload.verified_to() } else { 0 };
+        self.handed.saturating_add(payload)
+    }
+
+    fn compressed_position(&self) -> u64 {
+        if self.is_behind_head() {
+            self.layout.payload.saturating_add(self.payload.compressed_position())
+        } else {
+            self.handed.min(self.layout.payload)
+        }
+    }
+}
+
+impl Codec for Package {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        (self.bid)(head)
+    }
+
+    /// That of the slowest one that payloads have.
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
+    }
+
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let layout = (self.layout)(&source, &options.limits, &options.cancel)?;
+        // What a container says is of the package.
+        let of_payload = Options { coder: CoderContext::default(), ..options.clone() };
+        let payload = layout.codec.first_pass(layout.slice(&source), &of_payload);
+        let payload = payload.map_err(|error| layout.counted(&error))?;
+        let mut findings = Findings { points: vec![SeekPoint::default()], ..Findings::default() };
+        if let Some((at, what)) = &layout.damage {
+            let (decoded, what) = (0..0, what.clone());
+            findings.report(Damage { decoded, lost_from: 0, compressed: *at, compressed_from: *at, what });
+        }
+        Ok(Box::new(Joined { layout, handed: 0, payload, findings }))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
+        let (head, payload) = (layout.head.len(), layout.payload.saturating_mul(8));
+        let is_start = *point == SeekPoint::default();
+        let bit = if is_start { Some(0) } else { point.compressed_bit.checked_sub(payload) };
+        let decoded = if is_start { Some(0) } else { point.decoded.checked_sub(head) };
+        let (Some(compressed_bit), Some(decoded)) = (bit, decoded) else {
+            return Err(faults::invalid(point.compressed_bit / 8, "a seek point that this package cannot have"));
+        };
+        let inside = SeekPoint { compressed_bit, decoded, state: point.state.clone() };
+        let of_payload = DecodeContext { coder: CoderContext::default(), ..context.clone() };
+        let payload = layout.codec.resume(layout.slice(&source), &inside, &of_payload);
+        let payload = payload.map_err(|error| layout.counted(&error))?;
+        let handed = if is_start { 0 } else { head };
+        Ok(Box::new(Joined { layout, handed, payload, findings: Findings::default() }))
+    }
+}

@@ -1,0 +1,144 @@
+//! Walks along an archive, from header to header.
+
+use std::sync::Arc;
+
+use tarnfs_source::SharedSource;
+
+use super::NAME;
+use super::header::{BEFORE, CHECKSUM, Header, Kind, LONGEST, MAGIC, checked};
+use crate::image::Teller;
+use crate::little::u16_at;
+use crate::name::{bounded_path, excerpt};
+use crate::window::Window;
+use crate::{Body, Coder, Entry, Error, Options, Piece, ReceiveRandom, Step};
+
+/// Extensions of one header: there is none, or one.
+const MOST_EXTENSIONS: usize = 16;
+
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let mut reader = Reader {
+        window: Window::new(&**source, &options.cancel),
+        end: source.len(),
+        tell: Teller::new(receive),
+        most: options.limits.path,
+        coders: [32, 33].map(|number| {
+            let step = Step { codec: "lzh".to_owned(), properties: vec![number], ..Step::default() };
+            Arc::new(Coder { steps: vec![step], is_behind_header: None })
+        }),
+    };
+    reader.window.jumps(true);
+    let mut at = 0;
+    let mut is_begun = false;
+    loop {
+        options.cancel.check().map_err(Error::Receiver)?;
+        let Some((header, data)) = reader.header(at)? else { return Ok(()) };
+        let Some(header) = header else {
+            if !is_begun {
+                return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
+            }
+            return reader.tell.damage(at, "no valid header: what follows is not read".to_owned());
+        };
+        if header.kind == Kind::Archive {
+            (at, is_begun) = (data, true);
+            continue;
+        }
+        let stored = header.stored;
+        reader.file(header, at, data)?;
+        at = data.saturating_add(stored);
+    }
+}
+
+struct Reader<'o, 'r> {
+    window: Window<'o>,
+    end: u64,
+    tell: Teller<'r>,
+    most: usize,
+    /// Of methods 1 to 3, and of method 4.
+    coders: [Arc<Coder>; 2],
+}
+
+impl Reader<'_, '_> {
+    fn bytes(&mut self, at: u64, length: usize) -> Result<&[u8], Error> {
+        self.window.bytes(at, self.end, length).map_err(|error| Error::Read { offset: at, error })
+    }
+
+    /// The header at byte `at`, if it is one, and where what is behind it begins. `None` at the end.
+    fn header(&mut self, at: u64) -> Result<Option<(Option<Header>, u64)>, Error> {
+        let bytes = self.bytes(at, BEFORE.saturating_add(LONGEST).saturating_add(CHECKSUM))?;
+        // A header without a length ends an archive; some just end.
+        if bytes.is_empty() || bytes.starts_with(&MAGIC) && u16_at(bytes, 2) == Some(0) {
+            return Ok(None);
+        }
+        let Some(found) = checked(bytes) else { return Ok(Some((None, at))) };
+        let (length, header) = (found.len() as u64, Header::read(found));
+        let mut behind = at.saturating_add(length).saturating_add((BEFORE + CHECKSUM) as u64);
+        for _ in 0..MOST_EXTENSIONS {
+            let more = u16_at(self.bytes(behind, 2)?, 0).unwrap_or_default();
+            behind = behind.saturating_add(2);
+            if more == 0 {
+                break;
+            }
+            behind = behind.saturating_add(more.into()).saturating_add(CHECKSUM as u64);
+        }
+        Ok(Some((header, behind)))
+    }
+
+    fn file(&mut self, header: Header, at: u64, data: u64) -> Result<(), Error> {
+        let kind = match header.kind {
+            Kind::File => crate::Kind::File,
+            Kind::Folder => crate::Kind::Folder,
+            Kind::Archive | Kind::Other => return Ok(()),
+            Kind::Unknown => {
+                let what = format!("'{}' is of a kind that is not known; it was left out", excerpt(&header.path));
+                return self.tell.damage(at, what);
+            }
+        };
+        let size = if kind == crate::Kind::File { header.size } else { 0 };
+        let mut body = Body { offset: at, size, ..Body::default() };
+        if size > 0 {
+            let there = self.end.saturating_sub(data);
+            let unreadable = if header.stored > there {
+                Some(format!("has {} bytes, of which {there} are there", header.stored))
+            } else if header.goes_on {
+                Some("goes on in another file, which is not read".to_owned())
+            } else {
+                None
+            };
+            let piece = match unreadable {
+                None => self.piece(&header, data),
+                Some(what) => {
+                    self.tell.damage(data, format!("'{}' {what}", excerpt(&header.path)))?;
+                    Piece::unreadable(at, size)
+                }
+            };
+            body.pieces = Some(vec![piece]);
+        }
+        self.tell.entry(Entry {
+            path: bounded_path(header.path, self.most),
+            kind,
+            mode: header.mode,
+            mtime: header.mtime,
+            header: at,
+            body,
+            ..Entry::default()
+        })
+    }
+
+    fn piece(&self, header: &Header, data: u64) -> Piece {
+        let Header { size, stored, crc, .. } = *header;
+        let piece = Piece { length: size, offset: data, stored, decoded: size, crc: Some(crc), ..Piece::default() };
+        let [slow, fast] = &self.coders;
+        let other = |codec: String| {
+            let step = Step { codec, ..Step::default() };
+            Arc::new(Coder { steps: vec![step], is_behind_header: None })
+        };
+        let coder = match header.method {
+            _ if header.is_encrypted => other("a password of ARJ".to_owned()),
+            0 if stored == size => return piece,
+            1..=3 => Arc::clone(slow),
+            4 => Arc::clone(fast),
+            method => other(format!("the method {method} of ARJ")),
+        };
+        Piece { coder: Some(coder), ..piece }
+    }
+}

@@ -1,0 +1,126 @@
+//! Reads an archive: four lengths, and the header behind them.
+
+use std::io;
+
+use tarnfs_source::SharedSource;
+
+use super::{NAME, tree};
+use crate::image::Teller;
+use crate::little::u32_at;
+use crate::name::{bounded_path, excerpt};
+use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom};
+
+/// Bytes before the header.
+const LENGTHS: usize = 16;
+
+/// Bytes of the header: those of large programs have 10 MiB.
+const MOST: u32 = 64 << 20;
+
+/// What an archive begins with: pickles of Chromium in each other, each with its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Start {
+    /// Bytes of the header.
+    json: u32,
+    /// Where files begin.
+    base: u64,
+}
+
+impl Start {
+    pub(super) fn read(head: &[u8]) -> Option<Self> {
+        let [first, pickle, payload, json] = [0, 4, 8, 12].map(|at| u32_at(head, at));
+        let (pickle, payload, json) = (pickle?, payload?, json?);
+        let is_one = first? == 4
+            && pickle.checked_sub(payload)? == 4
+            && payload.checked_sub(json)? >= 4
+            && payload.checked_sub(json)? < 8;
+        is_one.then(|| Self { json, base: u64::from(pickle).saturating_add(8) })
+    }
+}
+
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let mut head = [0; LENGTHS];
+    source.read_exact_at(&mut head, 0).map_err(|error| Error::Read { offset: 0, error })?;
+    let none = || Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() };
+    let Start { json, base } = Start::read(&head).ok_or_else(none)?;
+    let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+    if json > MOST {
+        return Err(unreadable(format!("its header has {json} bytes, more than {MOST}")));
+    }
+    let start = LENGTHS as u64;
+    if start.saturating_add(json.into()) > source.len() {
+        let what = format!("its header of {json} bytes ends behind byte {}", source.len());
+        return Err(Error::Read { offset: start, error: io::Error::new(io::ErrorKind::UnexpectedEof, what) });
+    }
+    let mut header = vec![0; json as usize];
+    source.read_exact_at(&mut header, start).map_err(|error| Error::Read { offset: start, error })?;
+    let (end, most) = (source.len(), options.limits.path);
+    let mut tell = Teller::new(receive);
+    let mut failure = None;
+    let mut number = start;
+    let found = tree::read(&header, &mut |path, node| {
+        number = number.saturating_add(1);
+        let told = options.cancel.check().map_err(Error::Receiver);
+        told.and_then(|()| tell_of(path, node, number, base..end, most, &mut tell)).map_err(|error| {
+            failure = Some(error);
+            "reading has ended".to_owned()
+        })
+    });
+    match (found, failure) {
+        (_, Some(error)) => Err(error),
+        (Ok(()), None) => Ok(()),
+        (Err(what), None) => Err(unreadable(format!("its header is damaged: {what}"))),
+    }
+}
+
+fn tell_of(
+    path: &[u8],
+    node: tree::Node,
+    header: u64,
+    files: std::ops::Range<u64>,
+    most: usize,
+    tell: &mut Teller<'_>,
+) -> Result<(), Error> {
+    let kind = match (&node.link, node.is_folder) {
+        (Some(_), _) => Kind::Symlink,
+        (None, true) => Kind::Folder,
+        (None, false) => Kind::File,
+    };
+    let size = if kind == Kind::File { node.size } else { 0 };
+    let mut body = Body { offset: header, size, ..Body::default() };
+    if size > 0 {
+        let offset = node.offset.and_then(|offset| files.start.checked_add(offset));
+        let place = offset.filter(|offset| offset.checked_add(size).is_some_and(|end| end <= files.end));
+        let piece = if let Some(offset) = place {
+            Piece { length: size, offset, stored: size, decoded: size, ..Piece::default() }
+        } else {
+            let why =
+                if node.offset.is_some() { "lies behind the end of the archive" } else { "lies beside the archive" };
+            tell.damage(header.min(files.end), format!("'{}' {why}", excerpt(path)))?;
+            Piece::unreadable(files.start.min(files.end), size)
+        };
+        body.pieces = Some(vec![piece]);
+    }
+    let is_executable = kind != Kind::File || node.is_executable;
+    let mode = if kind == Kind::Symlink {
+        0o777
+    } else if is_executable {
+        0o755
+    } else {
+        0o644
+    };
+    tell.entry(Entry {
+        path: bounded_path(path.to_vec(), most),
+        kind,
+        mode,
+        header,
+        body,
+        link: bounded_path(node.link.map(|link| relative(path, link.as_bytes())).unwrap_or_default(), most),
+        ..Entry::default()
+    })
+}
+
+/// A target from the root of the archive, as it is from the folder of the link at `path`.
+fn relative(path: &[u8], target: &[u8]) -> Vec<u8> {
+    let deep = path.iter().filter(|&&byte| byte == b'/').count();
+    [b"../".repeat(deep).as_slice(), target].concat()
+}

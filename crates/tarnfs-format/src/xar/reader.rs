@@ -1,0 +1,274 @@
+//! Reads an archive: the header, the table of contents, and the extended attributes in the heap.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{SharedSource, Slice};
+
+use super::toc::{self, Data, File};
+use super::{MAGIC, NAME, VERSION};
+use crate::image::Teller;
+use crate::name::{bounded_path, excerpt};
+use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs, big};
+
+/// Bytes of the fixed part of the header.
+const HEADER: usize = 28;
+
+/// Bytes of the table, decoded: of some hundred thousand files.
+const MOST_TOC: u64 = 64 << 20;
+
+/// Bytes of the values of all extended attributes.
+const MOST_ATTRIBUTES: u64 = 64 << 20;
+
+/// Folders in each other.
+const DEEPEST: usize = 1024;
+
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let mut header = [0; HEADER];
+    source.read_exact_at(&mut header, 0).map_err(|error| Error::Read { offset: 0, error })?;
+    let field = |at: usize| big::u64_at(&header, at).unwrap_or_default();
+    let [size, version] = [4, 6].map(|at| big::u16_at(&header, at).unwrap_or_default());
+    if !header.starts_with(MAGIC) {
+        return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
+    }
+    if version != VERSION {
+        return Err(unreadable(format!("version {version} of the format is not known")));
+    }
+    let (start, stored, length) = (u64::from(size), field(8), field(16));
+    let heap = start.checked_add(stored).filter(|end| *end <= source.len());
+    let heap = heap.ok_or_else(|| {
+        let what = format!("its table of contents of {stored} bytes ends behind byte {}", source.len());
+        Error::Read { offset: start, error: io::Error::new(io::ErrorKind::UnexpectedEof, what) }
+    })?;
+    if length > MOST_TOC || stored > MOST_TOC {
+        return Err(unreadable(format!("its table of contents has {length} bytes, more than {MOST_TOC}")));
+    }
+    let table: SharedSource = Arc::new(Slice::new(Arc::clone(source), start, stored));
+    let toc = options.decode.decode(&coder("zlib"), table, length, &|_| true);
+    let toc = toc.map_err(|error| {
+        let what = format!("the table of contents: {error}");
+        Error::Read { offset: start, error: io::Error::new(error.kind(), what) }
+    })?;
+    let mut tell = Teller::new(receive);
+    let files = toc::read(&toc, options.limits.waiting_names)
+        .map_err(|(at, what)| unreadable(format!("its table of contents is damaged at its byte {at}: {what}")))?;
+    drop(toc);
+    let ids: HashMap<&[u8], usize> =
+        files.iter().enumerate().map(|(number, file)| (file.id.as_slice(), number)).collect();
+    let mut reader = Reader { source, options, heap, coders: Vec::new(), attributes: 0 };
+    // A link means what its target shows before it.
+    for are_links in [false, true] {
+        for (number, file) in files.iter().enumerate() {
+            options.cancel.check().map_err(Error::Receiver)?;
+            if is_link(file) == are_links {
+                let header = start.saturating_add(number as u64);
+                let header = if are_links { header.saturating_add(files.len() as u64) } else { header };
+                reader.file(&files, &ids, file, header.min(source.len()), &mut tell)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(reason: String) -> Error {
+    Error::Unreadable { format: NAME, reason }
+}
+
+fn coder(codec: &str) -> Coder {
+    Coder { steps: vec![Step { codec: codec.to_owned(), ..Step::default() }], is_behind_header: None }
+}
+
+fn is_link(file: &File) -> bool {
+    file.kind == b"hardlink" && file.original != b"original"
+}
+
+/// The path of a file; `None` if it lies too deep.
+fn path_of(files: &[File], file: &File, most: usize) -> Option<Vec<u8>> {
+    let mut names = vec![file.name.as_slice()];
+    let mut parent = file.parent;
+    let mut length = file.name.len();
+    while let Some(folder) = parent.and_then(|number| files.get(number as usize)) {
+        length = length.saturating_add(folder.name.len()).saturating_add(1);
+        if names.len() > DEEPEST || length > most {
+            return None;
+        }
+        names.push(&folder.name);
+        parent = folder.parent;
+    }
+    names.reverse();
+    Some(names.join(&b'/'))
+}
+
+struct Reader<'o> {
+    source: &'o SharedSource,
+    options: &'o Options,
+    /// Where the heap begins.
+    heap: u64,
+    coders: Vec<Arc<Coder>>,
+    /// Bytes of extended attributes so far.
+    attributes: u64,
+}
+
+impl Reader<'_> {
+    fn file(
+        &mut self,
+        files: &[File],
+        ids: &HashMap<&[u8], usize>,
+        file: &File,
+        header: u64,
+        tell: &mut Teller<'_>,
+    ) -> Result<(), Error> {
+        let limits = self.options.limits;
+        let Some(path) = path_of(files, file, limits.path) else {
+            return tell.damage(header, format!("'{}' lies too deep; it was left out", excerpt(&file.name)));
+        };
+        let device = Device { major: file.major, minor: file.minor };
+        let mut link = Vec::new();
+        let kind = match file.kind.as_slice() {
+            b"" | b"file" => Kind::File,
+            b"hardlink" if is_link(file) => {
+                let original = ids.get(file.original.as_slice()).and_then(|number| files.get(*number));
+                let Some(target) = original.and_then(|original| path_of(files, original, limits.path)) else {
+                    let what = format!("'{}' is another name of a file that is not there", excerpt(&path));
+                    return tell.damage(header, what);
+                };
+                link = target;
+                Kind::HardLink
+            }
+            b"hardlink" => Kind::File,
+            b"directory" => Kind::Folder,
+            b"symlink" => {
+                link = bounded_path(file.link.clone(), limits.path);
+                Kind::Symlink
+            }
+            b"fifo" => Kind::Fifo,
+            b"character special" => Kind::CharacterDevice(device),
+            b"block special" => Kind::BlockDevice(device),
+            b"socket" => Kind::Socket,
+            other => {
+                let what = format!("'{}' is of the kind '{}', which is not known", excerpt(&path), excerpt(other));
+                return tell.damage(header, what);
+            }
+        };
+        let body = match &file.data {
+            Some(data) if kind == Kind::File && data.size > 0 => self.body(data, header, &path, tell)?,
+            _ => Body { offset: header, ..Body::default() },
+        };
+        let owner = |name: &[u8]| name.get(..limits.owner_name).unwrap_or(name).to_vec();
+        let xattrs = self.xattrs(file, header, &path, tell)?;
+        tell.entry(Entry {
+            kind,
+            mode: file.mode,
+            uid: file.uid,
+            gid: file.gid,
+            user: owner(&file.user),
+            group: owner(&file.group),
+            mtime: file.mtime.unwrap_or_default(),
+            atime: file.atime,
+            ctime: file.ctime,
+            header,
+            body,
+            link,
+            xattrs,
+            path,
+            ..Entry::default()
+        })
+    }
+
+    /// Where something in the heap lies; the error says why it cannot be there.
+    fn place(&self, data: &Data) -> Result<u64, String> {
+        let offset = self.heap.checked_add(data.offset);
+        let end = offset.and_then(|offset| offset.checked_add(data.stored));
+        match (offset, end) {
+            (Some(offset), Some(end)) if end <= self.source.len() => Ok(offset),
+            _ => Err(format!("lies behind the end of the archive at byte {}", self.source.len())),
+        }
+    }
+
+    /// The coder of an encoding; `None` for bytes that are stored as they are.
+    fn coder(&mut self, encoding: &[u8]) -> Option<Arc<Coder>> {
+        let codec = match encoding {
+            b"" | b"application/octet-stream" => return None,
+            // RFC 1950, in spite of the name.
+            b"application/x-gzip" => "zlib".to_owned(),
+            b"application/x-bzip2" => "bzip2".to_owned(),
+            b"application/x-xz" => "xz".to_owned(),
+            b"application/x-lzma" => "lzma".to_owned(),
+            other => format!("the encoding {}", excerpt(other)),
+        };
+        let is_it = |coder: &&Arc<Coder>| coder.steps.first().is_some_and(|step| step.codec == codec);
+        if let Some(known) = self.coders.iter().find(is_it) {
+            return Some(Arc::clone(known));
+        }
+        let made = Arc::new(coder(&codec));
+        if self.coders.len() < 16 {
+            self.coders.push(Arc::clone(&made));
+        }
+        Some(made)
+    }
+
+    fn body(&mut self, data: &Data, header: u64, path: &[u8], tell: &mut Teller<'_>) -> Result<Body, Error> {
+        let size = data.size;
+        let body = Body { offset: header, size, ..Body::default() };
+        let coder = self.coder(&data.encoding);
+        let place = self.place(data).and_then(|offset| {
+            if coder.is_none() && data.stored < size {
+                return Err(format!("has {size} bytes, of which {} are stored", data.stored));
+            }
+            Ok(offset)
+        });
+        let piece = match place {
+            Ok(offset) => {
+                let stored = if coder.is_none() { size } else { data.stored };
+                Piece { length: size, offset, stored, coder, decoded: size, ..Piece::default() }
+            }
+            Err(what) => {
+                tell.damage(header, format!("'{}' {what}", excerpt(path)))?;
+                Piece::unreadable(header, size)
+            }
+        };
+        Ok(Body { pieces: Some(vec![piece]), ..body })
+    }
+
+    fn xattrs(&mut self, file: &File, header: u64, path: &[u8], tell: &mut Teller<'_>) -> Result<Xattrs, Error> {
+        let limits = self.options.limits;
+        let mut xattrs = Xattrs::new();
+        for attribute in file.attributes.iter().take(limits.xattrs) {
+            let data = &attribute.data;
+            self.attributes = self.attributes.saturating_add(data.size);
+            let value = if data.size > limits.xattr_value as u64 || self.attributes > MOST_ATTRIBUTES {
+                Err(format!("has an extended attribute of {} bytes, which is too long", data.size))
+            } else {
+                self.value(data)
+            };
+            match value {
+                Ok(value) => xattrs.push((named(&attribute.name), value)),
+                Err(what) => {
+                    let name = excerpt(&attribute.name);
+                    tell.damage(header, format!("'{}', extended attribute '{name}': {what}", excerpt(path)))?;
+                }
+            }
+        }
+        Ok(xattrs)
+    }
+
+    fn value(&mut self, data: &Data) -> Result<Vec<u8>, String> {
+        let offset = self.place(data)?;
+        let slice: SharedSource = Arc::new(Slice::new(Arc::clone(self.source), offset, data.stored));
+        let value = match self.coder(&data.encoding) {
+            Some(coder) => self.options.decode.decode(&coder, slice, data.size, &|_| true),
+            None => {
+                let mut value = vec![0; data.size as usize];
+                slice.read_exact_at(&mut value, 0).map(|()| value)
+            }
+        };
+        value.map_err(|error| error.to_string())
+    }
+}
+
+/// The name of an extended attribute, in a namespace of Linux.
+fn named(name: &[u8]) -> Vec<u8> {
+    const SPACES: [&[u8]; 4] = [b"user.", b"security.", b"trusted.", b"system."];
+    if SPACES.iter().any(|space| name.starts_with(space)) { name.to_vec() } else { [b"user.", name].concat() }
+}

@@ -1,0 +1,177 @@
+//! Packages, cabinets and the like: any bytes, prefixes and changes of small archives end with entries that lie inside
+//! of them, or with an error.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
+use tarnfs_source::{Cancel, MemorySource, SharedSource, Source as _};
+
+const NAMES: [&str; 8] = ["arj", "asar", "cab", "deb", "lha", "rpm", "warc", "xar"];
+
+/// Reads all that `format` finds; what it tells has to lie in the bytes.
+fn read(format: &dyn Format, bytes: &[u8]) -> usize {
+    let source: SharedSource = Arc::new(MemorySource::new(bytes, "bytes"));
+    let head = &bytes[..bytes.len().min(4096)];
+    format.bid(&Probe::of_head(head));
+    format.bid(&Probe::new(head, &*source));
+    let options = Options::default();
+    let mut entries = 0;
+    let mut take = |event: Event| {
+        if let Event::Entry(entry) = event {
+            entries += 1;
+            assert!(entries <= bytes.len() * 64, "{}: entries without an end", format.name());
+            assert!(entry.header <= source.len() || entry.kind == Kind::HardLink);
+            assert!(entry.path.len() <= options.limits.path && entry.mode <= 0o7777);
+            for piece in entry.body.pieces.iter().flatten() {
+                let end = piece.offset.checked_add(piece.stored).unwrap();
+                assert!(end <= source.len(), "{}: {piece:?}", format.name());
+                assert!(piece.length > 0 && piece.skip.checked_add(piece.length).unwrap() <= piece.decoded);
+            }
+        }
+        Ok(())
+    };
+    let _ = match format.reader() {
+        Reader::Forwards(forwards) => {
+            let mut stream = SourceStream::new(SharedSource::clone(&source), Cancel::default());
+            forwards.read(&mut stream, &options, &mut |event, _| take(event))
+        }
+        Reader::Random(random) => random.read(&source, &options, &mut take),
+        _ => unreachable!(),
+    };
+    let _ = format.volume(&*source);
+    entries
+}
+
+/// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
+fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
+    let mut seeds: Vec<(&'static str, Vec<u8>)> = Vec::new();
+    for (suffix, name) in
+        [("cab", "cab"), ("lzh", "lha"), ("arj", "arj"), ("warc", "warc"), ("asar", "asar"), ("xar", "xar")]
+    {
+        let mut found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == suffix));
+        found.sort();
+        seeds.extend(found.iter().map(|path| (name, std::fs::read(path).unwrap())));
+    }
+    seeds.push(("rpm", numbered_package()));
+    seeds.push((
+        "deb",
+        [&b"!<debs>\n"[..], &member("debian-binary", Some(4)), b"2.0\n", &member("data.tar", None)].concat(),
+    ));
+    seeds
+}
+
+/// The header of a member, of that length or up to the end.
+fn member(name: &str, length: Option<usize>) -> Vec<u8> {
+    let length = length.map(|length| length.to_string()).unwrap_or_default();
+    format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, 100_644).into_bytes()
+}
+
+/// A header of RPM with these tags: each has a type, a count, and what is stored.
+fn header(tags: &[(u32, u32, u32, Vec<u8>)]) -> Vec<u8> {
+    let (mut index, mut store) = (Vec::new(), Vec::new());
+    for (tag, kind, count, value) in tags {
+        let place = store.len() as u32;
+        index.extend([*tag, *kind, place, *count].iter().flat_map(|number| number.to_be_bytes()));
+        store.extend(value);
+    }
+    let counts =
+        [tags.len() as u32, store.len() as u32].iter().flat_map(|count| count.to_be_bytes()).collect::<Vec<_>>();
+    [b"\x8e\xad\xe8\x01\0\0\0\0", counts.as_slice(), &index, &store].concat()
+}
+
+/// The headers of a package and its payload, whose entries have numbers: a file with two names, a link, a folder.
+fn numbered_package() -> Vec<u8> {
+    let words = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<_>>();
+    let halves = |numbers: &[u16]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<_>>();
+    let longs = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<_>>();
+    let tags = [
+        (1030, 3, 4, halves(&[0o100_644, 0o100_644, 0o120_777, 0o040_755])),
+        (1034, 4, 4, words(&[1, 2, 3, 4])),
+        (1036, 8, 4, b"\0\0first\0\0".to_vec()),
+        (1039, 8, 4, b"root\0root\0mail\0root\0".to_vec()),
+        (1040, 8, 4, b"root\0root\0games\0root\0".to_vec()),
+        (1095, 4, 4, words(&[1, 1, 1, 1])),
+        (1096, 4, 4, words(&[7, 7, 8, 9])),
+        (1116, 4, 4, words(&[0, 0, 0, 0])),
+        (1117, 8, 4, b"first\0second\0link\0folder\0".to_vec()),
+        (1118, 8, 1, b"/d/\0".to_vec()),
+        (5008, 5, 4, longs(&[3, 3, 5, 0])),
+    ];
+    let signatures = header(&[(62, 7, 4, vec![0; 4])]);
+    let padding = vec![0; signatures.len().next_multiple_of(8) - signatures.len()];
+    let entry = |number: u32, content: &[u8]| {
+        let content = [content, &vec![0; content.len().next_multiple_of(4) - content.len()]].concat();
+        [format!("07070X{number:08x}\0\0").as_bytes(), &content].concat()
+    };
+    let payload = [entry(0, b""), entry(1, b"one"), entry(2, b"first"), entry(3, b"")].concat();
+    [signatures, padding, header(&tags), payload, b"07070100000000".to_vec()].concat()
+}
+
+#[test]
+fn files_with_numbers_have_the_names_of_the_header() {
+    let bytes = numbered_package();
+    let mut stream = SourceStream::new(Arc::new(MemorySource::new(&bytes, "package")), Cancel::default());
+    let mut told = Vec::new();
+    let rpm = by_name("rpm").unwrap();
+    assert!(rpm.bid(&Probe::of_head(&bytes)) > 0);
+    rpm.forwards()
+        .unwrap()
+        .read(&mut stream, &Options::default(), &mut |event, _| {
+            match event {
+                Event::Entry(entry) => told.push(*entry),
+                Event::Damage(damage) => panic!("{damage:?}"),
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap();
+    let names: Vec<_> = told.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();
+    assert_eq!(names, ["d/second", "d/first", "d/link", "d/folder"]);
+    assert_eq!((told[0].kind, told[0].body.size), (Kind::File, 3));
+    assert_eq!(bytes[told[0].body.offset as usize..][..3], *b"one");
+    assert_eq!((told[1].kind, told[1].link.as_slice()), (Kind::HardLink, &b"d/second"[..]));
+    assert_eq!((told[2].kind, told[2].link.as_slice()), (Kind::Symlink, &b"first"[..]));
+    assert_eq!((told[2].user.as_slice(), told[2].group.as_slice()), (&b"mail"[..], &b"games"[..]));
+    assert_eq!((told[3].kind, told[3].mode, told[3].mtime.seconds), (Kind::Folder, 0o755, 4));
+}
+
+#[test]
+fn every_prefix_ends() {
+    for (name, seed) in seeds() {
+        let format = by_name(name).unwrap();
+        if name != "xar" {
+            assert!(read(format, &seed) > 0, "{name}");
+        }
+        for length in (0..seed.len()).step_by(1 + seed.len() / 600) {
+            read(format, &seed[..length]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        for name in NAMES {
+            read(by_name(name).unwrap(), &bytes);
+        }
+    }
+
+    #[test]
+    fn changed_archives_end(which: prop::sample::Index, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+        let seeds = seeds();
+        let (name, mut bytes) = which.get(&seeds).clone();
+        for (place, byte) in changes {
+            let at = place.index(bytes.len());
+            bytes[at] = byte;
+        }
+        read(by_name(name).unwrap(), &bytes);
+    }
+}
