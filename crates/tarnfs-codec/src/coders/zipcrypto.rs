@@ -26,7 +26,7 @@ const HEADER: usize = 12;
 struct Keys([u32; 3]);
 
 /// CRC-32 of one byte each.
-const CRC: [u32; 256] = {
+pub(super) const CRC: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {

@@ -68,6 +68,8 @@ pub(super) struct Blocks {
     is_five: bool,
     /// How headers are encrypted, if they are.
     encryption: Option<Encryption>,
+    /// What belongs to a file is a member, too.
+    has_services: bool,
 }
 
 /// Fields of a header.
@@ -125,7 +127,13 @@ impl Blocks {
             }
             _ => return None,
         };
-        Some(Self { input: Input::new(source, 0), coder: coder.clone(), is_five, encryption })
+        Some(Self { input: Input::new(source, 0), coder: coder.clone(), is_five, encryption, has_services: false })
+    }
+
+    /// What belongs to a file counts as a file.
+    pub(super) fn with_services(mut self, has_services: bool) -> Self {
+        self.has_services = has_services;
+        self
     }
 
     pub(super) fn position(&self) -> u64 {
@@ -247,7 +255,7 @@ impl Blocks {
         let length = if flags & 2 != 0 { fields.number()? } else { 0 };
         let data = (data, length);
         let kind = match kind {
-            2 => {
+            2 | 3 if kind == 2 || self.has_services => {
                 let at = fields.0.len().checked_sub(usize::try_from(extra).ok()?)?;
                 let (fields, extra) = fields.0.split_at(at);
                 let member = Box::new(file_5(Fields(fields), Fields(extra))?);
@@ -318,7 +326,11 @@ impl Blocks {
                 length = stored;
                 let (is_continued, goes_on) = (flags & 1 != 0, flags & 2 != 0);
                 // What belongs to a file, or to the archive, has a header of the same form.
-                if kind == 0x74 { Kind::File { member: Box::new(member), is_continued, goes_on } } else { Kind::Other }
+                if kind == 0x74 || self.has_services {
+                    Kind::File { member: Box::new(member), is_continued, goes_on }
+                } else {
+                    Kind::Other
+                }
             }
             0x7B => Kind::End,
             _ => Kind::Other,
@@ -397,13 +409,7 @@ fn file_4(mut fields: Fields<'_>, flags: u16) -> Option<(Member, u64)> {
     let method = if method == 0x30 { Method::Stored } else { Method::Old(version) };
     let mut member = Member { length, method, ..Member::default() };
     if flags & 4 != 0 {
-        // The ciphers before have never been strong, and are not read.
-        let is_known = version >= 29;
-        let encryption = if is_known {
-            Encryption::Four { salt }
-        } else {
-            Encryption::Five { rounds: u8::MAX, salt: [0; SALT_5], check: None }
-        };
+        let encryption = if version >= 29 { Encryption::Four { salt } } else { Encryption::Old(version) };
         member.encryption = Some((encryption, [0; 16]));
     }
     Some((member, stored))
@@ -415,6 +421,7 @@ impl Member {
         Ok(match &self.encryption {
             None => (None, None),
             Some((Encryption::Four { salt }, _)) => (Some(keys::cipher_4(*salt, coder)?), None),
+            Some((Encryption::Old(version), _)) => (Some(keys::old_cipher(*version, coder)?), None),
             Some((Encryption::Five { rounds, salt, check }, vector)) => {
                 let keys = Keys5::new(*rounds, salt, *check, coder)?;
                 (Some(keys.cipher(vector)?), Some(keys))

@@ -6,6 +6,7 @@ use aes::{Aes128, Aes256};
 use cbc::cipher::{Block, BlockModeDecrypt};
 use tarnfs_source::SharedSource;
 
+use super::old_ciphers;
 use crate::faults;
 
 const BLOCK: usize = 16;
@@ -14,14 +15,23 @@ const BLOCK: usize = 16;
 pub(super) enum Cipher {
     Aes128(Box<cbc::Decryptor<Aes128>>),
     Aes256(Box<cbc::Decryptor<Aes256>>),
+    Old(Box<old_ciphers::Blocks>),
+    Stream(old_ciphers::Stream),
 }
 
 impl Cipher {
+    /// Bytes of a block.
+    fn block(&self) -> usize {
+        if matches!(self, Self::Stream(_)) { 1 } else { BLOCK }
+    }
+
     /// Decrypts whole blocks.
     pub(super) fn undo(&mut self, bytes: &mut [u8]) {
         match self {
             Self::Aes128(cipher) => cipher.decrypt_blocks(Block::<Aes128>::slice_as_chunks_mut(bytes).0),
             Self::Aes256(cipher) => cipher.decrypt_blocks(Block::<Aes256>::slice_as_chunks_mut(bytes).0),
+            Self::Old(cipher) => cipher.undo(bytes),
+            Self::Stream(cipher) => cipher.undo(bytes),
         }
     }
 }
@@ -63,39 +73,37 @@ impl Data {
 
     /// The next bytes; none only at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.cipher.is_none() {
-            return self.read_stored(buffer);
-        }
+        let Some(size) = self.cipher.as_ref().map(Cipher::block) else { return self.read_stored(buffer) };
         if !self.left.is_empty() {
             let count = self.left.len().min(buffer.len());
             buffer[..count].copy_from_slice(&self.left[..count]);
             self.left.drain(..count);
             return Ok(count);
         }
-        let whole = buffer.len() / BLOCK * BLOCK;
+        let whole = buffer.len() / size * size;
         if whole > 0 {
-            return self.read_blocks(&mut buffer[..whole]);
+            return self.read_blocks(&mut buffer[..whole], size);
         }
         let mut block = [0; BLOCK];
-        let read = self.read_blocks(&mut block)?;
+        let read = self.read_blocks(&mut block, size)?;
         let count = read.min(buffer.len());
         buffer[..count].copy_from_slice(&block[..count]);
         self.left = block[count..read].to_vec();
         Ok(count)
     }
 
-    /// Decrypts as many whole blocks as there are.
-    fn read_blocks(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Decrypts as many whole blocks of that `size` as there are.
+    fn read_blocks(&mut self, buffer: &mut [u8], size: usize) -> io::Result<usize> {
         let mut filled = 0;
         // A block may lie in two volumes.
         loop {
             let read = self.read_stored(&mut buffer[filled..])?;
             filled += read;
-            if read == 0 || filled.is_multiple_of(BLOCK) {
+            if read == 0 || filled.is_multiple_of(size) {
                 break;
             }
         }
-        let whole = filled / BLOCK * BLOCK;
+        let whole = filled / size * size;
         if whole < filled {
             return Err(self.cut());
         }

@@ -5,7 +5,7 @@ use std::io;
 
 use super::bits::Bits;
 use super::filters::Filter;
-use super::huffman::Table;
+use super::huffman::{Table, length, read_lengths};
 use super::window::{AT_ONCE, Window};
 
 /// Symbols of each code: literals, matches and what else there is; distances; the lowest bits of far ones; lengths of
@@ -15,8 +15,6 @@ const DISTANCES: usize = 64;
 const FAR_DISTANCES: usize = 80;
 const LOW: usize = 16;
 const LENGTHS: usize = 44;
-/// Those of the code of their lengths.
-const LEVELS: usize = 20;
 
 /// Symbols of the main code that are no literals.
 const FILTER: usize = 256;
@@ -87,11 +85,11 @@ impl Five {
                     let number = old - FIRST_OLD;
                     self.old[..=number].rotate_right(1);
                     let slot = self.lengths.decode(bits)?;
-                    self.last_length = length(slot, bits)?;
+                    self.last_length = 2 + length(slot, bits)?;
                     window.copy(self.old[0], self.last_length);
                 }
                 slot => {
-                    let length = length(slot - FIRST_MATCH, bits)?;
+                    let length = 2 + length(slot - FIRST_MATCH, bits)?;
                     let distance = self.distance(bits)?;
                     let more = [0x100, 0x2000, 0x4_0000].iter().filter(|&&far| distance > far).count();
                     self.old.rotate_right(1);
@@ -161,52 +159,15 @@ impl Five {
     }
 
     fn read_tables(&mut self, bits: &mut Bits) -> io::Result<()> {
-        let mut levels = [0; LEVELS];
-        let mut at = 0;
-        while at < LEVELS {
-            let length = bits.take(4)? as u8;
-            if length == 15 {
-                let zeros = bits.take(4)? as usize;
-                if zeros > 0 {
-                    at += zeros + 2;
-                    continue;
-                }
-            }
-            levels[at] = length;
-            at += 1;
-        }
-        let mut level = Table::new();
         let distances = if self.is_far { FAR_DISTANCES } else { DISTANCES };
         let mut all = [0_u8; MAIN + FAR_DISTANCES + LOW + LENGTHS];
         let count = MAIN + distances + LOW + LENGTHS;
-        let is_valid = level.set(&levels);
-        let mut at = 0;
-        while is_valid && at < count {
-            bits.fill()?;
-            let symbol = level.decode(bits)?;
-            if symbol < 16 {
-                all[at] = symbol as u8;
-                at += 1;
-                continue;
-            }
-            let times = if symbol % 2 == 0 { 3 + bits.take(3)? } else { 11 + bits.take(7)? } as usize;
-            let repeated = match symbol {
-                16 | 17 if at == 0 => return Err(bits.invalid("codes that are not valid")),
-                16 | 17 => all[at - 1],
-                _ => 0,
-            };
-            let end = (at + times).min(count);
-            all[at..end].fill(repeated);
-            at = end;
-        }
+        read_lengths(bits, &mut all[..count])?;
         let (main, rest) = all[..count].split_at(MAIN);
         let (of_distances, rest) = rest.split_at(distances);
         let (low, lengths) = rest.split_at(LOW);
-        let are_valid = is_valid
-            && self.main.set(main)
-            && self.distances.set(of_distances)
-            && self.low.set(low)
-            && self.lengths.set(lengths);
+        let are_valid =
+            self.main.set(main) && self.distances.set(of_distances) && self.low.set(low) && self.lengths.set(lengths);
         self.has_tables = are_valid;
         if are_valid { Ok(()) } else { Err(bits.invalid("codes that are not valid")) }
     }
@@ -214,15 +175,6 @@ impl Five {
     pub(super) fn memory(&self) -> usize {
         [&self.main, &self.distances, &self.low, &self.lengths].iter().map(|table| table.memory()).sum()
     }
-}
-
-#[inline]
-fn length(slot: usize, bits: &mut Bits) -> io::Result<usize> {
-    if slot < 8 {
-        return Ok(2 + slot);
-    }
-    let count = (slot / 4 - 1) as u32;
-    Ok(2 + ((4 | slot & 3) << count) + bits.take(count)? as usize)
 }
 
 fn read_filter(bits: &mut Bits, window: &mut Window) -> io::Result<()> {

@@ -94,3 +94,59 @@ impl Table {
         size_of_val(&*self.quick) + self.symbols.capacity() * 2
     }
 }
+
+/// Reads the lengths of codes of RAR 2.9 and later, which have a code of their own: each is added to the one that was
+/// there, or comes in a run.
+pub(super) fn read_lengths(bits: &mut Bits, lengths: &mut [u8]) -> io::Result<()> {
+    /// Symbols of that code, and the one before which lengths and not runs stand.
+    const LEVELS: usize = 20;
+    const RUNS: usize = 16;
+    let mut levels = [0; LEVELS];
+    let mut at = 0;
+    while at < LEVELS {
+        let length = bits.take(4)? as u8;
+        if length == 15 {
+            let zeros = bits.take(4)? as usize;
+            if zeros > 0 {
+                at += zeros + 2;
+                continue;
+            }
+        }
+        levels[at] = length;
+        at += 1;
+    }
+    let mut level = Table::new();
+    if !level.set(&levels) {
+        return Err(bits.invalid("codes that are not valid"));
+    }
+    let mut at = 0;
+    while at < lengths.len() {
+        bits.fill()?;
+        let symbol = level.decode(bits)?;
+        if symbol < RUNS {
+            lengths[at] = (lengths[at] + symbol as u8) & 15;
+            at += 1;
+            continue;
+        }
+        let times = if symbol % 2 == 0 { 3 + bits.take(3)? } else { 11 + bits.take(7)? } as usize;
+        let repeated = match symbol {
+            16 | 17 if at == 0 => return Err(bits.invalid("codes that are not valid")),
+            16 | 17 => lengths[at - 1],
+            _ => 0,
+        };
+        let end = (at + times).min(lengths.len());
+        lengths[at..end].fill(repeated);
+        at = end;
+    }
+    Ok(())
+}
+
+/// What a symbol for lengths adds to the shortest match.
+#[inline]
+pub(super) fn length(slot: usize, bits: &mut Bits) -> io::Result<usize> {
+    if slot < 8 {
+        return Ok(slot);
+    }
+    let count = (slot / 4 - 1) as u32;
+    Ok(((4 | slot & 3) << count) + bits.take(count)? as usize)
+}

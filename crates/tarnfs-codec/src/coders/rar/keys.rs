@@ -1,6 +1,6 @@
 //! Keys of encrypted archives. RAR 5: AES-256 in CBC mode, with a key of 2^n rounds of PBKDF2 with HMAC-SHA256
 //! (technote.htm of RAR, "File encryption record"). RAR 3 and 4: AES-128 in CBC mode, with a key of 2^18 rounds of
-//! SHA-1 over the password (UTF-16), a salt and the round, as public descriptions have it.
+//! SHA-1 over the password (UTF-16), a salt and the round, as public descriptions have it. Those before: `old_ciphers`.
 
 use std::io;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::data::Cipher;
+use super::old_ciphers;
 use crate::coders::keys::{self, wrong_password};
 use crate::{CoderContext, faults};
 
@@ -35,6 +36,8 @@ pub(super) enum Encryption {
     Five { rounds: u8, salt: [u8; SALT_5], check: Option<[u8; 8]> },
     /// RAR 3 and 4.
     Four { salt: Option<[u8; SALT_4]> },
+    /// The RAR of that version before.
+    Old(u8),
 }
 
 /// Keys of RAR 5: of the cipher, and of checksums.
@@ -133,6 +136,19 @@ pub(super) fn cipher_4(salt: Option<[u8; SALT_4]>, coder: &CoderContext) -> io::
     let key = keys::key(&[b"rar3", salt, &password], || make_3([&password, salt].concat()));
     let cipher = cbc::Decryptor::<Aes128>::new_from_slices(&key[..16], &key[16..]);
     Ok(Cipher::Aes128(Box::new(cipher.map_err(|_| io::ErrorKind::InvalidData)?)))
+}
+
+/// The cipher of the RAR of that version before 3.0, which takes the password as it is.
+pub(super) fn old_cipher(version: u8, coder: &CoderContext) -> io::Result<Cipher> {
+    let password = typed(coder)?;
+    match version {
+        15 => Ok(Cipher::Stream(old_ciphers::Stream::new(password.as_bytes()))),
+        20..=28 => Ok(Cipher::Old(Box::new(old_ciphers::Blocks::new(password.as_bytes())))),
+        _ => {
+            let what = format!("a file that RAR {}.{} has encrypted", version / 10, version % 10);
+            Err(faults::unsupported(0, what))
+        }
+    }
 }
 
 /// Key and initialisation vector of RAR 3.

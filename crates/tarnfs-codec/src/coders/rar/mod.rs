@@ -6,8 +6,8 @@
 //! all of a solid run, whose members need what came before them: those that are only stored are left out of a run, for
 //! they lie in the archive as they are. `header` decrypts headers for who reads the directory.
 //!
-//! Properties: 1 for a run, else 0; the version of the headers, 4 or 5; how these are encrypted, if they are
-//! (`blocks`).
+//! Properties: 1 for a run, 2 for what belongs to a file (a service), else 0; the version of the headers, 4 or 5; how
+//! these are encrypted, if they are (`blocks`).
 //!
 //! The only seek point is the start: what goes from one member of a run to the next are up to gigabytes.
 //! Checksums that only the password tells, and BLAKE2sp, are compared here; CRC-32 is for who made the container known.
@@ -20,8 +20,11 @@ mod five;
 mod header;
 mod huffman;
 mod keys;
+mod old_ciphers;
 mod one;
 mod ppmd;
+#[cfg(test)]
+mod tests;
 mod three;
 mod two;
 mod window;
@@ -59,8 +62,9 @@ pub(super) static PLAIN: Rar = Rar { name: "rar", is_encrypted: false };
 /// Members of which some are encrypted.
 pub(super) static ENCRYPTED: Rar = Rar { name: "aes-rar", is_encrypted: true };
 
-/// The first byte of the properties of a solid run.
+/// The first byte of the properties of a solid run, and of what belongs to a file.
 const RUN: u8 = 1;
+const SERVICE: u8 = 2;
 
 /// What decodes a member, with what stays for the next one.
 enum Engine {
@@ -106,7 +110,7 @@ impl Unpacker {
         let blocks = Blocks::new(SharedSource::clone(&source), coder, properties);
         let mut unpacker = Self {
             source,
-            blocks: blocks.ok_or_else(|| invalid_properties("RAR"))?,
+            blocks: blocks.ok_or_else(|| invalid_properties("RAR"))?.with_services(run == SERVICE),
             coder: coder.clone(),
             limits: *limits,
             is_run: run == RUN,

@@ -7,7 +7,7 @@ use std::iter;
 
 use super::bits::Bits;
 use super::filters::Program;
-use super::huffman::Table;
+use super::huffman::{Table, length, read_lengths};
 use super::ppmd::Model;
 use super::window::{AT_ONCE, Window};
 use crate::faults;
@@ -23,8 +23,6 @@ const DISTANCES: usize = 60;
 const LOW: usize = 17;
 const LENGTHS: usize = 28;
 const ALL: usize = MAIN + DISTANCES + LOW + LENGTHS;
-/// Those of the code of their lengths.
-const LEVELS: usize = 20;
 
 /// Symbols of the main code that are no literals.
 const END: usize = 256;
@@ -270,49 +268,12 @@ impl Three {
         if !keeps {
             self.levels.fill(0);
         }
-        let mut levels = [0; LEVELS];
-        let mut at = 0;
-        while at < LEVELS {
-            let length = bits.take(4)? as u8;
-            if length == 15 {
-                let zeros = bits.take(4)? as usize;
-                if zeros > 0 {
-                    at += zeros + 2;
-                    continue;
-                }
-            }
-            levels[at] = length;
-            at += 1;
-        }
-        let mut level = Table::new();
-        let is_valid = level.set(&levels);
-        let mut at = 0;
-        while is_valid && at < ALL {
-            bits.fill()?;
-            let symbol = level.decode(bits)?;
-            if symbol < 16 {
-                self.levels[at] = (self.levels[at] + symbol as u8) & 15;
-                at += 1;
-                continue;
-            }
-            let times = if symbol % 2 == 0 { 3 + bits.take(3)? } else { 11 + bits.take(7)? } as usize;
-            let repeated = match symbol {
-                16 | 17 if at == 0 => return Err(bits.invalid("codes that are not valid")),
-                16 | 17 => self.levels[at - 1],
-                _ => 0,
-            };
-            let end = (at + times).min(ALL);
-            self.levels[at..end].fill(repeated);
-            at = end;
-        }
+        read_lengths(bits, &mut self.levels[..])?;
         let (main, rest) = self.levels.split_at(MAIN);
         let (distances, rest) = rest.split_at(DISTANCES);
         let (low, lengths) = rest.split_at(LOW);
-        let are_valid = is_valid
-            && self.main.set(main)
-            && self.distances.set(distances)
-            && self.low.set(low)
-            && self.lengths.set(lengths);
+        let are_valid =
+            self.main.set(main) && self.distances.set(distances) && self.low.set(low) && self.lengths.set(lengths);
         self.has_tables = are_valid;
         if are_valid { Ok(()) } else { Err(bits.invalid("codes that are not valid")) }
     }
@@ -465,16 +426,6 @@ impl Three {
         let model = self.model.as_ref().map_or(0, |model| model.memory());
         tables + ALL + model + self.programs.capacity() * size_of::<Known>()
     }
-}
-
-/// What is added to the shortest match.
-#[inline]
-fn length(slot: usize, bits: &mut Bits) -> io::Result<usize> {
-    if slot < 8 {
-        return Ok(slot);
-    }
-    let count = (slot / 4 - 1) as u32;
-    Ok(((4 | slot & 3) << count) + bits.take(count)? as usize)
 }
 
 /// Bits of the call of a program.

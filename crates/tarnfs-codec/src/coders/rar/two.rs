@@ -5,7 +5,7 @@ use std::io;
 use std::iter;
 
 use super::bits::Bits;
-use super::huffman::Table;
+use super::huffman::{Table, length};
 use super::window::{AT_ONCE, Window};
 
 /// Bytes of the largest dictionary.
@@ -242,15 +242,6 @@ impl Two {
         let tables = [&self.main, &self.distances, &self.lengths].into_iter().chain(&self.samples);
         tables.map(Table::memory).sum::<usize>() + self.levels.len()
     }
-}
-
-/// What is added to the shortest match.
-fn length(slot: usize, bits: &mut Bits) -> io::Result<usize> {
-    if slot < 8 {
-        return Ok(slot);
-    }
-    let count = (slot / 4 - 1) as u32;
-    Ok(((4 | slot & 3) << count) + bits.take(count)? as usize)
 }
 
 fn distance(slot: usize, bits: &mut Bits) -> io::Result<u64> {

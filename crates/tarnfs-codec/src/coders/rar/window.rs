@@ -39,6 +39,50 @@ struct Pending {
     filter: Filter,
 }
 
+/// Copies bytes to others. Most are few: these go in two steps, which may overlap.
+#[inline]
+fn copy_apart(ring: &mut [u8], from: usize, to: usize, length: usize) {
+    match length {
+        0..4 => {
+            for number in 0..length {
+                ring[to + number] = ring[from + number];
+            }
+        }
+        4..8 => copy_twice::<4>(ring, from, to, length),
+        8..16 => copy_twice::<8>(ring, from, to, length),
+        16..=32 => copy_twice::<16>(ring, from, to, length),
+        _ => ring.copy_within(from..from + length, to),
+    }
+}
+
+#[inline]
+fn copy_twice<const N: usize>(ring: &mut [u8], from: usize, to: usize, length: usize) {
+    let (first, last): ([u8; N], [u8; N]) = {
+        let bytes = &ring[from..from + length];
+        let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else { return };
+        (*first, *last)
+    };
+    let bytes = &mut ring[to..to + length];
+    bytes[..N].copy_from_slice(&first);
+    bytes[length - N..].copy_from_slice(&last);
+}
+
+/// Copies bytes to those right behind them, and these again: fewer than `length` lie between.
+fn repeat(ring: &mut [u8], from: usize, to: usize, length: usize) {
+    if to == from + 1 {
+        let byte = ring[from];
+        ring[to..to + length].fill(byte);
+        return;
+    }
+    // What is there already doubles each time.
+    let mut done = 0;
+    while done < length {
+        let count = (to + done - from).min(length - done);
+        ring.copy_within(from..from + count, to + done);
+        done += count;
+    }
+}
+
 pub(super) struct Window {
     ring: Vec<u8>,
     mask: usize,
@@ -177,17 +221,14 @@ impl Window {
         let (from, to) = ((self.total - distance) as usize & self.mask, self.total as usize & self.mask);
         self.total += length as u64;
         let capacity = self.ring.len();
-        if from + length <= capacity && to + length <= capacity && distance >= length as u64 {
-            self.ring.copy_within(from..from + length, to);
-            return;
-        }
-        if distance == 1 && to + length <= capacity {
-            let byte = self.ring[from];
-            self.ring[to..to + length].fill(byte);
-            return;
-        }
-        for number in 0..length {
-            self.ring[(to + number) & self.mask] = self.ring[(from + number) & self.mask];
+        if from.max(to) + length > capacity {
+            for number in 0..length {
+                self.ring[(to + number) & self.mask] = self.ring[(from + number) & self.mask];
+            }
+        } else if distance >= length as u64 {
+            copy_apart(&mut self.ring, from, to, length);
+        } else {
+            repeat(&mut self.ring, from, to, length);
         }
     }
 
