@@ -158,6 +158,15 @@ pub struct Unlisted {
 pub struct Volume {
     /// Whether another one follows it; `None` if that cannot be read, as its headers are encrypted.
     pub is_followed: Option<bool>,
+    /// A file in it began in the one before.
+    pub is_continued: bool,
+}
+
+impl Volume {
+    /// True if it is known that others are needed to read all that is in it.
+    pub fn is_part(self) -> bool {
+        self.is_continued || self.is_followed == Some(true)
+    }
 }
 
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
