@@ -67,17 +67,21 @@ pub struct DamagedFiles {
     pub links: u64,
     /// Those that no password has opened, so that nobody knows.
     pub locked: u64,
+    /// Those that could be read, but of which some was compared with no checksum: nothing tells whether it is whole.
+    pub unchecked: u64,
     /// Some of those that are damaged, by path, with what is wrong.
     pub first: Vec<(Vec<u8>, String)>,
 }
 
-/// Why a file that is stored in pieces cannot be read.
+/// What is to be said of a file that is stored in pieces.
 #[derive(Clone)]
-enum Unreadable {
+enum Finding {
     /// It is encrypted, and no password fits.
     Locked,
     /// What is wrong with it.
     Damaged(String),
+    /// There was nothing to compare some of it with.
+    Unchecked,
 }
 
 /// Where the content of a file is stored, and what only whoever copies it has to know.
@@ -338,17 +342,21 @@ impl ArchiveTree {
                         let known = if may_be_any { self.wrong_with(&row)? } else { None };
                         let what = match (known, read.get(&row.node).cloned()) {
                             (None, None) => continue,
-                            (None, Some(Unreadable::Locked)) => {
+                            (None, Some(Finding::Locked)) => {
                                 found.locked += 1;
                                 continue;
                             }
-                            (Some(what), _) | (None, Some(Unreadable::Damaged(what))) => what,
+                            (None, Some(Finding::Unchecked)) => {
+                                found.unchecked += 1;
+                                continue;
+                            }
+                            (Some(what), _) | (None, Some(Finding::Damaged(what))) => what,
                         };
                         found.damaged += 1;
                         damaged.push((name, what));
                     }
                     Kind::Symlink => {
-                        if let Some(Unreadable::Damaged(what)) = read.get(&row.node) {
+                        if let Some(Finding::Damaged(what)) = read.get(&row.node) {
                             found.links += 1;
                             damaged.push((name, format!("the target of the link: {what}")));
                         }
@@ -367,9 +375,9 @@ impl ArchiveTree {
         Ok(found)
     }
 
-    /// Reads the files among `rows` that are stored in pieces, on all threads: nobody has done so before. What is wrong
-    /// with those that cannot be read.
-    fn read_pieces(&self, rows: Vec<&Row>, cancel: &Cancel) -> Result<HashMap<Node, Unreadable>, Error> {
+    /// Reads the files among `rows` that are stored in pieces, on all threads: nobody has done so before. What is to be
+    /// said of some of them.
+    fn read_pieces(&self, rows: Vec<&Row>, cancel: &Cancel) -> Result<HashMap<Node, Finding>, Error> {
         let is_read = |row: &&Row| row.has_pieces && (row.kind == Kind::File || row.size <= LONGEST_TARGET);
         let mut rows: Vec<&Row> = rows.into_iter().filter(is_read).collect();
         // Those that share a block lie in this order in it.
@@ -379,28 +387,33 @@ impl ArchiveTree {
         let (following, found) = (AtomicUsize::new(0), Mutex::new(HashMap::new()));
         // Others had the memory that these need.
         let again = Mutex::new(Vec::new());
-        let read = |row: &Row| self.pieces(row).and_then(|pieces| Ok(pieces.check(cancel)?));
+        let read = |row: &Row| {
+            let pieces = self.pieces(row)?;
+            pieces.check(cancel)?;
+            Ok(pieces.has_unchecked())
+        };
+        let keep = |row: &Row, what: Finding| {
+            found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, what);
+        };
         let why_not = |row: &Row, error: Error| match error {
             Error::Io(error)
                 if error.kind() == io::ErrorKind::PermissionDenied && self.is_locked(row).unwrap_or(false) =>
             {
-                Unreadable::Locked
+                Finding::Locked
             }
-            error => Unreadable::Damaged(error.to_string()),
+            error => Finding::Damaged(error.to_string()),
         };
         let work = || {
             while let Some(&row) = rows.get(following.fetch_add(1, Ordering::Relaxed))
                 && !cancel.is_cancelled()
             {
                 match read(row) {
-                    Ok(()) => {}
+                    Ok(false) => {}
+                    Ok(true) => keep(row, Finding::Unchecked),
                     Err(Error::Io(error)) if error.kind() == io::ErrorKind::OutOfMemory => {
                         again.lock().unwrap_or_else(PoisonError::into_inner).push(row);
                     }
-                    Err(error) => {
-                        let why = why_not(row, error);
-                        found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, why);
-                    }
+                    Err(error) => keep(row, why_not(row, error)),
                 }
             }
         };
@@ -414,19 +427,17 @@ impl ArchiveTree {
             work();
         });
         cancel.check()?;
-        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         for row in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
             match read(row) {
-                Ok(()) => {}
+                Ok(false) => {}
+                Ok(true) => keep(row, Finding::Unchecked),
                 // That says nothing of the file.
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::OutOfMemory => return Err(error.into()),
-                Err(error) => {
-                    found.insert(row.node, why_not(row, error));
-                }
+                Err(error) => keep(row, why_not(row, error)),
             }
         }
         cancel.check()?;
-        Ok(found)
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The content of a file that is stored in pieces.

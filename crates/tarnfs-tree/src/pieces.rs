@@ -139,10 +139,10 @@ fn is_long(piece: &Piece) -> bool {
     (piece.crc.is_some() || is_sealed(piece)) && piece.length > most
 }
 
-/// True of a piece whose encryption has a check in place of the checksum, of all of it as well.
+/// True of a piece whose codec has a check in place of the checksum, of all of it as well.
 fn is_sealed(piece: &Piece) -> bool {
     let steps = piece.coder.as_ref().map_or(&[][..], |coder| &coder.steps);
-    piece.crc.is_none() && steps.iter().any(|step| step.codec == "aes-zip")
+    piece.crc.is_none() && steps.iter().any(|step| tarnfs_codec::is_sealed(&step.codec))
 }
 
 fn has_steps(piece: &Piece) -> bool {
@@ -330,7 +330,7 @@ impl PieceSource {
             (Some(member), _) if decoded.is_compared => member.decide(Ok(())),
             (None, Some(verified)) if decoded.is_compared => verified.store(true, Ordering::Relaxed),
             (None, _) if decoded.whole.is_none() => {
-                let verified = self.verify_short(at, piece, &decoded.source, skip);
+                let verified = self.verify_short(at, piece, &decoded, skip);
                 self.unless_served(at, piece, verified)?;
             }
             _ => {}
@@ -359,11 +359,12 @@ impl PieceSource {
             if let Some(in_order) = decoded.in_order.as_ref().filter(|_| read.is_ok()) {
                 in_order.read_ahead_into_copy();
             }
-            match decoded.complaint().or_else(|| self.unchecked(piece, &decoded)) {
+            let unchecked = || self.unchecked(piece, &decoded).map(str::to_owned);
+            match decoded.complaint().map(str::to_owned).or_else(unchecked).or_else(|| decoded.flaw(piece)) {
                 Some(what) if !self.serves_damaged() => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
                 }
-                Some(what) => self.serve_damaged(at, piece, what),
+                Some(what) => self.serve_damaged(at, piece, &what),
                 None => {}
             }
             return read;
@@ -389,7 +390,12 @@ impl PieceSource {
             (Some(_), _) if let Some(what) = decoded.complaint() => self.serve_damaged(at, piece, what),
             (Some(whole), Ok(())) if whole.is_verified() => member.decide(Ok(())),
             (Some(_), Err(error)) if is_damage(error) => member.decide(Err(error.to_string())),
-            (None, Ok(())) => member.see(buffer, inside),
+            (None, Ok(())) => {
+                member.see(buffer, inside);
+                if let Some(what) = decoded.flaw(piece) {
+                    member.decide(Err(what));
+                }
+            }
             _ => {}
         }
         if let Some(Err(what)) = member.verdict() {
@@ -489,6 +495,11 @@ impl PieceSource {
         self.blocks.is_some()
     }
 
+    /// True if some of its bytes stand in the archive without any checksum of them.
+    pub(crate) fn has_unchecked(&self) -> bool {
+        self.pieces.iter().any(|(_, piece)| piece.crc.is_none() && piece.length > 0 && !is_sealed(piece))
+    }
+
     /// Reads all of it, and compares each piece with its checksum, however long it is.
     pub(crate) fn check(&self, cancel: &Cancel) -> io::Result<()> {
         let mut block = Vec::new();
@@ -502,19 +513,25 @@ impl PieceSource {
             let (decoded, skip) = self.opened(at, piece)?;
             let crc = crc_of(&decoded.source, skip, piece.length, cancel)?;
             compare(&decoded.source, piece.crc.unwrap_or(crc), crc)?;
-            if let Some(what) = self.unchecked(piece, &decoded) {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+            let complaint = decoded.complaint().or_else(|| self.unchecked(piece, &decoded));
+            if let Some(what) = complaint.map(str::to_owned).or_else(|| decoded.flaw(piece)) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
         }
         Ok(())
     }
 
     /// Compares a short piece with its checksum, unless that was done.
-    fn verify_short(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64) -> io::Result<()> {
+    fn verify_short(&self, at: usize, piece: &Piece, decoded: &Decoded, skip: u64) -> io::Result<()> {
+        let source = &decoded.source;
         let is_verified = self.verified.get(at).is_none_or(|verified| verified.load(Ordering::Relaxed));
         match piece.crc {
             _ if is_verified || piece.length == 0 => return Ok(()),
             Some(expected) => compare(source, expected, crc_of(source, skip, piece.length, &self.context.cancel)?)?,
+            // It is compared by what decodes it, with its last byte.
+            None if is_sealed(piece) && decoded.in_order.is_some() => {
+                crc_of(source, skip, piece.length, &self.context.cancel)?;
+            }
             None if is_sealed(piece) => self.check_seal(source, skip)?,
             None => {}
         }

@@ -96,8 +96,10 @@ pub static CODERS: &[&dyn Codec] = &[
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
     &rar::ENCRYPTED,
+    &rar::ENCRYPTED_UNCHECKED,
     &rar::Header,
     &rar::PLAIN,
+    &rar::UNCHECKED,
     &swap::TWO,
     &swap::FOUR,
     &zipcrypto::ZipCrypto,
@@ -106,6 +108,12 @@ pub static CODERS: &[&dyn Codec] = &[
 /// The codec of that name, for a container: one of [`CODECS`] or of [`CODERS`].
 pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().chain(CODERS).copied().find(|codec| codec.name() == name)
+}
+
+/// True if the codec of that name has a check of all that it gives, and compares it: with the last byte, or when it is
+/// told to ([`Source::verify`](tarnfs_source::Source::verify)).
+pub fn is_sealed(name: &str) -> bool {
+    ["aes-zip", "aes-rar", "rar"].contains(&name)
 }
 
 /// The bytes that come of each of some steps, one behind the other, of which the first one takes `stored` bytes, and

@@ -7,7 +7,7 @@ use tarnfs_source::Cancel;
 use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Decoder, Findings, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
 
 /// Decoded bytes at once, whatever is asked for: how many come before damage depends on it.
 const STEP: usize = 16 << 10;
@@ -17,6 +17,11 @@ pub(super) trait Unpack: Send {
     /// Decodes the next bytes; none only at the end. Bytes before what is wrong come first, where they can be told.
     /// Whoever may read on and on before something comes out looks at `cancel` meanwhile.
     fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize>;
+
+    /// How many of the bytes that came last fail a check that goes over them, and which.
+    fn take_flaw(&mut self) -> Option<(u64, String)> {
+        None
+    }
 
     /// Byte of the compressed stream up to which it has read.
     fn position(&self) -> u64;
@@ -74,6 +79,11 @@ impl<U: Unpack> Streamed<U> {
             }
         }
         self.decoded += self.block.len() as u64;
+        if let (Some((length, what)), Some(findings)) = (self.unpack.take_flaw(), &mut self.findings) {
+            let (end, compressed) = (self.decoded, self.unpack.position());
+            let decoded = end.saturating_sub(length)..end;
+            findings.report(Damage { decoded, lost_from: end, compressed, compressed_from: compressed, what });
+        }
         Ok(())
     }
 }

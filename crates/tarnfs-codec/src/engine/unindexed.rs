@@ -1,9 +1,11 @@
+mod flaws;
 mod pass;
 mod reading;
 mod turns;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +18,7 @@ use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::MutexGuard;
 use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE, Scratch};
+use flaws::Flaws;
 use pass::{Held, Pass, PassSlot, Room, Tail};
 use turns::Turns;
 
@@ -101,6 +104,8 @@ pub struct UnindexedSource {
     done: OnceLock<Done>,
     /// What is wrong with bytes that are served all the same.
     complaint: OnceLock<String>,
+    /// What fails a check in a block, while others in it are whole.
+    flaws: Flaws,
     memory: AtomicUsize,
 }
 
@@ -178,7 +183,7 @@ impl UnindexedSource {
         cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, cannot_copy) = (AtomicBool::new(false), AtomicBool::new(false));
         let (done, memory) = (OnceLock::new(), AtomicUsize::new(0));
-        let (seal, kept, complaint) = (None, None, OnceLock::new());
+        let (seal, kept, complaint, flaws) = (None, None, OnceLock::new(), Flaws::default());
         let is_slow = !codec.has_seek_points() || codec.pace().is_slow();
         Self {
             codec,
@@ -199,6 +204,7 @@ impl UnindexedSource {
             cannot_copy,
             done,
             complaint,
+            flaws,
             memory,
         }
     }
@@ -290,7 +296,18 @@ impl UnindexedSource {
 
     /// True if what lies before damage is served.
     fn serves_part(&self) -> bool {
-        self.context.unverified || self.is_block && self.crc.is_none() && self.seal.is_none()
+        self.context.unverified || self.is_checked_by_parts()
+    }
+
+    /// True if nothing goes over all of it: what is in it is compared part by part.
+    fn is_checked_by_parts(&self) -> bool {
+        self.is_block && self.crc.is_none() && self.seal.is_none()
+    }
+
+    /// What is wrong with some of these bytes of a block, of which the rest is whole, as far as it was decoded: they
+    /// fail a check, and are served to nobody but who asks for such bytes.
+    pub fn flaw_in(&self, range: Range<u64>) -> Option<String> {
+        if self.is_block { self.flaws.find(&range) } else { None }
     }
 
     fn no_memory(&self) -> io::Error {
@@ -596,6 +613,9 @@ impl UnindexedSource {
         // there: their checksum does.
         if self.crc.is_some() {
             pass.table.damage.retain(|damage| !damage.decoded.is_empty());
+        }
+        if self.is_checked_by_parts() {
+            pass.table.damage.retain(|damage| !self.flaws.take(damage));
         }
         if let Some(damage) = pass.table.damage.iter().find(|damage| self.is_served(damage)) {
             let _ = self.complaint.set(damage.what.clone());

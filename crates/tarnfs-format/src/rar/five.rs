@@ -80,6 +80,13 @@ fn file(mut fields: Fields<'_>, mut extra: Fields<'_>) -> Option<File> {
         let mut record = Fields(extra.string()?);
         record_of(record.number()?, record, &mut file);
     }
+    if host == 0 {
+        // The first versions on Windows wrote the path of an original as Windows does, where no name has a backslash.
+        file.copy_of = file.copy_of.map(names::with_slashes);
+        if file.kind == Kind::HardLink {
+            file.link = names::with_slashes(file.link);
+        }
+    }
     // A folder in the archive's words is none only where a link stands for it.
     if is_folder && file.link.is_empty() {
         file.kind = Kind::Folder;

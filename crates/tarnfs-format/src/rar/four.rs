@@ -110,7 +110,8 @@ fn parse_file(fields: &mut Fields<'_>, flags: u16) -> Option<(File, u64)> {
     let (kind, mode) =
         if is_unix { of_unix(attributes, is_folder) } else { of_windows(attributes, is_folder && version >= 20) };
     let mut file = File {
-        path: if is_unix { path } else { names::with_slashes(path) },
+        // Whatever the system, these versions have a backslash between the names of a path.
+        path: names::with_slashes(path),
         kind,
         mode,
         mtime: dos_time(date, time),
@@ -163,6 +164,21 @@ fn extended_times(fields: &mut Fields<'_>, file: &mut File) -> Option<()> {
 mod tests {
     use super::*;
     use crate::Time;
+
+    #[test]
+    fn folders_are_told_from_their_files_on_every_system() {
+        let name = b"dir\\file.txt";
+        for host in [0, 2, 3, 5] {
+            let mut bytes = [7_u32.to_le_bytes(), 7_u32.to_le_bytes()].concat();
+            bytes.push(host);
+            bytes.extend([0; 8]);
+            bytes.extend([29, 0x30, name.len() as u8, 0]);
+            bytes.extend(0o100_644_u32.to_le_bytes());
+            bytes.extend(name);
+            let (file, stored) = parse_file(&mut Fields(&bytes), 0x8000).unwrap();
+            assert_eq!((&file.path[..], stored), (&b"dir/file.txt"[..], 7), "host {host}");
+        }
+    }
 
     #[test]
     fn times_go_down_to_100_ns() {

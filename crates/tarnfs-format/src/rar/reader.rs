@@ -19,12 +19,16 @@ use crate::{
 /// Longer ones are read where they lie, and nothing compares them.
 const COMPARED: u64 = 16 << 20;
 
-/// Files whose content another one may have: each takes some hundred bytes of memory. Others are taken for hard links.
+/// Pieces of files whose content another one may have: each takes some hundred bytes of memory. Copies of others are
+/// taken for hard links.
 const MOST_KEPT: usize = 1 << 18;
 
-/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and whether of files that are
-/// encrypted.
-type Recipe = (Option<Vec<u8>>, bool, bool);
+/// Pieces that copies have beside the first one of each, in all: a few bytes make a copy, and a file may lie in any
+/// number of parts. Further copies of such files are taken for hard links as well.
+const MOST_COPIED: usize = 1 << 18;
+
+/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and the codec.
+type Recipe = (Option<Vec<u8>>, bool, &'static str);
 
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
@@ -40,8 +44,32 @@ struct Group {
     end: u64,
     /// Bytes that come of all.
     decoded: u64,
-    /// Some are encrypted.
-    is_encrypted: bool,
+    /// The same of those before the first one that is encrypted: nobody needs a password for them.
+    plain_end: u64,
+    plain: u64,
+}
+
+impl Group {
+    /// Of a file whose header begins there.
+    fn new(start: u64) -> Self {
+        Self { start, end: start, decoded: 0, plain_end: start, plain: 0 }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.plain_end < self.end
+    }
+
+    /// Adds `whole`, of which so many bytes come. False if that are more than there can be.
+    fn add(&mut self, whole: &Whole, size: u64) -> bool {
+        let decoded = self.decoded.checked_add(size).filter(|decoded| i64::try_from(*decoded).is_ok());
+        let Some(decoded) = decoded else { return false };
+        let is_plain = !self.is_encrypted() && !whole.file.is_encrypted;
+        (self.end, self.decoded) = (whole.end(), decoded);
+        if is_plain {
+            (self.plain_end, self.plain) = (self.end, decoded);
+        }
+        true
+    }
 }
 
 /// A file of which all parts were found, or the first ones.
@@ -56,10 +84,10 @@ struct Whole {
 }
 
 impl Whole {
-    /// True if it is decoded with others, or others with it: what has no content may have codes for the next one.
+    /// True if it is decoded with others, or others with it: what has no content may have codes for the next one. Where
+    /// nothing is stored there is nothing to decode, whatever size is told, as of a link.
     fn is_in_group(&self) -> bool {
-        let has_content = self.file.size != Some(0) || self.parts.iter().any(|(_, length, _)| *length > 0);
-        !self.file.is_stored && has_content
+        !self.file.is_stored && self.parts.iter().any(|(_, length, _)| *length > 0)
     }
 
     fn end(&self) -> u64 {
@@ -129,25 +157,29 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
         Err(other) => return Err(error(other)),
     };
     let mut walk = Walk::new(source, start, version, &Decode::default(), &Cancel::default());
-    let mut goes_on = false;
+    let (mut goes_on, mut is_continued) = (false, false);
+    let told = |is_followed, is_continued| Ok(Some(Volume { is_followed, is_continued, next: None }));
     loop {
         let found = match walk.next() {
             Ok(Next::Block(found)) => found,
             // Whoever reads it says what is wrong.
-            Ok(Next::Damage(_)) => return Ok(Some(Volume { is_followed: None, next: None })),
-            Ok(Next::End) => return Ok(Some(Volume { is_followed: Some(goes_on), next: None })),
+            Ok(Next::Damage(_)) => return told(None, is_continued),
+            Ok(Next::End) => return told(Some(goes_on), is_continued),
             // Its headers are encrypted.
             Err(Error::Read { error, .. })
                 if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) =>
             {
-                return Ok(Some(Volume { is_followed: None, next: None }));
+                return told(None, is_continued);
             }
             Err(other) => return Err(error(other)),
         };
         match found.block {
             Block::Main { is_volume: false, .. } => return Ok(None),
-            Block::File(file) => goes_on = file.goes_on,
-            Block::End { is_followed } => return Ok(Some(Volume { is_followed: Some(is_followed), next: None })),
+            Block::File(file) => {
+                goes_on = file.goes_on;
+                is_continued |= file.is_continued;
+            }
+            Block::End { is_followed } => return told(Some(is_followed), is_continued),
             _ => {}
         }
     }
@@ -202,6 +234,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         skip: 0,
         coders: Vec::new(),
         kept: HashMap::new(),
+        kept_pieces: 0,
+        copied_pieces: 0,
         last: None,
     };
     reader.run(walk(&**source))
@@ -212,15 +246,13 @@ fn is_solid(file: &File, archive: bool, is_first: bool) -> bool {
     file.is_solid || file.is_as_archive && archive && !is_first
 }
 
-/// The groups of more than one file, in their order. What is wrong is told by who reads the archive afterwards.
+/// The groups, in their order: of more than one file, or of one that counts on another one before it, which has left
+/// nothing. What is wrong is told by who reads the archive afterwards.
 fn groups(mut walk: Walk<'_>) -> Result<Vec<Group>, Error> {
     let (mut groups, mut files, mut problems) = (Vec::new(), Files::default(), Vec::new());
-    let (mut current, mut count, mut archive, mut is_begun) = (None::<Group>, 0_u32, false, false);
-    let mut keep = |group: Option<Group>, count: u32| {
-        if count > 1 {
-            groups.extend(group);
-        }
-    };
+    let (mut archive, mut is_begun, mut is_first) = (false, false, true);
+    // The group that may go on, whether it counts alone, and whether something is lost that what follows needs.
+    let (mut current, mut counts, mut is_lost) = (None::<Group>, false, false);
     while let Next::Block(found) = walk.next()? {
         match &found.block {
             Block::Main { is_solid, .. } if !is_begun => (archive, is_begun) = (*is_solid, true),
@@ -230,31 +262,36 @@ fn groups(mut walk: Walk<'_>) -> Result<Vec<Group>, Error> {
         }
         let Found { block: Block::File(file), .. } = found else { continue };
         let found = Found { block: Block::Other, ..found };
+        let (is_stored, begun) = (file.is_stored, files.begun.as_ref().is_some_and(Whole::is_in_group));
         problems.clear();
-        let Some(whole) = files.add(file, &found, None, &mut problems) else { continue };
-        if !whole.is_in_group() {
+        let whole = files.add(file, &found, None, &mut problems);
+        // Of the one before, or of this one, parts are not there. What is only stored leaves nothing to others.
+        let has_no_start = whole.is_none() && files.begun.is_none();
+        if problems.len() > usize::from(found.is_cut) && (begun || has_no_start && !is_stored) {
+            groups.extend(current.take().filter(|_| counts));
+            is_lost = true;
+        }
+        let Some(whole) = whole.filter(Whole::is_in_group) else { continue };
+        let is_solid = is_solid(&whole.file, archive, std::mem::take(&mut is_first));
+        if !is_solid {
+            groups.extend(current.take().filter(|_| counts));
+            is_lost = false;
+        }
+        if is_lost {
             continue;
         }
-        let size = whole.file.size.unwrap_or_default();
-        match &mut current {
-            Some(group) if is_solid(&whole.file, archive, false) => {
-                group.end = whole.end();
-                group.decoded = group.decoded.saturating_add(size);
-                group.is_encrypted |= whole.file.is_encrypted;
-                count = count.saturating_add(1);
-            }
-            _ => {
-                keep(current.take(), count);
-                let is_encrypted = whole.file.is_encrypted;
-                (current, count) = (Some(Group { start: whole.at, end: whole.end(), decoded: size, is_encrypted }), 1);
-            }
-        }
-        if whole.file.size.is_none() || found.is_cut || !problems.is_empty() {
+        let size = whole.file.size.filter(|_| !found.is_cut);
+        let is_next = current.is_some();
+        let group = current.get_or_insert_with(|| Group::new(whole.at));
+        if size.is_some_and(|size| group.add(&whole, size)) {
+            counts = is_next || is_solid;
+        } else {
             // What follows cannot be found in what comes of it.
-            keep(current.take(), count);
+            groups.extend(current.take().filter(|_| is_next && counts));
+            is_lost = true;
         }
     }
-    keep(current, count);
+    groups.extend(current.filter(|_| counts));
     Ok(groups)
 }
 
@@ -275,6 +312,9 @@ struct Reader<'o, 'r> {
     coders: Vec<(Recipe, Arc<Coder>)>,
     /// Content that others may have, by the hash of its path.
     kept: HashMap<u64, Body>,
+    /// Pieces of these, and those that copies have beside their first ones.
+    kept_pieces: usize,
+    copied_pieces: usize,
     last: Option<Last>,
 }
 
@@ -365,17 +405,29 @@ impl Reader<'_, '_> {
         }
         let File { path, mut kind, mode, uid, gid, mtime, atime, mut link, copy_of, .. } = *file;
         let (user, group) = (cut(&file.user, limits.owner_name), cut(&file.group, limits.owner_name));
-        let mut body = body;
+        let (mut body, is_copy) = (body, copy_of.is_some());
         if let Some(original) = copy_of {
-            if let Some(known) = self.kept.get(&xxh3_64(&original)) {
+            let known = self.kept.get(&xxh3_64(&original));
+            let pieces = known.map_or(0, pieces_of).saturating_sub(1).saturating_add(self.copied_pieces);
+            if let Some(known) = known.filter(|_| pieces <= MOST_COPIED) {
                 body = Body { offset: at, ..known.clone() };
+                self.copied_pieces = pieces;
             } else {
                 (kind, link) = (Kind::HardLink, original);
             }
         }
         let path = bounded_path(path, limits.path);
-        if kind == Kind::File && body.size > 0 && self.kept.len() < MOST_KEPT && self.version == Version::Five {
-            self.kept.insert(xxh3_64(&path), body.clone());
+        let (pieces, has_content) = (pieces_of(&body), kind == Kind::File && body.size > 0);
+        if self.version == Version::Five {
+            // What was at this path before is not there any more.
+            let before = self.kept.remove(&xxh3_64(&path)).as_ref().map_or(0, pieces_of);
+            self.kept_pieces = self.kept_pieces.saturating_sub(before);
+            let kept = self.kept_pieces.saturating_add(pieces);
+            // Of what was copied already, other copies name the original.
+            if has_content && !(is_copy && pieces > 1) && kept <= MOST_KEPT {
+                self.kept_pieces = kept;
+                self.kept.insert(xxh3_64(&path), body.clone());
+            }
         }
         let link = bounded_path(link, limits.path);
         let entry =
@@ -412,16 +464,20 @@ impl Reader<'_, '_> {
             vec![Piece::unreadable(*at, size)]
         } else if is_plain {
             plain(parts, size)
-        } else if let Some(Group { start, end, decoded, is_encrypted }) = group {
-            let coder = Some(self.coder(whole.lock.as_ref(), true, is_encrypted));
-            let stored = end.saturating_sub(start);
-            vec![Piece { hole: 0, length: size, offset: start, stored, coder, decoded, skip, crc: file.crc }]
+        } else if let Some(group) = group {
+            // What comes before all that is encrypted is decoded without it.
+            let is_plain = *at < group.plain_end;
+            let (end, decoded) = if is_plain { (group.plain_end, group.plain) } else { (group.end, group.decoded) };
+            let codec = codec(file, !is_plain);
+            let coder = Some(self.coder(whole.lock.as_ref(), true, codec));
+            let (offset, stored) = (group.start, end.saturating_sub(group.start));
+            vec![Piece { hole: 0, length: size, offset, stored, coder, decoded, skip, crc: file.crc }]
         } else if is_solid && whole.is_in_group() {
             let what = format!("'{}' cannot be decoded without a file that is not there", excerpt(&file.path));
             self.damage(Damage { offset: *at, what })?;
             vec![Piece::unreadable(*at, size)]
         } else {
-            let coder = Some(self.coder(whole.lock.as_ref(), false, file.is_encrypted));
+            let coder = Some(self.coder(whole.lock.as_ref(), false, codec(file, file.is_encrypted)));
             let stored = whole.end().saturating_sub(*at);
             vec![Piece { length: size, offset: *at, stored, coder, decoded: size, crc: file.crc, ..Piece::default() }]
         };
@@ -437,21 +493,34 @@ impl Reader<'_, '_> {
     }
 
     /// The coder of a file alone, or of a group, behind headers that are encrypted so.
-    fn coder(&mut self, lock: Option<&Vec<u8>>, is_run: bool, is_encrypted: bool) -> Arc<Coder> {
-        let which = (lock.cloned(), is_run, is_encrypted);
+    fn coder(&mut self, lock: Option<&Vec<u8>>, is_run: bool, codec: &'static str) -> Arc<Coder> {
+        let which = (lock.cloned(), is_run, codec);
         if let Some((_, coder)) = self.coders.iter().find(|(known, _)| *known == which) {
             return Arc::clone(coder);
         }
         let properties =
             [&[u8::from(is_run), self.version.number()], lock.map(Vec::as_slice).unwrap_or_default()].concat();
-        let codec = if is_encrypted { "aes-rar" } else { "rar" }.to_owned();
-        let steps = vec![Step { codec, properties, ..Step::default() }];
+        let steps = vec![Step { codec: codec.to_owned(), properties, ..Step::default() }];
         let coder = Arc::new(Coder { steps, is_behind_header: None });
         // Each volume may have another salt.
         self.coders.truncate(MOST_CODERS.saturating_sub(1));
         self.coders.insert(0, (which, Arc::clone(&coder)));
         coder
     }
+}
+
+/// What decodes `file`, for who needs a password or not. Where a file has no checksum at all, its name says that.
+fn codec(file: &File, is_encrypted: bool) -> &'static str {
+    match (is_encrypted, file.crc.is_some() || file.has_other_check) {
+        (false, true) => "rar",
+        (true, true) => "aes-rar",
+        (false, false) => "rar-unchecked",
+        (true, false) => "aes-rar-unchecked",
+    }
+}
+
+fn pieces_of(body: &Body) -> usize {
+    body.pieces.as_ref().map_or(0, Vec::len)
 }
 
 fn cut(name: &[u8], most: usize) -> Vec<u8> {

@@ -16,6 +16,9 @@ const DECRYPTED: usize = 1 << 10;
 const BEFORE_5: usize = 16;
 const BEFORE_4: usize = 8;
 
+/// Bytes of a block of the cipher.
+const BLOCK: usize = 16;
+
 /// What a block is.
 #[derive(Debug)]
 pub(super) enum Block {
@@ -117,6 +120,8 @@ pub(super) struct Walk<'s> {
     pub(super) version: Version,
     /// How the headers are encrypted, as a decoder takes it.
     pub(super) lock: Option<Vec<u8>>,
+    /// A header that was encrypted was whole: the password is right, and one that is not whole is damaged.
+    is_open: bool,
     /// Byte at which the next block begins.
     next: u64,
     has_ended: bool,
@@ -128,7 +133,7 @@ impl<'s> Walk<'s> {
         let cancel = cancel.clone();
         let look = Look { source, cancel, buffer: Vec::new(), start: 0, at_once: Look::LEAST };
         let (decode, length) = (decode.clone(), source.len());
-        Self { look, decode, length, version, lock: None, next: start, has_ended: false }
+        Self { look, decode, length, version, lock: None, is_open: false, next: start, has_ended: false }
     }
 
     /// Byte behind the last block.
@@ -176,9 +181,16 @@ impl<'s> Walk<'s> {
             });
             let Some((Header { mut block, length }, stored)) = parsed else {
                 self.has_ended = true;
-                let is_cut = self.length.saturating_sub(at) < five::LEAST as u64;
-                let what =
-                    if is_cut { "it ends in a header" } else { "a header that is damaged: nothing behind it is shown" };
+                let least = match (&self.lock, self.version) {
+                    (None, _) => five::LEAST,
+                    (Some(_), Version::Five) => BEFORE_5 + BLOCK,
+                    (Some(_), Version::Four) => BEFORE_4 + BLOCK,
+                };
+                let what = match self.lock {
+                    _ if self.length.saturating_sub(at) < least as u64 => "it ends in a header",
+                    Some(_) => "a header that is damaged, or has another password: nothing behind it is shown",
+                    None => "a header that is damaged: nothing behind it is shown",
+                };
                 return Ok(Next::Damage(Damage { offset: at, what: what.to_owned() }));
             };
             match &mut block {
@@ -231,18 +243,27 @@ impl<'s> Walk<'s> {
         loop {
             let stored = self.peek(before.saturating_add(wanted))?.to_vec();
             let there = stored.len().saturating_sub(before) & !15;
+            if there == 0 {
+                return Ok(None);
+            }
             let is_all = there < wanted;
             // What is too short is decrypted again, with more of it.
             let is_right = |bytes: &[u8]| match cut(bytes) {
                 Some(header) => is_whole(&header),
                 None => !is_all && length_of(bytes).is_some(),
             };
-            let bytes = self.decrypt(&lock, stored, there, &is_right)?;
+            let bytes = match self.decrypt(&lock, stored, there, &is_right) {
+                Err(Error::Read { error, .. }) if self.is_open && error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Ok(None);
+                }
+                bytes => bytes?,
+            };
             let Some(length) = length_of(&bytes) else { return Ok(None) };
             let taken = length.next_multiple_of(16);
             match cut(&bytes) {
                 Some(header) => {
                     let taken = before.saturating_add(taken);
+                    self.is_open |= is_whole(&header);
                     return Ok(Some(header).filter(|header| is_whole(header)).map(|header| (header, taken)));
                 }
                 None if is_all || taken <= wanted => return Ok(None),
@@ -276,16 +297,24 @@ impl<'s> Walk<'s> {
 
 /// Where in `bytes` an archive begins, and its version: at a mark with a header behind it that is whole.
 pub(super) fn find(bytes: &[u8]) -> Option<(usize, Version)> {
-    let mut from = 0_usize;
-    loop {
+    /// Marks with something else behind them: a program that unpacks has a few, and each may be followed by megabytes
+    /// that seem to be one header.
+    const MOST_MARKS: usize = 100;
+    let (mut from, mut marks) = (0_usize, 0_usize);
+    while marks < MOST_MARKS {
         let rest = bytes.get(from..)?;
         let at = rest.windows(4).position(|window| window == b"Rar!")?;
         from = from.saturating_add(at);
-        if let Some(version) = begins(bytes.get(from..)?) {
+        let rest = bytes.get(from..)?;
+        if let Some(version) = begins(rest) {
             return Some((from, version));
+        }
+        if [MARK_5, MARK_4].iter().any(|mark| rest.starts_with(mark)) {
+            marks = marks.saturating_add(1);
         }
         from = from.saturating_add(1);
     }
+    None
 }
 
 /// The version of the archive that begins so.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
 use tarnfs_format::{
-    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Xattrs, name, stream::Part,
+    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Volume, Xattrs, name, stream::Part,
 };
 use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
@@ -134,7 +134,19 @@ pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::R
     let content = content_by(&probe, name);
     match probe.take_error() {
         Some((_, error)) if !is_unreadable(&error) && !super::is_known_by(head) => Err(error),
-        _ => Ok(content),
+        _ => match content {
+            Some(Content::Format(format)) if is_part(format, source)? => Ok(None),
+            content => Ok(content),
+        },
+    }
+}
+
+/// True if `source` is one of the volumes of an archive: a folder of what begins and ends in it would hide the rest.
+fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
+    match format.volume(source) {
+        Ok(volume) => Ok(volume.is_some_and(|volume| volume.is_part())),
+        Err(error) if is_unreadable(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -118,6 +118,11 @@ impl Decoded {
     pub(super) fn complaint(&self) -> Option<&str> {
         self.whole.as_ref()?.complaint()
     }
+
+    /// What is wrong with `piece` of a block, of which the rest is whole, once that is known.
+    pub(super) fn flaw(&self, piece: &Piece) -> Option<String> {
+        self.in_order.as_ref()?.flaw_in(piece.skip..piece.skip.saturating_add(piece.length))
+    }
 }
 
 impl CodedStreams {

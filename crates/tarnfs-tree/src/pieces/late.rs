@@ -52,7 +52,7 @@ impl PieceSource {
                 // With a checksum, whoever has seen the last of it is about to decide.
                 if is_sealed(piece) {
                     self.check_seal(&decoded.source, skip)?;
-                    member.decide(Ok(()));
+                    member.decide(decoded.flaw(piece).map_or(Ok(()), Err));
                 }
                 return Ok(());
             };

@@ -77,7 +77,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     // What a compressed file holds is one file.
     let is_a_file = summary.format == "file";
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
-    let DamagedFiles { files, damaged, links, locked, first } =
+    let DamagedFiles { files, damaged, links, locked, unchecked, first } =
         counted.map_err(|error| inside::failure(archive, b"", &error))?;
     let is_noted = !lines.is_empty();
     if (is_noted && locked < files) || damaged > 0 || links > 0 {
@@ -124,6 +124,13 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         let (files_noun, bytes) = (inside::noun(files, "file"), summary.bytes);
         let unnoticed = if bytes == 0 { Ok("") } else { without_checksums(&*fresh.index) };
         let unnoticed = unnoticed.map_err(|error| inside::failure(archive, b"", &error.into()))?;
+        let unnoticed = match unchecked {
+            // Of an archive in another one, that one may have checksums.
+            _ if !unnoticed.is_empty() || summary.shape.recursion.is_some() => unnoticed.to_owned(),
+            0 => String::new(),
+            1 => ", of which 1 file was compared with nothing".to_owned(),
+            _ => format!(", of which {unchecked} files were compared with nothing"),
+        };
         lines.push(format!(
             "{name}: whole: {files} {files_noun} with {bytes} {} of content{unnoticed}",
             inside::noun(bytes, "byte")

@@ -61,6 +61,9 @@ pub(super) struct Rar {
 pub(super) static PLAIN: Rar = Rar { name: "rar", is_encrypted: false };
 /// Members of which some are encrypted.
 pub(super) static ENCRYPTED: Rar = Rar { name: "aes-rar", is_encrypted: true };
+/// The same of members that have no checksum at all: their name says that nothing was compared.
+pub(super) static UNCHECKED: Rar = Rar { name: "rar-unchecked", is_encrypted: false };
+pub(super) static ENCRYPTED_UNCHECKED: Rar = Rar { name: "aes-rar-unchecked", is_encrypted: true };
 
 /// The first byte of the properties of a solid run, and of what belongs to a file.
 const RUN: u8 = 1;
@@ -100,6 +103,12 @@ struct Unpacker {
     window: Window,
     current: Option<Box<Current>>,
     is_begun: bool,
+    /// A member was handed out to its end.
+    has_one: bool,
+    /// An error before which there are bytes to be handed out.
+    failure: Option<io::Error>,
+    /// Bytes that came last and fail a check, and which.
+    flaw: Option<(u64, String)>,
 }
 
 impl Unpacker {
@@ -120,6 +129,9 @@ impl Unpacker {
             window: Window::new(),
             current: None,
             is_begun: false,
+            has_one: false,
+            failure: None,
+            flaw: None,
         };
         // Whoever opens it learns here whether the password is right, and what cannot be decoded.
         unpacker.begin_next(&Cancel::default())?;
@@ -130,15 +142,25 @@ impl Unpacker {
     fn begin_next(&mut self, cancel: &Cancel) -> io::Result<()> {
         while self.current.is_none() && self.left > 0 && (self.is_run || !self.is_begun) {
             cancel.check()?;
-            let Some(member) = self.blocks.next()? else { break };
-            // One without content may have codes that the next one goes on with.
-            let is_void = member.length == 0 && member.runs.iter().all(|(_, length)| *length == 0);
+            let Some(member) = self.blocks.next().map_err(|error| self.of_one(error))? else { break };
+            // One without content may have codes that the next one goes on with, but not if nothing is stored.
+            let is_void = member.runs.iter().all(|(_, length)| *length == 0);
             if self.is_run && (member.method == Method::Stored || is_void) {
                 continue;
             }
-            self.begin(member)?;
+            self.begin(member).map_err(|error| self.of_one(error))?;
         }
         Ok(())
+    }
+
+    /// An error of a member. What cannot be read, or not with this password, says so of the whole stream; where members
+    /// were handed out before, they are whole.
+    fn of_one(&self, error: io::Error) -> io::Error {
+        let is_of_all = matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied);
+        if self.has_one && is_of_all && error.raw_os_error().is_none() {
+            return io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+        }
+        error
     }
 
     fn begin(&mut self, member: Member) -> io::Result<()> {
@@ -154,9 +176,13 @@ impl Unpacker {
             Method::Stored => {}
             Method::Five { is_far, dictionary } => {
                 let needed = dictionary.min(self.window.total().saturating_add(self.left));
-                if needed > self.limits.lzma_dictionary {
+                // So long is the ring.
+                let taken = needed.checked_next_power_of_two().unwrap_or(u64::MAX);
+                if taken > self.limits.lzma_dictionary {
                     let limit = self.limits.lzma_dictionary;
-                    let what = format!("the data need a dictionary of {needed} bytes, the limit is {limit}");
+                    let what = format!(
+                        "the data need a dictionary of {needed} bytes, which takes {taken}; the limit is {limit}"
+                    );
                     return Err(faults::unsupported(place, what));
                 }
                 self.window.begin(member.length, dictionary, self.left);
@@ -228,13 +254,24 @@ impl Unpacker {
             if served > 0 {
                 return Ok(served);
             }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
             let before = (self.window.total(), current.bits.position());
-            let goes_on = match &mut self.engine {
-                Engine::None => false,
-                Engine::Five(five) => five.decode(&mut current.bits, &mut self.window)?,
-                Engine::Three(three) => three.decode(&mut current.bits, &mut self.window)?,
-                Engine::Two(two) => two.decode(&mut current.bits, &mut self.window)?,
-                Engine::One(one) => one.decode(&mut current.bits, &mut self.window)?,
+            let decoded = match &mut self.engine {
+                Engine::None => Ok(false),
+                Engine::Five(five) => five.decode(&mut current.bits, &mut self.window),
+                Engine::Three(three) => three.decode(&mut current.bits, &mut self.window),
+                Engine::Two(two) => two.decode(&mut current.bits, &mut self.window),
+                Engine::One(one) => one.decode(&mut current.bits, &mut self.window),
+            };
+            let goes_on = match decoded {
+                Ok(goes_on) => goes_on,
+                // What was decoded before it comes first.
+                Err(error) => {
+                    self.failure = Some(error);
+                    continue;
+                }
             };
             if !goes_on && !self.window.is_full() {
                 // What there is, before that is told.
@@ -246,9 +283,30 @@ impl Unpacker {
         }
     }
 
-    /// Ends the member, all of which was handed out.
+    /// Ends the member, all of which was handed out. That its checksum differs is no error: who reads others of a run
+    /// goes on, and so does who wants it all the same.
     fn end(&mut self) -> io::Result<()> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
+        self.has_one = true;
+        let keys = current.keys.as_ref();
+        let mut flaw = None;
+        if let (Some(crc), Some(expected)) = (current.crc.take(), current.member.sealed_crc) {
+            let crc = crc.finalize();
+            if keys.map_or(Ok(crc), |keys| keys.sealed_crc(crc))? != expected {
+                flaw = Some("the checksum of a file does not match its data");
+            }
+        }
+        if let (Some(hash), Some((expected, is_sealed))) = (current.hash.take(), current.member.hash) {
+            let hash = *hash.finalize().as_array();
+            let hash = keys.filter(|_| is_sealed).map_or(Ok(hash), |keys| keys.sealed_hash(&hash))?;
+            if hash != expected {
+                flaw = Some("the hash of a file (BLAKE2sp) does not match its data");
+            }
+        }
+        let length = current.member.length;
+        if let Some(what) = flaw.filter(|_| length > 0) {
+            self.flaw = Some((length, current.bits.invalid(what).to_string()));
+        }
         // What comes behind the last byte matters to the next member alone.
         if self.is_run && self.left > 0 {
             match &mut self.engine {
@@ -256,20 +314,6 @@ impl Unpacker {
                 Engine::Five(five) => five.finish(&mut current.bits)?,
                 Engine::Three(three) => three.finish(&mut current.bits)?,
                 Engine::Two(two) => two.finish(&mut current.bits)?,
-            }
-        }
-        let keys = current.keys.as_ref();
-        if let (Some(crc), Some(expected)) = (current.crc.take(), current.member.sealed_crc) {
-            let crc = crc.finalize();
-            if keys.map_or(Ok(crc), |keys| keys.sealed_crc(crc))? != expected {
-                return Err(current.bits.invalid("the checksum of a file does not match its data"));
-            }
-        }
-        if let (Some(hash), Some((expected, is_sealed))) = (current.hash.take(), current.member.hash) {
-            let hash = *hash.finalize().as_array();
-            let hash = keys.filter(|_| is_sealed).map_or(Ok(hash), |keys| keys.sealed_hash(&hash))?;
-            if hash != expected {
-                return Err(current.bits.invalid("the hash of a file (BLAKE2sp) does not match its data"));
             }
         }
         Ok(())
@@ -282,13 +326,18 @@ impl Unpack for Unpacker {
             if let Some(current) = &self.current
                 && self.done == current.member.length
             {
-                self.end()?;
+                self.end().map_err(|error| self.of_one(error))?;
+            }
+            if self.current.is_none()
+                && let Some(failure) = self.failure.take()
+            {
+                return Err(failure);
             }
             self.begin_next(cancel)?;
             if self.current.is_none() {
                 return Ok(0);
             }
-            let read = self.decode(buffer, cancel)?;
+            let read = self.decode(buffer, cancel).map_err(|error| self.of_one(error))?;
             let Some(current) = &mut self.current else { return Ok(0) };
             if read == 0 {
                 if self.done < current.member.length {
@@ -304,11 +353,15 @@ impl Unpack for Unpacker {
                 crc.update(&buffer[..read]);
             }
             if self.done == current.member.length {
-                // Its last bytes are not served if it is not whole.
-                self.end()?;
+                // Now, so that whoever takes its last bytes knows whether they are right.
+                self.failure = self.end().err().map(|error| self.of_one(error));
             }
             return Ok(read);
         }
+    }
+
+    fn take_flaw(&mut self) -> Option<(u64, String)> {
+        self.flaw.take()
     }
 
     fn position(&self) -> u64 {

@@ -195,6 +195,12 @@ impl Source for UnindexedSource {
             }
             filled += read;
         }
+        // Who takes the last byte of such a part finds here that it is wrong.
+        if !self.context.unverified
+            && let Some(what) = self.flaw_in(offset..offset + wanted as u64)
+        {
+            return Err(self.wrong(io::ErrorKind::InvalidData, &what));
+        }
         Ok(wanted)
     }
 
