@@ -234,8 +234,15 @@ impl Held {
 
     /// Bytes of decoders that have read nothing yet, and whose source does not answer: they take nothing before that.
     fn without_answers(&self) -> usize {
-        let all = self.lanes.iter().flat_map(|lane| &lane.decoders);
-        all.filter(|one| one.untold > 0 && one.answers.are_missing()).map(|one| one.untold).sum()
+        let file_hangs =
+            self.lanes.first().is_some_and(|lane| lane.decoders.iter().any(|one| one.answers.are_missing()));
+        // One that is deeper may have no answer because others come first where it reads.
+        let lanes = self.lanes.iter().take(if file_hangs { usize::MAX } else { 1 });
+        lanes
+            .flat_map(|lane| &lane.decoders)
+            .filter(|one| one.untold > 0 && one.answers.are_missing())
+            .map(|one| one.untold)
+            .sum()
     }
 }
 

@@ -38,6 +38,7 @@ impl Keeps {
         Self { format, of_unix: format.is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true)) }
     }
 
+    /// True if it is known that this file is not one that the archive itself keeps nothing of.
     fn is_of_unix(&self, stored: &Stored) -> bool {
         self.of_unix || stored.stream >= FIRST_NESTED
     }
@@ -46,7 +47,9 @@ impl Keeps {
     pub(super) fn told(&self, shown: &Shown, stored: &Stored) -> Told {
         let format = self.format.filter(|_| stored.header.is_some());
         let told = format.map_or(Told::NOTHING, |format| format.told(shown));
-        if self.is_of_unix(stored) { told } else { Told { mode: false, owner: false, ..told } }
+        // Where nothing keeps them, all files are root's, for everybody to read. Others lie in an archive in it.
+        let is_usual = shown.uid == 0 && shown.gid == 0 && matches!(shown.mode, 0o444 | 0o555 | 0o644 | 0o755);
+        if self.is_of_unix(stored) || !is_usual { told } else { Told { mode: false, owner: false, ..told } }
     }
 
     /// True if hard links to this file would be told.
