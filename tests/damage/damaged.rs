@@ -177,11 +177,10 @@ fn a_compressed_file_that_is_cut_is_never_a_shorter_one() {
 #[test]
 fn what_lies_behind_a_compressed_file_takes_nothing_of_it() {
     let scratch = Scratch::new();
-    scratch.shell(
-        "seq 30000 > whole; for tool in gzip bzip2 xz; do $tool < whole > c.$tool; echo garbage >> c.$tool; done",
-    );
+    scratch
+        .shell("seq 30000 > whole; for tool in gzip bzip2; do $tool < whole > c.$tool; echo garbage >> c.$tool; done");
     let whole = fs::read(scratch.path("whole")).unwrap();
-    for tool in ["gzip", "bzip2", "xz"] {
+    for tool in ["gzip", "bzip2"] {
         let archive = format!("c.{tool}");
         let ran = |words: &[&str]| {
             Ran::from(support::tarnfs(&scratch).current_dir(scratch.path("")).args(words).output().unwrap())
@@ -192,6 +191,33 @@ fn what_lies_behind_a_compressed_file_takes_nothing_of_it() {
         assert!(fs::read(name).unwrap() == whole, "{tool}");
         let checked = ran(&["check", &archive]);
         assert!(checked.code == 5 && checked.text().ends_with("the file in it is not damaged\n"), "{}", checked.text());
+    }
+}
+
+/// > A compressed file of which the end is lost is an error for who reads to its end, and never a shorter file.
+///
+/// A last part of which the start is lost looks like garbage, and is an error for the tools of these formats, too.
+#[test]
+fn what_lies_behind_a_compressed_file_and_may_be_the_rest_of_it_is_an_error() {
+    let scratch = Scratch::new();
+    scratch.shell("seq 30000 > whole; seq 500 > rest");
+    let whole = fs::read(scratch.path("whole")).unwrap();
+    for (suffix, tool) in [("xz", "xz -c"), ("zst", "zstd -qc"), ("lz4", "lz4 -qc")] {
+        if !have(tool.split(' ').next().unwrap()) {
+            continue;
+        }
+        scratch.shell(&format!(
+            "{tool} < whole > c.{suffix}; {tool} < rest > r; printf '??' | dd of=r conv=notrunc status=none; cat r >> c.{suffix}"
+        ));
+        let archive = scratch.path(format!("c.{suffix}"));
+        for _ in ["first", "again"] {
+            let cat = run(&scratch, ["cat", archive.to_str().unwrap(), "c"]);
+            assert!(cat.code == 5 && cat.out == whole, "{suffix}: {}", cat.err);
+            let folder = scratch.path(suffix);
+            let extracted = run(&scratch, ["extract", "-C", folder.to_str().unwrap(), archive.to_str().unwrap()]);
+            assert_eq!(extracted.code, 5, "{suffix}: {}", extracted.err);
+            assert_eq!(fs::read_dir(folder).map_or(0, Iterator::count), 0, "{suffix}");
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use crate::faults;
 use crate::input::Input;
-use crate::starts::GAP;
+use crate::starts::{Effort, GAP};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// A format of blocks, and where in it decoding is.
@@ -26,9 +26,15 @@ pub(crate) trait Blocks: Send + Sized {
     fn restore(&mut self, state: &[u8]) -> bool;
 
     /// Where something begins behind byte `at`, at which nothing could be read, that proves itself to be what can be
-    /// read there; it goes on with that. `None` if there is nothing.
-    fn find_next(&mut self, source: &SharedSource, at: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
-        let _ = (source, at, cancel);
+    /// read there; it goes on with that. `None` if there is nothing. All searches share an `effort`.
+    fn find_next(
+        &mut self,
+        source: &SharedSource,
+        at: u64,
+        cancel: &Cancel,
+        effort: &mut Effort,
+    ) -> io::Result<Option<u64>> {
+        let _ = (source, at, cancel, effort);
         Ok(None)
     }
 }
@@ -78,6 +84,8 @@ pub(crate) struct BlockDecoder<F> {
     /// Decoded bytes up to the end of those in `block`.
     decoded: u64,
     ended: bool,
+    /// What it has cost to find out what lies behind damage.
+    effort: Effort,
     pass: Option<Pass>,
 }
 
@@ -121,6 +129,7 @@ impl<F: Blocks> BlockDecoder<F> {
             served: 0,
             decoded: 0,
             ended: false,
+            effort: Effort::default(),
             pass,
         }
     }
@@ -148,7 +157,8 @@ impl<F: Blocks> BlockDecoder<F> {
                 Ok(Part::End) if self.input.remaining() > 0 && self.leave_gap(at)? => {}
                 Ok(Part::End) => self.end(),
                 Err(Stop::Io(error)) => return Err(error),
-                Err(Stop::Invalid(_)) if at > 0 && self.leave_gap(at)? => {}
+                // Where the file seems to be cut, the length of a block may be damaged.
+                Err(Stop::Invalid(_) | Stop::Cut(_)) if at > 0 && self.leave_gap(at)? => {}
                 Err(Stop::Invalid(what)) => return Err(faults::invalid(at, what)),
                 Err(Stop::Cut(place)) => return Err(faults::cut(self.input.source().len(), place)),
             }
@@ -187,7 +197,8 @@ impl<F: Blocks> BlockDecoder<F> {
     /// knows how long that was.
     fn leave_gap(&mut self, at: u64) -> io::Result<bool> {
         let cancel = self.pass.as_ref().map(|pass| pass.cancel.clone()).unwrap_or_default();
-        let Some(next) = self.format.find_next(self.input.shared_source(), at, &cancel)? else { return Ok(false) };
+        let next = self.format.find_next(self.input.shared_source(), at, &cancel, &mut self.effort)?;
+        let Some(next) = next else { return Ok(false) };
         let what = "bytes that cannot be read between two parts of the file";
         self.add(at, GAP, Some(&Fault { what, is_decoded: false, is_exact: false }))?;
         self.input.seek(next);

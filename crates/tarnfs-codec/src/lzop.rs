@@ -17,7 +17,7 @@ use zlib_rs::adler32::adler32;
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
-use crate::starts;
+use crate::starts::{self, Behind, Effort, Proof, Walk};
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use header::{Flags, Header, LONGEST, MAGIC, Start};
@@ -77,6 +77,10 @@ const USUAL_BLOCK: u32 = 256 << 10;
 
 /// LZO1X makes at most 255 bytes of one, and what an instruction has beside that.
 const LARGEST_RATIO: u32 = 256;
+
+/// Blocks that lead further lie in no file that stores them: its own blocks, of 256 KiB, have headers, which move what
+/// is behind them. One of 8000 places looks like the header of a block.
+const FAR: u64 = 1 << 20;
 
 /// Files, one after another.
 struct Files {
@@ -138,15 +142,19 @@ impl Blocks for Files {
         }
     }
 
-    fn find_next(&mut self, source: &SharedSource, at: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
+    fn find_next(
+        &mut self,
+        source: &SharedSource,
+        at: u64,
+        cancel: &Cancel,
+        effort: &mut Effort,
+    ) -> io::Result<Option<u64>> {
         let [first, second, third, fourth, ..] = MAGIC;
-        let next = starts::next(source, at.saturating_add(1), [first, second, third, fourth], cancel, |at| {
-            let mut head = [0; LONGEST];
-            let read = source.read_at(&mut head, at)?;
-            match Start::parse(head.get(..read).unwrap_or_default()) {
-                Ok(Start::Header(header)) => leads_on(source, at, &header),
-                _ => Ok(false),
-            }
+        let magic = [first, second, third, fourth];
+        let next = starts::next(source, at.saturating_add(1), &[magic], cancel, effort, |at, effort| {
+            let mut walk = Walk::new(source, at, cancel, effort);
+            let proof = Proof { far: FAR, is_expected: false, is_padded: false };
+            starts::leads_on(&mut walk, proof, parts())
         })?;
         if next.is_some() {
             self.place = FileState::Between;
@@ -155,30 +163,40 @@ impl Blocks for Files {
     }
 }
 
-/// True if blocks follow the header at byte `at`, and lead further than one that is stored, or to another file or the
-/// end.
-fn leads_on(source: &SharedSource, at: u64, header: &Header) -> io::Result<bool> {
-    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(header.length as u64));
-    if header.extra && !matches!(skip_extra(&mut input), Ok(true)) {
-        return Ok(false);
-    }
-    let usual = u64::from(USUAL_BLOCK);
-    while input.position().saturating_sub(at) <= 2 * usual {
-        let [Some(decoded), packed] = numbers(input.peek(8)?) else { return Ok(false) };
+/// Passes the parts of files from the header of one on. One byte of its magic may be damaged.
+fn parts() -> impl FnMut(&mut Walk) -> io::Result<Behind> {
+    let mut file = None;
+    move |walk| {
+        let Some(flags) = file else {
+            let head = walk.peek(LONGEST)?;
+            let mended = starts::mended(head, &MAGIC);
+            let Ok(Start::Header(header)) = Start::parse(mended.as_deref().unwrap_or(head)) else {
+                return Ok(Behind::Lost);
+            };
+            let mut is_passed = walk.skip(header.length as u64);
+            if header.extra {
+                let [length, _] = numbers(walk.peek(4)?);
+                is_passed &= length.is_some_and(|length| walk.skip(4 + u64::from(length) + 4));
+            }
+            file = Some(header.flags);
+            return Ok(if is_passed { Behind::More } else { Behind::Lost });
+        };
+        let [Some(decoded), packed] = numbers(walk.peek(8)?) else { return Ok(Behind::Lost) };
         if decoded == 0 {
-            input.consume(4);
-            let next = input.peek(MAGIC.len())?;
-            return Ok(next.is_empty() || *next == MAGIC);
+            file = None;
+            return Ok(if walk.skip(4) { Behind::Start } else { Behind::Lost });
         }
         let Some(packed) = packed.filter(|&packed| packed <= decoded && decoded <= LARGEST_BLOCK) else {
-            return Ok(false);
+            return Ok(Behind::Lost);
         };
-        let checksums = header.flags.checksums(packed == decoded).into_iter().filter(|&is_there| is_there).count();
-        if !input.skip(8 + 4 * checksums as u64 + u64::from(packed)) {
-            return Ok(false);
-        }
+        let checksums = checksums_before(flags, packed == decoded);
+        Ok(if walk.skip(8 + 4 * checksums + u64::from(packed)) { Behind::More } else { Behind::Lost })
     }
-    Ok(true)
+}
+
+/// How many checksums stand before the data of a block.
+fn checksums_before(flags: Flags, is_stored: bool) -> u64 {
+    flags.checksums(is_stored).into_iter().filter(|&is_there| is_there).count() as u64
 }
 
 impl Files {

@@ -11,6 +11,7 @@ use super::crc;
 use super::finder::Finder;
 use super::partial::{self, Mark, Partial};
 use crate::faults::again;
+use crate::starts::LOOKED_AT;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
@@ -148,7 +149,12 @@ impl BlockDecoder {
                         level_of(header).ok_or_else(|| self.reader.damaged("no \"BZh1\" to \"BZh9\" at its start"))?;
                     self.expected = Expected::Block;
                 }
-                Expected::AnotherStream => self.expected = self.another_stream()?,
+                Expected::AnotherStream => {
+                    self.expected = self.another_stream()?;
+                    if self.gap > 0 {
+                        return Ok(true);
+                    }
+                }
                 Expected::Anything if self.reader.is_at_end()? => {
                     if self.reader.is_past_end() {
                         return Err(self.reader.cut());
@@ -199,24 +205,32 @@ impl BlockDecoder {
         finder.go_to(from);
         let Some(next) = finder.next(&survey.cancel)? else { return Err(error) };
         self.reread = again;
-        survey.findings.report(Damage {
-            decoded: self.decoded..self.decoded.saturating_add(GAP as u64),
-            lost_from: self.decoded,
-            compressed: at / 8,
-            compressed_from: at / 8,
-            what: error.to_string(),
-        });
-        survey.findings.points.push(SeekPoint {
-            compressed_bit: at,
-            decoded: self.decoded,
-            state: vec![STATE_VERSION, self.level],
-        });
-        survey.findings.shift(self.decoded.saturating_add(GAP as u64));
+        self.leave_gap(at, next, error.to_string());
+        Ok(())
+    }
+
+    /// A gap stands for what begins at bit `at`. Decoding goes on at the block at bit `next`.
+    fn leave_gap(&mut self, at: u64, next: u64, what: String) {
+        let end = self.decoded.saturating_add(GAP as u64);
+        if let Some(survey) = &mut self.first_pass {
+            survey.findings.report(Damage {
+                decoded: self.decoded..end,
+                lost_from: self.decoded,
+                compressed: at / 8,
+                compressed_from: at / 8,
+                what,
+            });
+            survey.findings.points.push(SeekPoint {
+                compressed_bit: at,
+                decoded: self.decoded,
+                state: vec![STATE_VERSION, self.level],
+            });
+            survey.findings.shift(end);
+        }
         // The next block may be one of another stream.
         self.level = TOP_LEVEL;
         self.reader.go_to(next);
         (self.gap, self.length) = (GAP, GAP as u64);
-        Ok(())
     }
 
     fn decode_block(&mut self, at: u64) -> io::Result<()> {
@@ -335,12 +349,22 @@ impl BlockDecoder {
         }
         let Some(survey) = &mut self.first_pass else { return Ok(Expected::Nothing) };
         if let Some(garbage) = self.reader.find_nonzero(&survey.cancel)? {
+            let what = "behind the end of the bzip2 stream there is something else".to_owned();
+            // It may be a stream whose start is lost: a block behind it tells.
+            let from = garbage.saturating_mul(8);
+            let finder = self.finder.get_or_insert_with(|| Finder::new(SharedSource::clone(&self.source), from));
+            finder.go_to(from);
+            let end = garbage.saturating_mul(2).saturating_add(LOOKED_AT);
+            if let Some(next) = finder.next_before(end, &survey.cancel)? {
+                self.leave_gap(from, next, what);
+                return Ok(Expected::Block);
+            }
             survey.findings.report(Damage {
                 decoded: self.decoded..self.decoded,
                 lost_from: self.decoded,
                 compressed: garbage,
                 compressed_from: garbage,
-                what: "behind the end of the bzip2 stream there is something else".to_owned(),
+                what,
             });
         }
         Ok(Expected::Nothing)

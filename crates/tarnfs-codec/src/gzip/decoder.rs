@@ -9,11 +9,12 @@ use super::guess;
 use super::inflate::{self, Inflate, LEAST_INPUT, Stop};
 use super::input::Input;
 use super::member::{self, Checksum, DEFLATE, MAGIC, error};
+use super::proof;
 use super::segment::Segment;
 use super::window::{self, WindowPacker};
 use crate::faults::again;
 use crate::spacing::Spacing;
-use crate::starts;
+use crate::starts::{self, Effort};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// What is around the deflate data.
@@ -62,8 +63,9 @@ struct Start {
 /// What a first pass looks for.
 struct Survey {
     spacing: Spacing,
-    /// Decoded offset of the last point.
+    /// Decoded offset of the last point, and its byte in the compressed stream.
     last: u64,
+    last_compressed: u64,
     /// The last block that was looked at: the decoded bytes before it, and its bit. What comes between two blocks that
     /// begin at the same byte is empty, and only the first is looked at, as blocks decoded ahead have only that.
     looked_at: (u64, u64),
@@ -96,6 +98,8 @@ pub(super) struct DeflateDecoder {
     member: Option<Member>,
     /// The last member, if its checksum did not match: it may have ended somewhere else.
     astray: Option<Start>,
+    /// What it has cost to find out what lies behind damage.
+    effort: Effort,
     /// What comes next gets a seek point in any case.
     is_behind_gap: bool,
     limits: Limits,
@@ -118,6 +122,7 @@ impl DeflateDecoder {
         decoder.survey = Some(Survey {
             spacing: Spacing::new(options),
             last: 0,
+            last_compressed: 0,
             looked_at: (u64::MAX, 0),
             pending: None,
             findings: Findings { points: vec![SeekPoint::default()], ..Findings::default() },
@@ -167,6 +172,7 @@ impl DeflateDecoder {
             decoded: 0,
             member: None,
             astray: None,
+            effort: Effort::default(),
             is_behind_gap: false,
             limits: *limits,
             survey: None,
@@ -246,6 +252,22 @@ impl DeflateDecoder {
         Ok(())
     }
 
+    /// The same, behind another member. A header that cannot be read may be damaged: in a first pass, decoding goes on
+    /// at the next member, if there is one.
+    fn next_header(&mut self, start: u64) -> io::Result<()> {
+        let error = match self.gzip_member(Some(start)) {
+            Err(error) if member::is_of_data(&error) => error,
+            result => return result,
+        };
+        let what = error.to_string();
+        let member = Start { decoded: self.decoded, compressed: start };
+        if !self.leave_member(member, start.saturating_add(1))? {
+            return Err(error);
+        }
+        self.damaged(self.decoded, start, &what);
+        Ok(())
+    }
+
     fn begin(&mut self, checksum: Checksum) {
         self.inflate.reset();
         self.astray = None;
@@ -312,7 +334,7 @@ impl DeflateDecoder {
                 let start = self.member.take().map(|member| member.start);
                 let from = start.unwrap_or(Start { decoded: self.decoded, compressed: self.input.position() });
                 self.damaged(from.decoded, from.compressed, &what);
-                match start.map(|start| self.leave_member(start, self.input.position())).transpose() {
+                match start.map(|start| self.leave_member(start, self.before(start))).transpose() {
                     Ok(Some(true)) => {}
                     Ok(_) => self.failure = Some(invalid),
                     Err(error) => self.failure = Some(error),
@@ -449,11 +471,11 @@ impl DeflateDecoder {
         let start = self.input.position();
         if self.wrapper == Wrapper::Gzip && self.has_damaged_magic()? {
             self.damaged(self.decoded, start, "the magic number of a gzip member is damaged");
-            return self.gzip_member(Some(start));
+            return self.next_header(start);
         }
         if self.wrapper == Wrapper::Gzip && self.input.byte()? == Some(MAGIC[0]) {
             match self.input.byte()? {
-                Some(byte) if byte == MAGIC[1] => return self.gzip_member(Some(start)),
+                Some(byte) if byte == MAGIC[1] => return self.next_header(start),
                 Some(_) => {}
                 None => {
                     return Err(error(io::ErrorKind::UnexpectedEof, &self.input, "the header of a gzip member"));
@@ -463,11 +485,20 @@ impl DeflateDecoder {
         let what = "behind the compressed data is something else";
         self.damaged(self.decoded, start, what);
         self.place = DecoderState::End;
-        // Behind a member that is whole, it is what gzip calls trailing garbage.
-        if let Some(member) = self.astray.take() {
-            self.leave_member(member, start)?;
-        }
+        // It may be a member whose start is lost; what is behind it tells. If there is nothing, it is what gzip calls
+        // trailing garbage.
+        let member = self.astray.take();
+        let from = member.map_or(start, |member| self.before(member));
+        self.leave_member(member.unwrap_or(Start { decoded: self.decoded, compressed: start }), from)?;
         Ok(())
+    }
+
+    /// From which byte on to look for what lies behind the damaged `member`: damage may have led past the start of the
+    /// next one. Not before the last seek point.
+    fn before(&self, member: Start) -> u64 {
+        const REREAD: u64 = 1 << 20;
+        let last = self.survey.as_ref().map_or(0, |survey| survey.last_compressed.saturating_add(1));
+        self.input.position().saturating_sub(REREAD).max(member.compressed).max(last)
     }
 
     /// Looks for another member behind the damaged `member`, from byte `from` of the compressed stream on, and puts a
@@ -517,26 +548,38 @@ impl DeflateDecoder {
 
     /// Where, from byte `from` of the compressed stream on, a gzip member begins, and the four bytes before it. `None`
     /// also where too much only looks like one.
-    fn next_member(&self, from: u64) -> io::Result<Option<(u64, u32)>> {
+    fn next_member(&mut self, from: u64) -> io::Result<Option<(u64, u32)>> {
         /// What tells a member from bytes that look like one.
         const LOOKED_AT: usize = guess::MEMBER;
         /// So many may look like one, and one more in each 4 KiB. By chance it is one in 2^27 bytes. A file that is
         /// made for it has 70 000 in a megabyte, each of which takes some microseconds.
         const LOOK_ALIKES: u64 = 1000;
         const BETWEEN: u64 = 4 << 10;
+        /// What it costs to decode the first bytes of one, in bytes that are read.
+        const TRIAL: u64 = 16 << 10;
+        let (source, cancel) = (SharedSource::clone(self.input.source()), self.input.cancel().clone());
+        self.effort.allow(&source, from);
         let mut look_alikes = 0;
-        let mut input = Input::new(SharedSource::clone(self.input.source()), from, self.input.cancel().clone());
+        let mut input = Input::new(SharedSource::clone(&source), from, cancel.clone());
         loop {
             let passed = input.position().abs_diff(from);
+            if passed > from.saturating_add(starts::LOOKED_AT) {
+                return Ok(None);
+            }
             let block = input.fill_to(LOOKED_AT)?;
             let at_end = block.len() < LOOKED_AT;
             let searched = if at_end { block.len() } else { block.len() - LOOKED_AT + 1 };
             let mut found = None;
             for at in (0..searched).filter(|&at| block[at..].starts_with(&[MAGIC[0], MAGIC[1], DEFLATE])) {
-                self.input.cancel().check()?;
-                if guess::is_gzip_member(&block[at..]) {
+                cancel.check()?;
+                let place = from.saturating_add(passed).saturating_add(at as u64);
+                let is_likely = guess::is_gzip_member(&block[at..]) && self.effort.spend(TRIAL);
+                if is_likely && proof::leads_on(&source, place, &self.limits, &cancel, &mut self.effort)? {
                     found = Some(at as u64);
                     break;
+                }
+                if !self.effort.spend(TRIAL) {
+                    return Ok(None);
                 }
                 look_alikes += 1;
                 if look_alikes > LOOK_ALIKES + (passed + at as u64) / BETWEEN {
@@ -546,10 +589,10 @@ impl DeflateDecoder {
             if let Some(found) = found {
                 let next = input.position() + found;
                 let mut length = [0; 4];
-                self.input.source().read_exact_at(&mut length, next.saturating_sub(4))?;
+                source.read_exact_at(&mut length, next.saturating_sub(4))?;
                 return Ok(Some((next, u32::from_le_bytes(length))));
             }
-            if at_end {
+            if at_end || !self.effort.spend(searched as u64) {
                 return Ok(None);
             }
             input.consume(searched);
@@ -621,7 +664,7 @@ impl Survey {
 
     fn mark(&mut self, point: SeekPoint) {
         self.spacing.spend(point.state.len());
-        self.last = point.decoded;
+        (self.last, self.last_compressed) = (point.decoded, point.compressed_bit / 8);
         self.pending = Some(point);
     }
 }

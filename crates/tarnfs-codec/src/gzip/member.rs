@@ -29,6 +29,12 @@ pub(super) fn error(kind: io::ErrorKind, input: &Input, what: &str) -> io::Error
     }
 }
 
+/// True for an error that says what is wrong with the compressed data.
+pub(super) fn is_of_data(error: &io::Error) -> bool {
+    let of_data = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
+    of_data && error.raw_os_error().is_none()
+}
+
 fn cut(input: &Input) -> io::Error {
     error(io::ErrorKind::UnexpectedEof, input, "the header of a gzip member")
 }

@@ -11,7 +11,7 @@
 //! resumable inflate), [`input`] (compressed bytes in order), [`member`] (headers and checksums), [`unknown`] (decoding
 //! without the history), [`references`] (what of the history is needed), [`window`] (what a seek point keeps),
 //! [`segment`] (blocks decoded before their turn), [`search`] (where they begin), [`ahead`] (the threads that do so),
-//! [`decoder`] (the walk), [`guess`] (the bids).
+//! [`decoder`] (the walk), [`guess`] (the bids), [`proof`] (what is taken for a member behind damage).
 
 mod ahead;
 mod bits;
@@ -22,6 +22,7 @@ mod guess;
 mod inflate;
 mod input;
 mod member;
+mod proof;
 mod references;
 mod search;
 mod segment;

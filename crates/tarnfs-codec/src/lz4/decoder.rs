@@ -4,10 +4,10 @@ use std::ops::Range;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
-use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, MAGIC, Start};
+use super::frame::{Descriptor, LEGACY_BLOCK, LEGACY_MAGIC, LONGEST_HEADER, MAGIC, Start};
 use crate::faults;
 use crate::input::Input;
-use crate::starts::{self, GAP};
+use crate::starts::{self, Behind, Effort, GAP, Proof, Walk};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// How far back a match of a linked block reaches ("Linked blocks": at most 64 KB of history).
@@ -22,6 +22,10 @@ const STORED: u32 = 1 << 31;
 /// LZ4 makes at most 255 bytes of one: a block that cannot be decoded was no longer than that.
 const LARGEST_RATIO: usize = 255;
 
+/// Blocks that lead further lie in no frame that stores them: its own blocks, of 4 MiB at most, have headers, which
+/// move what is behind them. One of 500 places, or fewer, looks like the header of a block.
+const FAR: u64 = 16 << 20;
+
 /// Decodes frame after frame, a block at a time.
 pub(super) struct FrameDecoder {
     input: Input,
@@ -35,6 +39,8 @@ pub(super) struct FrameDecoder {
     history: Vec<u8>,
     /// Bytes decoded up to the end of `block`.
     decoded: u64,
+    /// What it has cost to find out what lies behind damage.
+    effort: Effort,
     /// None after a resume: everything was verified in the first pass.
     pass: Option<Pass>,
 }
@@ -54,6 +60,16 @@ enum Stage {
     },
     Frame(Frame),
     Ended,
+}
+
+/// What was read of a frame.
+enum FramePart {
+    /// A block, or what stands for it.
+    Block,
+    /// The end.
+    End,
+    /// Nothing that can be read: `what` is wrong. The next frame begins at byte `next`.
+    Lost { next: u64, what: String },
 }
 
 /// The frame whose blocks are being decoded.
@@ -144,6 +160,7 @@ impl FrameDecoder {
             served: 0,
             history: Vec::new(),
             decoded: 0,
+            effort: Effort::default(),
             pass,
         }
     }
@@ -183,10 +200,15 @@ impl FrameDecoder {
                         self.read_legacy_block(&mut frame)
                     };
                     self.stage = match more {
-                        Ok(true) => Stage::Frame(frame),
-                        Ok(false) => {
+                        Ok(FramePart::Block) => Stage::Frame(frame),
+                        Ok(FramePart::End) => {
                             self.report_untrusted(&frame);
                             Stage::Between { first: false }
+                        }
+                        Ok(FramePart::Lost { next, what }) => {
+                            frame.leave_unverified(self.input.position());
+                            self.report_untrusted(&frame);
+                            self.leave_gap(next, what)?
                         }
                         Err(error) => self.leave_frame(frame, error)?,
                     };
@@ -205,7 +227,7 @@ impl FrameDecoder {
         let start = match Start::parse(head) {
             // Of a stream's first frame nothing but its magic says that it is one.
             Ok(Start::Other) if at > 0 => match Start::of_damaged_magic(head) {
-                Some(start) if leads_on(self.input.shared_source(), at, &start, true)? => {
+                Some(start) if self.leads_to_another(at)? => {
                     self.report(self.decoded, at..at, true, "the magic number of an LZ4 frame is damaged".to_owned());
                     Ok(start)
                 }
@@ -229,7 +251,13 @@ impl FrameDecoder {
                 self.input.skip(length);
                 return Ok(Stage::Between { first: false });
             }
-            Start::Skippable { .. } => return Err(self.cut("a skippable frame")),
+            Start::Skippable { .. } => {
+                // Its length may be damaged.
+                let error = self.cut("a skippable frame");
+                let next = if at > 0 { self.next_frame(at.saturating_add(1))? } else { None };
+                let Some(next) = next else { return Err(error) };
+                return self.leave_gap(next, error.to_string());
+            }
             Start::NeedsDictionary => {
                 let what = "this frame was made with a dictionary (lz4 -D), which cannot be given here";
                 return Err(faults::unsupported(at, what));
@@ -237,13 +265,17 @@ impl FrameDecoder {
             Start::Cut => return Err(self.cut("the header of a frame")),
             Start::Other if first => return Err(faults::invalid(at, "no frame of LZ4 starts there")),
             Start::Other => {
+                let cancel = self.cancel();
+                if starts::nonzero(self.input.shared_source(), at, &cancel, &mut self.effort)?.is_none() {
+                    let what = format!("{} zeros behind the last frame are ignored", self.input.remaining());
+                    self.report(self.decoded, at..at, true, what);
+                    return Ok(Stage::Ended);
+                }
                 if let Some(next) = self.next_frame(at)? {
                     return self.leave_gap(next, "bytes between two LZ4 frames are no frame".to_owned());
                 }
-                let what =
-                    format!("{} bytes behind the last frame are no frame and are ignored", self.input.remaining());
-                self.report(self.decoded, at..at, true, what);
-                return Ok(Stage::Ended);
+                // A frame whose start is lost looks like this.
+                return Err(faults::invalid(at, "bytes behind the last frame are no frame"));
             }
         };
         let frame = Frame::new(descriptor, at, self.decoded, self.pass.is_some());
@@ -256,23 +288,52 @@ impl FrameDecoder {
     }
 
     /// Where the first frame begins from byte `from` on.
-    fn next_frame(&self, from: u64) -> io::Result<Option<u64>> {
-        let source = self.input.shared_source();
-        let cancel = self.pass.as_ref().map(|pass| pass.cancel.clone()).unwrap_or_default();
-        starts::next(source, from, MAGIC.to_le_bytes(), &cancel, |at| {
-            let mut head = [0; LONGEST_HEADER];
-            let read = source.read_at(&mut head, at)?;
-            let start = Start::parse(head.get(..read).unwrap_or_default());
-            start.map_or(Ok(false), |start| leads_on(source, at, &start, false))
+    fn next_frame(&mut self, from: u64) -> io::Result<Option<u64>> {
+        let (source, cancel) = (self.input.shared_source(), self.cancel());
+        let magics = [MAGIC.to_le_bytes(), LEGACY_MAGIC.to_le_bytes()];
+        starts::next(source, from, &magics, &cancel, &mut self.effort, |at, effort| {
+            let mut walk = Walk::new(source, at, &cancel, effort);
+            let proof = Proof { far: FAR, is_expected: false, is_padded: false };
+            let is_frame = matches!(Start::parse(walk.peek(LONGEST_HEADER)?), Ok(Start::Frame { .. } | Start::Legacy));
+            Ok(is_frame && starts::leads_on(&mut walk, proof, parts(Place::Start))?)
         })
     }
 
-    /// The frame cannot be read any further: goes on at the next one, if there is one.
+    /// True if the frame at byte `at`, where one is expected, leads to another one or the end.
+    fn leads_to_another(&mut self, at: u64) -> io::Result<bool> {
+        let cancel = self.cancel();
+        let mut walk = Walk::new(self.input.shared_source(), at, &cancel, &mut self.effort);
+        let proof = Proof { far: FAR, is_expected: true, is_padded: false };
+        starts::leads_on(&mut walk, proof, parts(Place::Start))
+    }
+
+    /// True if the block of `frame` that ends at byte `end` is as long as it says: others follow, of which three in a
+    /// row are hardly chance, or they lead to another frame or the end.
+    fn is_followed(&mut self, frame: &Frame, end: u64) -> io::Result<bool> {
+        let cancel = self.cancel();
+        let mut walk = Walk::new(self.input.shared_source(), end, &cancel, &mut self.effort);
+        let proof = Proof { far: FAR, is_expected: true, is_padded: false };
+        let (mut pass, mut passed) = (parts(Place::Blocks(frame.descriptor)), 0);
+        starts::leads_on(&mut walk, proof, |walk| {
+            let behind = pass(walk)?;
+            passed += 1;
+            // Three of them are a part that proves itself.
+            Ok(if behind == Behind::More && passed >= 3 { Behind::Part } else { behind })
+        })
+    }
+
+    fn cancel(&self) -> Cancel {
+        self.pass.as_ref().map(|pass| pass.cancel.clone()).unwrap_or_default()
+    }
+
+    /// The frame cannot be read any further: goes on at the next one, if there is one. Where it seems to be cut, the
+    /// length of its block may be damaged.
     fn leave_frame(&mut self, mut frame: Frame, error: io::Error) -> io::Result<Stage> {
         let at = self.input.position();
+        let is_cut = error.kind() == io::ErrorKind::UnexpectedEof && error.raw_os_error().is_none();
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
-        let next = if is_damaged { self.next_frame(at.saturating_add(1))? } else { None };
-        if is_damaged {
+        let next = if is_damaged || is_cut { self.next_frame(at.saturating_add(1))? } else { None };
+        if is_damaged || next.is_some() {
             frame.leave_unverified(at);
         }
         self.report_untrusted(&frame);
@@ -311,8 +372,14 @@ impl FrameDecoder {
     }
 
     /// The block at byte `at`, which takes `whole` bytes, cannot be decoded. All blocks of a frame but the last become
-    /// as many bytes as a block may.
-    fn leave_block(&mut self, frame: &mut Frame, at: u64, whole: usize, what: String) -> io::Result<()> {
+    /// as many bytes as a block may. Where its length leads to nothing, that may be what is damaged, and it may lead
+    /// over whole frames.
+    fn leave_block(&mut self, frame: &mut Frame, at: u64, whole: usize, what: String) -> io::Result<FramePart> {
+        if !self.is_followed(frame, at.saturating_add(whole as u64))?
+            && let Some(next) = self.next_frame(at.saturating_add(1))?
+        {
+            return Ok(FramePart::Lost { next, what });
+        }
         let largest = frame.largest_block();
         let behind = self.input.peek(whole + 4)?.get(whole..).unwrap_or_default();
         // At the end of a legacy frame there is the end of the file, or the magic of the next one.
@@ -341,16 +408,16 @@ impl FrameDecoder {
             remember(&mut self.history, &self.block[..length]);
         }
         self.input.consume(whole);
-        Ok(())
+        Ok(FramePart::Block)
     }
 
-    /// Reads the next block, or the end of the frame: false.
-    fn read_block(&mut self, frame: &mut Frame) -> io::Result<bool> {
+    /// Reads the next block, or the end of the frame.
+    fn read_block(&mut self, frame: &mut Frame) -> io::Result<FramePart> {
         let at = self.input.position();
         let Some(&size) = self.input.peek(4)?.first_chunk() else { return Err(self.cut("a frame")) };
         let size = u32::from_le_bytes(size);
         if size == 0 {
-            return self.end_frame(frame).map(|()| false);
+            return self.end_frame(frame).map(|()| FramePart::End);
         }
         let (stored, length) = (size & STORED != 0, (size & !STORED) as usize);
         // A block that would grow is stored instead.
@@ -398,7 +465,7 @@ impl FrameDecoder {
                 let lacks = is_first && matches!(error, lz4_flex::block::DecompressError::OffsetOutOfBounds);
                 let advice = if lacks { ": a frame that was made with a dictionary looks so" } else { "" };
                 let what = format!("a block that cannot be decoded: {error}{advice}");
-                return self.leave_block(frame, at, whole, what).map(|()| true);
+                return self.leave_block(frame, at, whole, what);
             }
         };
         self.input.consume(whole);
@@ -421,7 +488,7 @@ impl FrameDecoder {
         if frame.linked() {
             remember(&mut self.history, decoded);
         }
-        Ok(true)
+        Ok(FramePart::Block)
     }
 
     fn end_frame(&mut self, frame: &mut Frame) -> io::Result<()> {
@@ -461,18 +528,18 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Reads the next block of a legacy frame, which ends where no block follows: false.
-    fn read_legacy_block(&mut self, frame: &mut Frame) -> io::Result<bool> {
+    /// Reads the next block of a legacy frame, which ends where no block follows.
+    fn read_legacy_block(&mut self, frame: &mut Frame) -> io::Result<FramePart> {
         let at = self.input.position();
         let head = self.input.peek(4)?;
         if head.is_empty() {
-            return Ok(false);
+            return Ok(FramePart::End);
         }
         let Some(&size) = head.first_chunk() else { return Err(self.cut("a legacy frame")) };
         let length = u32::from_le_bytes(size) as usize;
         // "Legacy frame": what is no size of a block is the magic number of the next frame.
         if !is_legacy_block(u32::from_le_bytes(size)) {
-            return Ok(false);
+            return Ok(FramePart::End);
         }
         let whole = 4 + length;
         if (whole as u64) > self.input.remaining() {
@@ -487,12 +554,12 @@ impl FrameDecoder {
             Ok(filled) => filled,
             Err(error) => {
                 let what = format!("a block of a legacy frame cannot be decoded: {error}");
-                return self.leave_block(frame, at, whole, what).map(|()| true);
+                return self.leave_block(frame, at, whole, what);
             }
         };
         self.input.consume(whole);
         self.decoded = self.advanced(at)?;
-        Ok(true)
+        Ok(FramePart::Block)
     }
 
     /// Bytes decoded with the new block.
@@ -536,32 +603,68 @@ fn is_legacy_block(size: u32) -> bool {
     size > 0 && size as usize <= lz4_flex::block::get_maximum_output_size(LEGACY_BLOCK)
 }
 
-/// True if blocks follow the header of the frame at byte `at`, and lead further than one that is stored, or to another
-/// frame or the end; where there may be padding, also to zeros.
-fn leads_on(source: &SharedSource, at: u64, start: &Start, may_be_padded: bool) -> io::Result<bool> {
-    /// Bytes of the largest block there is.
-    const LARGEST_BLOCK: u64 = 4 << 20;
-    let &Start::Frame { descriptor, length } = start else { return Ok(false) };
-    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(length as u64));
-    while input.position().saturating_sub(at) <= 2 * LARGEST_BLOCK {
-        let Some(&size) = input.peek(4)?.first_chunk() else { return Ok(false) };
-        let size = u32::from_le_bytes(size);
-        let length = (size & !STORED) as usize;
-        if size == 0 {
-            if !input.skip(if descriptor.content_checksum() { 8 } else { 4 }) {
-                return Ok(false);
+/// Where a walk is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Where a frame begins.
+    Start,
+    /// Between blocks of a frame; in the old format there is no descriptor.
+    Blocks(Option<Descriptor>),
+}
+
+/// Passes the parts of frames: from the header of one on, one byte of whose magic may be damaged; or from a block on.
+fn parts(place: Place) -> impl FnMut(&mut Walk) -> io::Result<Behind> {
+    let mut place = place;
+    move |walk| {
+        let end = walk.source().len();
+        if let Place::Blocks(descriptor) = place {
+            let Some(&size) = walk.peek(4)?.first_chunk() else { return Ok(Behind::Lost) };
+            let size = u32::from_le_bytes(size);
+            let (length, behind) = match descriptor {
+                Some(descriptor) if size == 0 => {
+                    place = Place::Start;
+                    (if descriptor.content_checksum() { 8 } else { 4 }, Some(Behind::Start))
+                }
+                Some(descriptor) => {
+                    let length = (size & !STORED) as usize;
+                    let checksum = if descriptor.block_checksums() { 4 } else { 0 };
+                    let is_possible = length <= descriptor.largest_block();
+                    (4 + length + checksum, Some(if is_possible { Behind::More } else { Behind::Lost }))
+                }
+                // It ends where another frame begins, or the file ends.
+                None if is_legacy_block(size) => {
+                    if !walk.skip(4 + u64::from(size)) {
+                        return Ok(Behind::Lost);
+                    }
+                    let is_last = walk.position() == end || walk.peek(4)? == [0; 4];
+                    (0, Some(if is_last { Behind::Start } else { Behind::More }))
+                }
+                None => (0, None),
+            };
+            if let Some(behind) = behind {
+                return Ok(if behind != Behind::Lost && walk.skip(length as u64) { behind } else { Behind::Lost });
             }
-            let next = input.peek(LONGEST_HEADER)?;
-            let is_start =
-                matches!(Start::parse(next), Ok(Start::Frame { .. } | Start::Legacy | Start::Skippable { .. }));
-            return Ok(is_start || next.iter().all(|&byte| byte == 0 && may_be_padded));
+            place = Place::Start;
         }
-        let checksum = if descriptor.block_checksums() { 4 } else { 0 };
-        if length > descriptor.largest_block() || !input.skip((4 + length + checksum) as u64) {
-            return Ok(false);
-        }
+        let head = walk.peek(LONGEST_HEADER)?;
+        let start = match Start::parse(head) {
+            Ok(Start::Other) => Start::of_damaged_magic(head),
+            start => start.ok(),
+        };
+        let (length, behind) = match start {
+            Some(Start::Frame { descriptor, length }) => {
+                place = Place::Blocks(Some(descriptor));
+                (length as u64, Behind::More)
+            }
+            Some(Start::Legacy) => {
+                place = Place::Blocks(None);
+                (4, Behind::More)
+            }
+            Some(Start::Skippable { length }) => (length, Behind::Start),
+            _ => return Ok(Behind::Lost),
+        };
+        Ok(if walk.skip(length) { behind } else { Behind::Lost })
     }
-    Ok(true)
 }
 
 /// Adds a seek point here, if the last one is far enough away: the spacing divided by `closer`.

@@ -48,8 +48,10 @@ pub(super) enum Start {
 impl Start {
     /// The frame whose magic is `head` but for one byte that is damaged.
     pub(super) fn of_damaged_magic(head: &[u8]) -> Option<Self> {
-        let mended = starts::mended(head, &MAGIC.to_le_bytes())?;
-        Self::parse(&mended).ok().filter(|start| matches!(start, Self::Frame { .. }))
+        let head = head.get(..LONGEST_HEADER.min(head.len()))?;
+        let mended = |magic: u32| Self::parse(&starts::mended(head, &magic.to_le_bytes())?).ok();
+        let is_frame = |start: &Self| matches!(start, Self::Frame { .. } | Self::Legacy);
+        mended(MAGIC).or_else(|| mended(LEGACY_MAGIC)).filter(is_frame)
     }
 
     /// Reads the first bytes of a frame, [`LONGEST_HEADER`] or as many as there are. The error says what is wrong

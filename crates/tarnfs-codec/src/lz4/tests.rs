@@ -184,19 +184,23 @@ fn frames_of_all_kinds_follow_each_other() {
 }
 
 #[test]
-fn what_follows_the_last_frame_is_ignored_and_reported() {
+fn what_follows_the_last_frame_is_an_error_but_for_zeros() {
     let data = text(5000);
     for garbage in [&b"garbage behind it"[..], &[0; 1024], b"x"] {
         for arguments in [&["-l"][..], &[]] {
             let packed = [&lz4(arguments, &data), garbage].concat();
             let found = first_pass(&packed, 1 << 20);
-            // One byte alone may be the beginning of another legacy block.
-            if arguments.is_empty() || garbage.len() > 4 {
+            assert!(found.decoded == data);
+            if garbage[0] == 0 {
                 found.end.unwrap();
-                assert!(found.decoded == data);
                 assert_eq!(found.damage.len(), 1);
                 assert_eq!(found.damage[0].decoded, 5000..5000);
                 assert_eq!(found.damage[0].compressed, (packed.len() - garbage.len()) as u64);
+            } else {
+                // One byte alone may be the beginning of another legacy block.
+                let is_cut = garbage.len() == 1 && !arguments.is_empty();
+                let kind = if is_cut { ErrorKind::UnexpectedEof } else { ErrorKind::InvalidData };
+                assert_eq!(found.end.unwrap_err().kind(), kind);
             }
         }
     }

@@ -13,7 +13,7 @@ use super::model::Properties;
 use super::survey::LzmaPoint;
 use crate::faults;
 use crate::input::Input;
-use crate::starts::{self, GAP};
+use crate::starts::{self, Effort, GAP};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -91,6 +91,8 @@ pub(super) struct MemberDecoder<C: Container> {
     ahead: Option<Ahead<C>>,
     /// Finds the ends of members that are damaged.
     finder: Option<Finder<C>>,
+    /// What it has cost to look for them.
+    effort: Effort,
     /// Where the member starts in the compressed and in the decoded stream.
     member_compressed: u64,
     member_decoded: u64,
@@ -216,6 +218,7 @@ impl<C: Container> MemberDecoder<C> {
             state: MemberState::Start,
             ahead: None,
             finder: None,
+            effort: Effort::default(),
             member_compressed: compressed,
             member_decoded: decoded,
             trailer: 0,
@@ -362,7 +365,8 @@ impl<C: Container> MemberDecoder<C> {
         let source = self.input.shared_source();
         let finder = self.finder.get_or_insert_with(|| Finder::new(SharedSource::clone(source)));
         let mut decoded = None;
-        let next = starts::next(source, start.saturating_add(1), magic, &self.cancel, |at| {
+        let from = start.saturating_add(1);
+        let next = starts::next(source, from, &[magic], &self.cancel, &mut self.effort, |at, _| {
             let mut header = vec![0; C::HEADER];
             let read = source.read_at(&mut header, at)?;
             let Ok(header) = C::header(header.get(..read).unwrap_or_default()) else { return Ok(false) };

@@ -7,14 +7,14 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use super::ahead::{Ahead, DecodedBlock};
 use super::block::{BlockDecoder, Outcome};
 use super::container::{
-    BlockHeader, CheckId, Fault, LONGEST_BLOCK_HEADER, MAGIC, STREAM_HEADER, block_header, block_header_length, padded,
-    stream_footer, stream_header,
+    BlockHeader, CheckId, Fault, LONGEST_BLOCK_HEADER, LONGEST_INTEGER, MAGIC, STREAM_HEADER, block_header,
+    block_header_length, integer, padded, stream_footer, stream_header,
 };
 use super::index::{self, Record, Search, Summary};
 use crate::faults::{cut, invalid, unsupported};
 use crate::input::Input;
 use crate::lzma::LzmaPoint;
-use crate::starts::{self, GAP};
+use crate::starts::{self, Behind, Effort, GAP, Proof, Walk};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -26,6 +26,10 @@ const VERSION: u8 = 1;
 /// bytes the point lies behind the block's start, in the compressed and in the decoded stream (8 bytes each,
 /// little-endian), and the state of the LZMA2 decoder.
 const INSIDE: u8 = 2;
+
+/// Chunks that lead further lie in nothing that is stored: that is cut into chunks of 64 KiB, whose headers move what
+/// is behind them. Every other place looks like a chunk, and so many of them in a row are no chance.
+const FAR: u64 = 4 << 20;
 
 /// LZMA makes at most about 7000 bytes of one; an index that claims more than this lies.
 pub(super) const LARGEST_RATIO: u64 = 1 << 15;
@@ -55,6 +59,8 @@ pub(super) struct XzDecoder {
     /// Seek points inside the block, none of whose bytes have been delivered.
     inner_points: VecDeque<LzmaPoint>,
     search: Search,
+    /// What it has cost to find out what lies behind damage.
+    effort: Effort,
     /// Decodes blocks on other threads.
     ahead: Option<Ahead>,
     /// Offset in the decoded stream of the next byte.
@@ -197,6 +203,7 @@ impl XzDecoder {
     fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
         Self {
             search: Search::new(source.clone()),
+            effort: Effort::default(),
             ahead: None,
             input: Input::new(source, compressed),
             limits,
@@ -291,9 +298,14 @@ impl XzDecoder {
             };
             match stream_header(header) {
                 Ok(check) => self.check = check,
-                Err(fault @ Fault::Damaged(_)) if !at_start => {
-                    return self.leave_for_next_stream(position, refusal(position, fault));
-                }
+                Err(fault @ Fault::Damaged(_)) if !at_start => match self.check_behind_damaged_header(position)? {
+                    Some(check) => {
+                        self.check = check;
+                        self.block_decoded = self.decoded;
+                        self.report(position, self.decoded, "the header of an xz stream is damaged".into());
+                    }
+                    None => return self.leave_for_next_stream(position, refusal(position, fault)),
+                },
                 Err(fault) => return Err(refusal(position, fault)),
             }
         } else if at_start {
@@ -305,10 +317,15 @@ impl XzDecoder {
         } else {
             let what = "bytes behind an xz stream are neither padding nor a stream";
             self.block_decoded = self.decoded;
-            if !self.leave_gap(position, position, what)? {
-                self.report(position, self.decoded, what.into());
-                self.state = XzState::Ended;
+            if self.leave_gap(position, position, what)? {
+                return Ok(());
             }
+            if starts::nonzero(self.input.shared_source(), position, &self.cancel, &mut self.effort)?.is_some() {
+                // A stream whose start is lost looks like this.
+                return Err(invalid(position, what));
+            }
+            self.report(position, self.decoded, what.into());
+            self.state = XzState::Ended;
             return Ok(());
         }
         if ![CheckId::NONE, CheckId::CRC32, CheckId::CRC64, CheckId::SHA256].contains(&self.check) {
@@ -332,13 +349,14 @@ impl XzDecoder {
     /// A gap stands for what is behind byte `position`, up to the first stream from byte `from` on: nobody knows how
     /// long that is. False if there is none.
     fn leave_gap(&mut self, position: u64, from: u64, what: &str) -> io::Result<bool> {
-        let source = self.input.shared_source();
+        let (source, cancel) = (self.input.shared_source(), &self.cancel);
         let [first, second, third, fourth, ..] = MAGIC;
-        let next = starts::next(source, from, [first, second, third, fourth], &self.cancel, |at| {
-            let mut header = [0; STREAM_HEADER];
-            let read = source.read_at(&mut header, at)?;
-            let check = if read == header.len() { stream_header(&header).ok() } else { None };
-            check.map_or(Ok(false), |check| leads_on(source, at, check, &self.cancel))
+        let magic = [first, second, third, fourth];
+        let next = starts::next(source, from, &[magic], cancel, &mut self.effort, |at, effort| {
+            let mut walk = Walk::new(source, at, cancel, effort);
+            let is_stream = walk.peek(STREAM_HEADER)?.first_chunk().is_some_and(|header| stream_header(header).is_ok());
+            let proof = Proof { far: FAR, is_expected: false, is_padded: true };
+            Ok(is_stream && starts::leads_on(&mut walk, proof, parts(Place::Stream))?)
         })?;
         let Some(next) = next else { return Ok(false) };
         let end = self.decoded.saturating_add(GAP as u64);
@@ -352,6 +370,22 @@ impl XzDecoder {
         self.last_point = self.decoded;
         self.state = XzState::Lost { left: GAP };
         Ok(true)
+    }
+
+    /// The check of the stream at byte `position`, whose header is damaged: that with which its first block leads to
+    /// another one or the index, and the index to the footer, which says it, too. Usually it is that of the stream
+    /// before.
+    fn check_behind_damaged_header(&mut self, position: u64) -> io::Result<Option<CheckId>> {
+        let blocks = position.saturating_add(STREAM_HEADER as u64);
+        let usual = [CheckId::CRC64, CheckId::CRC32, CheckId::SHA256, CheckId::NONE];
+        for check in [self.check].into_iter().chain(usual.into_iter().filter(|&check| check != self.check)) {
+            let mut walk = Walk::new(self.input.shared_source(), blocks, &self.cancel, &mut self.effort);
+            let proof = Proof { far: u64::MAX, is_expected: true, is_padded: true };
+            if starts::leads_on(&mut walk, proof, parts(Place::Blocks { check, passed: 0 }))? {
+                return Ok(Some(check));
+            }
+        }
+        Ok(None)
     }
 
     fn start_block(&mut self) -> io::Result<()> {
@@ -480,7 +514,10 @@ impl XzDecoder {
             Ok(read) => read,
             // It may be a block whose first byte is damaged.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return if self.replace_block("the header of a block is damaged")? { Ok(()) } else { Err(error) };
+                if self.replace_block("the header of a block is damaged")? {
+                    return Ok(());
+                }
+                return self.leave_for_next_stream(position, error);
             }
             Err(error) => return Err(error),
         };
@@ -612,21 +649,21 @@ impl XzDecoder {
     fn size_in_chunks(&mut self) -> io::Result<Option<Record>> {
         let Some(header_length) = self.block.as_ref().map(|block| block.header.length as u64) else { return Ok(None) };
         let start = self.block_compressed + header_length;
-        self.input.seek(start);
+        let mut walk = Walk::new(self.input.shared_source(), start, &self.cancel, &mut self.effort);
         let mut uncompressed = 0u64;
-        loop {
-            self.cancel.check()?;
-            let Some((length, size, is_end)) = chunk(self.input.fill(5)?) else { return Ok(None) };
+        while walk.step(0)? {
+            let Some((length, size, is_end)) = chunk(walk.peek(5)?) else { return Ok(None) };
             uncompressed = uncompressed.saturating_add(size);
-            if !self.input.skip(length) {
+            if !walk.skip(length) {
                 return Ok(None);
             }
             if is_end {
-                let compressed = self.input.position() - start;
+                let compressed = walk.position() - start;
                 let unpadded = header_length + compressed + self.check.size() as u64;
                 return Ok(Some(Record { unpadded, uncompressed }));
             }
         }
+        Ok(None)
     }
 
     /// Goes to byte `position` and says whether a block or an index may start there.
@@ -733,49 +770,96 @@ impl FirstPass for XzDecoder {
     }
 }
 
-/// True if chunks of LZMA2 follow the header of the stream at byte `at`, and lead further than one that is stored, or
-/// to another block, and over the index to another stream or the end.
-fn leads_on(source: &SharedSource, at: u64, check: CheckId, cancel: &Cancel) -> io::Result<bool> {
-    /// Bytes of the largest chunk that is stored.
-    const LARGEST_CHUNK: u64 = 64 << 10;
-    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(STREAM_HEADER as u64));
-    loop {
-        let start = input.position();
-        let bytes = input.peek(LONGEST_BLOCK_HEADER)?;
-        let Some(&size) = bytes.first() else { return Ok(false) };
-        if size == 0 {
-            let is_index = matches!(index::read(&mut input, cancel, |_| ()), Ok(Ok(index)) if index.flaw.is_none());
-            let is_footer =
-                input.peek(STREAM_HEADER)?.first_chunk().is_some_and(|footer| stream_footer(footer).is_ok());
-            if !is_index || !is_footer {
-                return Ok(false);
+/// Where a walk is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Stream,
+    /// Behind so many blocks of a stream.
+    Blocks {
+        check: CheckId,
+        passed: u64,
+    },
+    /// In the chunks of a block, whose header begins at byte `start`.
+    Chunks {
+        check: CheckId,
+        passed: u64,
+        start: u64,
+    },
+}
+
+/// Passes the parts of streams from `place` on. One byte of the magic of a stream may be damaged.
+fn parts(place: Place) -> impl FnMut(&mut Walk) -> io::Result<Behind> {
+    let mut place = place;
+    move |walk| {
+        let passed = match place {
+            Place::Stream => {
+                let header = walk.peek(STREAM_HEADER)?;
+                let check = header.first_chunk().and_then(|header| stream_header(header).ok());
+                let check = check.or_else(|| check_behind_damaged_magic(header));
+                check.filter(|_| walk.skip(STREAM_HEADER as u64)).map(|check| {
+                    let next = Place::Blocks { check, passed: 0 };
+                    (next, Behind::More)
+                })
             }
-            input.consume(STREAM_HEADER);
-            let next = input.peek(MAGIC.len())?;
-            return Ok(next.is_empty() || *next == MAGIC);
-        }
-        let header = bytes.get(..block_header_length(size)).and_then(|header| block_header(header, check).ok());
-        let Some(header) = header else { return Ok(false) };
-        input.consume(header.length);
-        loop {
-            cancel.check()?;
-            match chunk(input.peek(5)?) {
-                Some((length, _, is_end)) if input.skip(length) => {
-                    if input.position().saturating_sub(at) > 2 * LARGEST_CHUNK {
-                        return Ok(true);
-                    }
-                    if is_end {
-                        break;
-                    }
+            Place::Blocks { check, passed } => {
+                if walk.peek(1)?.first() == Some(&0) {
+                    pass_index(walk, check, passed)?.then_some((Place::Stream, Behind::Start))
+                } else {
+                    pass_block_header(walk, check, passed)?
                 }
-                _ => return Ok(false),
             }
-        }
-        let end = padded(input.position().saturating_sub(start));
-        if !end.is_some_and(|end| input.skip((start + end).saturating_sub(input.position()) + check.size() as u64)) {
-            return Ok(false);
-        }
+            Place::Chunks { check, passed, start } => match chunk(walk.peek(5)?) {
+                Some((length, _, true)) => (walk.skip(length) && pass_check(walk, start, check))
+                    .then_some((Place::Blocks { check, passed }, Behind::Part)),
+                Some((length, _, false)) => walk.skip(length).then_some((place, Behind::More)),
+                None => None,
+            },
+        };
+        let Some((next, behind)) = passed else { return Ok(Behind::Lost) };
+        place = next;
+        Ok(behind)
     }
+}
+
+/// Passes the header of a block, and its data where it says how long they are.
+fn pass_block_header(walk: &mut Walk, check: CheckId, passed: u64) -> io::Result<Option<(Place, Behind)>> {
+    let start = walk.position();
+    let bytes = walk.peek(LONGEST_BLOCK_HEADER)?;
+    let header = bytes.first().and_then(|&size| bytes.get(..block_header_length(size)));
+    let Some(header) = header.and_then(|header| block_header(header, check).ok()) else { return Ok(None) };
+    let passed = passed + 1;
+    if !walk.skip(header.length as u64) {
+        return Ok(None);
+    }
+    Ok(match header.compressed {
+        Some(length) => (walk.skip(length) && pass_check(walk, start, check))
+            .then_some((Place::Blocks { check, passed }, Behind::Part)),
+        None => Some((Place::Chunks { check, passed, start }, Behind::More)),
+    })
+}
+
+/// Passes what follows the data of a block whose header begins at byte `start`.
+fn pass_check(walk: &mut Walk, start: u64, check: CheckId) -> bool {
+    let length = walk.position().saturating_sub(start);
+    let padding = padded(length).map(|padded| padded - length);
+    padding.is_some_and(|padding| walk.skip(padding + check.size() as u64))
+}
+
+/// Passes the index of so many blocks, and the footer behind it. An index of another number is not read: it may be as
+/// long as the file.
+fn pass_index(walk: &mut Walk, check: CheckId, blocks: u64) -> io::Result<bool> {
+    /// What a record costs, in bytes that are read.
+    const RECORD: u64 = 64;
+    let head = walk.peek(1 + LONGEST_INTEGER)?;
+    let count = head.get(1..).and_then(integer).map(|(count, _)| count);
+    if count != Some(blocks) || !walk.step(blocks.saturating_mul(RECORD))? {
+        return Ok(false);
+    }
+    let mut input = Input::new(SharedSource::clone(walk.source()), walk.position());
+    let Ok(Ok(index)) = index::read(&mut input, walk.cancel(), |_| ()) else { return Ok(false) };
+    walk.seek(input.position());
+    let footer = walk.peek(STREAM_HEADER)?.first_chunk().and_then(|footer| stream_footer(footer).ok());
+    Ok(index.flaw.is_none() && footer == Some((check, index.length)) && walk.skip(STREAM_HEADER as u64))
 }
 
 /// What the first bytes of an LZMA2 chunk say (§5.3.1): its length with its header, its decoded bytes, and whether it

@@ -16,12 +16,20 @@ use super::idle::Loan;
 use super::survey::Survey;
 use crate::faults::{cut, invalid};
 use crate::input::Input;
-use crate::starts::{self, GAP};
+use crate::starts::{self, Behind, Effort, GAP, Proof, Walk};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// Of larger frames the blocks are decoded on two threads. (In the tests of all.)
 const LARGEST_WHOLE: u64 = if cfg!(test) { 0 } else { LARGEST_FRAME as u64 };
+
+/// Blocks that lead further lie in no frame that stores them: of such a frame each block, of 128 KiB at most, has a
+/// header, which moves what is behind it by three bytes. One of 40 places looks like the header of a block that is not
+/// the last, and eight of them would have to.
+const FAR: u64 = 8 * LARGEST_BLOCK;
+
+/// Bytes of the largest window that the tool writes (`ZSTD_WINDOWLOG_MAX`).
+const LARGEST_WINDOW: u64 = 1 << 31;
 
 /// Decodes frame after frame, and each frame block by block.
 pub(super) struct FrameDecoder {
@@ -44,8 +52,9 @@ pub(super) struct FrameDecoder {
     verified: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
-    /// Bytes of the stream over which blocks may still lead to no end of their frame.
-    astray: u64,
+    /// What it has cost to find out what lies behind damage. Or damaged frames whose blocks all lead far would take a
+    /// time that is quadratic.
+    effort: Effort,
     findings: Findings,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
@@ -154,8 +163,6 @@ impl FrameDecoder {
 
     fn new(source: SharedSource, limits: Limits, dictionaries: &Dictionaries, compressed: u64, decoded: u64) -> Self {
         let header = FrameHeader { length: 0, window: 0, content: None, dictionary: 0, checksum: false };
-        // Or damaged frames whose blocks all lead far would take a time that is quadratic.
-        let astray = source.len().saturating_mul(4);
         Self {
             input: Input::new(source, compressed),
             limits,
@@ -170,7 +177,7 @@ impl FrameDecoder {
             decoded,
             verified: 0,
             last_point: decoded,
-            astray,
+            effort: Effort::default(),
             findings: Findings::default(),
             failure: None,
         }
@@ -223,20 +230,9 @@ impl FrameDecoder {
         match Start::parse(head) {
             _ if head.is_empty() && !at_start => self.state = FrameState::Ended,
             Start::Frame(header) => self.enter(header)?,
-            Start::Skippable(length) => {
-                if !self.input.skip(length) {
-                    return Err(cut(self.input.source().len(), "a skippable frame"));
-                }
-                self.state = FrameState::Between;
-            }
+            Start::Skippable(length) => self.skip_frame(position, length)?,
             Start::Cut => return Err(cut(self.input.source().len(), "the header of a frame")),
-            Start::Reserved => {
-                let what = "a frame whose reserved bit is set";
-                let next = if position > 0 { self.next_frame(position.saturating_add(1))? } else { None };
-                let Some(next) = next else { return Err(invalid(position, what)) };
-                (self.frame.compressed, self.frame.decoded) = (position, self.decoded);
-                self.leave_gap(position, next, what);
-            }
+            Start::Reserved => self.leave_start(position, invalid(position, "a frame whose reserved bit is set"))?,
             // Of a stream's first frame nothing but its magic says that it is one.
             Start::Other if position > 0 && self.is_frame_of_damaged_magic()? => {}
             Start::Other if at_start => return Err(invalid(position, "not the start of a zstd frame")),
@@ -245,12 +241,51 @@ impl FrameDecoder {
         Ok(())
     }
 
+    /// What stands at byte `position` cannot be read, and may be damaged: goes on at the next frame, if there is one.
+    /// At the start of a file it is rather what it looks like.
+    fn leave_start(&mut self, position: u64, error: io::Error) -> io::Result<()> {
+        let next = if position > 0 { self.next_frame(position.saturating_add(1))? } else { None };
+        let Some(next) = next else { return Err(error) };
+        (self.frame.compressed, self.frame.decoded) = (position, self.decoded);
+        self.leave_gap(position, next, &error.to_string());
+        Ok(())
+    }
+
+    /// Passes the skippable frame of `length` bytes at byte `position`. Where that leads to nothing, its length may be
+    /// damaged.
+    fn skip_frame(&mut self, position: u64, length: u64) -> io::Result<()> {
+        let end = self.input.source().len();
+        let error = if self.input.skip(length) {
+            let behind = self.input.fill(LONGEST_HEADER)?;
+            let may_follow = behind.first().is_none_or(|&byte| byte == 0)
+                || !matches!(Start::parse(behind), Start::Other)
+                || Start::of_damaged_magic(behind).is_some();
+            (!may_follow).then(|| invalid(position, "a skippable frame leads to no other frame"))
+        } else {
+            Some(cut(end, "a skippable frame"))
+        };
+        let behind = self.input.position();
+        self.state = FrameState::Between;
+        let Some(error) = error else { return Ok(()) };
+        match self.leave_start(position, error) {
+            // What is behind it tells for itself.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.input.seek(behind);
+                Ok(())
+            }
+            left => left,
+        }
+    }
+
     /// Enters the frame at the input's position, if there is one whose magic is damaged, and nothing else of what tells
     /// a frame.
     fn is_frame_of_damaged_magic(&mut self) -> io::Result<bool> {
         let position = self.input.position();
         let Some(header) = Start::of_damaged_magic(self.input.fill(LONGEST_HEADER)?) else { return Ok(false) };
-        if !leads_on(self.input.shared_source(), position, &header, &self.limits, true)? {
+        let source = self.input.shared_source();
+        let mut walk = Walk::new(source, position, &self.cancel, &mut self.effort);
+        let proof = Proof { far: 2 * LARGEST_BLOCK, is_expected: true, is_padded: false };
+        if header.window > self.limits.decoder_window || !starts::leads_on(&mut walk, proof, parts())? {
             return Ok(false);
         }
         self.frame.decoded = self.decoded;
@@ -262,12 +297,11 @@ impl FrameDecoder {
     fn enter(&mut self, header: FrameHeader) -> io::Result<()> {
         let position = self.input.position();
         let Ok(dictionary) = self.dictionaries.for_frame(header.dictionary) else {
-            return Err(unsupported(position, &needed(header.dictionary)));
+            return self.refuse(header, &needed(header.dictionary));
         };
         if header.window > self.limits.decoder_window {
             let limit = self.limits.decoder_window;
-            let what = format!("needs a window of {} bytes, the limit is {limit}", header.window);
-            return Err(unsupported(position, &what));
+            return self.refuse(header, &format!("needs a window of {} bytes, the limit is {limit}", header.window));
         }
         let blocks = self.blocks.get_or_insert_with(Loan::take);
         if !blocks.start(&header, dictionary) {
@@ -278,6 +312,34 @@ impl FrameDecoder {
         self.frame = Frame { header, compressed: position, decoded: self.decoded, hash, is_shared: false };
         self.entropy = None;
         self.state = FrameState::Block;
+        Ok(())
+    }
+
+    /// The frame at the input's position needs more than there is. That is an error, unless its header is damaged: then
+    /// it needs what no frame does, or its blocks lead to nothing, as a header that seems to name a dictionary seems to
+    /// be longer.
+    fn refuse(&mut self, header: FrameHeader, what: &str) -> io::Result<()> {
+        let position = self.input.position();
+        let error = unsupported(position, what);
+        if position == 0 {
+            return Err(error);
+        }
+        (self.frame.compressed, self.frame.decoded) = (position, self.decoded);
+        (self.frame.header, self.frame.hash) = (header, None);
+        self.input.consume(header.length);
+        if header.window > LARGEST_WINDOW {
+            return self.leave_damaged_frame(&error.to_string());
+        }
+        if self.find_frame_end()?.is_some() { Err(error) } else { self.leave_start(position, error) }
+    }
+
+    /// A block goes on behind the end of the file: the frame is cut, or the length of the block is damaged, and another
+    /// frame follows.
+    fn leave_cut_block(&mut self, position: u64) -> io::Result<()> {
+        let error = cut(self.input.source().len(), "a block");
+        let Some(next) = self.next_frame(position.saturating_add(1))? else { return Err(error) };
+        self.entropy = None;
+        self.leave_gap(position, next, &error.to_string());
         Ok(())
     }
 
@@ -297,7 +359,7 @@ impl FrameDecoder {
         };
         let length = BLOCK_HEADER + block.length;
         let Some(content) = self.input.fill(length)?.get(BLOCK_HEADER..length) else {
-            return Err(cut(self.input.source().len(), "a block"));
+            return self.leave_cut_block(position);
         };
         let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
         if let Err(what) = blocks.decode(block, content) {
@@ -440,7 +502,7 @@ impl FrameDecoder {
     }
 
     /// Behind the last frame only zeros are expected: what tapes and block devices pad with. If there is something
-    /// else, and a frame behind it, then that was one, too.
+    /// else, then that was a frame, too.
     fn skip_padding(&mut self) -> io::Result<()> {
         self.state = FrameState::Ended;
         loop {
@@ -456,10 +518,10 @@ impl FrameDecoder {
                     // No seek point leads here.
                     self.last_point = self.decoded;
                     self.leave_gap(at, next, "bytes between two zstd frames are no frame");
-                } else {
-                    self.report(at, self.decoded, "bytes behind the last zstd frame are no frame".into());
+                    return Ok(());
                 }
-                return Ok(());
+                // A frame whose start is lost looks like this.
+                return Err(invalid(at, "bytes behind the last zstd frame are no frame"));
             }
             let count = bytes.len();
             self.input.consume(count);
@@ -467,15 +529,15 @@ impl FrameDecoder {
     }
 
     /// Where the first frame begins from byte `from` on.
-    fn next_frame(&self, from: u64) -> io::Result<Option<u64>> {
-        let source = self.input.shared_source();
-        starts::next(source, from, MAGIC.to_le_bytes(), &self.cancel, |at| {
-            let mut head = [0; LONGEST_HEADER];
-            let read = source.read_at(&mut head, at)?;
-            match Start::parse(head.get(..read).unwrap_or_default()) {
-                Start::Frame(header) => leads_on(source, at, &header, &self.limits, false),
-                _ => Ok(false),
-            }
+    fn next_frame(&mut self, from: u64) -> io::Result<Option<u64>> {
+        let (source, cancel) = (self.input.shared_source(), &self.cancel);
+        let most = self.limits.decoder_window;
+        starts::next(source, from, &[MAGIC.to_le_bytes()], cancel, &mut self.effort, |at, effort| {
+            let mut walk = Walk::new(source, at, cancel, effort);
+            let is_readable =
+                matches!(Start::parse(walk.peek(LONGEST_HEADER)?), Start::Frame(header) if header.window <= most);
+            let proof = Proof { far: FAR, is_expected: false, is_padded: false };
+            Ok(is_readable && starts::leads_on(&mut walk, proof, parts())?)
         })
     }
 
@@ -535,37 +597,32 @@ impl FrameDecoder {
     /// Walks over the block headers to the end of the frame and returns how many blocks there were, if the frame
     /// ends where another one or the end of the stream is.
     fn find_frame_end(&mut self) -> io::Result<Option<u64>> {
-        if self.astray == 0 {
-            return Ok(None);
-        }
+        let header = self.frame.header;
         let start = self.input.position();
-        let found = self.pass_blocks()?;
-        if found.is_none() {
-            self.astray = self.astray.saturating_sub(self.input.position().saturating_sub(start).max(1));
-        }
-        Ok(found)
-    }
-
-    fn pass_blocks(&mut self) -> io::Result<Option<u64>> {
+        let mut walk = Walk::new(self.input.shared_source(), start, &self.cancel, &mut self.effort);
         let mut blocks = 0;
-        loop {
-            self.cancel.check()?;
-            let Some(header) = self.input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else { return Ok(None) };
-            let Ok(block) = BlockHeader::parse(*header, &self.frame.header) else { return Ok(None) };
-            if !self.input.skip((BLOCK_HEADER + block.length) as u64) {
+        while walk.step(0)? {
+            let Some(bytes) = walk.peek(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else { return Ok(None) };
+            let Ok(block) = BlockHeader::parse(*bytes, &header) else { return Ok(None) };
+            if !walk.skip((BLOCK_HEADER + block.length) as u64) {
                 return Ok(None);
             }
             blocks += 1;
             if block.last {
-                break;
+                if header.checksum && !walk.skip(CHECKSUM as u64) {
+                    return Ok(None);
+                }
+                let is_end = walk.position() == walk.source().len();
+                let next = Start::parse(walk.peek(LONGEST_HEADER)?);
+                let end = walk.position();
+                let is_plausible = is_end || matches!(next, Start::Frame(_) | Start::Skippable(_));
+                if is_plausible {
+                    self.input.seek(end);
+                }
+                return Ok(is_plausible.then_some(blocks));
             }
         }
-        if self.frame.header.checksum && !self.input.skip(CHECKSUM as u64) {
-            return Ok(None);
-        }
-        let next = self.input.fill(LONGEST_HEADER)?;
-        let plausible = next.is_empty() || matches!(Start::parse(next), Start::Frame(_) | Start::Skippable(_));
-        Ok(plausible.then_some(blocks))
+        Ok(None)
     }
 
     /// Takes note that the frame's bytes up to the decoded offset `end` must not be served.
@@ -648,35 +705,38 @@ impl FirstPass for FrameDecoder {
     }
 }
 
-/// True if blocks follow the header of the frame at byte `at`, and lead further than one that is stored, or to another
-/// frame or the end; where there may be padding, also to zeros.
-fn leads_on(
-    source: &SharedSource,
-    at: u64,
-    header: &FrameHeader,
-    limits: &Limits,
-    may_be_padded: bool,
-) -> io::Result<bool> {
-    if header.window > limits.decoder_window {
-        return Ok(false);
-    }
-    let mut input = Input::new(SharedSource::clone(source), at.saturating_add(header.length as u64));
-    while input.position().saturating_sub(at) <= 2 * LARGEST_BLOCK {
-        let Some(bytes) = input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else { return Ok(false) };
-        let Ok(block) = BlockHeader::parse(*bytes, header) else { return Ok(false) };
-        if !input.skip((BLOCK_HEADER + block.length) as u64) {
-            return Ok(false);
-        }
+/// Passes the parts of frames, from the header of one on. One byte of its magic may be damaged.
+fn parts() -> impl FnMut(&mut Walk) -> io::Result<Behind> {
+    let mut frame = None;
+    move |walk| {
+        let Some(header) = frame else {
+            let head = walk.peek(LONGEST_HEADER)?;
+            let (length, behind) = match Start::parse(head) {
+                Start::Skippable(length) => (length, Behind::Start),
+                start => {
+                    let header = if let Start::Frame(header) = start { Some(header) } else { None };
+                    let Some(header) = header.or_else(|| Start::of_damaged_magic(head)) else {
+                        return Ok(Behind::Lost);
+                    };
+                    frame = Some(header);
+                    (header.length as u64, Behind::More)
+                }
+            };
+            return Ok(if walk.skip(length) { behind } else { Behind::Lost });
+        };
+        let Some(bytes) = walk.peek(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else { return Ok(Behind::Lost) };
+        let Ok(block) = BlockHeader::parse(*bytes, &header) else { return Ok(Behind::Lost) };
+        let mut length = BLOCK_HEADER + block.length;
         if block.last {
-            if header.checksum && !input.skip(CHECKSUM as u64) {
-                return Ok(false);
-            }
-            let next = input.peek(LONGEST_HEADER)?;
-            let is_start = matches!(Start::parse(next), Start::Frame(_) | Start::Skippable(_));
-            return Ok(is_start || next.iter().all(|&byte| byte == 0 && may_be_padded));
+            length += if header.checksum { CHECKSUM } else { 0 };
+            frame = None;
         }
+        Ok(match walk.skip(length as u64) {
+            true if block.last => Behind::Start,
+            true => Behind::More,
+            false => Behind::Lost,
+        })
     }
-    Ok(true)
 }
 
 fn unsupported(frame: u64, what: &str) -> io::Error {

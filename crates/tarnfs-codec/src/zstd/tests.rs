@@ -4,10 +4,11 @@ use proptest::prelude::*;
 use tarnfs_source::Limits;
 
 use super::Zstd;
+use super::frame::Start;
 use crate::engine::Indexing;
 use crate::testing::{
-    assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
-    tool_status,
+    Pass, assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, noise, resume, sample,
+    source, tool, tool_status,
 };
 use crate::{Codec, DecodeContext, FILLER, Options, PIECE, SeekPoint};
 
@@ -264,14 +265,82 @@ fn what_follows_the_last_frame() {
     let behind = |tail: &[u8]| decode(&Zstd, &[&stream[..], tail].concat());
     assert!(behind(&vec![0; 100_000]).whole() == data);
     let pass = behind(&[0, 0, 0, 0, 0, 7]);
-    assert!(pass.data == data && pass.error.is_none());
-    assert_eq!((pass.damage[0].decoded.clone(), pass.damage[0].compressed), (1000..1000, stream.len() as u64 + 5));
+    assert!(pass.data == data && pass.error_kind() == ErrorKind::InvalidData);
+    assert!(pass.error.unwrap().to_string().contains(&format!("at byte {} of", stream.len() + 5)));
     assert_eq!(behind(&[0x28, 0xB5]).error_kind(), ErrorKind::UnexpectedEof);
     assert_eq!(behind(&skippable(3, b"abc")[..10]).error_kind(), ErrorKind::UnexpectedEof);
     assert!(behind(&skippable(3, b"")).whole() == data);
     for nothing in [&b""[..], b"(", b"no zstd at all"] {
         assert!(decode(&Zstd, nothing).error.is_some(), "{nothing:?}");
     }
+}
+
+/// The header of a block is lost that comes before frames of another archive, in a frame whose end nothing else tells.
+#[test]
+fn frames_of_a_file_that_is_stored_are_not_taken_for_those_behind() {
+    let inner: Vec<u8> = (0..3).flat_map(|seed| tool("zstd -q -c", &sample(24_576, seed))).collect();
+    let before = noise(140_000);
+    let data = [&before[..], &inner, &noise(300_000)].concat();
+    let outer = tool("zstd -q -c", &data);
+    // They lie in one block, as they are.
+    let Start::Frame(header) = Start::parse(&outer) else { panic!("no frame") };
+    let first = header.length;
+    assert!(header.content.is_none() && outer.windows(inner.len()).any(|bytes| bytes == inner));
+    let last = tool("zstd -q -c", &sample(5000, 9));
+    // The type of a block becomes the one that is reserved.
+    let mut damaged = outer.clone();
+    damaged[first] |= 6;
+    let pass = decode(&Zstd, &damaged);
+    assert!(pass.data.is_empty() && pass.error_kind() == ErrorKind::InvalidData, "{} bytes", pass.data.len());
+    let stream = [&frames(b"before", 100).concat()[..], &damaged, &last].concat();
+    for padding in [0, 100_000] {
+        let stream = [&stream[..], &vec![0; padding]].concat();
+        let pass = decode(&Zstd, &stream);
+        assert!(pass.error.is_none(), "{:?}", pass.error);
+        let expected = [&b"before"[..], &[FILLER; 512], &sample(5000, 9)].concat();
+        assert!(pass.data == expected, "{} bytes", pass.data.len());
+        assert_points_lead_to(&Zstd, &stream, &pass.points, &pass.data);
+    }
+}
+
+/// One frame is lost wherever its length is wrong, also that of one that holds nothing.
+#[test]
+fn lengths_that_are_damaged_hide_no_frame_behind() {
+    let parts = [sample(3000, 1), sample(4000, 2), sample(5000, 3)];
+    let packed = parts.each_ref().map(|part| tool("zstd -q -c", part));
+    let around = |pass: &Pass, what: &str| {
+        assert!(pass.error.is_none(), "{what}: {:?}", pass.error);
+        assert!(pass.data.starts_with(&parts[0]) && pass.data.ends_with(&parts[2]) && !pass.is_clean(), "{what}");
+    };
+    let Start::Frame(header) = Start::parse(&packed[1]) else { panic!("no frame") };
+    let mut stream = packed.clone();
+    // A block that goes behind the end of the file.
+    stream[1][header.length + 2] ^= 4;
+    around(&decode(&Zstd, &stream.concat()), "a block");
+    for (byte, bit) in [(4, 0x40), (5, 1), (6, 0x80), (7, 0x80)] {
+        let mut skipped = skippable(3, b"four");
+        skipped[byte] ^= bit;
+        let stream = [&packed[0][..], &skipped, &packed[1], &packed[2]].concat();
+        let pass = decode(&Zstd, &stream);
+        around(&pass, &format!("byte {byte}"));
+        assert_eq!(pass.data.len(), 12_512, "byte {byte}");
+    }
+}
+
+#[test]
+fn a_frame_in_the_middle_that_needs_more_than_there_is_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = sample(400_000, 8);
+    for at in 0..100 {
+        std::fs::write(folder.path().join(at.to_string()), &data[at * 2000..][..3000]).unwrap();
+    }
+    let dictionary = folder.path().join("dictionary");
+    let path = (folder.path().display(), dictionary.display());
+    tool(&format!("zstd -q --train -r {} --maxdict=20000 --dictID=4711 -o {}", path.0, path.1), b"");
+    let stream = tool(&format!("zstd -q -c -D {}", path.1), &data[..5000]);
+    let pass = decode(&Zstd, &[&frames(&data, 400_000).concat()[..], &stream, &frames(b"more", 9).concat()].concat());
+    assert!(pass.data == data && pass.error_kind() == ErrorKind::Unsupported);
+    assert!(pass.error.unwrap().to_string().contains("needs dictionary 4711"));
 }
 
 #[test]
