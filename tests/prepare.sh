@@ -9,7 +9,7 @@ packages+=(zip unzip p7zip-full openssl)
 packages+=(cpio binutils)
 packages+=(squashfs-tools)
 packages+=(genisoimage xorriso)
-packages+=(e2fsprogs)
+packages+=(e2fsprogs dosfstools mtools exfatprogs exfat-fuse fdisk)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

@@ -8,6 +8,7 @@ mod udf_image;
 mod ar;
 mod cpio;
 mod ext;
+mod fat;
 mod iso9660;
 mod rar;
 mod sevenzip;

@@ -14,12 +14,15 @@
 pub mod ar;
 mod boot;
 mod calendar;
+mod clusters;
 mod content;
 pub mod cpio;
 mod decode;
 pub mod encoding;
 mod entry;
+pub mod exfat;
 pub mod ext;
+pub mod fat;
 pub mod foreign;
 mod image;
 pub mod iso9660;
@@ -352,7 +355,9 @@ pub trait ReadRandom: Send + Sync {
 pub static FORMATS: &[&dyn Format] = &[
     &ar::Ar,
     &cpio::Cpio,
+    &exfat::ExFat,
     &ext::Ext,
+    &fat::Fat,
     &iso9660::Iso9660,
     &rar::Rar,
     &sevenzip::SevenZip,
