@@ -24,6 +24,10 @@ pub fn fat(data: &[u8]) {
     image(&tarnfs_format::fat::Fat, data);
 }
 
+pub fn partitions(data: &[u8]) {
+    image(&tarnfs_format::partitions::Partitions, data);
+}
+
 pub fn ext(data: &[u8]) {
     image(&tarnfs_format::ext::Ext, data);
 }

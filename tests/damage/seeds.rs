@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 35] = [
+const TARGETS: [Target; 36] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -30,6 +30,7 @@ const TARGETS: [Target; 35] = [
     ("ext", entry_points::ext),
     ("fat", entry_points::fat),
     ("iso9660", entry_points::iso9660),
+    ("partitions", entry_points::partitions),
     ("udf", entry_points::udf),
     ("names", entry_points::names),
     ("gzip", entry_points::gzip),

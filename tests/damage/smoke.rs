@@ -355,6 +355,7 @@ targets! {
     ext: ext();
     fat: fat("fat");
     iso9660: iso9660();
+    partitions: fat("disk");
     udf: udf();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");

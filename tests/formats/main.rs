@@ -10,6 +10,7 @@ mod cpio;
 mod ext;
 mod fat;
 mod iso9660;
+mod partitions;
 mod rar;
 mod sevenzip;
 mod split;

@@ -346,7 +346,7 @@ fn ls_has_help() {
 fn formats_are_listed_with_what_is_read_of_each() {
     let scratch = Scratch::new();
     let listed = run(&scratch, ["--formats"]).ok().text();
-    for line in ["Archives:", "  tar       .tar", "  zip       .zip", "Compression:", "  gzip      .tgz .taz .gz"]
+    for line in ["Archives:", "  tar         .tar", "  zip         .zip", "Compression:", "  gzip        .tgz .taz .gz"]
     {
         assert!(listed.contains(line), "{line:?}\n{listed}");
     }
@@ -370,7 +370,7 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     for library in ["SQLite 3.", "liblzma 5.", "zstd 1."] {
         assert!(value("libraries").contains(library), "{full}");
     }
-    assert_eq!(value("formats"), "7z, ar, cpio, exfat, ext, fat, iso9660, rar, squashfs, tar, udf, zip");
+    assert_eq!(value("formats"), "7z, ar, cpio, exfat, ext, fat, iso9660, partitions, rar, squashfs, tar, udf, zip");
     assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(value("kernel"), format!("Linux {}", release.trim()));

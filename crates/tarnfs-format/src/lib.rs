@@ -28,6 +28,7 @@ mod image;
 pub mod iso9660;
 mod little;
 pub mod name;
+pub mod partitions;
 mod probe;
 mod program;
 pub mod rar;
@@ -214,6 +215,11 @@ pub trait Format: Send + Sync {
         true
     }
 
+    /// True of images of file systems, which may lie in a partition of a disk.
+    fn is_file_system(&self) -> bool {
+        false
+    }
+
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
     /// of one of them.
     fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -359,6 +365,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &ext::Ext,
     &fat::Fat,
     &iso9660::Iso9660,
+    &partitions::Partitions,
     &rar::Rar,
     &sevenzip::SevenZip,
     &squashfs::Squashfs,

@@ -176,7 +176,7 @@ proptest! {
         for (place, byte) in places {
             image[1024 + place] = byte;
         }
-        for format in FORMATS.iter().filter(|format| ["ext", "fat", "exfat"].contains(&format.name())) {
+        for format in FORMATS.iter().filter(|format| ["ext", "fat", "exfat", "partitions"].contains(&format.name())) {
             told(*format, &image);
             told(*format, &noise);
         }

@@ -45,6 +45,10 @@ impl Format for ExFat {
         &[".exfat"]
     }
 
+    fn is_file_system(&self) -> bool {
+        true
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         if boot::parse(&probe.at(0, boot::LENGTH)).is_some() { BITS } else { 0 }
     }

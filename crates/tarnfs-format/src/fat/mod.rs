@@ -47,6 +47,10 @@ impl Format for Fat {
         &[".fat", ".vfat", ".fat12", ".fat16", ".fat32", ".ima", ".vfd"]
     }
 
+    fn is_file_system(&self) -> bool {
+        true
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let found = boot::parse(&probe.at(0, boot::LENGTH), |at, length| probe.at(at, length));
         if found.is_some() { BITS } else { 0 }
