@@ -6,7 +6,7 @@ use tarnfs_format::{Event, Format, Options, Probe, Reader};
 const MOST: usize = 1 << 16;
 
 /// Blocks of an image that is packed.
-const MOST_BLOCKS: usize = 4096;
+const MOST_BLOCKS: usize = 8192;
 
 /// Bytes of a block there, and before it.
 const BLOCK: usize = 512;
@@ -14,6 +14,18 @@ const NUMBER: usize = 2;
 
 pub fn iso9660(data: &[u8]) {
     image(&tarnfs_format::iso9660::Iso9660, data);
+}
+
+pub fn exfat(data: &[u8]) {
+    image(&tarnfs_format::exfat::ExFat, data);
+}
+
+pub fn fat(data: &[u8]) {
+    image(&tarnfs_format::fat::Fat, data);
+}
+
+pub fn partitions(data: &[u8]) {
+    image(&tarnfs_format::partitions::Partitions, data);
 }
 
 pub fn ext(data: &[u8]) {

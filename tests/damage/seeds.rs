@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 41] = [
+const TARGETS: [Target; 43] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -34,8 +34,11 @@ const TARGETS: [Target; 41] = [
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
+    ("exfat", entry_points::exfat),
     ("ext", entry_points::ext),
+    ("fat", entry_points::fat),
     ("iso9660", entry_points::iso9660),
+    ("partitions", entry_points::partitions),
     ("udf", entry_points::udf),
     ("names", entry_points::names),
     ("gzip", entry_points::gzip),

@@ -212,6 +212,53 @@ fn ext() -> Vec<Vec<u8>> {
     packed_images(&scratch, "img")
 }
 
+/// Small images of FAT (`fat`), of exFAT, and of disks with these in their partitions (`disk`), packed.
+fn fat(end: &str) -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"command -v mkfs.vfat > found && command -v mcopy >> found && command -v mkfs.exfat >> found && command -v sfdisk >> found || exit 0
+        export TZ=UTC LC_ALL=C.UTF-8; mkdir -p t/folder/deep; seq 900 > t/folder/deep/numbers; cp part t; echo x > 't/a name of more than one record ä.text'; : > t/EMPTY
+        make() { truncate -s $2 $1.fat; mkfs.vfat "${@:3}" -n LABEL $1.fat >> log; mcopy -s -m -i $1.fat t/* ::/; mdel -i $1.fat ::/EMPTY; }
+        make twelve 512K -F 12; make sixteen 3M -F 16 -s 1 -f 1 -r 512 2>> log; make wide 34M -F 32 -s 1 -f 1 2>> log; truncate -s 2M wide.fat
+        truncate -s 2M a.exfat; mkfs.exfat -c 512 -b 4096 -L LABEL a.exfat >> log; python3 - <<'END' || true
+import struct
+image = bytearray(open('a.exfat', 'rb').read())
+word = lambda at: struct.unpack_from('<I', image, at)[0]
+heap, root, table = word(88) * 512, word(96), word(80) * 512
+at = heap + (root - 2) * 512
+while image[at]: at += 32
+def entry(name, first, length, flags, attributes):
+    name = name.encode('utf-16-le'); names = -(-len(name) // 30)
+    s = bytearray(32 * (2 + names)); s[0], s[1], s[4], s[32], s[33], s[35] = 0x85, 1 + names, attributes, 0xc0, flags, len(name) // 2
+    struct.pack_into('<Q', s, 40, length); struct.pack_into('<I', s, 52, first); struct.pack_into('<Q', s, 56, length)
+    for n in range(names): s[64 + n * 32] = 0xc1; part = name[n * 30:n * 30 + 30]; s[66 + n * 32:66 + n * 32 + len(part)] = part
+    total = 0
+    for i, byte in enumerate(s):
+        if i not in (2, 3): total = ((total & 1) << 15 | total >> 1) + byte & 0xffff
+    struct.pack_into('<H', s, 2, total); return s
+sets = entry('run', 60, 1000, 3, 0) + entry('chained with a long name', 64, 1200, 1, 0) + entry('folder', 70, 512, 3, 16)
+image[at:at + len(sets)] = sets
+inner = entry('inside', 60, 512, 3, 1); image[heap + 68 * 512:heap + 68 * 512 + len(inner)] = inner
+for cluster, after in ((64, 67), (67, 66), (66, 0xffffffff)): struct.pack_into('<I', image, table + cluster * 4, after)
+open('a.exfat', 'wb').write(image)
+END
+        disk() { truncate -s 2000K $1.disk; printf "$2" | sfdisk -q $1.disk; dd if=twelve.fat of=$1.disk bs=512 seek=$3 conv=notrunc status=none; }
+        disk dos 'start=64,size=1100,type=c
+start=1200,size=100,type=82
+start=1400,size=2000,type=5
+start=1500,size=300,type=83
+start=1900,size=100,type=83
+' 64
+        disk gpt 'label: gpt
+first-lba: 64
+start=64,size=1100
+start=1200,size=100
+' 64"#,
+    );
+    packed_images(&scratch, end)
+}
+
 /// The files in a folder that end so, packed.
 fn packed_images(scratch: &support::Scratch, end: &str) -> Vec<Vec<u8>> {
     let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -345,8 +392,11 @@ targets! {
     rar_decoder: rar();
     sevenzip: seven_zip();
     squashfs: squashfs();
+    exfat: fat("exfat");
     ext: ext();
+    fat: fat("fat");
     iso9660: iso9660();
+    partitions: fat("disk");
     udf: udf();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");

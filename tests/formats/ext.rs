@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::support::{Compare, Mounted, Scratch, Seen, can_mount, have, run, survey};
+use crate::support::{Compare, Mounted, Scratch, Seen, assert_serves_what_is_whole, can_mount, have, run, survey};
 
 /// How file systems are made, and how large.
 const WAYS: &[(&str, &str, &str)] = &[
@@ -31,7 +31,7 @@ fn make_tree(scratch: &Scratch) {
     scratch.shell(
         r"mkdir -p tree/folder/deep tree/void tree/many; cd tree; seq 1 > one; : > empty; seq 300000 > numbers
          head -c 1048576 /dev/urandom > noise; seq 7 > folder/deep/seven; printf start > sparse
-         seq 9000 | dd of=sparse bs=128k seek=3 conv=notrunc status=none; truncate -s 5M sparse; truncate -s 3M hole
+         seq 9000 | dd of=sparse bs=128k seek=3 conv=notrunc status=none; truncate -s 3M hole
          ln -s folder/deep/seven link; ln -s $(printf 'x%.0s' $(seq 1000)) long; ln -s $(printf 'y%.0s' $(seq 59)) y; ln -s $(printf 'z%.0s' $(seq 60)) z
          ln numbers folder/hard; ln numbers folder/deep/harder; mkfifo fifo; mknod character c 300 70000; mknod block-device b 7 3
          chown 12345:543210 one; chmod 4755 one; chmod 600 noise; chmod 1777 void; printf text > 'a name with spaces and ü'
@@ -104,19 +104,19 @@ fn the_kernel_shows_the_same() {
     }
     let scratch = Scratch::new();
     let script = r"seq 200000 > numbers; ln numbers hard; mkdir many void; for i in $(seq 6000); do echo $i > many/a-file-with-a-rather-long-name-$i; done
-        rm many/*7; mkdir -p gone/deep; echo x > gone/deep/x; rm -r gone; echo x > removed; rm removed; fallocate -l 1M unwritten
-        fallocate -l 2M partly; seq 9000 | dd of=partly bs=64k seek=9 conv=notrunc status=none; fallocate -n -l 1M -o 1M hard
+        rm many/*7; mkdir -p gone/deep; echo x > gone/deep/x; rm -r gone; echo x > removed; rm removed; fallocate -l 1M unwritten 2>/dev/null || : > unwritten
+        fallocate -l 2M partly 2>/dev/null || true; seq 9000 | dd of=partly bs=64k seek=9 conv=notrunc status=none; fallocate -n -l 1M -o 1M hard 2>/dev/null || true
         for i in $(seq 0 400); do printf part | dd of=parts bs=1 seek=$((i * 20000)) conv=notrunc status=none; done; truncate -s 20M parts
         touch -d '2100-01-01 01:02:03.123456789' later; touch -d '1905-02-03 04:05:06.5' before; touch -d '2400-01-01 00:00:00.999999999' last
         for i in $(seq 12); do setfattr -n user.name-$i -v $(printf 'v%.0s' $(seq 20)) later; done; setfattr -n user.x -v y many
-        ln -s $(printf 'l%.0s' $(seq 3000)) link; ln -s short short; printf in > inside; mkdir in; : > in/a; : > in/b; head -c 150 /dev/urandom > in/c
+        ln -s $(printf 'l%.0s' $(seq 900)) link; ln -s short short; printf in > inside; mkdir in; : > in/a; : > in/b; head -c 150 /dev/urandom > in/c
         mkdir -p a/b/c/d/e/f; echo deep > a/b/c/d/e/f/g; touch -h -d '2001-02-03 04:05:06.789' short";
     for options in [
         "-t ext4",
         "-t ext4 -O inline_data,ea_inode -I 1024",
         "-t ext3 -I 256",
         "-t ext2 -b 1024",
-        "-t ext4 -b 1024 -O ^extents",
+        "-t ext4 -b 1024 -O ^extents,^64bit",
     ] {
         if !written_by_the_kernel(&scratch, options, script) {
             return;
@@ -299,20 +299,5 @@ fn a_cut_image_serves_what_is_whole() {
     scratch.shell(
         "mkdir tree; seq 100000 > tree/a; seq 200000 > tree/b; echo last > tree/z; mkfs.ext4 -q -F -O ^has_journal -d tree a.img 8M",
     );
-    let image = fs::read(scratch.path("a.img")).unwrap();
-    let whole = fs::read(scratch.path("tree/a")).unwrap();
-    let mut read = 0;
-    for length in (0..image.len()).step_by(image.len() / 40) {
-        fs::write(scratch.path("cut.img"), &image[..length]).unwrap();
-        let path = scratch.path("cut.img");
-        let ran = run(&scratch, ["cat", path.to_str().unwrap(), "a"]);
-        assert!(!ran.err.contains("panicked"), "{length}: {}", ran.err);
-        if ran.code == 0 || ran.out == whole {
-            assert!(ran.out == whole, "{length}");
-            read += 1;
-        } else {
-            assert!(whole.starts_with(&ran.out), "{length}");
-        }
-    }
-    assert!(read > 10, "{read}");
+    assert_serves_what_is_whole(&scratch, "a.img", ("a", "tree/a"));
 }

@@ -8,7 +8,9 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::support::{Compare, Mounted, Ran, Scratch, Seen, can_mount, have, run, survey, tarnfs};
+use crate::support::{
+    Compare, Mounted, Ran, Scratch, Seen, assert_serves_what_is_whole, can_mount, have, run, survey, tarnfs,
+};
 
 /// How images are written, in each case with all that Rock Ridge knows.
 const WAYS: &[(&str, &str)] = &[
@@ -264,22 +266,7 @@ fn a_cut_image_serves_what_is_whole() {
         "mkdir tree; seq 100000 > tree/a; seq 200000 > tree/b; echo last > tree/z
          genisoimage -quiet -R -o a.iso tree 2>/dev/null",
     );
-    let image = fs::read(scratch.path("a.iso")).unwrap();
-    let whole = fs::read(scratch.path("tree/a")).unwrap();
-    let mut read = 0;
-    for length in (0..image.len()).step_by(image.len() / 40) {
-        fs::write(scratch.path("cut.iso"), &image[..length]).unwrap();
-        let path = scratch.path("cut.iso");
-        let ran = run(&scratch, ["cat", path.to_str().unwrap(), "a"]);
-        assert!(!ran.err.contains("panicked"), "{length}: {}", ran.err);
-        if ran.code == 0 || ran.out == whole {
-            assert!(ran.out == whole, "{length}");
-            read += 1;
-        } else {
-            assert!(whole.starts_with(&ran.out), "{length}");
-        }
-    }
-    assert!(read > 10, "{read}");
+    assert_serves_what_is_whole(&scratch, "a.iso", ("a", "tree/a"));
 }
 
 /// An image that has more than is shown of it stays when it is converted.

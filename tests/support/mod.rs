@@ -99,6 +99,23 @@ impl Ran {
     }
 }
 
+/// Cuts the image `name` at forty places: of `file` in it, which has the content of `twin`, as much is read as is
+/// there, and sometimes all.
+#[track_caller]
+pub(crate) fn assert_serves_what_is_whole(scratch: &Scratch, name: &str, (file, twin): (&str, &str)) {
+    let (image, whole) = (fs::read(scratch.path(name)).unwrap(), fs::read(scratch.path(twin)).unwrap());
+    let cut = scratch.path(format!("cut-{name}"));
+    let mut read = 0;
+    for length in (0..image.len()).step_by(image.len() / 40) {
+        fs::write(&cut, &image[..length]).unwrap();
+        let ran = run(scratch, ["cat".as_ref(), cut.as_os_str(), file.as_ref()]);
+        assert!(!ran.err.contains("panicked"), "{length}: {}", ran.err);
+        assert!(whole.starts_with(&ran.out) && (ran.code != 0 || ran.out == whole), "{length}: {}", ran.err);
+        read += u32::from(ran.out == whole);
+    }
+    assert!(read > 10, "{read}");
+}
+
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

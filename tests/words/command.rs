@@ -346,7 +346,8 @@ fn ls_has_help() {
 fn formats_are_listed_with_what_is_read_of_each() {
     let scratch = Scratch::new();
     let listed = run(&scratch, ["--formats"]).ok().text();
-    for line in ["Archives:", "  tar       .tar", "  zip       .zip", "Compression:", "  gzip      .tgz .taz .gz"] {
+    for line in ["Archives:", "  tar         .tar", "  zip         .zip", "Compression:", "  gzip        .tgz .taz .gz"]
+    {
         assert!(listed.contains(line), "{line:?}\n{listed}");
     }
 }
@@ -371,7 +372,7 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     }
     assert_eq!(
         value("formats"),
-        "7z, ar, arj, asar, cab, cpio, deb, ext, iso9660, lha, rar, rpm, squashfs, tar, udf, warc, xar, zip"
+        "7z, ar, arj, asar, cab, cpio, deb, exfat, ext, fat, iso9660, lha, partitions, rar, rpm, squashfs, tar, udf, warc, xar, zip"
     );
     assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

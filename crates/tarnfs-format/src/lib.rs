@@ -18,19 +18,23 @@ mod big;
 mod boot;
 pub mod cab;
 mod calendar;
+mod clusters;
 mod content;
 pub mod cpio;
 pub mod deb;
 mod decode;
 pub mod encoding;
 mod entry;
+pub mod exfat;
 pub mod ext;
+pub mod fat;
 pub mod foreign;
 mod image;
 pub mod iso9660;
 pub mod lha;
 mod little;
 pub mod name;
+pub mod partitions;
 mod probe;
 mod program;
 pub mod rar;
@@ -231,6 +235,11 @@ pub trait Format: Send + Sync {
         true
     }
 
+    /// True of images of file systems, which may lie in a partition of a disk.
+    fn is_file_system(&self) -> bool {
+        false
+    }
+
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
     /// of one of them.
     fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -376,9 +385,12 @@ pub static FORMATS: &[&dyn Format] = &[
     &cab::Cab,
     &cpio::Cpio,
     &deb::Deb,
+    &exfat::ExFat,
     &ext::Ext,
+    &fat::Fat,
     &iso9660::Iso9660,
     &lha::Lha,
+    &partitions::Partitions,
     &rar::Rar,
     &rpm::Rpm,
     &sevenzip::SevenZip,

@@ -31,8 +31,12 @@ const CONTENT: &[u8] = b"data";
 /// Bytes that the attributes of all inodes may take: any number of inodes may share a block.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// Blocks that are remembered.
+/// Bytes that those of one file may take: each value may have an inode of its own.
+const MOST_OF_ONE: usize = 32 << 20;
+
+/// Blocks that are remembered, and bytes of what is in them.
 const MOST_KNOWN: usize = 256;
+const MOST_KNOWN_BYTES: usize = 16 << 20;
 
 /// What an entry says.
 struct Found<'b> {
@@ -94,6 +98,7 @@ pub(super) fn content_inside(inode: &Inode) -> io::Result<Option<(usize, usize)>
 #[derive(Default)]
 pub(super) struct Attributes {
     known: HashMap<u64, Result<Rc<Xattrs>, String>>,
+    known_bytes: usize,
     /// Bytes that were told.
     told: u64,
     is_full: bool,
@@ -114,7 +119,7 @@ impl Attributes {
         }
         let mut list = Vec::new();
         if let Some(at) = inside {
-            list = self.values(volume, window, (&inode.bytes, at, at), (budget, limits))?;
+            list = values(volume, window, (&inode.bytes, at, at), (budget, limits))?;
         }
         if block != 0 {
             let of_block = match self.known.get(&block) {
@@ -124,8 +129,7 @@ impl Attributes {
             };
             list.extend(of_block.iter().cloned());
         }
-        let bytes = list.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum::<usize>();
-        self.told = self.told.saturating_add(bytes as u64);
+        self.told = self.told.saturating_add(bytes_of(&list) as u64);
         if self.told > MOST_BYTES {
             self.is_full = true;
             return Err(damaged("all extended attributes together take more than 512 MiB; others are left out"));
@@ -141,79 +145,89 @@ impl Attributes {
         block: u64,
         (budget, limits): (&mut Budget, &Limits),
     ) -> io::Result<Rc<Xattrs>> {
-        let list = self.block(volume, window, block, (budget, limits)).map(Rc::new);
+        let list = of_block(volume, window, block, (budget, limits)).map(Rc::new);
         let known = match &list {
             Ok(list) => Ok(Rc::clone(list)),
             // It may be right the next time.
             Err(error) if error.kind() != io::ErrorKind::InvalidData => return list,
             Err(error) => Err(error.to_string()),
         };
-        if self.known.len() >= MOST_KNOWN {
+        let bytes = list.as_ref().map_or(0, |list| bytes_of(list));
+        self.known_bytes = self.known_bytes.saturating_add(bytes);
+        if self.known.len() >= MOST_KNOWN || self.known_bytes > MOST_KNOWN_BYTES {
             self.known.clear();
+            self.known_bytes = bytes;
         }
         self.known.insert(block, known);
         list
     }
+}
 
-    fn block(
-        &mut self,
-        volume: &mut Volume<'_>,
-        window: &mut Window<'_>,
-        block: u64,
-        (budget, limits): (&mut Budget, &Limits),
-    ) -> io::Result<Xattrs> {
-        let mut bytes = Vec::new();
-        budget.take_bytes(volume.superblock.block)?;
-        volume.block(block, &mut bytes)?;
-        if u32_at(&bytes, 0) != Some(MAGIC) {
-            return Err(damaged("their block is none"));
-        }
-        if volume.superblock.has_sums() {
-            let part = |from: usize, to: usize| bytes.get(from..to).unwrap_or_default();
-            let start = volume.superblock.seed.add(&block.to_le_bytes());
-            let sum = start.add(part(0, 16)).add(&[0; 4]).add(part(20, bytes.len()));
-            if u32_at(&bytes, 16) != Some(sum.0) {
-                return Err(damaged("the checksum of their block is wrong"));
-            }
-        }
-        self.values(volume, window, (&bytes, HEAD, 0), (budget, limits))
-    }
+fn bytes_of(list: &Xattrs) -> usize {
+    list.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum()
+}
 
-    /// Those in `bytes` from byte `at` on, whose values are counted from byte `base`.
-    fn values(
-        &mut self,
-        volume: &mut Volume<'_>,
-        window: &mut Window<'_>,
-        (bytes, at, base): (&[u8], usize, usize),
-        (budget, limits): (&mut Budget, &Limits),
-    ) -> io::Result<Xattrs> {
-        let mut list = Vec::new();
-        for found in entries(bytes, at, base) {
-            let found = found?;
-            let Some(name) = name_of(&found) else { continue };
-            if list.len() >= limits.xattrs {
-                return Err(damaged(format!("more than {} of them", limits.xattrs)));
-            }
-            let (from, length) = found.value;
-            if length > limits.xattr_value {
-                return Err(damaged(format!("one of {length} bytes, more than {}", limits.xattr_value)));
-            }
-            let value = if found.inode == 0 {
-                bytes.get(from..from.saturating_add(length)).unwrap_or_default().to_vec()
-            } else {
-                value_in(volume, window, (found.inode, length), budget)?
-            };
-            let value = match found.kind {
-                ACCESS_LIST | DEFAULT_LIST => access_list(&value)?,
-                _ => value,
-            };
-            if name.len() > limits.name || name.contains(&0) || name.ends_with(b".") {
-                return Err(damaged("one with a name that it cannot have"));
-            }
-            list.push((name, value));
-        }
-        Ok(list)
+/// Those in a block.
+fn of_block(
+    volume: &mut Volume<'_>,
+    window: &mut Window<'_>,
+    block: u64,
+    (budget, limits): (&mut Budget, &Limits),
+) -> io::Result<Xattrs> {
+    let mut bytes = Vec::new();
+    budget.take_bytes(volume.superblock.block)?;
+    volume.block(block, &mut bytes)?;
+    if u32_at(&bytes, 0) != Some(MAGIC) {
+        return Err(damaged("their block is none"));
     }
+    if volume.superblock.has_sums() {
+        let part = |from: usize, to: usize| bytes.get(from..to).unwrap_or_default();
+        let start = volume.superblock.seed.add(&block.to_le_bytes());
+        let sum = start.add(part(0, 16)).add(&[0; 4]).add(part(20, bytes.len()));
+        if u32_at(&bytes, 16) != Some(sum.0) {
+            return Err(damaged("the checksum of their block is wrong"));
+        }
+    }
+    values(volume, window, (&bytes, HEAD, 0), (budget, limits))
+}
+
+/// Those in `bytes` from byte `at` on, whose values are counted from byte `base`.
+fn values(
+    volume: &mut Volume<'_>,
+    window: &mut Window<'_>,
+    (bytes, at, base): (&[u8], usize, usize),
+    (budget, limits): (&mut Budget, &Limits),
+) -> io::Result<Xattrs> {
+    let (mut list, mut sum) = (Vec::new(), 0_usize);
+    for found in entries(bytes, at, base) {
+        let found = found?;
+        let Some(name) = name_of(&found) else { continue };
+        if list.len() >= limits.xattrs {
+            return Err(damaged(format!("more than {} of them", limits.xattrs)));
+        }
+        let (from, length) = found.value;
+        if length > limits.xattr_value {
+            return Err(damaged(format!("one of {length} bytes, more than {}", limits.xattr_value)));
+        }
+        let value = if found.inode == 0 {
+            bytes.get(from..from.saturating_add(length)).unwrap_or_default().to_vec()
+        } else {
+            value_in(volume, window, (found.inode, length), budget)?
+        };
+        let value = match found.kind {
+            ACCESS_LIST | DEFAULT_LIST => access_list(&value)?,
+            _ => value,
+        };
+        if name.len() > limits.name || name.contains(&0) || name.ends_with(b".") {
+            return Err(damaged("one with a name that it cannot have"));
+        }
+        sum = sum.saturating_add(name.len()).saturating_add(value.len());
+        if sum > MOST_OF_ONE {
+            return Err(damaged("those of one file take more than 32 MiB"));
+        }
+        list.push((name, value));
+    }
+    Ok(list)
 }
 
 /// The name of an attribute with what stands before it; `None` of one that no program sees.

@@ -35,13 +35,9 @@ pub(super) fn content(volume: &mut Volume<'_>, inode: &Inode, budget: &mut Budge
         return Ok(content);
     }
     let mut map = Map { volume, inode, content, budget };
-    if inode.has(flag::EXTENTS) {
-        map.extents()?
-    } else {
-        map.blocks()?
-    }
-    content = map.content;
-    Ok(content)
+    let read = if inode.has(flag::EXTENTS) { map.extents() } else { map.blocks() };
+    map.finish(read)?;
+    Ok(map.content)
 }
 
 /// Where the parts of what is in an inode lie in it: behind each other they are its content.
@@ -137,11 +133,6 @@ impl Map<'_, '_> {
     }
 
     fn extents(&mut self) -> io::Result<()> {
-        let read = self.walk();
-        self.finish(read)
-    }
-
-    fn walk(&mut self) -> io::Result<()> {
         let block = self.volume.superblock.block;
         let mut nodes = vec![Node::parse(self.inode.blocks().to_vec(), None, u64::MAX)?];
         while let Some(node) = nodes.last_mut() {
@@ -206,11 +197,6 @@ impl Map<'_, '_> {
     }
 
     fn blocks(&mut self) -> io::Result<()> {
-        let read = self.all_blocks();
-        self.finish(read)
-    }
-
-    fn all_blocks(&mut self) -> io::Result<()> {
         let blocks = self.inode.blocks();
         self.named(blocks.get(..DIRECT.saturating_mul(4)).unwrap_or_default(), 0)?;
         for level in 1..=LEVELS {

@@ -1,8 +1,9 @@
 //! File systems of Linux: ext2, ext3 and ext4, as Linux's fs/ext4/ext4.h and Documentation/filesystems/ext4 have them.
 //!
 //! `superblock` says where all is, `volume` finds groups and the inodes in them. `inode`, `listing` and `attributes`
-//! are what is stored, `map` says where the content of a file lies, `sums` has the checksums. `reader` walks the folders
-//! and makes an [`crate::Entry`] of each name. Nothing of the files is read but values of attributes and long targets.
+//! are what is stored, `map` says where the content of a file lies, `sums` has the checksums. `reader` walks the
+//! folders and makes an [`crate::Entry`] of each name. Nothing of the files is read but values of attributes and long
+//! targets.
 //!
 //! What is so on purpose:
 //!
@@ -51,6 +52,10 @@ impl Format for Ext {
 
     fn suffixes(&self) -> &'static [&'static str] {
         &[".ext4", ".ext3", ".ext2"]
+    }
+
+    fn is_file_system(&self) -> bool {
+        true
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {

@@ -48,6 +48,10 @@ impl Format for Iso9660 {
         &[".iso"]
     }
 
+    fn is_file_system(&self) -> bool {
+        true
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         match &probe.at(descriptor::FIRST.saturating_mul(descriptor::SECTOR), 7)[..] {
             [0..=3 | 255, magic @ .., 1 | 2] if magic == descriptor::MAGIC => BITS,

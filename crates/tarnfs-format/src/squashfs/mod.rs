@@ -54,6 +54,10 @@ impl Format for Squashfs {
         &[".squashfs", ".sqsh", ".sqfs", ".sfs", ".snap", ".appimage", ".sif"]
     }
 
+    fn is_file_system(&self) -> bool {
+        true
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         match start::find(&|offset, length| probe.at(offset, length), probe.length()) {
             Some((0, Ok(_))) => HEAD_BITS,

@@ -65,6 +65,10 @@ impl Format for Udf {
         &[".udf"]
     }
 
+    fn is_file_system(&self) -> bool {
+        true
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let show = |offset: u64, length: usize| probe.at(offset, length);
         let Some(found) = recognition::recognise(&show) else { return 0 };

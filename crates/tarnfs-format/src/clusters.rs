@@ -1,0 +1,492 @@
+//! What FAT and exFAT have in common: content in chains of clusters, and a tree of folders without owners.
+
+use std::char::{REPLACEMENT_CHARACTER, decode_utf16};
+use std::collections::HashSet;
+use std::io;
+
+use tarnfs_source::Source;
+
+use crate::boot::{FILE_MODE, FOLDER_MODE};
+use crate::content::Content;
+use crate::image::{Budget, Teller, data_of, is_damage, shown};
+use crate::little::{u16_at, u32_at};
+use crate::name::excerpt;
+use crate::window::Window;
+use crate::{Body, Entry, Error, Event, Kind, Options, ReceiveRandom, Time};
+
+/// Permission bits of a file that may not be written to.
+const READ_ONLY_MODE: u32 = 0o444;
+
+/// Bytes of a record in a folder.
+pub(crate) const RECORD: usize = 32;
+
+/// The first cluster that there is.
+const FIRST: u32 = 2;
+
+/// Parts of one file: 100 MiB of memory.
+const MOST_PARTS: usize = 1 << 20;
+
+/// What following one link of a chain counts for, in bytes.
+const OF_LINK: u64 = 8;
+
+/// Bytes of memory for folders, and of it for each beside the names in it, and for each of these.
+const MOST_MEMORY: usize = 256 << 20;
+const PER_FOLDER: usize = 16;
+
+/// How many bits the number of a cluster has in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    Twelve,
+    Sixteen,
+    /// Of which four say something else.
+    TwentyEight,
+    ThirtyTwo,
+}
+
+/// Where clusters lie, and the table that chains them.
+#[derive(Debug, Clone)]
+pub(crate) struct Clusters {
+    pub(crate) width: Width,
+    /// Byte at which the table begins.
+    pub(crate) table: u64,
+    /// Byte at which the first cluster begins, bytes of a cluster, and how many there are.
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    pub(crate) count: u32,
+}
+
+/// What the table says of what follows a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Cluster(u32),
+    End,
+    /// Free, bad, or a number that there is not.
+    Nothing,
+}
+
+impl Clusters {
+    /// True if there is a cluster of that number.
+    pub(crate) fn has(&self, cluster: u32) -> bool {
+        cluster.checked_sub(FIRST).is_some_and(|index| index < self.count)
+    }
+
+    /// The byte at which a cluster begins.
+    pub(crate) fn byte(&self, cluster: u32) -> u64 {
+        let index = u64::from(cluster.saturating_sub(FIRST));
+        self.start.saturating_add(index.saturating_mul(self.length))
+    }
+
+    fn next(&self, window: &mut Window<'_>, cluster: u32) -> io::Result<Next> {
+        let number = u64::from(cluster);
+        let (at, length) = match self.width {
+            Width::Twelve => (number.saturating_add(number / 2), 2),
+            Width::Sixteen => (number.saturating_mul(2), 2),
+            Width::TwentyEight | Width::ThirtyTwo => (number.saturating_mul(4), 4),
+        };
+        let bytes = window.bytes(self.table.saturating_add(at), u64::MAX, length)?;
+        let stored = if length == 2 { u16_at(bytes, 0).map(u32::from) } else { u32_at(bytes, 0) };
+        let stored = stored.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (next, last) = match self.width {
+            Width::Twelve => (if number % 2 == 0 { stored & 0xfff } else { stored >> 4 }, 0xff8),
+            Width::Sixteen => (stored, 0xfff8),
+            Width::TwentyEight => (stored & 0x0fff_ffff, 0x0fff_fff8),
+            Width::ThirtyTwo => (stored, 0xffff_fff8),
+        };
+        Ok(if next >= last {
+            Next::End
+        } else if self.has(next) {
+            Next::Cluster(next)
+        } else {
+            Next::Nothing
+        })
+    }
+
+    /// What begins in cluster `first` and has `length` bytes; at most so many where its chain ends it. What lies in one
+    /// run needs no chain.
+    fn content(
+        &self,
+        window: &mut Window<'_>,
+        there: u64,
+        (first, length, ends, is_run): (u32, u64, Ends, bool),
+        budget: &mut Budget,
+    ) -> io::Result<Content> {
+        let mut content = Content::new(length);
+        if length == 0 {
+            return Ok(content);
+        }
+        if !self.has(first) {
+            content.add_missing(self.start.min(there), length, format!("its first cluster would be {first}"));
+            return Ok(content);
+        }
+        if is_run {
+            let left = u64::from(self.count.saturating_sub(first.saturating_sub(FIRST))).saturating_mul(self.length);
+            content.add(self.byte(first), length.min(left), there);
+            content.add_missing(self.start.min(there), content.left(), "it ends behind the last cluster");
+            return Ok(content);
+        }
+        let (mut cluster, mut passed) = (first, 0_u32);
+        let why = loop {
+            content.add(self.byte(cluster), self.length, there);
+            passed = passed.saturating_add(1);
+            if content.left() == 0 {
+                break None;
+            }
+            if content.pieces.len() > MOST_PARTS || passed > self.count {
+                break Some("its chain of clusters has no end");
+            }
+            if budget.take_bytes(OF_LINK).is_err() {
+                break Some("the chains of the image are too long");
+            }
+            match self.next(window, cluster) {
+                Ok(Next::Cluster(next)) => cluster = next,
+                Ok(Next::End) if ends == Ends::WithChain => {
+                    content.size = content.end();
+                    break None;
+                }
+                Ok(Next::End) => break Some("its chain of clusters is too short"),
+                Ok(Next::Nothing) => break Some("its chain of clusters is broken"),
+                Err(error) if is_damage(&error) => break Some("its chain of clusters is lost"),
+                Err(error) => return Err(error),
+            }
+        };
+        if let Some(why) = why {
+            if content.pieces.len() > MOST_PARTS {
+                content = Content::new(length);
+            }
+            if ends == Ends::WithChain {
+                content.size = content.end();
+                content.missing = Some(why.to_owned());
+            } else {
+                content.add_missing(self.start.min(there), content.left(), why);
+            }
+        }
+        match budget.take_parts(content.pieces.len() as u64) {
+            Ok(()) => Ok(content),
+            Err(error) => {
+                let mut content = Content::new(length);
+                content.add_missing(self.start.min(there), length, error.to_string());
+                Ok(content)
+            }
+        }
+    }
+}
+
+/// What says how long something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    WithLength,
+    WithChain,
+}
+
+/// What a folder has under one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) name: Vec<u8>,
+    /// Of its record, the place in the listing.
+    pub(crate) at: usize,
+    pub(crate) is_folder: bool,
+    pub(crate) is_read_only: bool,
+    pub(crate) mtime: Option<Time>,
+    pub(crate) atime: Option<Time>,
+    pub(crate) first: u32,
+    pub(crate) size: u64,
+    /// Bytes that were written; what is behind them reads as zeros.
+    pub(crate) written: u64,
+    /// True if its clusters follow each other, and no chain says so.
+    pub(crate) is_run: bool,
+}
+
+/// What a listing has beside names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) found: Vec<Found>,
+    /// The name of the whole.
+    pub(crate) label: Option<Vec<u8>>,
+    /// What is wrong, and the place in the listing.
+    pub(crate) damage: Vec<(usize, String)>,
+}
+
+/// Where the listing of the root lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Root {
+    /// At a byte, so many bytes.
+    At(u64, u64),
+    Cluster(u32),
+}
+
+/// How one of these file systems stores what a folder has.
+pub(crate) trait Listings {
+    /// Its name as a format.
+    const NAME: &'static str;
+    /// Bytes that a listing has at most.
+    const LONGEST: u64;
+    /// What says where the listing of a folder ends.
+    const ENDS: Ends;
+
+    fn clusters(&self) -> &Clusters;
+
+    fn root(&self) -> Root;
+
+    /// What is in the listing `bytes`.
+    fn list(&self, bytes: &[u8]) -> Listed;
+}
+
+/// A folder whose names are being told.
+struct Open {
+    found: std::vec::IntoIter<Found>,
+    content: Content,
+    /// Bytes of the path of the folder that it is in.
+    path: usize,
+    memory: usize,
+}
+
+/// One pass over one image.
+pub(crate) struct Reader<'run, L> {
+    layout: L,
+    there: u64,
+    options: &'run Options,
+    teller: Teller<'run>,
+    table: Window<'run>,
+    listings: Window<'run>,
+    /// The first clusters of folders that were told.
+    folders: HashSet<u32>,
+    memory: usize,
+    budget: Budget,
+}
+
+impl<'run, L: Listings> Reader<'run, L> {
+    pub(crate) fn new(
+        source: &'run dyn Source,
+        layout: L,
+        options: &'run Options,
+        receive: &'run mut ReceiveRandom<'run>,
+    ) -> Self {
+        Self {
+            layout,
+            there: source.len(),
+            options,
+            teller: Teller::new(receive),
+            table: Window::growing(source),
+            listings: Window::growing(source),
+            folders: HashSet::new(),
+            memory: 0,
+            budget: Budget::new(data_of(source)),
+        }
+    }
+
+    /// Tells all that is in the image.
+    pub(crate) fn run(mut self) -> Result<(), Error> {
+        let (content, header) = match self.layout.root() {
+            Root::At(at, length) => {
+                let mut content = Content::new(length);
+                content.add(at, length, self.there);
+                (content, at)
+            }
+            Root::Cluster(first) => {
+                self.folders.insert(first);
+                let content = self.content((first, L::LONGEST, Ends::WithChain, false))?;
+                (content, self.layout.clusters().byte(first))
+            }
+        };
+        if content.size > 0 && content.pieces.first().is_none_or(|piece| piece.coder.is_some()) {
+            let reason = "its root cannot be read: it lies behind the end of the image".to_owned();
+            return Err(Error::Unreadable { format: L::NAME, reason });
+        }
+        self.teller.entry(entry(b".", Kind::Folder, FOLDER_MODE, header.min(self.there)))?;
+        let mut path = Vec::new();
+        let mut open: Vec<Open> = self.folder(content, &path)?.into_iter().collect();
+        while let Some(folder) = open.last_mut() {
+            let Some(found) = folder.found.next() else {
+                path.truncate(folder.path);
+                self.memory = self.memory.saturating_sub(folder.memory);
+                open.pop();
+                continue;
+            };
+            self.options.cancel.check().map_err(|error| Error::Read { offset: 0, error })?;
+            let header =
+                folder.content.at(found.at as u64).map_or(0, |(piece, inside)| piece.offset.saturating_add(inside));
+            let before = path.len();
+            if before > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&found.name);
+            let below = self.named(&found, header, &path, open.len())?;
+            match below {
+                Some(below) => open.push(Open { path: before, ..below }),
+                None => path.truncate(before),
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, place: (u32, u64, Ends, bool)) -> Result<Content, Error> {
+        let clusters = self.layout.clusters();
+        let content = clusters.content(&mut self.table, self.there, place, &mut self.budget);
+        content.map_err(|error| Error::Read { offset: clusters.table, error })
+    }
+
+    /// Reads the listing of a folder.
+    fn folder(&mut self, content: Content, path: &[u8]) -> Result<Option<Open>, Error> {
+        let at = content.pieces.first().map_or(0, |piece| piece.offset);
+        if let Some(why) = &content.missing {
+            self.teller.damage(at, format!("{}: some of its names are lost: {why}", shown(path)))?;
+        }
+        let length = content.pieces.iter().take_while(|piece| piece.coder.is_none() && piece.hole == 0);
+        let length = length.map(|piece| piece.length).sum::<u64>();
+        let mut bytes = Vec::new();
+        let read =
+            self.budget.take_bytes(length).and_then(|()| content.read(&mut self.listings, 0, length, &mut bytes));
+        match read {
+            Err(error) if is_damage(&error) => {
+                self.teller.damage(at, format!("{}: some of its names are lost: {error}", shown(path)))?;
+            }
+            read => read.map_err(|error| Error::Read { offset: at, error })?,
+        }
+        let listed = self.layout.list(&bytes);
+        for (place, what) in listed.damage {
+            let at = content.at(place as u64).map_or(at, |(piece, inside)| piece.offset.saturating_add(inside));
+            self.teller.damage(at, format!("{}: {what}", shown(path)))?;
+        }
+        if let Some(label) = listed.label.filter(|label| path.is_empty() && !label.is_empty()) {
+            self.teller.event(Event::Label(label))?;
+        }
+        let names = listed.found.iter().map(|found| found.name.len().saturating_add(size_of::<Found>())).sum::<usize>();
+        let parts = content.pieces.len().saturating_mul(size_of::<crate::Piece>().saturating_add(8));
+        let memory = names.saturating_add(parts);
+        if self.memory.saturating_add(memory) > MOST_MEMORY {
+            self.teller.damage(at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
+            return Ok(None);
+        }
+        self.memory = self.memory.saturating_add(memory);
+        Ok(Some(Open { found: listed.found.into_iter(), content, path: 0, memory }))
+    }
+
+    /// Tells what has a name. Returns the listing of a folder.
+    fn named(&mut self, found: &Found, header: u64, path: &[u8], depth: usize) -> Result<Option<Open>, Error> {
+        let limits = &self.options.limits;
+        if path.len() > limits.path {
+            self.teller.damage(header, format!("{} is left out: its path is too long", excerpt(path)))?;
+            return Ok(None);
+        }
+        let mut told = entry(path, Kind::File, if found.is_read_only { READ_ONLY_MODE } else { FILE_MODE }, header);
+        (told.mtime, told.atime) = (found.mtime.unwrap_or_default(), found.atime);
+        if !found.is_folder {
+            let content = self.content((found.first, found.written.min(found.size), Ends::WithLength, found.is_run))?;
+            if let Some(why) = content.missing {
+                self.teller.damage(header, format!("{} cannot be read whole: {why}", excerpt(path)))?;
+            }
+            if i64::try_from(found.size).is_ok() {
+                told.body.size = found.size;
+                told.body.pieces = (found.size > 0).then_some(content.pieces);
+            } else {
+                self.teller.damage(header, format!("{} would have {} bytes", excerpt(path), found.size))?;
+            }
+            self.teller.entry(told)?;
+            return Ok(None);
+        }
+        let is_empty = found.first == 0;
+        let wrong = if depth >= limits.path_components || path.len().saturating_add(limits.name) >= limits.path {
+            Some("what is in it is left out: it is too deep")
+        } else if !is_empty && !self.folders.insert(found.first) {
+            Some("it is left out: it is another folder, too")
+        } else if self.memory.saturating_add(PER_FOLDER) > MOST_MEMORY {
+            Some("it is left out: there are too many folders")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.teller.damage(header, format!("{}: {wrong}", excerpt(path)))?;
+            return Ok(None);
+        }
+        (told.kind, told.mode) = (Kind::Folder, FOLDER_MODE);
+        self.teller.entry(told)?;
+        if is_empty {
+            return Ok(None);
+        }
+        self.memory = self.memory.saturating_add(PER_FOLDER);
+        let length = if L::ENDS == Ends::WithChain { L::LONGEST } else { found.size.min(L::LONGEST) };
+        let content = self.content((found.first, length, L::ENDS, found.is_run))?;
+        self.folder(content, path)
+    }
+}
+
+/// An entry that has no more than that.
+fn entry(path: &[u8], kind: Kind, mode: u32, header: u64) -> Entry {
+    let body = Body { offset: header, ..Body::default() };
+    Entry { path: path.to_vec(), kind, mode, header, body, ..Entry::default() }
+}
+
+/// A name as Linux can have it, of one in UTF-16; `None` if it is none.
+pub(crate) fn name_of(units: impl Iterator<Item = u16>) -> Option<Vec<u8>> {
+    let is_none = |one: char| matches!(one, '/' | '\0');
+    let characters = decode_utf16(units).map(|one| one.unwrap_or(REPLACEMENT_CHARACTER));
+    let name: String = characters.map(|one| if is_none(one) { '_' } else { one }).collect();
+    (!matches!(&name[..], "" | "." | "..")).then(|| name.into_bytes())
+}
+
+/// The error of a boot sector that is none.
+pub(crate) fn no_boot_sector(format: &'static str) -> Error {
+    Error::NotThisFormat { format, reason: "there is no boot sector".to_owned() }
+}
+
+/// The first bytes of an image.
+pub(crate) fn start_of(source: &dyn Source, length: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; length];
+    let read = source.read_at(&mut bytes, 0).map_err(|error| Error::Read { offset: 0, error })?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_source::MemorySource;
+
+    fn next(width: Width, table: &[u8], cluster: u32) -> Next {
+        let clusters = Clusters { width, table: 0, start: 0, length: 512, count: 100 };
+        let source = MemorySource::new(table, "table");
+        clusters.next(&mut Window::growing(&source), cluster).unwrap()
+    }
+
+    #[test]
+    fn numbers_of_clusters_have_twelve_to_thirty_two_bits() {
+        // Clusters 2 and 3 are followed by 3 and the end, 4 by nothing.
+        let twelve = [0xf8, 0xff, 0xff, 3, 0xf0, 0xff, 0, 0, 0];
+        assert_eq!(
+            (2..=4).map(|cluster| next(Width::Twelve, &twelve, cluster)).collect::<Vec<_>>(),
+            [Next::Cluster(3), Next::End, Next::Nothing]
+        );
+        let sixteen: Vec<u8> =
+            [0xfff8_u16, 0xffff, 3, 0xfff8, 0xfff7].iter().flat_map(|one| one.to_le_bytes()).collect();
+        assert_eq!(
+            (2..=4).map(|cluster| next(Width::Sixteen, &sixteen, cluster)).collect::<Vec<_>>(),
+            [Next::Cluster(3), Next::End, Next::Nothing]
+        );
+        let wide: Vec<u8> =
+            [0_u32, 0, 0xf000_0003, 0x0fff_fff8, 0x0fff_fff7].iter().flat_map(|one| one.to_le_bytes()).collect();
+        assert_eq!(
+            (2..=4).map(|cluster| next(Width::TwentyEight, &wide, cluster)).collect::<Vec<_>>(),
+            [Next::Cluster(3), Next::End, Next::Nothing]
+        );
+        assert_eq!(next(Width::ThirtyTwo, &wide, 2), Next::Nothing);
+    }
+
+    #[test]
+    fn a_chain_that_is_a_ring_comes_to_an_end() {
+        let table: Vec<u8> = [0_u32, 0, 3, 2].iter().flat_map(|one| one.to_le_bytes()).collect();
+        let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 2 };
+        let source = MemorySource::new(&table[..], "table");
+        let mut budget = Budget::new(0);
+        let place = (2, 1 << 30, Ends::WithLength, false);
+        let content = clusters.content(&mut Window::growing(&source), 1 << 20, place, &mut budget).unwrap();
+        assert!(content.missing.unwrap().contains("no end") && content.pieces.len() < 8);
+    }
+
+    #[test]
+    fn names_are_what_linux_can_have() {
+        let name = |text: &str| name_of(text.encode_utf16()).map(|name| String::from_utf8(name).unwrap());
+        assert_eq!(name("Grün 🌲"), Some("Grün 🌲".to_owned()));
+        assert_eq!((name("a/b"), name(".."), name("")), (Some("a_b".to_owned()), None, None));
+        assert_eq!(name_of([0xd800, 0x61].into_iter()), Some("\u{fffd}a".as_bytes().to_vec()));
+    }
+}

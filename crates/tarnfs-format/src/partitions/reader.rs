@@ -1,0 +1,150 @@
+//! Tells what is in each partition, under its number.
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{SharedSource, Slice, Source};
+
+use super::NAME;
+use super::table::{self, Partition, Table};
+use crate::boot::{FILE_MODE, FOLDER_MODE};
+use crate::content::Content;
+use crate::{Body, Entry, Error, Event, FORMATS, Format, Kind, Options, Probe, Reader, ReceiveRandom};
+
+/// Bytes of a partition that are shown at once to what looks for a file system in it.
+const HEAD: usize = 64 << 10;
+
+/// Bytes of a path that are kept for the number of a partition and a slash.
+const OF_NUMBER: usize = 16;
+
+/// The table of the disk `source`.
+pub(super) fn open(source: &dyn Source) -> io::Result<Option<Table>> {
+    let failed = std::cell::Cell::new(None);
+    let show = |at: u64, length: usize| {
+        let there = usize::try_from(source.len().saturating_sub(at)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length.min(there)];
+        if let Err(error) = source.read_exact_at(&mut bytes, at) {
+            failed.set(Some(error));
+            bytes.clear();
+        }
+        bytes
+    };
+    let found = table::find(&show, Some(source.len()));
+    match failed.take() {
+        Some(error) if found.is_none() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// The bytes of a partition, and the file system that is in it, if there is one.
+pub(super) fn inside(
+    source: &SharedSource,
+    partition: Partition,
+) -> io::Result<(SharedSource, Option<&'static dyn Format>)> {
+    let there = partition.length.min(source.len().saturating_sub(partition.start));
+    let slice: SharedSource = Arc::new(Slice::new(Arc::clone(source), partition.start, there));
+    let mut head = vec![0; HEAD.min(usize::try_from(there).unwrap_or(usize::MAX))];
+    slice.read_exact_at(&mut head, 0)?;
+    let probe = Probe::new(&head, &*slice);
+    let bids = FORMATS.iter().filter(|format| format.is_file_system()).map(|format| (format.bid(&probe), *format));
+    let best = bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid);
+    if let Some((_, error)) = probe.take_error() {
+        return Err(error);
+    }
+    Ok((slice, best.map(|(_, format)| format)))
+}
+
+/// Tells all that is on the disk.
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let table = open(&**source).map_err(|error| Error::Read { offset: 0, error })?;
+    let reason = "there is no table of partitions".to_owned();
+    let table = table.ok_or(Error::NotThisFormat { format: NAME, reason })?;
+    let mut tell = |event: Event| receive(event).map_err(Error::Receiver);
+    for (offset, what) in table.damage {
+        tell(Event::Damage(crate::Damage { offset, what }))?;
+    }
+    let root = Entry { path: b".".to_vec(), kind: Kind::Folder, mode: FOLDER_MODE, ..Entry::default() };
+    tell(Event::Entry(Box::new(root)))?;
+    let mut within = options.clone();
+    within.limits.path = within.limits.path.saturating_sub(OF_NUMBER);
+    within.limits.path_components = within.limits.path_components.saturating_sub(1);
+    let mut read: Vec<Partition> = Vec::new();
+    for partition in table.partitions {
+        options.cancel.check().map_err(|error| Error::Read { offset: partition.start, error })?;
+        let name = partition.number.to_string().into_bytes();
+        let end = partition.start.saturating_add(partition.length);
+        let overlaps = read.iter().any(|one| one.start < end && partition.start < one.start.saturating_add(one.length));
+        let failed = |error: io::Error| Error::Read { offset: partition.start, error };
+        let (slice, format) = inside(source, partition).map_err(failed)?;
+        // Any number of them may share what is in one.
+        let format = format.filter(|_| !overlaps);
+        if let Some(Reader::Random(reader)) = format.map(Format::reader) {
+            read.push(partition);
+            let mut has_told = false;
+            let mut told = |event: Event| {
+                has_told |= matches!(event, Event::Entry(_));
+                moved(event, &name, partition.start).map_or(Ok(()), &mut *receive)
+            };
+            let why = match reader.read(&slice, &within, &mut told) {
+                Ok(()) => continue,
+                Err(Error::Read { offset, error }) => {
+                    return Err(Error::Read { offset: offset.saturating_add(partition.start), error });
+                }
+                Err(Error::Receiver(error)) => return Err(Error::Receiver(error)),
+                Err(error) => error.to_string(),
+            };
+            let what = format!("partition {}: {why}", partition.number);
+            receive(Event::Damage(crate::Damage { offset: partition.start, what })).map_err(Error::Receiver)?;
+            if has_told {
+                continue;
+            }
+        }
+        for event in as_file(source, partition) {
+            receive(event).map_err(Error::Receiver)?;
+        }
+    }
+    Ok(())
+}
+
+/// A partition that is a file.
+fn as_file(source: &SharedSource, partition: Partition) -> Vec<Event> {
+    let there = source.len();
+    let header = partition.start.min(there);
+    let mut content = Content::new(partition.length);
+    content.add(partition.start, partition.length, there);
+    let mut events = Vec::new();
+    if let Some(why) = content.missing {
+        let what = format!("partition {} cannot be read whole: {why}", partition.number);
+        events.push(Event::Damage(crate::Damage { offset: header, what }));
+    }
+    let body = Body { offset: header, size: content.size, pieces: Some(content.pieces), ..Body::default() };
+    let path = format!("{}.img", partition.number).into_bytes();
+    events.push(Event::Entry(Box::new(Entry { path, mode: FILE_MODE, header, body, ..Entry::default() })));
+    events
+}
+
+/// What was told of a partition that begins at byte `start`, as of the disk: below the folder `name`.
+fn moved(event: Event, name: &[u8], start: u64) -> Option<Event> {
+    let below = |path: &[u8]| if path == b"." { name.to_vec() } else { [name, b"/", path].concat() };
+    Some(match event {
+        Event::Entry(mut entry) => {
+            entry.path = below(&entry.path);
+            if entry.kind == Kind::HardLink {
+                entry.link = below(&entry.link);
+            }
+            entry.header = entry.header.saturating_add(start);
+            entry.body.offset = entry.body.offset.saturating_add(start);
+            for piece in entry.body.pieces.iter_mut().flatten() {
+                piece.offset = piece.offset.saturating_add(start);
+            }
+            Event::Entry(entry)
+        }
+        Event::Damage(damage) => {
+            let what = format!("partition {}: {}", String::from_utf8_lossy(name), damage.what);
+            Event::Damage(crate::Damage { offset: damage.offset.saturating_add(start), what })
+        }
+        // There are several.
+        Event::Label(_) => return None,
+        other => other,
+    })
+}

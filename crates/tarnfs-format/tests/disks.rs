@@ -1,0 +1,184 @@
+//! Images of file systems and disks that no program writes: what is wrong in them is told, and costs no more than what
+//! is right.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use tarnfs_format::{Entry, Event, FORMATS, Format, Options, Probe, Reader, detect};
+use tarnfs_source::{MemorySource, SharedSource};
+
+/// Longer than any pass over such an image takes, even on a busy machine.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// What is told of an image: entries, and what is damaged.
+fn told(format: &dyn Format, image: &[u8]) -> (Vec<Entry>, Vec<String>) {
+    let source: SharedSource = Arc::new(MemorySource::new(image, "image"));
+    let Reader::Random(reader) = format.reader() else { panic!("{} is read forwards", format.name()) };
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    let read = reader.read(&source, &Options::default(), &mut |event| {
+        match event {
+            Event::Entry(entry) => entries.push(*entry),
+            Event::Damage(told) => damage.push(told.what),
+            _ => {}
+        }
+        Ok(())
+    });
+    damage.extend(read.err().map(|error| error.to_string()));
+    (entries, damage)
+}
+
+fn found(image: &[u8]) -> Option<&'static str> {
+    let source = MemorySource::new(image, "image");
+    detect(&Probe::new(&image[..image.len().min(64 << 10)], &source)).map(Format::name)
+}
+
+fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
+    image[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// A file system of ext2 in blocks of 1024 bytes, one group of 4096 of them and 1024 inodes of 128 bytes.
+fn ext() -> Vec<u8> {
+    let mut image = vec![0; 4 << 20];
+    for (at, number) in
+        [(0, 1024_u32), (4, 4096), (20, 1), (32, 8192), (36, 8192), (40, 1024), (76, 1), (84, 11), (96, 2)]
+    {
+        put(&mut image, 1024 + at, &number.to_le_bytes());
+    }
+    put(&mut image, 1024 + 56, &[0x53, 0xef]);
+    put(&mut image, 1024 + 88, &128_u16.to_le_bytes());
+    // The table of inodes begins in block 10.
+    put(&mut image, 2048 + 8, &10_u32.to_le_bytes());
+    image
+}
+
+/// Puts an inode there: mode, size, links, and the numbers of its blocks.
+fn inode(image: &mut [u8], number: usize, (mode, size, links): (u16, u32, u16), blocks: &[u32]) {
+    let at = 10 * 1024 + (number - 1) * 128;
+    put(image, at, &mode.to_le_bytes());
+    put(image, at + 4, &size.to_le_bytes());
+    put(image, at + 26, &links.to_le_bytes());
+    for (index, block) in blocks.iter().enumerate() {
+        put(image, at + 40 + index * 4, &block.to_le_bytes());
+    }
+}
+
+/// Puts a listing into a block, of so many bytes.
+fn list(image: &mut [u8], block: usize, names: &[(u32, &str)]) {
+    let mut at = block * 1024;
+    for (index, (number, name)) in names.iter().enumerate() {
+        let is_last = index + 1 == names.len();
+        let length = if is_last { (block + 1) * 1024 - at } else { (8 + name.len()).next_multiple_of(4) };
+        put(image, at, &number.to_le_bytes());
+        put(image, at + 4, &(length as u16).to_le_bytes());
+        put(image, at + 6, &[name.len() as u8, 0]);
+        put(image, at + 8, name.as_bytes());
+        at += length;
+    }
+}
+
+const FOLDER: u16 = 0o40755;
+const FILE: u16 = 0o100_644;
+
+#[test]
+fn a_file_system_made_by_hand_is_one() {
+    let mut image = ext();
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    inode(&mut image, 11, (FILE, 3000, 1), &[300, 0, 301]);
+    inode(&mut image, 12, (FILE, 0, 0), &[]);
+    list(
+        &mut image,
+        200,
+        &[(2, "."), (2, ".."), (11, "file"), (12, "deleted"), (8, "journal"), (5000, "none"), (0, "gone")],
+    );
+    assert_eq!(found(&image), Some("ext"));
+    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let paths: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();
+    assert_eq!(paths, [".", "file"]);
+    let pieces = entries[1].body.pieces.as_ref().unwrap();
+    let places: Vec<_> = pieces.iter().map(|piece| (piece.hole, piece.length, piece.offset / 1024)).collect();
+    assert_eq!(places, [(0, 1024, 300), (1024, 952, 301)]);
+    assert_eq!(damage.len(), 3, "{damage:?}");
+    assert!(
+        damage[0].contains("its inode 12 was deleted") && damage[1].contains("inode 8 is none of a file"),
+        "{damage:?}"
+    );
+}
+
+/// Folders that share a listing, in which they all are, are told once each, and a folder in itself not again.
+#[test]
+fn folders_that_share_a_listing_do_not_multiply() {
+    let mut image = ext();
+    let names: Vec<_> = (11..75).map(|number| (number, format!("{number}"))).collect();
+    let names: Vec<_> = names.iter().map(|(number, name)| (*number, name.as_str())).collect();
+    list(&mut image, 200, &names);
+    for number in [2].into_iter().chain(11..75) {
+        inode(&mut image, number, (FOLDER, 1024, 2), &[200]);
+    }
+    let started = Instant::now();
+    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    assert_eq!(entries.len(), 65);
+    assert!(damage.iter().any(|what| what.contains("it is another folder, too")), "{damage:?}");
+    assert!(started.elapsed() < LONGEST);
+}
+
+/// Files whose maps lead to the same blocks of numbers, each of which leads to them again, cost what the image has.
+#[test]
+fn maps_that_lead_to_themselves_cost_no_more_than_the_image() {
+    let mut image = ext();
+    inode(&mut image, 2, (FOLDER, 11 * 1024, 2), &(200..211).collect::<Vec<u32>>());
+    let ring: Vec<u8> = (0..256).flat_map(|index| if index % 2 == 0 { 400_u32 } else { 401 }.to_le_bytes()).collect();
+    put(&mut image, 400 * 1024, &ring);
+    put(&mut image, 401 * 1024, &ring);
+    for block in 0..11 {
+        let first = 11 + block * 60;
+        let names: Vec<_> = (first..first + 60).map(|number| (number, format!("{number}"))).collect();
+        let names: Vec<_> = names.iter().map(|(number, name)| (*number, name.as_str())).collect();
+        list(&mut image, 200 + block as usize, &names);
+        for number in first..first + 60 {
+            inode(&mut image, number as usize, (FILE, u32::MAX, 1), &[400; 15]);
+        }
+    }
+    let started = Instant::now();
+    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    assert!((10..=661).contains(&entries.len()), "{}", entries.len());
+    let pieces: usize = entries.iter().filter_map(|entry| entry.body.pieces.as_ref()).map(Vec::len).sum();
+    assert!(pieces < 18 << 20, "{pieces}");
+    assert!(!damage.is_empty() && started.elapsed() < LONGEST, "{:?}", started.elapsed());
+}
+
+/// What only ends like a boot sector is none, whatever is in it.
+#[test]
+fn what_ends_like_a_boot_sector_is_no_disk() {
+    let mut files = vec![b"text\n".repeat(400), vec![0; 4096], (0..=255).cycle().take(4096).collect::<Vec<u8>>()];
+    files.push([b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec(), vec![0xa5; 4000]].concat());
+    files.push([b"\xeb\x3c\x90MSDOS5.0".to_vec(), vec![0; 4000]].concat());
+    files.push([b"\xeb\x52\x90NTFS    ".to_vec(), vec![0; 4000]].concat());
+    for mut file in files {
+        file[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert!(!matches!(found(&file), Some("fat" | "exfat" | "partitions" | "ext")), "{:?}", &file[..16]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Any bytes behind the marks of each format are read to an end.
+    #[test]
+    fn any_bytes_come_to_an_end(noise in prop::collection::vec(any::<u8>(), 0..8192), places in prop::collection::vec((0_usize..65_536, any::<u8>()), 0..40)) {
+        let mut image = ext();
+        inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+        list(&mut image, 200, &[(2, "."), (2, ".."), (11, "a"), (12, "b"), (13, "c")]);
+        let at = 10 * 1024 + 10 * 128;
+        put(&mut image, at, &noise[..noise.len().min(2048)]);
+        for (place, byte) in places {
+            image[1024 + place] = byte;
+        }
+        for format in FORMATS.iter().filter(|format| ["ext", "fat", "exfat", "partitions"].contains(&format.name())) {
+            told(*format, &image);
+            told(*format, &noise);
+        }
+    }
+}
