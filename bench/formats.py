@@ -31,21 +31,28 @@ TOOLS = {
     "squashfs-zstd": ["mksquashfs", ".", None, "-comp", "zstd", "-no-progress", "-quiet"],
     "squashfs-xz": ["mksquashfs", ".", None, "-comp", "xz", "-no-progress", "-quiet"],
     "squashfs-gzip": ["mksquashfs", ".", None, "-comp", "gzip", "-no-progress", "-quiet"],
+    "iso": ["genisoimage", "-quiet", "-R", "-o", None, "."],
+    # UDF beside ISO 9660, of which programs take one.
+    "udf": ["genisoimage", "-quiet", "-R", "-udf", "-o", None, "."],
+    "rar-solid": ["rar", "a", "-r", "-s", "-m3", "-ol", "-y", "-idq", None],
 }
 
 
-# The command that decodes a whole archive to nowhere, by suffix.
+# The commands that decode a whole archive to nowhere, by suffix.
 WHOLE = {
-    "zip": ("unzip -p", "unzip -p {archive} > /dev/null"),
-    "7z": ("7z x", "7z x -so -bd -mmt=2 {archive} > /dev/null"),
+    "zip": [("unzip -p", "unzip -p {archive} > /dev/null")],
+    "7z": [("7z x", "7z x -so -bd -mmt=2 {archive} > /dev/null")],
     # unsquashfs only writes to a folder.
-    "squashfs": ("unsquashfs", None),
+    "squashfs": [],
+    "iso": [("7z x", "7z x -so -bd {archive} > /dev/null"), ("bsdtar", "bsdtar -xOf {archive} > /dev/null")],
+    "udf": [("7z x", "7z x -so -bd {archive} > /dev/null")],
+    "rar": [("unrar t", "unrar t -idq {archive}"), ("bsdtar", "bsdtar -xOf {archive} > /dev/null")],
 }
 READ_ALL = "cd {at} && find . -type f -print0 | xargs -0 cat > /dev/null"
 
 
 class Kernel(run.Program):
-    """The kernel's own squashfs on a loop device: the limit."""
+    """The kernel's own driver on a loop device: the limit."""
 
     def memory(self, at, field):
         return None
@@ -60,11 +67,13 @@ def programs(tarnfs, suffix):
         ("fuse-zip", ["fuse-zip", "-r"], ("zip",)),
         ("mount-zip", ["mount-zip"], ("zip",)),
         ("squashfuse", ["squashfuse"], ("squashfs",)),
+        ("fuseiso", ["fuseiso"], ("iso",)),
     ):
         if suffix.startswith(suffixes) and shutil.which(name):
             found.append(run.Program(name, command))
-    if suffix.startswith("squashfs"):
-        found.append(Kernel("kernel", ["mount", "-t", "squashfs", "-o", "loop,ro"]))
+    for format, kind in (("squashfs", "squashfs"), ("iso", "iso9660"), ("udf", "udf")):
+        if suffix.startswith(format):
+            found.append(Kernel("kernel", ["mount", "-t", kind, "-o", "loop,ro"]))
     return found
 
 
@@ -112,9 +121,10 @@ def measure_more(program, case, tree, results, limit):
 
 
 def measure_whole(suffix, case, results, limit):
-    """The plain program for the format, which needs no mount."""
-    name, command = WHOLE[suffix.split("-")[0]]
-    if command:
+    """The plain programs for the format, which need no mount."""
+    for name, command in WHOLE[suffix.split("-")[0]]:
+        if not shutil.which(name.split()[0]):
+            continue
         seconds, _ = run.timed(["bash", "-c", command.format(archive=case.path)], limit)
         results.append((case.name, name, "all files", seconds, "s"))
         print(f"  {case.name:16} {name:14} all files {seconds} s", flush=True)
@@ -163,7 +173,7 @@ def trees(folder, small):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--only", help="archives (zip-real, 7z-real, squashfs-zstd-real, zip-many, ...), with commas between them")
+    parser.add_argument("--only", help="archives (zip-real, 7z-real, squashfs-zstd-real, iso-real, udf-real, rar-solid-real, zip-many, ...), with commas between them")
     parser.add_argument("--tarnfs", default=str(run.HERE.parent / "target" / "release" / "tarnfs"))
     parser.add_argument("--limit", type=float, help="seconds that one step may take (400; small: 20)")
     parser.add_argument("--results", type=pathlib.Path)
@@ -182,7 +192,7 @@ def main():
             name = f"{suffix}-{tree}"
             if arguments.only and name not in arguments.only.split(",") or not shutil.which(tool[0]):
                 continue
-            path = folder / f"{tree}.{suffix.replace('squashfs-', '')}.{suffix.split('-')[0]}"
+            path = folder / f"{tree}.{suffix.replace('squashfs-', '')}.{'iso' if suffix == 'udf' else suffix.split('-')[0]}"
             if not path.exists():
                 if not at.exists():
                     at.mkdir(parents=True)

@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip rpm deb cab xar asar warc lha arj rar rar_decoder sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rpm deb cab xar asar warc lha arj rar rar_decoder sevenzip iso9660 udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -122,6 +122,8 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     for method in copy lzma2 ppmd; do 7zz a -bd -snl -mhc=off -m0=$method -mtc=on -mta=on $method.7z tree mixed > /dev/null; done
     7zz a -bd -snl -ms=off -mf=arm64 single.7z tree > /dev/null
     7zz a -bd -mhc=off -m0=bcj2 -m1=lzma -m2=lzma -m3=lzma bcj2.7z text mixed > /dev/null
+    for options in '' -R -J '-R -J' '-iso-level 4' '-R -z' '-R -udf'; do genisoimage -quiet -no-pad $options -o "image$options.iso" tree 2> log; done
+    for revision in 0x0102 0x0150 0x0201; do truncate -s 1M $revision.img; mkudffs -r $revision -b 512 $revision.img > log; done
     export LRZIP=NOCONFIG
     for method in lzma gzip bzip2 lzo no-compress; do lrzip -Q -T --$method < mixed > $method.lrz; done
     head -c 3000 text | lrzip -Q -T > small.lrz
@@ -143,6 +145,12 @@ def masked_crc32c(data):
     return (((sum >> 15 | sum << 17) & 0xFFFFFFFF) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, 'little')
 def chunk(kind, data):
     return bytes([kind]) + len(data).to_bytes(3, 'little') + data
+# Of an image of UDF, the blocks that are not zeros, each behind its number.
+for name in ('0x0102.img', '0x0150.img', '0x0201.img', 'image-R -udf.iso'):
+    image = open(name, 'rb').read()
+    blocks = [(at, image[at * 512:at * 512 + 512]) for at in range(min(4096, len(image) // 512))]
+    packed = b''.join(at.to_bytes(2, 'little') + block for at, block in blocks if any(block))
+    open(f'{name}.udf', 'wb').write(b'packed' + packed)
 # Chunks of literals: no library of snappy is needed for them.
 parts = [data[at:at + 20000] for at in range(0, len(data), 20000)]
 stored = [chunk(1, masked_crc32c(part) + part) for part in parts]
@@ -156,6 +164,9 @@ seed ar "$scratch"/*.ar
 cp corpus/tar/* corpus/differential/
 seed zip "$scratch"/*.zip
 seed sevenzip "$scratch"/*.7z
+seed iso9660 "$scratch"/image*.iso
+seed udf "$scratch"/*.udf
+for target in rar rar_decoder; do seed $target ../tests/archives/rar/*.*; done
 seed gzip "$scratch"/*.gz archives/*.gz
 seed zlib "$scratch"/*.zz
 seed deflate "$scratch"/*.deflate

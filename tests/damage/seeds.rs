@@ -277,6 +277,58 @@ fn libzstd_decodes_the_same_with_dictionaries() {
     }
 }
 
+/// Images that are made here, and archives of real RARs.
+#[test]
+fn images_and_archives_of_rar_may_be_cut_and_damaged() {
+    let scratch = support::Scratch::new();
+    if support::have("genisoimage") && support::have("mkudffs") {
+        scratch.shell(
+            r"mkdir -p t/a/b/c/d/e/f/g/h; seq 200 > t/numbers; ln -s numbers t/link; ln t/numbers t/hard; echo deep > t/a/b/c/d/e/f/g/h/deep
+            for options in '' -R -J '-R -J' '-iso-level 4' '-R -z' '-R -udf'; do
+                genisoimage -quiet -no-pad $options -o image$options.iso t 2> log
+            done
+            for revision in 0x0102 0x0150 0x0201; do truncate -s 1M $revision.iso; mkudffs -r $revision -b 512 $revision.iso > log; done",
+        );
+    }
+    let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/rar");
+    let mut seeds = Vec::new();
+    for path in [scratch.path(""), archives].iter().flat_map(|folder| fs::read_dir(folder).unwrap()) {
+        let path = path.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".iso") {
+            let image = fs::read(&path).unwrap();
+            seeds.push((name.clone(), packed(&image), entry_points::udf as fn(&[u8])));
+            seeds.push((name, image, entry_points::iso9660));
+        } else if fs::metadata(&path).unwrap().is_file() && !name.ends_with(".md") && name != "log" {
+            let archive = fs::read(&path).unwrap();
+            seeds.push((name.clone(), archive.clone(), entry_points::rar));
+            seeds.push((name, archive, entry_points::rar_decoder));
+        }
+    }
+    seeds.sort_by(|one, other| one.0.cmp(&other.0));
+    assert!(seeds.len() > 80, "{}", seeds.len());
+    let mut random = Random(18);
+    for (name, seed, run) in &seeds {
+        println!("{name}");
+        run(seed);
+        for _ in 0..support::rounds(4, 1000) {
+            run(&random.cut(seed));
+            run(&random.damage(seed));
+        }
+    }
+}
+
+/// Of an image, the blocks that are not zeros, as the target for UDF takes them.
+fn packed(image: &[u8]) -> Vec<u8> {
+    let mut packed = b"packed".to_vec();
+    for (number, block) in image.chunks_exact(512).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+    {
+        packed.extend((number as u16).to_le_bytes());
+        packed.extend(block);
+    }
+    packed
+}
+
 #[test]
 fn an_index_may_be_cut_and_damaged() {
     let mut random = Random(7);

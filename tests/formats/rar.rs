@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rars::{ArchiveVersion, Builder};
@@ -43,6 +44,14 @@ const REAL: &[(&str, Option<&str>)] = &[
     ("encrypted_newnaming_rar300.part01.rar", Some("password")),
     ("with_comment_rar300.rar", None),
     ("ext_time_rar420.rar", None),
+    ("readme_154_normal.rar", None),
+    ("readme_154_password.rar", Some("password")),
+    ("password_rar202.rar", Some("password")),
+    ("ppmd_escape_rar300.rar", None),
+    ("links_rar701.rar", None),
+    ("copies_rar701.rar", None),
+    ("copies_solid_rar701.rar", None),
+    ("owners_rar623.rar", None),
 ];
 
 fn archives() -> PathBuf {
@@ -66,8 +75,8 @@ fn what_real_rars_have_packed_is_read() {
         let ours = sums(&scratch, &mounted.path(""));
         mounted.unmount();
         assert!(!ours.is_empty(), "{name}");
-        // Of volumes, and of some filters, libarchive reads nothing.
-        let is_single = !name.contains("part") && !name.contains("multivol");
+        // Of volumes, copies and some filters, libarchive reads nothing.
+        let is_single = !["part", "multivol", "copies"].iter().any(|what| name.contains(what));
         if password.is_none() && is_single && have("bsdtar") {
             scratch.shell(&format!("mkdir theirs; cd theirs; bsdtar -xf '../{name}' 2> ../log || touch ../refused"));
             if !scratch.path("refused").exists() {
@@ -202,6 +211,252 @@ fn encrypted_ones_need_their_password() {
                 let words = [&["cat"], options, &[path.to_str().unwrap(), "numbers"]].concat();
                 let ran = run(&scratch, words);
                 assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("password"), "{what}: {}", ran.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_ciphers_of_before_3_0_hide_needs_its_password() {
+    for name in ["readme_154_password.rar", "password_rar202.rar"] {
+        let scratch = Scratch::new();
+        let path = archives().join(name);
+        let path = path.to_str().unwrap();
+        let file = if name.contains("154") { "README.md" } else { "FILE2.TXT" };
+        let read = run(&scratch, ["cat", "--password", "password", path, file]).ok();
+        let plain = if name.contains("154") {
+            run(&scratch, ["cat", archives().join("readme_154_normal.rar").to_str().unwrap(), file]).ok().text()
+        } else {
+            "file2\r\n".to_owned()
+        };
+        assert!(read.text() == plain, "{name}");
+        for options in [&[][..], &["--password", "wrong"]] {
+            let ran = run(&scratch, [&["cat"], options, &[path, file]].concat());
+            assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("password"), "{name}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn links_copies_and_owners_come_from_the_headers() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let numbers: String = (1..=500).map(|number| format!("{number}\n")).collect();
+    for name in ["links_rar701.rar", "copies_rar701.rar", "copies_solid_rar701.rar", "owners_rar623.rar"] {
+        let scratch = Scratch::new();
+        let mounted = Mounted::new(&scratch, archives().join(name), &[]);
+        for file in ["numbers", "hard", "folder/same", "link", "dirlink/same"] {
+            assert!(fs::read_to_string(mounted.path(file)).unwrap() == numbers, "{name}: {file}");
+        }
+        assert_eq!(fs::read_to_string(mounted.path("folder/other")).unwrap(), "other\n", "{name}");
+        assert_eq!(fs::read_link(mounted.path("link")).unwrap(), Path::new("folder/same"), "{name}");
+        let node = |file: &str| fs::metadata(mounted.path(file)).unwrap();
+        // Copies are files of their own, as `unrar` makes them.
+        let is_linked = name.starts_with("links");
+        assert_eq!(node("numbers").ino() == node("hard").ino(), is_linked, "{name}");
+        assert_eq!(node("numbers").nlink(), if is_linked { 2 } else { 1 }, "{name}");
+        assert_ne!(node("numbers").ino(), node("folder/same").ino(), "{name}");
+        assert_eq!(node("folder/other").mode() & 0o7777, 0o640, "{name}");
+        if !name.starts_with("copies") {
+            let told = run(&scratch, ["stat", archives().join(name).to_str().unwrap(), "folder/other"]).ok().text();
+            assert!(told.contains("daemon") && told.contains("bin"), "{name}: {told}");
+        }
+        mounted.unmount();
+    }
+}
+
+/// A number of RAR 5.
+fn number(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number > 0x7F {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// Content as it is packed, how, how long it is, and its CRC-32.
+struct Packed {
+    data: Vec<u8>,
+    method: u64,
+    size: u64,
+    crc: u32,
+}
+
+impl Packed {
+    fn stored(content: &[u8]) -> Self {
+        Self { data: content.to_vec(), method: 0, size: content.len() as u64, crc: crc32fast::hash(content) }
+    }
+
+    /// Takes it from an archive of one file.
+    fn compressed(content: &[u8]) -> Self {
+        let mut builder = Builder::new(ArchiveVersion::Rar50);
+        builder.add_bytes(b"x".to_vec(), content.to_vec(), Some(0), Some(0o100_644)).unwrap();
+        let archive = builder.compression_level(Some(3)).to_bytes().unwrap();
+        let mut at = 8;
+        loop {
+            at += 4;
+            let next = |at: &mut usize| {
+                let mut number = 0_u64;
+                for shift in (0..63).step_by(7) {
+                    let byte = archive[*at];
+                    *at += 1;
+                    number |= u64::from(byte & 0x7F) << shift;
+                    if byte & 0x80 == 0 {
+                        break;
+                    }
+                }
+                number
+            };
+            let length = next(&mut at);
+            let end = at + length as usize;
+            let (kind, flags) = (next(&mut at), next(&mut at));
+            let _extra = if flags & 1 != 0 { next(&mut at) } else { 0 };
+            let data = if flags & 2 != 0 { next(&mut at) } else { 0 };
+            if kind != 2 {
+                at = end + data as usize;
+                continue;
+            }
+            let flags = next(&mut at);
+            let size = next(&mut at);
+            next(&mut at);
+            // The time, and the CRC-32.
+            at += [2, 4].iter().filter(|flag| flags & **flag != 0).count() * 4;
+            let method = next(&mut at);
+            assert!(method & 0x380 != 0, "it is compressed");
+            let data = archive[end..end + data as usize].to_vec();
+            return Self { data, method, size, crc: crc32fast::hash(content) };
+        }
+    }
+
+    /// A block of RAR 5: kind 2 of a file, 3 of what belongs to one.
+    fn block(&self, kind: u64, name: &[u8], extra: &[u8]) -> Vec<u8> {
+        let extra = if extra.is_empty() { Vec::new() } else { [number(extra.len() as u64), extra.to_vec()].concat() };
+        let flags = 2 | u64::from(!extra.is_empty());
+        let fields = [
+            number(kind),
+            number(flags),
+            if extra.is_empty() { Vec::new() } else { number(extra.len() as u64) },
+            number(self.data.len() as u64),
+            number(4),
+            number(self.size),
+            number(0o100_644),
+            self.crc.to_le_bytes().to_vec(),
+            number(self.method),
+            number(1),
+            number(name.len() as u64),
+            name.to_vec(),
+            extra,
+        ]
+        .concat();
+        [sealed(&fields), self.data.clone()].concat()
+    }
+}
+
+/// A header with its length and checksum.
+fn sealed(fields: &[u8]) -> Vec<u8> {
+    let header = [&number(fields.len() as u64), fields].concat();
+    [&crc32fast::hash(&header).to_le_bytes()[..], &header].concat()
+}
+
+const MARK: &[u8] = b"Rar!\x1a\x07\x01\0";
+
+/// A stream of NTFS with its name, in an archive of RAR 5.
+fn stream(name: &str, content: &Packed) -> Vec<u8> {
+    content.block(3, b"STM", &[&number(7)[..], name.as_bytes()].concat())
+}
+
+#[test]
+fn short_streams_of_ntfs_are_extended_attributes() {
+    if !can_mount() || !have("getfattr") {
+        return println!("left out: no mounts here, or no getfattr");
+    }
+    let scratch = Scratch::new();
+    let text: String = (0..2000).map(|number| format!("{number}, ")).collect();
+    let mut wrong = Packed::stored(b"other");
+    wrong.crc ^= 1;
+    let five = [
+        MARK.to_vec(),
+        sealed(&[1, 0, 0]),
+        Packed::stored(b"one").block(2, b"one", &[]),
+        stream(":Zone.Identifier:$DATA", &Packed::stored(b"[ZoneTransfer]")),
+        stream(":text", &Packed::compressed(text.as_bytes())),
+        stream(":empty", &Packed::stored(b"")),
+        stream(":long", &Packed::stored(&[7; 70_000])),
+        Packed::stored(b"two").block(2, b"two", &[]),
+        stream(":wrong", &wrong),
+        sealed(&[5, 0, 0]),
+    ];
+    fs::write(scratch.path("five.rar"), five.concat()).unwrap();
+    let mounted = Mounted::any(&scratch, scratch.path("five.rar"), &[]);
+    let names = |file: &str| {
+        let at = mounted.path("");
+        scratch.shell(&format!(
+            "getfattr --absolute-names '{}/{file}' | sed -n /^user/p | sort | paste -sd,",
+            at.display()
+        ))
+    };
+    assert_eq!(names("one").trim(), "user.Zone.Identifier,user.empty,user.text");
+    assert_eq!(names("two").trim(), "");
+    let value = |name: &str| {
+        let at = mounted.path("one");
+        scratch.shell(&format!("getfattr --absolute-names --only-values -n user.{name} '{}'", at.display()))
+    };
+    assert_eq!(value("Zone.Identifier"), "[ZoneTransfer]");
+    assert!(value("text") == text);
+    assert_eq!(fs::read(mounted.path("two")).unwrap(), b"two");
+    assert!(mounted.ran.err.contains("a stream of 'two' is left out"), "{}", mounted.ran.err);
+    mounted.unmount();
+    // What would be lost keeps the archive.
+    let ran = run(
+        &scratch,
+        ["convert", "--replace", scratch.path("five.rar").to_str().unwrap(), scratch.path("a.tar").to_str().unwrap()],
+    );
+    assert!(scratch.path("five.rar").exists() && ran.code != 0, "{}", ran.err);
+}
+
+/// Archives of RAR in archives, and behind a program.
+#[test]
+fn archives_in_archives_are_folders() {
+    if !can_mount() || !have("zip") || !have("7z") {
+        return println!("left out: no mounts here, or a program is missing");
+    }
+    let files = &tree()[..12];
+    for version in [ArchiveVersion::Rar50, ArchiveVersion::Rar40] {
+        for solid in [false, true] {
+            let scratch = Scratch::new();
+            let what = format!("{version:?}, solid {solid}");
+            let bytes = builder(version, files).solid(solid).compression_level(Some(3)).to_bytes().unwrap();
+            fs::write(scratch.path("in.rar"), &bytes).unwrap();
+            let program = [fs::read("/bin/true").unwrap(), bytes.clone()].concat();
+            fs::write(scratch.path("setup.rar"), &program).unwrap();
+            let mut itself = Builder::new(version);
+            for (name, content) in [("in.rar", bytes), ("setup.rar", program)] {
+                itself.add_bytes(name.as_bytes().to_vec(), content, Some(0), None).unwrap();
+            }
+            let store = itself.compression_level(Some(0)).to_bytes().unwrap();
+            fs::write(scratch.path("itself.rar"), store).unwrap();
+            scratch.shell(
+                "tar cf out.tar in.rar setup.rar; zip -q -0 out.zip in.rar setup.rar; zip -q deflated.zip in.rar
+                7z a -bso0 out.7z in.rar; gzip -k out.tar",
+            );
+            for outer in ["out.tar", "out.zip", "itself.rar", "deflated.zip", "out.7z", "out.tar.gz"] {
+                let mounted = Mounted::new(&scratch, scratch.path(outer), &["-r"]);
+                let mut inner = vec!["in.rar"];
+                // Of what is compressed, only the first bytes are looked at.
+                if matches!(outer, "out.tar" | "out.zip" | "itself.rar") {
+                    inner.push("setup.rar");
+                }
+                for inner in inner {
+                    for (name, content) in files.iter().rev() {
+                        let read = fs::read(mounted.path(format!("{inner}/{name}")));
+                        let read = read.unwrap_or_else(|error| panic!("{what}: {outer}/{inner}/{name}: {error}"));
+                        assert!(read == *content, "{what}: {outer}/{inner}/{name}");
+                    }
+                }
+                mounted.unmount();
             }
         }
     }

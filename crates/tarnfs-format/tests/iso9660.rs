@@ -289,3 +289,43 @@ impl Source for Holes {
         if offset < self.image.len() as u64 { self.image.len() as u64 } else { (offset / 4096 + 1) * 4096 }
     }
 }
+
+/// A record with fields of Rock Ridge behind its name.
+fn with_fields(mut record: Vec<u8>, fields: &[u8]) -> Vec<u8> {
+    record.extend(fields);
+    if record.len() % 2 == 1 {
+        record.push(0);
+    }
+    record[0] = record.len() as u8;
+    record
+}
+
+#[test]
+fn a_link_without_a_target_is_told() {
+    let mut image = Image::new(SECTOR);
+    let own = with_fields(record(&[0], FOLDER, ROOT, SECTOR), &[b'S', b'P', 7, 1, 0xbe, 0xef, 0]);
+    let posix = |mode| [&[b'P', b'X', 36, 1][..], &both(mode), &both(1), &both(0), &both(0)].concat();
+    let link = with_fields(record(b"LINK.;1", 0, 0, 0), &posix(0o120_777));
+    let file = with_fields(record(b"X.;1", 0, 22, 10), &posix(0o100_644));
+    image.put(ROOT, 0, &[own, record(&[1], FOLDER, ROOT, SECTOR), link, file].concat());
+    let (paths, damage) = image.read();
+    assert_eq!(paths, [".", "LINK", "X"]);
+    assert!(damage.len() == 1 && damage[0].starts_with("LINK: a symbolic link without a target"), "{damage:?}");
+}
+
+/// Each record of a folder costs the whole path.
+#[test]
+fn folders_in_folders_end_before_their_paths_cost_much() {
+    const DEEP: usize = 150;
+    let mut image = Image::new(SECTOR);
+    image.0.resize((ROOT + DEEP + 2) * SECTOR, 0);
+    let name = [b'D'; 200];
+    for depth in 0..DEEP {
+        image.list(ROOT + depth, &[record(&name, FOLDER, ROOT + depth + 1, SECTOR)]);
+    }
+    image.list(ROOT + DEEP, &[]);
+    let (paths, damage) = image.read();
+    let longest = paths.iter().map(String::len).max().unwrap();
+    assert!((15 << 10..17 << 10).contains(&longest) && paths.len() < DEEP, "{longest} bytes, {} paths", paths.len());
+    assert!(damage.len() == 1 && damage[0].contains("too deep"), "{damage:?}");
+}

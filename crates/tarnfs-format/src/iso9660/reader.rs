@@ -19,6 +19,10 @@ use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRand
 /// Bytes that are read at once: listings stand close together.
 const AT_ONCE: usize = 64 << 10;
 
+/// Bits of a mode that tell the kind, and those of a symbolic link.
+const TYPE: u32 = 0o170_000;
+const SYMLINK: u32 = 0o120_000;
+
 /// Bytes of the smallest block.
 const SMALLEST_BLOCK: u64 = 512;
 
@@ -27,6 +31,9 @@ const LONGEST_NAME: usize = 1024;
 
 /// Bytes of a path that a further name of a file may lead to (PATH_MAX).
 const LONGEST_TARGET: usize = 4096;
+
+/// Bytes of the path of a folder: each record in it has that once more, and may itself have 34 bytes.
+const LONGEST_PATH: usize = 16 << 10;
 
 /// Bytes of memory for folders that were told and for files that may be met again; and of it for each folder, and for
 /// each file beside its path.
@@ -264,7 +271,9 @@ impl<'run> Reader<'run> {
         let limits = &options.limits;
         let wrong = if length == 0 {
             return Ok(None);
-        } else if depth >= limits.path_components || path.len().saturating_add(limits.name) >= limits.path {
+        } else if depth >= limits.path_components
+            || path.len().saturating_add(limits.name) >= limits.path.min(LONGEST_PATH)
+        {
             "it is left out: it is too deep"
         } else if at >= self.source.len() {
             "it lies behind the end of the image"
@@ -453,6 +462,10 @@ impl<'run> Reader<'run> {
             return Ok(Some(listing));
         }
         let mut entry = self.entry(&found, path);
+        if entry.kind == Kind::File && found.fields.posix.is_some_and(|posix| posix.mode & TYPE == SYMLINK) {
+            let what = format!("{}: a symbolic link without a target is shown as a file", excerpt(path));
+            self.teller.damage(found.header, what)?;
+        }
         if found.is_folder {
             self.teller.entry(entry)?;
             return Ok(found.extents.first().map(|extent| (extent.start, extent.length)));
@@ -524,9 +537,9 @@ impl<'run> Reader<'run> {
             let (major, minor) = fields.device.unwrap_or_default();
             Device { major, minor }
         };
-        let kind = match mode & 0o170_000 {
+        let kind = match mode & TYPE {
             _ if *is_folder => Kind::Folder,
-            0o120_000 if !fields.target.is_empty() => Kind::Symlink,
+            SYMLINK if !fields.target.is_empty() => Kind::Symlink,
             0o020_000 => Kind::CharacterDevice(device()),
             0o060_000 => Kind::BlockDevice(device()),
             0o010_000 => Kind::Fifo,

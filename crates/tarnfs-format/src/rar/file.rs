@@ -32,6 +32,8 @@ pub(super) struct File {
     pub(super) crc: Option<u32>,
     /// There is a BLAKE2sp in place of it, or a checksum that depends on the password.
     pub(super) has_other_check: bool,
+    /// Of what belongs to a file: what its header says beside all that, such as the name of a stream.
+    pub(super) beside: Vec<u8>,
     /// It began in another volume, and goes on in another one.
     pub(super) is_continued: bool,
     pub(super) goes_on: bool,

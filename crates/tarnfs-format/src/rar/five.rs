@@ -140,6 +140,7 @@ fn record_of(kind: u64, mut fields: Fields<'_>, file: &mut File) -> Option<()> {
                 file.gid = fields.number()?;
             }
         }
+        7 => file.beside = fields.0.to_vec(),
         _ => {}
     }
     Some(())

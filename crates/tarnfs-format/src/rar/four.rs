@@ -15,6 +15,11 @@ const OLD_SERVICE: u8 = 0x77;
 const SERVICE: u8 = 0x7A;
 const END: u8 = 0x7B;
 
+/// What old services are of.
+const UNIX_OWNERS: u16 = 0x101;
+const ACCESS_LIST: u16 = 0x104;
+const STREAM: u16 = 0x105;
+
 /// Bytes of the main header without what some programs have put into it.
 const LENGTH_OF_MAIN: usize = 13;
 
@@ -46,7 +51,7 @@ impl Fields<'_> {
         self.u8()?;
         let flags = self.u16()?;
         self.u16()?;
-        parse_file(&mut self, flags)?;
+        parse_file(&mut self, flags, false)?;
         Some(self.0.len())
     }
 }
@@ -65,7 +70,7 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
             plain(Block::Main { is_volume: flags & 1 != 0, is_solid: flags & 8 != 0, locks })
         }
         FILE | SERVICE => {
-            let (mut file, length) = parse_file(&mut fields, flags)?;
+            let (mut file, length) = parse_file(&mut fields, flags, kind == SERVICE)?;
             (file.is_continued, file.goes_on) = (flags & 1 != 0, flags & 2 != 0);
             let block = if kind == FILE { Block::File(Box::new(file)) } else { Block::Service(Box::new(file)) };
             Some(Header { block, length })
@@ -73,8 +78,10 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
         OLD_SERVICE => {
             // Of these, owners on Unix: a level, the lengths of both names, and these.
             let (what, _level) = (behind.u16()?, behind.u8()?);
-            if what != 0x101 {
-                return plain(Block::Other);
+            match what {
+                UNIX_OWNERS => {}
+                ACCESS_LIST | STREAM => return plain(Block::LeftOut),
+                _ => return plain(Block::Other),
             }
             let (user, group) = (behind.u16()?, behind.u16()?);
             let (user, group) = (behind.bytes(user.into())?.to_vec(), behind.bytes(group.into())?.to_vec());
@@ -85,10 +92,11 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
     }
 }
 
-/// A file, and how many bytes are stored.
-fn parse_file(fields: &mut Fields<'_>, flags: u16) -> Option<(File, u64)> {
+/// A file, or what belongs to one, and how many bytes are stored.
+fn parse_file(fields: &mut Fields<'_>, flags: u16, is_service: bool) -> Option<(File, u64)> {
     /// Versions before 2.0 have one flag for all files.
     const HAS_SOLID_FLAG: u8 = 20;
+    const SALT: usize = 8;
     let (mut stored, mut size) = (u64::from(fields.u32()?), u64::from(fields.u32()?));
     let (host, crc) = (fields.u8()?, fields.u32()?);
     let (time, date) = (fields.u16()?, fields.u16()?);
@@ -100,9 +108,10 @@ fn parse_file(fields: &mut Fields<'_>, flags: u16) -> Option<(File, u64)> {
         size |= u64::from(fields.u32()?) << 32;
     }
     let name = fields.bytes(name.into())?;
-    if flags & 0x400 != 0 {
-        fields.bytes(8)?;
-    }
+    let salt = if flags & 0x400 != 0 { SALT } else { 0 };
+    // A file has nothing there.
+    let beside = if is_service { fields.bytes(fields.0.len().checked_sub(salt)?)? } else { &[] };
+    fields.bytes(salt)?;
     let path = if flags & 0x200 != 0 { names::of_four(name) } else { name.to_vec() };
     let is_folder = flags & 0xE0 == 0xE0;
     // Unix and BeOS.
@@ -121,9 +130,10 @@ fn parse_file(fields: &mut Fields<'_>, flags: u16) -> Option<(File, u64)> {
         is_as_archive: version < HAS_SOLID_FLAG,
         is_encrypted: flags & 4 != 0,
         crc: Some(crc),
+        beside: beside.to_vec(),
         ..File::default()
     };
-    if flags & 0x1000 != 0 {
+    if flags & 0x1000 != 0 && !is_service {
         // What is wrong with them leaves the time as it was.
         let _ = extended_times(fields, &mut file);
     }
@@ -164,6 +174,41 @@ fn extended_times(fields: &mut Fields<'_>, file: &mut File) -> Option<()> {
 mod tests {
     use super::*;
     use crate::Time;
+
+    /// A header with its length, and no checksum.
+    fn header(kind: u8, flags: u16, fields: &[u8]) -> Vec<u8> {
+        let length = (fields.len() + 7) as u16;
+        [&[0, 0, kind][..], &flags.to_le_bytes(), &length.to_le_bytes(), fields].concat()
+    }
+
+    #[test]
+    fn old_services_tell_owners_and_what_is_left_out() {
+        let owner = |what: u16| {
+            let fields = [&[0; 4][..], &what.to_le_bytes(), &[0, 4, 0, 5, 0], b"jane", b"users"].concat();
+            parse(&header(OLD_SERVICE, 0x8000, &fields)).unwrap().block
+        };
+        assert!(matches!(owner(UNIX_OWNERS), Block::Owner { user, group } if user == b"jane" && group == b"users"));
+        assert!(matches!(owner(STREAM), Block::LeftOut) && matches!(owner(ACCESS_LIST), Block::LeftOut));
+        assert!(matches!(owner(0x102), Block::Other));
+    }
+
+    #[test]
+    fn what_belongs_to_a_file_has_more_behind_its_name() {
+        let mut fields = [0; 25];
+        fields[4] = 5;
+        fields[19..21].copy_from_slice(&[3, 0]);
+        for (kind, salt, expected) in [(SERVICE, &[][..], &b"jane\0users"[..]), (SERVICE, &[9; 8], b"jane\0users")] {
+            let flags = if salt.is_empty() { 0 } else { 0x400 };
+            let whole = header(kind, flags, &[&fields[..], b"UOW", b"jane\0users", salt].concat());
+            let Block::Service(service) = parse(&whole).unwrap().block else { panic!("it is a service") };
+            assert_eq!((&service.path[..], &service.beside[..]), (&b"UOW"[..], expected));
+        }
+        // Of Unix.
+        fields[8] = 3;
+        let whole = header(FILE, 0, &[&fields[..], b"a\\b", b"rest"].concat());
+        let Block::File(file) = parse(&whole).unwrap().block else { panic!("it is a file") };
+        assert_eq!((&file.path[..], &file.beside[..]), (&b"a/b"[..], &b""[..]));
+    }
 
     #[test]
     fn folders_are_told_from_their_files_on_every_system() {

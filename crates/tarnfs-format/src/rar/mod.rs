@@ -1,9 +1,9 @@
 //! RAR 1.5 to 7: blocks with headers of their own, each file's before its content, perhaps over several volumes.
 //!
 //! The parsers are without I/O. `fields` reads what headers are made of, `five` and `four` the headers of RAR 5 and of
-//! those before it, `names` the names in them. `walk` goes from header to header, through all volumes, and has those
-//! decrypted that are encrypted ([`Decode`](crate::Decode)); `volumes` knows what volumes are called. `reader` makes
-//! entries.
+//! those before it, `names` the names in them, `services` what belongs to a file. `walk` goes from header to header,
+//! through all volumes, and has those decrypted that are encrypted ([`Decode`](crate::Decode)); `volumes` knows what
+//! volumes are called. `reader` makes entries.
 //!
 //! What is stored is read where it lies. All else is a [`Piece`](crate::Piece) that begins with the file's header: its
 //! decoder goes from header to header as well, so a file in several volumes and a run of solid files look alike. Files
@@ -13,7 +13,8 @@
 //!
 //! - Older versions of files (`-ver`) are shown with their number, as `unrar` does it.
 //! - Times of DOS, which are those of whoever has packed, are taken for UTC.
-//! - Alternate streams and access lists of Windows are not shown.
+//! - Alternate streams of NTFS are extended attributes, if they are short: `user.` and the name. Access lists are not
+//!   shown.
 
 mod fields;
 mod file;
@@ -21,6 +22,7 @@ mod five;
 mod four;
 mod names;
 mod reader;
+mod services;
 mod volumes;
 mod walk;
 

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use tarnfs_source::{Cancel, SharedSource, Source};
+use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Version;
 use super::file::File;
+use super::services;
 use super::walk::{Block, Found, Next, Walk, find_start};
 use crate::name::{bounded_path, excerpt};
 use crate::{
@@ -27,14 +28,19 @@ const MOST_KEPT: usize = 1 << 18;
 /// number of parts. Further copies of such files are taken for hard links as well.
 const MOST_COPIED: usize = 1 << 18;
 
-/// What a coder is made of: how the headers are encrypted, whether it is one of a group, and the codec.
-type Recipe = (Option<Vec<u8>>, bool, &'static str);
+/// What a coder is made of: how the headers are encrypted, what it decodes, and the codec.
+type Recipe = (Option<Vec<u8>>, u8, &'static str);
+
+/// What it decodes: a file, a group of files, or what belongs to a file.
+const ALONE: u8 = 0;
+const RUN: u8 = 1;
+const SERVICE: u8 = 2;
 
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
 
-/// Bytes of the names of an owner and a group, or of a comment.
-const LONGEST_NAMES: usize = 64 << 10;
+/// Bytes of a comment.
+const LONGEST_COMMENT: usize = 64 << 10;
 
 /// Files that are decoded together.
 #[derive(Debug, Clone, Copy)]
@@ -193,7 +199,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
         Err(_) => return Ok(Unlisted::default()),
     };
     let mut walk = Walk::new(source, start, version, &Decode::default(), cancel);
-    let (mut unlisted, mut is_locked) = (Unlisted::default(), false);
+    let (mut unlisted, mut is_locked, mut left_out) = (Unlisted::default(), false, false);
     loop {
         let found = match walk.next() {
             Ok(Next::Block(found)) => found,
@@ -204,15 +210,28 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
                 break;
             }
         };
-        let Block::Service(service) = &found.block else { continue };
-        if service.path == b"CMT" {
+        let service = match &found.block {
+            Block::Service(service) => service,
+            Block::LeftOut => {
+                left_out = true;
+                continue;
+            }
+            _ => continue,
+        };
+        if services::is_left_out(service, &found, version == Version::Five, &Limits::default()) {
+            left_out = true;
+        } else if service.path == services::COMMENT {
             if service.is_stored && !service.is_encrypted {
-                let comment = walk.data(&found, LONGEST_NAMES).map_err(|error| io::Error::other(error.to_string()))?;
+                let comment =
+                    walk.data(&found, LONGEST_COMMENT).map_err(|error| io::Error::other(error.to_string()))?;
                 unlisted.comment = comment.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
             } else {
                 unlisted.others.push("a comment that is compressed".to_owned());
             }
         }
+    }
+    if left_out {
+        unlisted.others.push("access lists of NTFS, or streams that cannot be attributes".to_owned());
     }
     if !is_locked {
         unlisted.others.extend(crate::around(source, start..walk.position(), cancel)?);
@@ -238,7 +257,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         copied_pieces: 0,
         last: None,
     };
-    reader.run(walk(&**source))
+    reader.run(walk(&**source), source)
 }
 
 /// True of a file that is decoded with what came before it.
@@ -319,7 +338,7 @@ struct Reader<'o, 'r> {
 }
 
 impl Reader<'_, '_> {
-    fn run(&mut self, mut walk: Walk<'_>) -> Result<(), Error> {
+    fn run(&mut self, mut walk: Walk<'_>, source: &SharedSource) -> Result<(), Error> {
         let (mut files, mut archive, mut is_begun, mut is_first) = (Files::default(), false, false, true);
         let mut problems = Vec::new();
         loop {
@@ -356,15 +375,16 @@ impl Reader<'_, '_> {
                         self.file(whole, is_solid)?;
                     }
                 }
-                Block::Service(service) => {
-                    if service.path == b"UOW" && service.is_stored && !service.is_encrypted {
-                        let names = walk.data(&found, LONGEST_NAMES)?;
-                        let mut names = names.split(|byte| *byte == 0);
+                Block::Service(service) => match &service.path[..] {
+                    services::OWNERS => {
+                        let mut names = service.beside.split(|byte| *byte == 0);
                         self.owner(names.next().unwrap_or_default(), names.next().unwrap_or_default());
                     }
-                }
+                    services::STREAM => self.stream(&service, &found, walk.lock.as_ref(), source)?,
+                    _ => {}
+                },
                 Block::Owner { user, group } => self.owner(&user, &group),
-                Block::End { .. } | Block::Other => {}
+                Block::End { .. } | Block::LeftOut | Block::Other => {}
             }
         }
         self.flush()?;
@@ -379,6 +399,41 @@ impl Reader<'_, '_> {
         let most = self.options.limits.owner_name;
         if let Some(Last { entry }) = &mut self.last {
             (entry.user, entry.group) = (cut(user, most), cut(group, most));
+        }
+    }
+
+    /// A stream of the last file is an attribute of it, if it is short and everybody may read it.
+    fn stream(
+        &mut self,
+        service: &File,
+        found: &Found,
+        lock: Option<&Vec<u8>>,
+        source: &SharedSource,
+    ) -> Result<(), Error> {
+        let limits = &self.options.limits;
+        let Some(Last { entry }) = &self.last else { return Ok(()) };
+        let Some(name) = services::name_of_stream(service, self.version == Version::Five) else { return Ok(()) };
+        let name = [b"user.", &name[..]].concat();
+        let has_room = entry.xattrs.len() < limits.xattrs && name.len() <= limits.name;
+        if !has_room || !services::is_short(service, found, limits) {
+            return Ok(());
+        }
+        let path = excerpt(&entry.path).to_string();
+        let coder = self.coder(lock, SERVICE, "rar");
+        match services::content(service, found, &coder, source, &self.options.decode) {
+            Ok(value) => {
+                if let Some(Last { entry }) = &mut self.last {
+                    entry.xattrs.push((name, value));
+                }
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                let what = format!("a stream of '{path}' is left out: {error}");
+                self.damage(Damage { offset: found.at, what })
+            }
+            // Nothing here can decode it.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            Err(error) => Err(Error::Read { offset: found.at, error }),
         }
     }
 
@@ -469,7 +524,7 @@ impl Reader<'_, '_> {
             let is_plain = *at < group.plain_end;
             let (end, decoded) = if is_plain { (group.plain_end, group.plain) } else { (group.end, group.decoded) };
             let codec = codec(file, !is_plain);
-            let coder = Some(self.coder(whole.lock.as_ref(), true, codec));
+            let coder = Some(self.coder(whole.lock.as_ref(), RUN, codec));
             let (offset, stored) = (group.start, end.saturating_sub(group.start));
             vec![Piece { hole: 0, length: size, offset, stored, coder, decoded, skip, crc: file.crc }]
         } else if is_solid && whole.is_in_group() {
@@ -477,7 +532,7 @@ impl Reader<'_, '_> {
             self.damage(Damage { offset: *at, what })?;
             vec![Piece::unreadable(*at, size)]
         } else {
-            let coder = Some(self.coder(whole.lock.as_ref(), false, codec(file, file.is_encrypted)));
+            let coder = Some(self.coder(whole.lock.as_ref(), ALONE, codec(file, file.is_encrypted)));
             let stored = whole.end().saturating_sub(*at);
             vec![Piece { length: size, offset: *at, stored, coder, decoded: size, crc: file.crc, ..Piece::default() }]
         };
@@ -492,14 +547,14 @@ impl Reader<'_, '_> {
         self.groups.get(self.group).copied().filter(|group| at >= group.start)
     }
 
-    /// The coder of a file alone, or of a group, behind headers that are encrypted so.
-    fn coder(&mut self, lock: Option<&Vec<u8>>, is_run: bool, codec: &'static str) -> Arc<Coder> {
-        let which = (lock.cloned(), is_run, codec);
+    /// The coder of `what`, behind headers that are encrypted so.
+    fn coder(&mut self, lock: Option<&Vec<u8>>, what: u8, codec: &'static str) -> Arc<Coder> {
+        let which = (lock.cloned(), what, codec);
         if let Some((_, coder)) = self.coders.iter().find(|(known, _)| *known == which) {
             return Arc::clone(coder);
         }
         let properties =
-            [&[u8::from(is_run), self.version.number()], lock.map(Vec::as_slice).unwrap_or_default()].concat();
+            [&[what, self.version.number()], lock.map(Vec::as_slice).unwrap_or_default()].concat();
         let steps = vec![Step { codec: codec.to_owned(), properties, ..Step::default() }];
         let coder = Arc::new(Coder { steps, is_behind_header: None });
         // Each volume may have another salt.

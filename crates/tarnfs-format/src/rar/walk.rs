@@ -41,6 +41,8 @@ pub(super) enum Block {
     End {
         is_followed: bool,
     },
+    /// A stream or an access list of NTFS, by a RAR before 3.0.
+    LeftOut,
     Other,
 }
 
