@@ -101,6 +101,6 @@ fn what_is_changed_is_noticed() {
         assert!(ran.code != 0, "{name}: {}", ran.text());
         fs::write(scratch.path("cut"), &bytes[..at]).unwrap();
         let ran = told(&scratch, "check", "cut", &[]);
-        assert!(ran.code != 0 && ran.err.contains("are there"), "{name}: {}", ran.err);
+        assert!(ran.code != 0 && ran.text().contains("are there"), "{name}: {}", ran.text());
     }
 }

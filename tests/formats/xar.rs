@@ -50,7 +50,7 @@ fn what_is_damaged_says_so() {
     let bytes = fs::read(scratch.path("x.xar")).unwrap();
     fs::write(scratch.path("cut.xar"), &bytes[..bytes.len() / 2]).unwrap();
     let cut = told(&scratch, "check", "cut.xar", &[]);
-    assert!(cut.code != 0 && cut.err.contains("behind the end"), "{}", cut.err);
+    assert!(cut.code != 0 && cut.text().contains("behind the end"), "{}", cut.text());
     fs::write(scratch.path("short.xar"), &bytes[..40]).unwrap();
     let short = told(&scratch, "ls", "short.xar", &[]);
     assert!(short.code != 0 && short.err.contains("table of contents"), "{}", short.err);

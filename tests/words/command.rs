@@ -776,9 +776,9 @@ fn other_formats_are_named() {
 import sqlite3
 sqlite3.connect('x.db').execute('create table t (x)')\"
          printf text > t; tar -cf t.tar t
-         (printf '\\355\\253\\356\\333'; head -c 508 /dev/zero; cat t.tar) > x.rpm; gzip -k x.db",
+         (printf DWARFS; head -c 506 /dev/zero; cat t.tar) > x.dwarfs; gzip -k x.db",
     );
-    for (archive, what) in [("x.db", "an SQLite database"), ("x.rpm", "an RPM package")] {
+    for (archive, what) in [("x.db", "an SQLite database"), ("x.dwarfs", "a DwarFS image")] {
         let path = scratch.path(archive);
         for command in [&["ls"][..], &["-f"]] {
             let ran = run(&scratch, command.iter().map(|word| OsStr::new(*word)).chain([path.as_os_str()]));

@@ -121,6 +121,6 @@ fn tell_of(
 
 /// A target from the root of the archive, as it is from the folder of the link at `path`.
 fn relative(path: &[u8], target: &[u8]) -> Vec<u8> {
-    let deep = path.iter().filter(|&&byte| byte == b'/').count();
+    let deep = path.split(|&byte| byte == b'/').count().saturating_sub(1);
     [b"../".repeat(deep).as_slice(), target].concat()
 }

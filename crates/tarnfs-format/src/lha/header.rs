@@ -198,7 +198,7 @@ impl Header {
 
     /// What extensions tell; where the last one ends.
     fn extended(&mut self, mut extensions: Extensions<'_>, folder: &mut Vec<u8>) -> usize {
-        while let Some((kind, content)) = extensions.next() {
+        for (kind, content) in extensions.by_ref() {
             let half = |at: usize| u16_at(content, at);
             match kind {
                 0x01 => self.path = content.to_vec(),

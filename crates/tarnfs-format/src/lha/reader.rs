@@ -125,16 +125,13 @@ fn piece(header: &Header, data: u64) -> Piece {
     if number == Some(0) && (size > COMPARED || header.crc.is_none()) && stored >= size {
         return plain;
     }
-    let step = match number {
-        Some(number) => {
-            let crc = header.crc.map(u16::to_le_bytes);
-            let properties = [&[number][..], crc.as_ref().map_or(&[], |crc| &crc[..])].concat();
-            Step { codec: "lzh".to_owned(), properties, ..Step::default() }
-        }
-        None => {
-            let codec = format!("the method {} of LHA", excerpt(&header.method));
-            Step { codec, ..Step::default() }
-        }
+    let step = if let Some(number) = number {
+        let crc = header.crc.map(u16::to_le_bytes);
+        let properties = [&[number][..], crc.as_ref().map_or(&[], |crc| &crc[..])].concat();
+        Step { codec: "lzh".to_owned(), properties, ..Step::default() }
+    } else {
+        let codec = format!("the method {} of LHA", excerpt(&header.method));
+        Step { codec, ..Step::default() }
     };
     Piece { stored, coder: Some(Arc::new(Coder { steps: vec![step], is_behind_header: None })), ..plain }
 }

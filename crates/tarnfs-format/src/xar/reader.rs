@@ -126,7 +126,6 @@ impl Reader<'_> {
         let device = Device { major: file.major, minor: file.minor };
         let mut link = Vec::new();
         let kind = match file.kind.as_slice() {
-            b"" | b"file" => Kind::File,
             b"hardlink" if is_link(file) => {
                 let original = ids.get(file.original.as_slice()).and_then(|number| files.get(*number));
                 let Some(target) = original.and_then(|original| path_of(files, original, limits.path)) else {
@@ -136,7 +135,7 @@ impl Reader<'_> {
                 link = target;
                 Kind::HardLink
             }
-            b"hardlink" => Kind::File,
+            b"" | b"file" | b"hardlink" => Kind::File,
             b"directory" => Kind::Folder,
             b"symlink" => {
                 link = bounded_path(file.link.clone(), limits.path);
@@ -256,12 +255,11 @@ impl Reader<'_> {
     fn value(&mut self, data: &Data) -> Result<Vec<u8>, String> {
         let offset = self.place(data)?;
         let slice: SharedSource = Arc::new(Slice::new(Arc::clone(self.source), offset, data.stored));
-        let value = match self.coder(&data.encoding) {
-            Some(coder) => self.options.decode.decode(&coder, slice, data.size, &|_| true),
-            None => {
-                let mut value = vec![0; data.size as usize];
-                slice.read_exact_at(&mut value, 0).map(|()| value)
-            }
+        let value = if let Some(coder) = self.coder(&data.encoding) {
+            self.options.decode.decode(&coder, slice, data.size, &|_| true)
+        } else {
+            let mut value = vec![0; data.size as usize];
+            slice.read_exact_at(&mut value, 0).map(|()| value)
         };
         value.map_err(|error| error.to_string())
     }

@@ -101,14 +101,12 @@ pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> 
             Event::Empty(empty) => {
                 begin(&empty, &mut files, &open);
             }
-            Event::Text(part) => {
-                if text.len().saturating_add(part.len()) <= LONGEST {
-                    text.extend_from_slice(part.as_bytes());
-                }
+            Event::Text(part) if text.len().saturating_add(part.len()) <= LONGEST => {
+                text.extend_from_slice(part.as_bytes());
             }
             Event::GeneralRef(name) => text.extend(resolved(name.as_bytes())),
             Event::CData(part) if text.len().saturating_add(part.len()) <= LONGEST => {
-                text.extend_from_slice(part.as_bytes())
+                text.extend_from_slice(part.as_bytes());
             }
             Event::End(end) => {
                 let ended = open.pop();
@@ -281,7 +279,7 @@ fn time(text: &[u8]) -> Option<Time> {
 
 /// What is written in base64; `None` if something else is in it.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let mut bytes = Vec::with_capacity((text.len() / 4).saturating_mul(3));
     let (mut word, mut bits) = (0_u32, 0_u32);
     for &letter in text.iter().filter(|letter| !letter.is_ascii_whitespace() && **letter != b'=') {
         let value = match letter {

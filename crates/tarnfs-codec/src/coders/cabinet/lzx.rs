@@ -73,12 +73,11 @@ struct Bits<'b> {
 impl Bits<'_> {
     fn fill(&mut self) {
         while self.count <= 48 {
-            let next = match self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
-                Some(word) => u16::from_le_bytes(*word),
-                None => {
-                    self.missing += 16;
-                    0
-                }
+            let next = if let Some(word) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+                u16::from_le_bytes(*word)
+            } else {
+                self.missing += 16;
+                0
             };
             self.at += 2;
             self.word |= u64::from(next) << (48 - self.count);

@@ -9,7 +9,7 @@ use super::{Outcome, Symbol};
 pub(super) struct Fastest;
 
 impl Fastest {
-    pub(super) fn next(&mut self, bits: &mut Bits) -> io::Result<Outcome<Symbol>> {
+    pub(super) fn next(bits: &mut Bits) -> io::Result<Outcome<Symbol>> {
         let length = Self::number(bits, 0, 7)?;
         if length == 0 {
             return bits.byte().map(|byte| Ok(Symbol::Literal(byte)));
@@ -63,7 +63,7 @@ pub(super) struct Lzs;
 impl Lzs {
     const FIRST: usize = 2048 - 17;
 
-    pub(super) fn next(&mut self, bits: &mut Bits, at: usize) -> io::Result<Outcome<Symbol>> {
+    pub(super) fn next(bits: &mut Bits, at: usize) -> io::Result<Outcome<Symbol>> {
         if bits.take(1)? == 1 {
             return bits.byte().map(|byte| Ok(Symbol::Literal(byte)));
         }

@@ -41,9 +41,9 @@ enum Method {
     Stored,
     Blocks(Box<Blocks>),
     Learning(Box<Learning>),
-    Fastest(Fastest),
+    Fastest,
     Lz5(Lz5),
-    Lzs(Lzs),
+    Lzs,
 }
 
 impl Method {
@@ -60,9 +60,9 @@ impl Method {
             7 => (blocks(17, 5), 16, Fill::Blanks),
             8 => (blocks(21, 5), 20, Fill::Blanks),
             16 => (Self::Lz5(Lz5::default()), 12, Fill::Larc),
-            17 => (Self::Lzs(Lzs), 11, Fill::Blanks),
+            17 => (Self::Lzs, 11, Fill::Blanks),
             32 => (blocks(17, 5), 15, Fill::Blanks),
-            33 => (Self::Fastest(Fastest), 15, Fill::Blanks),
+            33 => (Self::Fastest, 15, Fill::Blanks),
             _ => return None,
         })
     }
@@ -72,9 +72,9 @@ impl Method {
             Self::Stored => return bits.byte().map(Symbol::Literal),
             Self::Blocks(blocks) => blocks.next(bits),
             Self::Learning(learning) => learning.next(bits),
-            Self::Fastest(fastest) => fastest.next(bits),
+            Self::Fastest => Fastest::next(bits),
             Self::Lz5(lz5) => lz5.next(bits, at),
-            Self::Lzs(lzs) => lzs.next(bits, at),
+            Self::Lzs => Lzs::next(bits, at),
         };
         found?.map_err(|what| bits.invalid(what))
     }
