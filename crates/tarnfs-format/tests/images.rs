@@ -121,7 +121,7 @@ fn images_that_are_cut_at_any_sector_or_changed_end() {
         assert_eq!(read(&Udf, &image) > 4, options.contains("udf"), "{options}");
         for sectors in 0..image.len() / 2048 {
             read(&Iso9660, &image[..sectors * 2048]);
-            read(&Udf, &image[..sectors * 2048 + 1]);
+            read(&Udf, &image[..=sectors * 2048]);
         }
         let run = |(changes, left): (Vec<(f64, u8)>, f64)| {
             let bytes = changed(&image, &changes, left);

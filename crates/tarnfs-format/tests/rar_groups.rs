@@ -37,6 +37,7 @@ fn block(kind: u64, flags: u64, body: &[u8], extra: &[u8], data: &[u8]) -> Vec<u
 
 /// What a header of a file says, as far as it matters here.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct File<'f> {
     name: &'f str,
     size: u64,

@@ -220,7 +220,7 @@ mod tests {
             bytes.extend([29, 0x30, name.len() as u8, 0]);
             bytes.extend(0o100_644_u32.to_le_bytes());
             bytes.extend(name);
-            let (file, stored) = parse_file(&mut Fields(&bytes), 0x8000).unwrap();
+            let (file, stored) = parse_file(&mut Fields(&bytes), 0x8000, false).unwrap();
             assert_eq!((&file.path[..], stored), (&b"dir/file.txt"[..], 7), "host {host}");
         }
     }

@@ -553,8 +553,7 @@ impl Reader<'_, '_> {
         if let Some((_, coder)) = self.coders.iter().find(|(known, _)| *known == which) {
             return Arc::clone(coder);
         }
-        let properties =
-            [&[what, self.version.number()], lock.map(Vec::as_slice).unwrap_or_default()].concat();
+        let properties = [&[what, self.version.number()], lock.map(Vec::as_slice).unwrap_or_default()].concat();
         let steps = vec![Step { codec: codec.to_owned(), properties, ..Step::default() }];
         let coder = Arc::new(Coder { steps, is_behind_header: None });
         // Each volume may have another salt.

@@ -68,6 +68,7 @@ pub enum Destination {
 
 /// Makes an index in one pass: takes entries in the archive's order, sorts them once, writes them in order.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else of what was found")]
 pub struct Writer {
     limits: Limits,
     entries: u64,

@@ -11,13 +11,13 @@ const BOTTOM: u32 = 1 << 15;
 pub(super) struct Range {
     low: u32,
     code: u32,
-    range: u32,
+    width: u32,
 }
 
 impl Range {
     /// Begins the data of a block.
     pub(super) fn begin(&mut self, bits: &mut Bits) -> io::Result<()> {
-        (self.low, self.range, self.code) = (0, u32::MAX, 0);
+        (self.low, self.width, self.code) = (0, u32::MAX, 0);
         for _ in 0..4 {
             self.code = self.code << 8 | u32::from(bits.byte()?);
         }
@@ -27,35 +27,35 @@ impl Range {
     /// Which of `total` values comes next.
     #[inline]
     pub(super) fn threshold(&mut self, total: u32, bits: &Bits) -> io::Result<u32> {
-        self.range /= total.max(1);
-        let count = self.code.wrapping_sub(self.low).checked_div(self.range);
+        self.width /= total.max(1);
+        let count = self.code.wrapping_sub(self.low).checked_div(self.width);
         count.ok_or_else(|| super::invalid(bits))
     }
 
     /// True if what comes is below `count` of all 2 to the power of `bits_of_all` values.
     #[inline]
     pub(super) fn is_below(&mut self, count: u32, bits_of_all: u32, bits: &Bits) -> io::Result<bool> {
-        self.range >>= bits_of_all;
-        if self.range == 0 {
+        self.width >>= bits_of_all;
+        if self.width == 0 {
             return Err(super::invalid(bits));
         }
-        Ok(self.code.wrapping_sub(self.low) < count.wrapping_mul(self.range))
+        Ok(self.code.wrapping_sub(self.low) < count.wrapping_mul(self.width))
     }
 
     /// Goes on with what is `size` of all values, from `start` on.
     #[inline]
     pub(super) fn narrow(&mut self, start: u32, size: u32, bits: &mut Bits) -> io::Result<()> {
-        self.low = self.low.wrapping_add(start.wrapping_mul(self.range));
-        self.range = self.range.wrapping_mul(size);
+        self.low = self.low.wrapping_add(start.wrapping_mul(self.width));
+        self.width = self.width.wrapping_mul(size);
         loop {
-            if self.low ^ self.low.wrapping_add(self.range) >= TOP {
-                if self.range >= BOTTOM {
+            if self.low ^ self.low.wrapping_add(self.width) >= TOP {
+                if self.width >= BOTTOM {
                     return Ok(());
                 }
-                self.range = self.low.wrapping_neg() & (BOTTOM - 1);
+                self.width = self.low.wrapping_neg() & (BOTTOM - 1);
             }
             self.code = self.code << 8 | u32::from(bits.byte()?);
-            self.range <<= 8;
+            self.width <<= 8;
             self.low <<= 8;
         }
     }
