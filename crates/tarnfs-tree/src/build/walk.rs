@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
 use tarnfs_format::{
-    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Volume, Xattrs, name, stream::Part,
+    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Xattrs, name, stream::Part,
 };
 use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
