@@ -283,11 +283,11 @@ fn images_and_archives_of_rar_may_be_cut_and_damaged() {
     let scratch = support::Scratch::new();
     if support::have("genisoimage") && support::have("mkudffs") {
         scratch.shell(
-            r"mkdir -p t/a/b/c/d/e/f/g/h; seq 200 > t/numbers; ln -s numbers t/link; ln t/numbers t/hard; echo deep > t/a/b/c/d/e/f/g/h/deep
+            r#"mkdir -p t/a/b/c/d/e/f/g/h; seq 200 > t/numbers; ln -s numbers t/link; ln t/numbers t/hard; echo deep > t/a/b/c/d/e/f/g/h/deep
             for options in '' -R -J '-R -J' '-iso-level 4' '-R -z' '-R -udf'; do
-                genisoimage -quiet -no-pad $options -o image$options.iso t 2> log
+                genisoimage -quiet -no-pad $options -o "image$options.iso" t 2> log
             done
-            for revision in 0x0102 0x0150 0x0201; do truncate -s 1M $revision.iso; mkudffs -r $revision -b 512 $revision.iso > log; done",
+            for revision in 0x0102 0x0150 0x0201; do truncate -s 1M $revision.iso; mkudffs -r $revision -b 512 $revision.iso > log; done"#,
         );
     }
     let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/rar");
@@ -295,11 +295,14 @@ fn images_and_archives_of_rar_may_be_cut_and_damaged() {
     for path in [scratch.path(""), archives].iter().flat_map(|folder| fs::read_dir(folder).unwrap()) {
         let path = path.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name.ends_with(".iso") {
+        if path.extension().is_some_and(|suffix| suffix == "iso") {
             let image = fs::read(&path).unwrap();
             seeds.push((name.clone(), packed(&image), entry_points::udf as fn(&[u8])));
             seeds.push((name, image, entry_points::iso9660));
-        } else if fs::metadata(&path).unwrap().is_file() && !name.ends_with(".md") && name != "log" {
+        } else if fs::metadata(&path).unwrap().is_file()
+            && path.extension().is_none_or(|suffix| suffix != "md")
+            && name != "log"
+        {
             let archive = fs::read(&path).unwrap();
             seeds.push((name.clone(), archive.clone(), entry_points::rar));
             seeds.push((name, archive, entry_points::rar_decoder));

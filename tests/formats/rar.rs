@@ -242,7 +242,7 @@ fn links_copies_and_owners_come_from_the_headers() {
     if !can_mount() {
         return println!("left out: no mounts here");
     }
-    let numbers: String = (1..=500).map(|number| format!("{number}\n")).collect();
+    let numbers = (1..=500).fold(String::new(), |text, number| text + &format!("{number}\n"));
     for name in ["links_rar701.rar", "copies_rar701.rar", "copies_solid_rar701.rar", "owners_rar623.rar"] {
         let scratch = Scratch::new();
         let mounted = Mounted::new(&scratch, archives().join(name), &[]);
@@ -374,7 +374,7 @@ fn short_streams_of_ntfs_are_extended_attributes() {
         return println!("left out: no mounts here, or no getfattr");
     }
     let scratch = Scratch::new();
-    let text: String = (0..2000).map(|number| format!("{number}, ")).collect();
+    let text = (0..2000).fold(String::new(), |text, number| text + &format!("{number}, "));
     let mut wrong = Packed::stored(b"other");
     wrong.crc ^= 1;
     let five = [
@@ -384,7 +384,7 @@ fn short_streams_of_ntfs_are_extended_attributes() {
         stream(":Zone.Identifier:$DATA", &Packed::stored(b"[ZoneTransfer]")),
         stream(":text", &Packed::compressed(text.as_bytes())),
         stream(":empty", &Packed::stored(b"")),
-        stream(":long", &Packed::stored(&[7; 70_000])),
+        stream(":long", &Packed::stored(&vec![7; 70_000])),
         Packed::stored(b"two").block(2, b"two", &[]),
         stream(":wrong", &wrong),
         sealed(&[5, 0, 0]),

@@ -346,9 +346,12 @@ fn ls_has_help() {
 fn formats_are_listed_with_what_is_read_of_each() {
     let scratch = Scratch::new();
     let listed = run(&scratch, ["--formats"]).ok().text();
-    for line in ["Archives:", "  tar         .tar", "  zip         .zip", "Compression:", "  gzip        .tgz .taz .gz"]
-    {
-        assert!(listed.contains(line), "{line:?}\n{listed}");
+    for heading in ["Archives:", "Compression:"] {
+        assert!(listed.lines().any(|line| line == heading), "{heading}\n{listed}");
+    }
+    for (name, suffix) in [("tar", ".tar"), ("zip", ".zip"), ("gzip", ".tgz")] {
+        let is_it = |line: &str| line.split_whitespace().take(2).eq([name, suffix]);
+        assert!(listed.lines().any(is_it), "{name}\n{listed}");
     }
 }
 

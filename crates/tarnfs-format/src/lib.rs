@@ -175,15 +175,8 @@ pub struct Volume {
     pub is_followed: Option<bool>,
     /// The name of that one, where it says so.
     pub next: Option<Vec<u8>>,
-    /// A file in it began in the one before.
-    pub is_continued: bool,
-}
-
-impl Volume {
-    /// True if it is known that others are needed to read all that is in it.
-    pub fn is_part(&self) -> bool {
-        self.is_continued || self.is_followed == Some(true)
-    }
+    /// Others are needed to read all that is in it.
+    pub is_part: bool,
 }
 
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.

@@ -210,7 +210,9 @@ fn newc(name: &str, mode: u32, content: &[u8]) -> Vec<u8> {
     let (length, name_length) = (content.len(), name.len() + 1);
     let numbers = [1, mode, 0, 0, 1, 1, length as u32, 0, 0, 0, 0, name_length as u32, 0];
     let mut bytes = b"070701".to_vec();
-    numbers.iter().for_each(|number| bytes.extend(format!("{number:08x}").bytes()));
+    for number in numbers {
+        bytes.extend(format!("{number:08x}").bytes());
+    }
     bytes.extend([name.as_bytes(), &[0]].concat());
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     bytes.extend(content);

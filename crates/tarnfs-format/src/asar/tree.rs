@@ -71,6 +71,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
+/// Bytes of a path: each name in a folder is told with all of it.
+const LONGEST_PATH: usize = 64 << 10;
+
 /// Reads what is in a folder.
 struct Files<'s, 'r> {
     path: &'s mut Vec<u8>,
@@ -99,6 +102,9 @@ impl<'de> Visitor<'de> for Files<'_, '_> {
                 self.path.push(b'/');
             }
             self.path.extend_from_slice(name.as_bytes());
+            if self.path.len() > LONGEST_PATH {
+                return Err(M::Error::custom(format!("a path of more than {LONGEST_PATH} bytes")));
+            }
             let node = map.next_value_seed(Seed { path: &mut *self.path, receive: &mut *self.receive })?;
             (self.receive)(self.path, node).map_err(M::Error::custom)?;
             self.path.truncate(length);

@@ -47,8 +47,8 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
     let Some(header) = Header::read(bytes.get(..read).unwrap_or_default()) else { return Ok(None) };
     let next = header.next.as_deref().and_then(names::plain);
     let is_one = header.previous.is_some() || header.next.is_some();
-    let is_continued = header.previous.is_some();
-    Ok(is_one.then(|| Volume { is_followed: Some(header.next.is_some()), is_continued, next }))
+    // Its whole files are read without the others.
+    Ok(is_one.then(|| Volume { is_followed: Some(header.next.is_some()), is_part: false, next }))
 }
 
 /// A cabinet.

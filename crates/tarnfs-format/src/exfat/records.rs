@@ -20,6 +20,12 @@ const FOLDER: u16 = 0x10;
 const IN_LABEL: usize = 11;
 const IN_RECORD: usize = 15;
 
+/// Damaged sets of one listing, behind which the rest of it is left out: each costs the reading of up to 256 records.
+const MOST_DAMAGED: usize = 10_000;
+
+/// Names of one listing, each of which takes some hundred bytes.
+const MOST_FOUND: usize = 1 << 20;
+
 /// All that is in the listing `bytes`.
 pub(super) fn list(bytes: &[u8]) -> Listed {
     let mut listed = Listed::default();
@@ -43,10 +49,20 @@ pub(super) fn list(bytes: &[u8]) -> Listed {
                 };
                 match file(set, at) {
                     Ok(found) => {
+                        if listed.found.len() >= MOST_FOUND {
+                            listed.damage.push((at, "it has too many names: the rest is left out".to_owned()));
+                            break;
+                        }
                         listed.found.push(found);
                         number = end;
                     }
-                    Err(why) => listed.damage.push((at, format!("a file is left out: {why}"))),
+                    Err(why) => {
+                        listed.damage.push((at, format!("a file is left out: {why}")));
+                        if listed.damage.len() >= MOST_DAMAGED {
+                            listed.damage.push((at, "too much is damaged: the rest is left out".to_owned()));
+                            break;
+                        }
+                    }
                 }
             }
             _ => {}

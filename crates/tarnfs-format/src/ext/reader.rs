@@ -293,7 +293,9 @@ impl<'run> Reader<'run> {
                     return Ok(true);
                 }
             };
-            folder.next = folder.next.saturating_add(passed.max(1).next_multiple_of(block));
+            let Some(passed) = passed.max(1).checked_next_multiple_of(block) else { return Ok(false) };
+            folder.next = folder.next.saturating_add(passed);
+            self.options.cancel.check()?;
         }
         Ok(false)
     }

@@ -70,14 +70,18 @@ fn sum_of(bytes: &[u8]) -> Option<u8> {
     (length >= 20).then(|| counted.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)))
 }
 
+/// Bytes of the fields that each header has.
+const LEAST_OF_LEVEL_2: usize = 26;
+const LEAST_OF_LEVEL_3: usize = 32;
+
 /// Bytes that have to be there to read the header that `start` begins with, without the extensions of level 1. `None`
 /// if none does.
 pub(super) fn length(start: &[u8]) -> Option<usize> {
     method_of(start)?;
     match start.get(LEVEL)? {
         0 | 1 => usize::from(*start.first()?).checked_add(2),
-        2 => Some(u16_at(start, 0)?.into()),
-        3 => usize::try_from(u32_at(start, 24)?).ok(),
+        2 => Some(usize::from(u16_at(start, 0)?)).filter(|length| *length >= LEAST_OF_LEVEL_2),
+        3 => usize::try_from(u32_at(start, 24)?).ok().filter(|length| *length >= LEAST_OF_LEVEL_3),
         _ => None,
     }
 }

@@ -61,7 +61,12 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let data = at.saturating_add(header.length);
         let stored = header.stored;
         file(header, at, data, end, options, &mut tell)?;
-        at = data.saturating_add(stored);
+        let next = data.saturating_add(stored);
+        // A header that takes nothing would be told for ever.
+        if next <= at {
+            return tell.damage(at, "a header without a length: what follows is not read".to_owned());
+        }
+        at = next;
         if at >= end {
             return Ok(());
         }

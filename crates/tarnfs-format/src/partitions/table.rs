@@ -61,10 +61,17 @@ struct Record {
     count: u64,
 }
 
+/// Where a kernel of Linux has its mark (the boot protocol of x86).
+const LINUX_MARK: (u64, &[u8]) = (0x202, b"HdrS");
+
 /// The table of a disk that has so many bytes, if that is known.
 pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<Table> {
     let sector = show(0, SECTOR as usize);
     let records = records(&sector)?;
+    // A program of DOS and Windows, which a Linux kernel is, too, has other things there.
+    if sector.starts_with(b"MZ") || show(LINUX_MARK.0, 4) == LINUX_MARK.1 {
+        return None;
+    }
     if sector.get(3..11).is_some_and(|name| OTHERS.contains(&name)) {
         return None;
     }

@@ -164,7 +164,10 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
     };
     let mut walk = Walk::new(source, start, version, &Decode::default(), &Cancel::default());
     let (mut goes_on, mut is_continued) = (false, false);
-    let told = |is_followed, is_continued| Ok(Some(Volume { is_followed, is_continued, next: None }));
+    let told = |is_followed, is_continued| {
+        let is_part = is_continued || is_followed == Some(true);
+        Ok(Some(Volume { is_followed, is_part, next: None }))
+    };
     loop {
         let found = match walk.next() {
             Ok(Next::Block(found)) => found,

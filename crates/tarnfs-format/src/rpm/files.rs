@@ -7,6 +7,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::header::{Header, Numbers, Strings};
 use crate::{Device, Kind, Time};
 
+/// Bytes of a path; longer ones are nobody's.
+const LONGEST_PATH: usize = 64 << 10;
+
 /// Tags, as RPM numbers them (`rpmtag.h`).
 mod tag {
     pub(super) const OLD_FILE_NAMES: u32 = 1027;
@@ -115,7 +118,12 @@ impl<'h> Files<'h> {
             Names::Whole(names) => names.get(place)?.to_vec(),
             Names::Parts { bases, folders, numbers } => {
                 let folder = usize::try_from(numbers.get(place)?).ok()?;
-                [folders.get(folder)?, bases.get(place)?].concat()
+                let (folder, base) = (folders.get(folder)?, bases.get(place)?);
+                // Many files may lie in one folder.
+                if folder.len().saturating_add(base.len()) > LONGEST_PATH {
+                    return None;
+                }
+                [folder, base].concat()
             }
         };
         let start = path.iter().take_while(|&&byte| byte == b'/').count();

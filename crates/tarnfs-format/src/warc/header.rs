@@ -56,6 +56,17 @@ impl Header {
     /// The header at the start of `bytes`; `None` if it is none, or does not end there.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         version(bytes)?;
+        // Each line but the first has a colon, or goes on with the one before it. To look farther where that is not so
+        // would cost much where the mark stands often.
+        let is_field = |line: &[u8]| line.contains(&b':') || line.first().is_some_and(u8::is_ascii_whitespace);
+        for line in bytes.split(|&byte| byte == b'\n').skip(1) {
+            if matches!(line, [] | [b'\r']) {
+                break;
+            }
+            if !is_field(line) {
+                return None;
+            }
+        }
         let length = end_of_lines(bytes)?;
         let mut header = Self { length, ..Self::default() };
         let mut has_length = false;

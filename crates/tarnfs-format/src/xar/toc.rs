@@ -84,7 +84,7 @@ pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> 
     let mut open: Vec<Open> = Vec::new();
     let mut text: Vec<u8> = Vec::new();
     let mut is_coded = false;
-    let mut weight = 0_usize;
+    let (mut weight, mut attributes) = (0_usize, 0_usize);
     loop {
         let at = reader.buffer_position();
         let event = reader.read_event().map_err(|error| (at, error.to_string()))?;
@@ -95,11 +95,13 @@ pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> 
                     return Err((at, format!("more than {DEEPEST} elements in each other")));
                 }
                 let next = begin(&start, &mut files, &open);
+                attributes = attributes.saturating_add(usize::from(next == Open::Attribute));
                 is_coded = value(&start, "enctype").as_deref() == Some(b"base64");
                 open.push(next);
             }
             Event::Empty(empty) => {
-                begin(&empty, &mut files, &open);
+                let next = begin(&empty, &mut files, &open);
+                attributes = attributes.saturating_add(usize::from(next == Open::Attribute));
             }
             Event::Text(part) if text.len().saturating_add(part.len()) <= LONGEST => {
                 text.extend_from_slice(part.as_bytes());
@@ -135,8 +137,9 @@ pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> 
             Event::Eof => return Ok(files),
             _ => {}
         }
-        // Those that are open take memory, too.
-        if files.len().saturating_mul(size_of::<File>()) > most {
+        // Those that are open take memory, too: a list that grows has room for as many more for a moment.
+        let of_attributes = attributes.saturating_mul(size_of::<Attribute>()).saturating_mul(3);
+        if files.len().saturating_mul(size_of::<File>()).saturating_add(of_attributes) > most {
             return Err((at, format!("its files take more than {most} bytes of memory")));
         }
     }

@@ -120,6 +120,8 @@ struct Ahead {
     /// Archives that had numbers, and the one that the file lies in.
     archives: usize,
     within: u32,
+    /// Stream and byte where it is taken to begin.
+    at: (u32, u64),
 }
 
 /// What is `damaged` of the stream `input` where `candidate` lies in it: from which byte of the candidate, and up to
@@ -361,7 +363,7 @@ impl Receiver for Direct {
         self.last.set((self.stream.get(), last.saturating_add(1)));
         self.replace(path, self.last.get());
         let (notes, archives) = (self.notes.borrow().len(), self.outer.borrow().len());
-        self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost() });
+        self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost(), at: self.last.get() });
         Ok(())
     }
 
@@ -377,8 +379,10 @@ impl Receiver for Direct {
             let taken_back = notes.extract_if(before.., |note| self.is_inside(note, ahead));
             let bytes: usize = taken_back.map(|note| note.what.len()).sum();
             self.bytes_of_notes.set(self.bytes_of_notes.get() - bytes);
+            drop(notes);
+            // The archive that was found there has its path.
+            self.replace(&entry.path, ahead.at);
         }
-        // The archive that was found there has its path.
         self.entry(entry)
     }
 

@@ -144,7 +144,7 @@ pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::R
 /// True if `source` is one of the volumes of an archive: a folder of what begins and ends in it would hide the rest.
 fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
     match format.volume(source) {
-        Ok(volume) => Ok(volume.is_some_and(|volume| volume.is_part())),
+        Ok(volume) => Ok(volume.is_some_and(|volume| volume.is_part)),
         Err(error) if is_unreadable(&error) => Ok(false),
         Err(error) => Err(error),
     }
