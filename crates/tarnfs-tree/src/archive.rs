@@ -218,8 +218,8 @@ impl ArchiveTree {
         Self { index, streams, implied, recheck, lane, maps, has_members, has_long_lists, has_links, targets, above }
     }
 
-    /// True of a file that may be stored in very many pieces: who opens it may have to wait for memory. Only of a longer
-    /// one is it asked how many it has: nobody stores shorter ones than these, but for the last one of a file.
+    /// True of a file that may be stored in very many pieces: who opens it may have to wait for memory. Only of a long
+    /// file is it asked how many it has: nobody stores shorter ones than these, but for the last one of a file.
     fn may_have_a_long_list(&self, node: Node) -> bool {
         const LEAST_PIECE: u64 = 2048;
         const SHORT: u64 = FEW as u64 * LEAST_PIECE;

@@ -11,7 +11,6 @@ use super::crc;
 use super::finder::Finder;
 use super::partial::{self, Mark, Partial};
 use crate::faults::again;
-use crate::starts::LOOKED_AT;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
@@ -149,12 +148,7 @@ impl BlockDecoder {
                         level_of(header).ok_or_else(|| self.reader.damaged("no \"BZh1\" to \"BZh9\" at its start"))?;
                     self.expected = Expected::Block;
                 }
-                Expected::AnotherStream => {
-                    self.expected = self.another_stream()?;
-                    if self.gap > 0 {
-                        return Ok(true);
-                    }
-                }
+                Expected::AnotherStream => self.expected = self.another_stream()?,
                 Expected::Anything if self.reader.is_at_end()? => {
                     if self.reader.is_past_end() {
                         return Err(self.reader.cut());
@@ -349,22 +343,12 @@ impl BlockDecoder {
         }
         let Some(survey) = &mut self.first_pass else { return Ok(Expected::Nothing) };
         if let Some(garbage) = self.reader.find_nonzero(&survey.cancel)? {
-            let what = "behind the end of the bzip2 stream there is something else".to_owned();
-            // It may be a stream whose start is lost: a block behind it tells.
-            let from = garbage.saturating_mul(8);
-            let finder = self.finder.get_or_insert_with(|| Finder::new(SharedSource::clone(&self.source), from));
-            finder.go_to(from);
-            let end = garbage.saturating_mul(2).saturating_add(LOOKED_AT);
-            if let Some(next) = finder.next_before(end, &survey.cancel)? {
-                self.leave_gap(from, next, what);
-                return Ok(Expected::Block);
-            }
             survey.findings.report(Damage {
                 decoded: self.decoded..self.decoded,
                 lost_from: self.decoded,
                 compressed: garbage,
                 compressed_from: garbage,
-                what,
+                what: "behind the end of the bzip2 stream there is something else".to_owned(),
             });
         }
         Ok(Expected::Nothing)

@@ -134,7 +134,9 @@ impl Expected {
     fn fall(&self, (first, most): (usize, usize)) {
         for (known, bytes) in [(&self.first, first), (&self.most, most)] {
             let before = known.load(Ordering::Relaxed);
+            // One that was paused says nothing of what others begin with.
             if before != UNKNOWN
+                && bytes > 0
                 && let Some(above) = before.checked_sub(bytes)
             {
                 known.store(before - above.div_ceil(4), Ordering::Relaxed);
@@ -153,7 +155,7 @@ impl MemoryGate {
         lock(&self.held).bytes
     }
 
-    /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it. It will decode `length` bytes.
+    /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it. It decodes `length` bytes.
     ///
     /// The caller holds no lock, and nothing that a decoder at this depth or a lesser one may wait for: no run, and no
     /// pass but of deeper streams.

@@ -485,11 +485,12 @@ impl DeflateDecoder {
         let what = "behind the compressed data is something else";
         self.damaged(self.decoded, start, what);
         self.place = DecoderState::End;
-        // It may be a member whose start is lost; what is behind it tells. If there is nothing, it is what gzip calls
-        // trailing garbage.
-        let member = self.astray.take();
-        let from = member.map_or(start, |member| self.before(member));
-        self.leave_member(member.unwrap_or(Start { decoded: self.decoded, compressed: start }), from)?;
+        // Behind a member that is whole it is what gzip calls trailing garbage, whatever it holds: what another archive
+        // has must not show as files of this one.
+        if let Some(member) = self.astray.take() {
+            let from = self.before(member);
+            self.leave_member(member, from)?;
+        }
         Ok(())
     }
 

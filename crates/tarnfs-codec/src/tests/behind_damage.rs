@@ -91,9 +91,14 @@ fn behind_a_start_that_is_lost_the_next_one_is_found() {
         packed[1][..512].fill(0xA5);
         let stream = packed.concat();
         let pass = decode(codec(name), &stream);
+        if ["bzip2", "gzip"].contains(&name) {
+            // As its tool has it, that is no part of the file.
+            assert!(pass.error.is_none() && pass.data == parts[0] && !pass.is_clean(), "{name}");
+            continue;
+        }
         assert_served_around(codec(name), &stream, &pass, &parts[0], &parts[2], name);
-        // Of a member of lzip its trailer says how long it is, and of gzip that of the one before the next.
-        let lost = if ["lzip", "gzip"].contains(&name) { 200_000 } else { 512 };
+        // Of a member of lzip its trailer says how long it is.
+        let lost = if name == "lzip" { 200_000 } else { 512 };
         assert_eq!(pass.data.len(), 700_000 + lost, "{name}");
         assert_eq!(pass.shifts, if name == "lzip" { vec![] } else { vec![300_000 + lost as u64] }, "{name}");
     }

@@ -1,7 +1,7 @@
 //! Damaged streams: cut anywhere, with any bit flipped, or with parts missing.
 
 use super::*;
-use crate::{DecodeContext, FILLER};
+use crate::DecodeContext;
 
 #[test]
 fn a_wrong_checksum_is_damage_of_its_member() {
@@ -30,10 +30,7 @@ fn a_member_behind_a_wrong_checksum_and_garbage_is_found() {
     let (mut first, second) = (gzip(&before), gzip(&behind));
     let garbage = [0x55; 3000];
     let whole = first_pass(&Gzip, &memory(&[&first[..], &garbage, &second].concat()), 20_000, 4096);
-    // A member whose start is lost looks like that. What stands before the next one says no length that can be.
-    let gap = 0x5555_5555 % 512;
-    assert!(whole.error.is_none() && whole.decoded == [&before[..], &vec![FILLER; gap], &behind].concat());
-    assert_eq!(whole.damage.last().unwrap().decoded, 50_000..50_000 + gap as u64);
+    assert!(whole.decoded == before, "behind a member that is whole it is trailing garbage");
     let end = first.len();
     first[end - 6] ^= 0x40;
     let pass = first_pass(&Gzip, &memory(&[&first[..], &garbage, &second].concat()), 20_000, 4096);
@@ -196,7 +193,7 @@ fn a_damaged_member_that_is_too_long_leaves_no_gap_of_gigabytes() {
 fn a_member_in_a_file_of_its_own_is_no_next_member() {
     // gzip's trailing garbage may hold anything, a member among it.
     let [first, second] = [gzip(&text(1000)), gzip(&text(2000))];
-    let pass = first_pass(&Gzip, &memory(&[&first[..], b"garbage", &second, b"garbage"].concat()), 100, 100);
+    let pass = first_pass(&Gzip, &memory(&[&first[..], b"garbage", &second].concat()), 100, 100);
     assert!(pass.error.is_none() && pass.decoded == text(1000));
     // Four bytes that look like one make none.
     let noise = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff][..], &random_bytes(20_000, 9)].concat();
