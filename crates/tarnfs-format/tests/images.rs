@@ -150,8 +150,30 @@ fn archives_of_rar_that_are_cut_anywhere_or_changed_end() {
     }
 }
 
+#[test]
+fn a_file_of_rar_without_a_name_is_told() {
+    let file = |name: &[u8]| {
+        // No data: size, mode, how it is packed, the system, and the name.
+        sealed(&[&[2, 0, 0, 0, 0xA4, 3, 0, 1, name.len() as u8], name].concat())
+    };
+    let archive = [b"Rar!\x1a\x07\x01\0".to_vec(), sealed(&[1, 0, 0]), file(b"a"), file(b""), file(b"b")].concat();
+    let source: SharedSource = Arc::new(MemorySource::new(archive, "nameless"));
+    let (mut paths, mut damage) = (Vec::new(), Vec::new());
+    let mut receive = |event| {
+        match event {
+            Event::Entry(entry) => paths.push(entry.path),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    };
+    ReadRandom::read(&Rar, &source, &Options::default(), &mut receive).unwrap();
+    assert_eq!(paths, [b"a", b"b"]);
+    assert_eq!(damage, ["a file without a name is left out"]);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_end(mut bytes in prop::collection::vec(any::<u8>(), 0..70_000), kind in 0_u8..4) {

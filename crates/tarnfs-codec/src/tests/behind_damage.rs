@@ -207,8 +207,13 @@ fn a_file_of_the_same_kind_that_is_stored_is_no_next_start() {
         packed[1] = tool(command, &outer);
         packed[1][..20].fill(0xA5);
         let pass = decode(codec(name), &packed.concat());
+        if ["bzip2", "gzip"].contains(&name) {
+            // As its tool has it, that is no part of the file.
+            assert!(pass.error.is_none() && pass.data == parts[0] && !pass.is_clean(), "{name}");
+            continue;
+        }
         assert_served_around(codec(name), &packed.concat(), &pass, &parts[0], &parts[2], name);
-        let lost = if ["lzip", "gzip"].contains(&name) { outer.len() } else { 512 };
+        let lost = if name == "lzip" { outer.len() } else { 512 };
         assert_eq!(pass.data.len(), 700_000 + lost, "{name}");
     }
 }
@@ -225,8 +230,13 @@ fn short_files_of_the_same_kind_one_behind_the_other_are_no_next_start() {
         packed[1][..20].fill(0xA5);
         let stream = packed.concat();
         let pass = decode(codec(name), &stream);
+        if ["bzip2", "gzip"].contains(&name) {
+            // As its tool has it, that is no part of the file.
+            assert!(pass.error.is_none() && pass.data == parts[0] && !pass.is_clean(), "{name}");
+            continue;
+        }
         assert_served_around(codec(name), &stream, &pass, &parts[0], &parts[2], name);
-        let lost = if ["lzip", "gzip"].contains(&name) { outer.len() } else { 512 };
+        let lost = if name == "lzip" { outer.len() } else { 512 };
         assert_eq!(pass.data.len(), 700_000 + lost, "{name}");
         // Where nothing follows, nothing is made up.
         let pass = decode(codec(name), &packed[..2].concat());

@@ -36,6 +36,9 @@ const ALONE: u8 = 0;
 const RUN: u8 = 1;
 const SERVICE: u8 = 2;
 
+/// Bytes of the streams of one file that are attributes.
+const MOST_OF_STREAMS: usize = 1 << 20;
+
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
 
@@ -417,7 +420,8 @@ impl Reader<'_, '_> {
         let Some(Last { entry }) = &self.last else { return Ok(()) };
         let Some(name) = services::name_of_stream(service, self.version == Version::Five) else { return Ok(()) };
         let name = [b"user.", &name[..]].concat();
-        let has_room = entry.xattrs.len() < limits.xattrs && name.len() <= limits.name;
+        let taken = entry.xattrs.iter().fold(0, |sum: usize, (_, value)| sum.saturating_add(value.len()));
+        let has_room = entry.xattrs.len() < limits.xattrs && name.len() <= limits.name && taken <= MOST_OF_STREAMS;
         if !has_room || !services::is_short(service, found, limits) {
             return Ok(());
         }
@@ -456,6 +460,9 @@ impl Reader<'_, '_> {
         let limits = self.options.limits;
         let body = self.body(&whole, is_solid)?;
         let Whole { file, at, .. } = whole;
+        if file.path.is_empty() {
+            return self.damage(Damage { offset: at, what: "a file without a name is left out".to_owned() });
+        }
         if file.path.len() > limits.path {
             let (path, length) = (excerpt(&file.path).to_string(), file.path.len());
             let what = format!("{path}: a path of {length} bytes was cut to {}", limits.path);
