@@ -368,6 +368,19 @@ fn stream(name: &str, content: &Packed) -> Vec<u8> {
     content.block(3, b"STM", &[&number(7)[..], name.as_bytes()].concat())
 }
 
+/// Streams of one file have a bound together.
+#[test]
+fn not_all_of_very_many_streams_are_attributes() {
+    let scratch = Scratch::new();
+    let many = (0..60).flat_map(|number| stream(&format!(":s{number}"), &Packed::stored(&vec![7; 60_000])));
+    let file = Packed::stored(b"one").block(2, b"one", &[]);
+    let archive = [MARK.to_vec(), sealed(&[1, 0, 0]), file, many.collect(), sealed(&[5, 0, 0])].concat();
+    fs::write(scratch.path("many.rar"), archive).unwrap();
+    let stat = run(&scratch, ["stat", "--json", scratch.path("many.rar").to_str().unwrap(), "one"]).ok().text();
+    let count = stat.matches("user.s").count();
+    assert!((10..20).contains(&count), "{count}");
+}
+
 #[test]
 fn short_streams_of_ntfs_are_extended_attributes() {
     if !can_mount() || !have("getfattr") {

@@ -124,6 +124,38 @@ fn folders_that_share_a_listing_do_not_multiply() {
     assert!(started.elapsed() < LONGEST);
 }
 
+/// A folder that says that it has all bytes there can be, and has none.
+#[test]
+fn a_folder_without_an_end_ends() {
+    let mut image = ext();
+    put(&mut image, 1024 + 96, &0x42_u32.to_le_bytes());
+    inode(&mut image, 2, (FOLDER, 1024, 3), &[200]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "sub"), (12, "file")]);
+    inode(&mut image, 11, (FOLDER, u32::MAX, 2), &[0x0000_f30a, 4]);
+    let at = 10 * 1024 + 10 * 128;
+    put(&mut image, at + 32, &0x8_0000_u32.to_le_bytes());
+    put(&mut image, at + 108, &[0xff; 4]);
+    inode(&mut image, 12, (FILE, 0, 1), &[]);
+    let (entries, _) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    assert!(entries.iter().any(|entry| entry.path == b"file"), "{entries:?}");
+}
+
+/// A copy of a superblock stands in for the first one, but not where something else is by now.
+#[test]
+fn what_was_there_before_is_no_file_system() {
+    let mut image = ext();
+    image.resize(10 << 20, 0);
+    put(&mut image, 1024, &2048_u32.to_le_bytes());
+    put(&mut image, 1024 + 4, &10_000_u32.to_le_bytes());
+    put(&mut image, 1024 + 90, &1_u16.to_le_bytes());
+    let copy = image[1024..2048].to_vec();
+    image[..2048].fill(0);
+    put(&mut image, 8193 << 10, &copy);
+    assert_eq!(found(&image), Some("ext"));
+    put(&mut image, 4086, b"SWAPSPACE2");
+    assert_eq!(found(&image), None);
+}
+
 /// Files whose maps lead to the same blocks of numbers, each of which leads to them again, cost what the image has.
 #[test]
 fn maps_that_lead_to_themselves_cost_no_more_than_the_image() {
@@ -156,6 +188,18 @@ fn what_ends_like_a_boot_sector_is_no_disk() {
     files.push([b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec(), vec![0xa5; 4000]].concat());
     files.push([b"\xeb\x3c\x90MSDOS5.0".to_vec(), vec![0; 4000]].concat());
     files.push([b"\xeb\x52\x90NTFS    ".to_vec(), vec![0; 4000]].concat());
+    // A kernel of Linux has its own numbers where a disk has its last partition: kind, first sector and count.
+    let last = [&[0, 0, 0, 0, 1, 0, 0, 0][..], &9_u32.to_le_bytes(), &0xffff_u32.to_le_bytes()].concat();
+    let mut kernel = vec![0; 1 << 20];
+    kernel[494..510].copy_from_slice(&last);
+    let mut disk = kernel.clone();
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    assert_eq!(found(&disk), Some("partitions"));
+    kernel[0x202..0x206].copy_from_slice(b"HdrS");
+    files.push(kernel.clone());
+    kernel[0x202..0x206].fill(0);
+    kernel[..2].copy_from_slice(b"MZ");
+    files.push(kernel);
     for mut file in files {
         file[510..512].copy_from_slice(&[0x55, 0xaa]);
         assert!(!matches!(found(&file), Some("fat" | "exfat" | "partitions" | "ext")), "{:?}", &file[..16]);

@@ -66,6 +66,17 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     seeds
 }
 
+/// A header of LHA that takes nothing comes once, if at all.
+#[test]
+fn a_header_without_a_length_is_none() {
+    let mut archive = vec![0; 64];
+    (archive[0], archive[20]) = (4, 3);
+    archive[2..7].copy_from_slice(b"-lh0-");
+    assert_eq!(read(by_name("lha").unwrap(), &archive), 0);
+    archive[24] = 31;
+    assert!(read(by_name("lha").unwrap(), &archive) <= 1);
+}
+
 /// The header of a member, of that length or up to the end.
 fn member(name: &str, length: Option<usize>) -> Vec<u8> {
     let length = length.map(|length| length.to_string()).unwrap_or_default();

@@ -134,6 +134,8 @@ mod tests {
         for length in 0..json.len() {
             let _ = read(&json[..length], &mut |_, _| Ok(()));
         }
+        let long = format!(r#"{{"files":{{"{}":{{"files":{{"a":{{}},"b":{{}}}}}}}}}}"#, "x".repeat(LONGEST_PATH));
+        assert!(read(long.as_bytes(), &mut |_, _| Ok(())).unwrap_err().contains("a path of more than"));
         let deep = br#"{"files":{"a":"#.repeat(100_000);
         assert!(read(&deep, &mut |_, _| Ok(())).unwrap_err().contains("recursion"));
     }

@@ -165,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_damaged_all_over_is_read_no_further() {
+        let mut bad = set("bad");
+        bad[2] ^= 1;
+        let listed = list(&bad.repeat(2 * MOST_DAMAGED));
+        assert_eq!((listed.damage.len(), listed.found.len()), (MOST_DAMAGED + 1, 0));
+    }
+
+    #[test]
     fn a_set_that_is_damaged_is_left_out_and_the_next_is_not() {
         let mut first = set("one");
         first[40] ^= 1;

@@ -210,14 +210,25 @@ fn is_power(mut number: u64, base: u64) -> bool {
 pub(super) const COPIES: [(u64, u64); 4] =
     [(1024, 8193 << 10), (2048, 16_384 << 11), (4096, 32_768 << 12), (65_536, 524_288 << 16)];
 
+/// Where others have their marks that leave the first bytes to a boot sector: swap, F2FS, btrfs, and members of a RAID.
+/// A copy of a superblock is of what was there before.
+const OTHERS: [(u64, &[u8]); 5] = [
+    (4086, b"SWAPSPACE2"),
+    (1024, &[0x10, 0x20, 0xf5, 0xf2]),
+    (65_600, b"_BHRfS_M"),
+    (4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    (0, &[0xfc, 0x4e, 0x2b, 0xa9]),
+];
+
 /// The first superblock, or a copy of it where that is damaged, in what `show` shows. True if it is a copy.
 pub(super) fn find(show: impl Fn(u64, usize) -> Vec<u8>) -> Option<(Superblock, bool)> {
     if let Some(found) = Superblock::parse(&show(START, LENGTH)) {
         return Some((found, false));
     }
-    // Nothing else begins so that has anything in it.
+    // Little else begins so that has anything in it.
     let before = show(0, START as usize);
-    if before.len() < START as usize || before.iter().any(|byte| *byte != 0) {
+    let is_other = || OTHERS.iter().any(|(at, mark)| show(*at, mark.len()) == *mark);
+    if before.len() < START as usize || before.iter().any(|byte| *byte != 0) || is_other() {
         return None;
     }
     COPIES.iter().find_map(|&(block, at)| {

@@ -15,7 +15,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 /// Disks with partitions.
 #[derive(Debug)]
@@ -52,6 +52,17 @@ impl Format for Partitions {
 
     fn head(&self) -> usize {
         64 << 10
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        // FAT counts in twos.
+        const TWO_SECONDS: u64 = 2_000_000_000;
+        let told = Told::all(shown.mtime);
+        Told { mtime: told.mtime.filter(|_| shown.mtime != Time::default()).map(|unit| unit.max(TWO_SECONDS)), ..told }
+    }
+
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        reader::tells_of_unix(source)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

@@ -37,21 +37,61 @@ pub(super) fn open(source: &dyn Source) -> io::Result<Option<Table>> {
 }
 
 /// The bytes of a partition, and the file system that is in it, if there is one.
-pub(super) fn inside(
-    source: &SharedSource,
-    partition: Partition,
-) -> io::Result<(SharedSource, Option<&'static dyn Format>)> {
+fn inside(source: &SharedSource, partition: Partition) -> io::Result<(SharedSource, Option<&'static dyn Format>)> {
     let there = partition.length.min(source.len().saturating_sub(partition.start));
     let slice: SharedSource = Arc::new(Slice::new(Arc::clone(source), partition.start, there));
-    let mut head = vec![0; HEAD.min(usize::try_from(there).unwrap_or(usize::MAX))];
-    slice.read_exact_at(&mut head, 0)?;
-    let probe = Probe::new(&head, &*slice);
+    let format = file_system(&*slice)?;
+    Ok((slice, format))
+}
+
+/// The file system that is all of `source`.
+fn file_system(source: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
+    let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(usize::MAX))];
+    source.read_exact_at(&mut head, 0)?;
+    let probe = Probe::new(&head, source);
     let bids = FORMATS.iter().filter(|format| format.is_file_system()).map(|format| (format.bid(&probe), *format));
     let best = bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid);
-    if let Some((_, error)) = probe.take_error() {
-        return Err(error);
+    match probe.take_error() {
+        Some((_, error)) => Err(error),
+        None => Ok(best.map(|(_, format)| format)),
     }
-    Ok((slice, best.map(|(_, format)| format)))
+}
+
+/// A partition of a disk that is only borrowed.
+#[derive(Debug)]
+struct Inside<'s> {
+    disk: &'s dyn Source,
+    start: u64,
+    length: u64,
+}
+
+impl Source for Inside<'_> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let there = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        self.disk.read_at(buffer.get_mut(..there).unwrap_or_default(), self.start.saturating_add(offset))
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        self.disk.describe()
+    }
+}
+
+/// False if one of the partitions has a file system that keeps neither modes, owners nor hard links.
+pub(super) fn tells_of_unix(disk: &dyn Source) -> io::Result<bool> {
+    for partition in open(disk)?.map(|table| table.partitions).unwrap_or_default() {
+        let length = partition.length.min(disk.len().saturating_sub(partition.start));
+        let inside = Inside { disk, start: partition.start, length };
+        if let Some(format) = file_system(&inside)?
+            && !format.tells_of_unix(&inside)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Tells all that is on the disk.

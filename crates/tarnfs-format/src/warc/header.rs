@@ -126,6 +126,9 @@ mod tests {
             assert_eq!(Header::read(&bytes[..length]), None);
         }
         assert!(Header::read(b"WARC/1.0\r\nWARC-Type: x\r\n\r\n").is_none());
+        // A line that is no field is in no header; one that begins with a space goes on.
+        assert!(Header::read(b"WARC/1.0\nWARC/1.0\nContent-Length: 1\n\n").is_none());
+        assert!(Header::read(b"WARC/1.0\nX-Y: a\n b\nContent-Length: 1\n\n").is_some());
         assert_eq!((version(b"WARC/1.1\n"), version(b"WARC/x\n")), (Some(&b"1.1"[..]), None));
         assert_eq!((date(b"2017-03-06"), date(b"2017-13-06T04:03:53Z"), date(b"x")), (None, None, None));
     }

@@ -308,6 +308,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn attributes_count_before_their_file_ends() {
+        let toc = [&b"<xar><toc><file id=\"1\">"[..], &b"<ea/>".repeat(20_000)].concat();
+        assert!(read(&toc, 1 << 20).unwrap_err().1.contains("bytes of memory"));
+    }
+
+    #[test]
     fn files_are_read_with_all_that_is_told_of_them() {
         let toc = br#"<?xml version="1.0" encoding="UTF-8"?><xar><toc><checksum style="sha1"><size>20</size></checksum>
             <file id="1"><name>a &amp; b&#65;</name><type>directory</type><mode>0755</mode>
