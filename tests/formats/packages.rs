@@ -193,7 +193,7 @@ fn packages_that_are_archives_of_other_kinds_are_known() {
     // Of Alpine: three tars, each compressed by itself, and the first two without an end.
     scratch.shell(
         "mkdir f; echo file > f/file; echo signature > .SIGN.RSA.x; echo name > .PKGINFO
-         tar -b1 -cf - .SIGN.RSA.x | head -c 1024 | gzip -n > x.apk; tar -b1 -cf - .PKGINFO | head -c 1024 | gzip -n >> x.apk
+         tar -cf sign .SIGN.RSA.x; tar -cf info .PKGINFO; head -c 1024 sign | gzip -n > x.apk; head -c 1024 info | gzip -n >> x.apk
          tar -cf - -C f file | gzip -n >> x.apk
          tar -cf - .PKGINFO -C f file | zstd -q > x.pkg.tar.zst; tar -cf x.gem .PKGINFO
          for name in x.whl x.nupkg; do zip -q $name .PKGINFO; done; tar -czf x.crate .PKGINFO",

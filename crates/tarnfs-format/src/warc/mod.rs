@@ -3,7 +3,8 @@
 //!
 //! `header` reads what a record begins with, `place` makes a path of an address; only `reader` walks along a stream.
 //! Answers are files at their addresses (`https/example.com/folder/page`), with the date of the record as their time:
-//! where one was met several times, the last answer shows, and those before are its older versions. The headers of HTTP
+//! where one was met several times, the last answer shows, and those before are its older versions. A page `a` that has
+//! others below it is `a/index.html` if one of those was met before, else they are in `a.d`. The headers of HTTP
 //! are not shown. All other records are in the folder `.records`, by their kinds.
 //!
 //! The format: ISO 28500, <https://iipc.github.io/warc-specifications/>.

@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::header::{Header, LONGEST, end_of_lines};
-use super::place;
+use super::place::{self, Places};
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Receive, Stream};
 
@@ -16,7 +16,7 @@ const RECORDS: &[u8] = b".records/";
 const STEP: usize = 64 << 10;
 
 pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
-    let mut found = false;
+    let (mut found, mut places) = (false, Places::default());
     loop {
         options.cancel.check().map_err(Error::Receiver)?;
         skip_lines(stream)?;
@@ -36,7 +36,7 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
         };
         found = true;
         skip(stream, header.length as u64)?;
-        record(stream, options, receive, &header, at)?;
+        record(stream, options, receive, (&header, at), &mut places)?;
     }
     receive(Event::End(stream.position()), stream).map_err(Error::Receiver)
 }
@@ -54,8 +54,8 @@ fn record(
     stream: &mut dyn Stream,
     options: &Options,
     receive: &mut Receive<'_>,
-    header: &Header,
-    at: u64,
+    (header, at): (&Header, u64),
+    places: &mut Places,
 ) -> Result<(), Error> {
     let start = stream.position();
     // No file is so long that sums of its places overflow.
@@ -68,7 +68,7 @@ fn record(
         before = end_of_lines(peek(stream, length)?).unwrap_or_default();
     }
     let path = if is_answer && !header.address.is_empty() {
-        place::of_address(&header.address)
+        places.file(&place::of_address(&header.address))
     } else {
         let inside =
             if header.address.is_empty() { place::name(&header.id) } else { place::of_address(&header.address) };
