@@ -172,7 +172,8 @@ impl Blocks {
                 if was_wanted
                     && !inner.closed.load(Ordering::Relaxed)
                     && !inner.is_cached(key)
-                    && let Some(pass) = inner.cache.gate.try_enter(inner.depth, &inner.expected, u64::MAX)
+                    && let Some(pass) = inner.cache.gate.enter_ahead(inner.depth, &inner.expected, u64::MAX)
+                    && !inner.is_cached(key)
                 {
                     // What is wrong with it is told to whoever reads it.
                     let _ = inner.piece_unless_in_flight(&place, pass);

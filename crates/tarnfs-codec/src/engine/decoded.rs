@@ -724,43 +724,56 @@ impl Inner {
         accepted
     }
 
+    /// Where the first piece of `range`, which lies in `chunk`, begins that is neither in the cache nor on disk.
+    fn first_missing(&self, chunk: &Chunk, range: &Range<u64>) -> u64 {
+        let mut position = range.start;
+        while position < range.end && !self.closed.load(Ordering::Relaxed) {
+            let kept = || {
+                let place = PiecePlace::of(chunk, position);
+                self.kept_piece(chunk, place).map(|_| place.end())
+            };
+            let Some(end) = self.cache.end_of_piece_at(self.stream(), position).or_else(kept) else { break };
+            position = end;
+        }
+        position
+    }
+
     /// Decodes what was queued for the chunk that starts at `chunk`. Errors are silent: a read of that range meets them
     /// again.
     fn work_ahead(&self, chunk: u64) {
         /// More is not passed over for a piece that may not even be wanted.
         const MOST_PASSED_OVER: u64 = 16 << 20;
         let Some(Queued { mut range, hint }) = self.in_flight.dequeue(chunk) else { return };
-        if !hint {
-            // The reader may have come to it before the worker did.
-            range = lock(&self.sequences).still_ahead(range);
-        }
+        let still_ahead = |range| if hint { range } else { lock(&self.sequences).still_ahead(range) };
+        // The reader may have come to it before the worker did.
+        range = still_ahead(range);
         if range.is_empty() {
             return;
         }
         let Ok(chunk) = self.chunk_at(chunk) else { return };
         let Some(chunk) = self.proven_ahead(chunk, range.start) else { return };
-        while !range.is_empty() && !self.closed.load(Ordering::Relaxed) {
-            let end = self.cache.end_of_piece_at(self.stream(), range.start);
-            let kept = || {
-                let place = PiecePlace::of(&chunk, range.start);
-                self.kept_piece(&chunk, place).map(|_| place.end())
-            };
-            let Some(end) = end.or_else(kept) else { break };
-            range.start = end;
-        }
+        range.start = self.first_missing(&chunk, &range);
         if range.is_empty() || self.closed.load(Ordering::Relaxed) {
             return;
         }
-        let (start, place) = (chunk.point.decoded, PiecePlace::of(&chunk, range.start));
+        let start = chunk.point.decoded;
+        // Readers come first: nothing is decoded ahead that would hold them up at the gate.
+        let nearest = |place: PiecePlace| start.max(place.start.saturating_sub(MOST_PASSED_OVER));
+        let length = range.end.saturating_sub(nearest(PiecePlace::of(&chunk, range.start)));
+        let Some(pass) = self.cache.gate.enter_ahead(self.depth, &self.expected, length) else { return };
+        // Meanwhile the reader may have come to it, or another worker.
+        range = still_ahead(range);
+        range.start = self.first_missing(&chunk, &range);
+        if range.is_empty() || self.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let place = PiecePlace::of(&chunk, range.start);
         let task = Task { chunk: start, start: place.start, end: range.end };
-        let nearest = start.max(place.start.saturating_sub(MOST_PASSED_OVER));
+        let nearest = nearest(place);
         let begin = || match self.cache.paused.take(self.stream(), nearest..=place.start) {
             Some((position, decoder)) => Some((position, Some(decoder))),
             None => (nearest == start).then_some((start, None)),
         };
-        // Readers come first: nothing is decoded ahead that would wait at the gate.
-        let length = range.end.saturating_sub(nearest);
-        let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected, length) else { return };
         if let Some((run, begun)) = self.in_flight.ahead(task, begin)
             && let Err(error) = self.decode(&chunk, task, &run, begun, pass, Purpose::Ahead)
         {
