@@ -257,6 +257,35 @@ fn what_lies_behind_the_end_is_told() {
     }
 }
 
+/// Zeros that end a tar do so, whatever stands behind the stream in which it lies: another archive there shows nothing.
+#[test]
+fn no_archive_behind_garbage_takes_the_place_of_the_one_before_it() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p o/etc i/etc; echo outer > o/etc/passwd; head -c 30000 /dev/urandom > o/noise
+         echo inner > i/etc/passwd; echo hidden > i/etc/shadow; tar -C o -cf o.tar etc noise; tar -C i -cf i.tar etc",
+    );
+    let others = [("lz", "lzip"), ("lzo", "lzop -c")];
+    for (suffix, compressor) in COMPRESSORS.into_iter().filter(|(suffix, _)| *suffix != "tar").chain(others) {
+        for garbage in ["printf 'some garbage'", "head -c 512 /dev/urandom", ":"] {
+            scratch.shell(&format!("{compressor} < o.tar > o.z; {compressor} < i.tar > i.z"));
+            let is_wrong = suffix == "gz" && garbage == ":";
+            if is_wrong {
+                // Its checksum.
+                let first = scratch.path("o.z");
+                flip(&first, fs::metadata(&first).unwrap().len() - 6);
+            }
+            scratch.shell(&format!("(cat o.z; {garbage}; cat i.z) > a.tar.{suffix}"));
+            let archive = scratch.path(&format!("a.tar.{suffix}"));
+            let archive = archive.to_str().unwrap();
+            let shown = run(&scratch, ["cat", archive, "etc/passwd"]).text();
+            assert!(shown == "outer\n" || is_wrong && shown.is_empty(), "{suffix} {garbage}: {shown}");
+            let found = run(&scratch, ["find", archive]).text();
+            assert!(!found.contains("shadow"), "{suffix} {garbage}: {found}");
+        }
+    }
+}
+
 /// Nobody reads through terabytes that are not there.
 #[test]
 fn a_hole_behind_the_end_is_not_read() {

@@ -171,6 +171,22 @@ fn the_later_archive_shows_whatever_is_read_first() {
     }
 }
 
+/// Also if those between them are so many that some are read before the later one is met.
+#[test]
+fn the_later_archive_shows_behind_a_thousand_others() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir k; echo 1 > f; tar -cf d.tar f; tar -czf k/z.tgz f; tar -cf x.tar d.tar
+         for n in $(seq 1100); do cp k/z.tgz k/$n.tgz; done; rm k/z.tgz; tar -rf x.tar k
+         echo 2 > f; tar -cf d.tar f; tar -rf x.tar d.tar; gzip x.tar",
+    );
+    let archive = scratch.path("x.tar.gz");
+    for (options, path) in [(&["-r"][..], "d.tar/f"), (&["-r", "-s"], "d/f")] {
+        let words = ["cat"].iter().chain(options).copied().chain([archive.to_str().unwrap(), path]);
+        assert_eq!(run(&scratch, words).ok().text(), "2\n", "{path}");
+    }
+}
+
 /// > -s names folders without the extension. If this gives two of them one name, they are merged. One that is opened
 /// > lazily keeps its whole name then, and only its folder shows.
 #[test]

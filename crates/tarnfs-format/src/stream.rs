@@ -22,9 +22,10 @@ pub trait Stream {
         false
     }
 
-    /// True if something of unknown length may be missing before where it stands: a part of a compressed stream that
-    /// was lost.
-    fn may_have_shifted(&self) -> bool {
+    /// True if something of unknown length may be missing before byte `end`: a part of a compressed stream that was
+    /// lost. Of what was not looked at yet nobody knows.
+    fn may_have_shifted(&self, end: u64) -> bool {
+        let _ = end;
         false
     }
 
@@ -216,8 +217,8 @@ impl Stream for Part<'_> {
         position >= self.start && self.stream.go_back(position)
     }
 
-    fn may_have_shifted(&self) -> bool {
-        self.stream.may_have_shifted()
+    fn may_have_shifted(&self, end: u64) -> bool {
+        self.stream.may_have_shifted(end)
     }
 
     fn hole(&self) -> u64 {
@@ -260,8 +261,8 @@ impl<S: Stream> Stream for Moved<S> {
         position >= self.base && self.stream.go_back(position.saturating_sub(self.base))
     }
 
-    fn may_have_shifted(&self) -> bool {
-        self.stream.may_have_shifted()
+    fn may_have_shifted(&self, end: u64) -> bool {
+        self.stream.may_have_shifted(end.saturating_sub(self.base))
     }
 
     fn hole(&self) -> u64 {

@@ -97,7 +97,7 @@ impl Stream for Once {
         self.0.skip(length)
     }
 
-    fn may_have_shifted(&self) -> bool {
+    fn may_have_shifted(&self, _: u64) -> bool {
         self.1
     }
 }
@@ -115,7 +115,7 @@ fn read_once_with(archive: Vec<u8>, shifted: bool, options: &Options) -> (Vec<St
         match event {
             Event::Entry(entry) => paths.push(String::from_utf8(entry.path).unwrap()),
             Event::Damage(what) => damage.push(what.what),
-            Event::Ahead(_) => ahead.push(stream.may_have_shifted()),
+            Event::Ahead(_) => ahead.push(stream.may_have_shifted(u64::MAX)),
             _ => {}
         }
         Ok(())

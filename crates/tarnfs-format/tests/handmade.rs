@@ -660,7 +660,7 @@ impl tarnfs_format::Stream for Shifted {
         self.0.skip(length)
     }
 
-    fn may_have_shifted(&self) -> bool {
+    fn may_have_shifted(&self, _: u64) -> bool {
         true
     }
 }

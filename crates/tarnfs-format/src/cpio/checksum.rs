@@ -59,7 +59,7 @@ impl Stream for Summed<'_> {
         Ok(skipped)
     }
 
-    fn may_have_shifted(&self) -> bool {
-        self.stream.may_have_shifted()
+    fn may_have_shifted(&self, end: u64) -> bool {
+        self.stream.may_have_shifted(end)
     }
 }

@@ -72,7 +72,7 @@ impl<'run> Reader<'run> {
                     self.header(at, &block)?;
                 }
                 // They may be of a file of which a part is missing: they end nothing that goes on.
-                Check::Zero if self.stream.may_have_shifted() && !self.options.ignore_zeros => self.resynchronise()?,
+                Check::Zero if !self.options.ignore_zeros && self.has_shifted(BLOCK) => self.resynchronise()?,
                 Check::Zero => {
                     if self.is_end()? {
                         break;
@@ -88,6 +88,11 @@ impl<'run> Reader<'run> {
             return Err(Error::NotThisFormat { format: "tar", reason: "no block of it is a header".to_owned() });
         }
         Ok(())
+    }
+
+    /// True if something may be missing before the end of the next `length` bytes.
+    fn has_shifted(&self, length: usize) -> bool {
+        self.stream.may_have_shifted(self.stream.position().saturating_add(length as u64))
     }
 
     /// The block at which the stream stands, without moving on; `None` at the end.
@@ -586,8 +591,10 @@ impl<'run> Reader<'run> {
         loop {
             skipped = skipped.saturating_add(self.pass_hole(u64::MAX)?);
             let offset = self.stream.position();
-            let shifted = self.stream.may_have_shifted();
-            let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
+            let failed = |error| Error::Read { offset, error };
+            let length = self.stream.peek(STEP).map_err(failed)?.len();
+            let shifted = self.has_shifted(length);
+            let bytes = self.stream.peek(STEP).map_err(failed)?;
             let (blocks, rest) = bytes.as_chunks::<BLOCK>();
             let good = |block: &Block| check(block) == Check::Header && Header(block).is_plausible();
             let found = blocks.iter().position(good).map(|block| block.saturating_mul(BLOCK));

@@ -200,7 +200,7 @@ impl Stream for FirstPart<'_> {
         Ok(skipped)
     }
 
-    fn may_have_shifted(&self) -> bool {
-        self.stream.may_have_shifted()
+    fn may_have_shifted(&self, end: u64) -> bool {
+        self.stream.may_have_shifted(end)
     }
 }

@@ -25,8 +25,8 @@ pub(super) struct Shifts {
     at: Vec<u64>,
     /// More than are kept lie in this part of the stream.
     lost: Range<u64>,
-    /// There ever was one.
-    any: bool,
+    /// The first that there ever was.
+    first: Option<u64>,
     /// The archives in the stream whose members are being settled, each in the one before it.
     around: Vec<Around>,
 }
@@ -41,7 +41,7 @@ struct Around {
 
 impl Shifts {
     fn add(&mut self, found: &mut Vec<u64>) {
-        self.any |= !found.is_empty();
+        self.first = self.first.into_iter().chain(found.iter().copied()).min();
         self.at.append(found);
         if let Some([first, .., last] | [first @ last]) = self.at.get(MOST_NOTES..) {
             let start = if self.lost.is_empty() { *first } else { self.lost.start };
@@ -259,7 +259,7 @@ impl<'a> DecodingStream<'a> {
         }
         self.take()?;
         // Bytes that were damaged are known to be so only now.
-        let is_right = self.damage.is_empty() && !self.may_have_shifted() && self.ended_by.is_none();
+        let is_right = self.damage.is_empty() && !self.has_shifts() && self.ended_by.is_none();
         let Some(mut sink) = self.sink.take().filter(|_| is_right) else { return Ok(()) };
         let unsettled = self.indexing.decoded_position() - self.indexing.settled();
         if sink.write(&self.buffer[kept..self.end], unsettled)? {
@@ -279,6 +279,11 @@ impl<'a> DecodingStream<'a> {
         self.damage.extend(damage.iter().take(room).cloned());
         self.untold.append(&mut damage);
         if self.tells { self.hand_over() } else { Ok(()) }
+    }
+
+    /// True if there is any such place in what was decoded.
+    pub(super) fn has_shifts(&self) -> bool {
+        self.shifts.borrow().first.is_some()
     }
 
     fn hand_over(&mut self) -> io::Result<()> {
@@ -324,8 +329,8 @@ impl Stream for DecodingStream<'_> {
         Ok(skipped)
     }
 
-    fn may_have_shifted(&self) -> bool {
-        self.shifts.borrow().any
+    fn may_have_shifted(&self, end: u64) -> bool {
+        self.shifts.borrow().first.is_some_and(|first| first < end)
     }
 }
 
@@ -353,7 +358,7 @@ mod tests {
         fn entry(&self, _: &Entry) -> Result<(), Error> {
             unreachable!()
         }
-        fn ahead(&self, _: &[u8]) -> Result<(), Error> {
+        fn ahead(&self, _: &[u8], _: u64) -> Result<(), Error> {
             unreachable!()
         }
         fn confirm(&self, _: &Entry) -> Result<(), Error> {

@@ -249,8 +249,8 @@ impl Stream for Passing<'_> {
         self.stream.go_back(position)
     }
 
-    fn may_have_shifted(&self) -> bool {
-        self.stream.may_have_shifted()
+    fn may_have_shifted(&self, end: u64) -> bool {
+        self.stream.may_have_shifted(end)
     }
 }
 

@@ -414,7 +414,7 @@ impl FirstPass<'_> {
             let body = Body { stored: size, size, ..Body::default() };
             let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
             // What is damaged is not served, and what comes out of it is nothing that was ever stored.
-            let is_whole = stream.damage.is_empty() && !stream.may_have_shifted();
+            let is_whole = stream.damage.is_empty() && !stream.has_shifts();
             let Some(bytes) = kept.filter(|_| is_whole) else {
                 if is_whole {
                     direct.note(0, format!("what lies in it stays a file: {NO_ROOM}"))?;

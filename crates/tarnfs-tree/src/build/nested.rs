@@ -579,7 +579,7 @@ impl<'a> Expansion<'a> {
                 let length = stream.position;
                 let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
                 // What is damaged is not served, and what comes out of it is nothing that was ever stored.
-                let is_whole = stream.damage.is_empty() && !stream.may_have_shifted();
+                let is_whole = stream.damage.is_empty() && !stream.has_shifts();
                 match kept.filter(|_| is_whole) {
                     // It stays the file that it is.
                     None => {

@@ -34,9 +34,10 @@ const MOST_OF_WAITING: usize = 64 << 20;
 pub(super) trait Receiver {
     /// A file, folder, link, ...; its place counts in the stream that is read.
     fn entry(&self, entry: &Entry) -> Result<(), Error>;
-    /// A file whose content is looked into before it is certain that it is all of the content. What is found in it
-    /// comes next, then [`Receiver::confirm`] or [`Receiver::take_back`]. These may lie in each other.
-    fn ahead(&self, path: &[u8]) -> Result<(), Error>;
+    /// A file whose content is looked into before it is certain that it is all of the content; its header is at byte
+    /// `header` of the stream. What is found in it comes next, then [`Receiver::confirm`] or [`Receiver::take_back`].
+    /// These may lie in each other.
+    fn ahead(&self, path: &[u8], header: u64) -> Result<(), Error>;
     /// It was all: here is the entry.
     fn confirm(&self, entry: &Entry) -> Result<(), Error>;
     /// It was not: what was found since counts for nothing, and this is the entry.
@@ -356,11 +357,8 @@ impl Receiver for Direct {
         self.writer.borrow_mut().add_from(self.stream.get(), entry)
     }
 
-    fn ahead(&self, path: &[u8]) -> Result<(), Error> {
-        // It comes next.
-        let (stream, last) = self.last.get();
-        let last = if stream == self.stream.get() { last } else { 0 };
-        self.last.set((self.stream.get(), last.saturating_add(1)));
+    fn ahead(&self, path: &[u8], header: u64) -> Result<(), Error> {
+        self.last.set((self.stream.get(), header));
         self.replace(path, self.last.get());
         let (notes, archives) = (self.notes.borrow().len(), self.outer.borrow().len());
         self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost(), at: self.last.get() });
@@ -506,7 +504,7 @@ impl Receiver for Direct {
 #[derive(Debug)]
 pub(super) enum Call {
     Entry(Box<Entry>),
-    Ahead(Vec<u8>),
+    Ahead(Vec<u8>, u64),
     Confirm(Box<Entry>),
     TakeBack(Box<Entry>),
     Chunk(Chunk),
@@ -526,7 +524,7 @@ impl Call {
         let more = match self {
             Self::Entry(entry) | Self::Confirm(entry) | Self::TakeBack(entry) => entry.weight(),
             Self::Chunk(chunk) => chunk.point.state.len() + chunk.checksums.len() * 4,
-            Self::Open(text) | Self::Ahead(text) => text.len(),
+            Self::Open(text) | Self::Ahead(text, _) => text.len(),
             Self::Note(_, text) => text.len(),
             Self::Damage(damage) => damage.what.len(),
             Self::Candidate(candidate) => 1024 + candidate.weight(),
@@ -538,7 +536,7 @@ impl Call {
     pub(super) fn tell(self, receiver: &dyn Receiver) -> Result<(), Error> {
         match self {
             Self::Entry(entry) => receiver.entry(&entry),
-            Self::Ahead(path) => receiver.ahead(&path),
+            Self::Ahead(path, header) => receiver.ahead(&path, header),
             Self::Confirm(entry) => receiver.confirm(&entry),
             Self::TakeBack(entry) => receiver.take_back(&entry),
             Self::Chunk(chunk) => receiver.chunk(chunk),
@@ -597,8 +595,8 @@ impl Receiver for Batches<'_> {
         self.push(Call::Entry(Box::new(entry.clone())))
     }
 
-    fn ahead(&self, path: &[u8]) -> Result<(), Error> {
-        self.push(Call::Ahead(path.to_vec()))
+    fn ahead(&self, path: &[u8], header: u64) -> Result<(), Error> {
+        self.push(Call::Ahead(path.to_vec(), header))
     }
 
     fn confirm(&self, entry: &Entry) -> Result<(), Error> {
@@ -751,16 +749,16 @@ mod tests {
         let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
         direct.note(1, "before".to_owned()).unwrap();
         for _ in 0..10 {
-            direct.ahead(b"file").unwrap();
+            direct.ahead(b"file", 0).unwrap();
             for at in 0..1000 {
                 direct.note(at, "x".repeat(MOST_OF_NOTE)).unwrap();
             }
-            direct.ahead(b"inner").unwrap();
+            direct.ahead(b"inner", 0).unwrap();
             direct.note(2, "inside".to_owned()).unwrap();
             direct.confirm(&entry).unwrap();
             direct.take_back(&entry).unwrap();
         }
-        direct.ahead(b"file").unwrap();
+        direct.ahead(b"file", 0).unwrap();
         direct.note(3, "last".to_owned()).unwrap();
         direct.confirm(&entry).unwrap();
         assert_eq!(direct.bytes_of_notes.get(), "beforelast".len());
@@ -776,7 +774,7 @@ mod tests {
             (0..depth).for_each(|_| direct.open(b"around").unwrap());
             let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
             let old = direct.archive_at(b"old", (0, 0));
-            direct.ahead(b"file").unwrap();
+            direct.ahead(b"file", 0).unwrap();
             direct.note(1, "of the file".to_owned()).unwrap();
             direct.open(b"file").unwrap();
             direct.open(b"file/inner").unwrap();
@@ -816,6 +814,6 @@ mod tests {
             assert!(Call::Confirm(Box::new(entry)).weight() > 1 << 20);
         }
         assert!(Call::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
-        assert!(Call::Ahead(long()).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
+        assert!(Call::Ahead(long(), 0).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
     }
 }

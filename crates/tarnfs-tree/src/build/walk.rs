@@ -284,7 +284,7 @@ impl Walk<'_> {
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
                     if let Some(content) = self.content(&entry, own_name.of(&entry), stream, place)? {
                         self.flush()?;
-                        self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
+                        self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
                         let expanded = self.hashed(content, &entry, stream, place, members, calls)?;
                         ahead = Some(Ahead { entry, read: Read::Expanded(expanded) });
                     } else if let Some(hashing) = &self.hashing {
@@ -390,7 +390,7 @@ impl Walk<'_> {
             // How much of it is known shows when its members have been passed.
             (Some(content), _) if self.bytes.is_none() => {
                 self.flush()?;
-                self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
+                self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
                 let expanded = self.hashed(content, entry, stream, place, members, calls)?;
                 self.receiver.confirm(&expanded.of(entry)).map_err(io::Error::other)
             }
