@@ -54,6 +54,16 @@ pub fn asar(data: &[u8]) {
     random(&tarnfs_format::asar::Asar, &source(data));
 }
 
+/// A list of files.
+pub fn mtree(data: &[u8]) {
+    random(&tarnfs_format::mtree::Mtree, &source(data));
+}
+
+/// An archive of SQLite.
+pub fn sqlar(data: &[u8]) {
+    random(&tarnfs_format::sqlar::Sqlar, &source(data));
+}
+
 /// An archive of LHA.
 pub fn lha(data: &[u8]) {
     random(&tarnfs_format::lha::Lha, &source(data));

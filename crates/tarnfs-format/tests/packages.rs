@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
-const NAMES: [&str; 8] = ["arj", "asar", "cab", "deb", "lha", "rpm", "warc", "xar"];
+const NAMES: [&str; 10] = ["arj", "asar", "cab", "deb", "lha", "mtree", "rpm", "sqlar", "warc", "xar"];
 
 /// Reads all that `format` finds; what it tells has to lie in the bytes.
 fn read(format: &dyn Format, bytes: &[u8]) -> usize {
@@ -50,14 +50,23 @@ fn read(format: &dyn Format, bytes: &[u8]) -> usize {
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
     let mut seeds: Vec<(&'static str, Vec<u8>)> = Vec::new();
-    for (suffix, name) in
-        [("cab", "cab"), ("lzh", "lha"), ("arj", "arj"), ("warc", "warc"), ("asar", "asar"), ("xar", "xar")]
-    {
+    for (suffix, name) in [
+        ("cab", "cab"),
+        ("lzh", "lha"),
+        ("arj", "arj"),
+        ("warc", "warc"),
+        ("asar", "asar"),
+        ("xar", "xar"),
+        ("sqlar", "sqlar"),
+    ] {
         let mut found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         found.retain(|path| path.extension().is_some_and(|extension| extension == suffix));
         found.sort();
         seeds.extend(found.iter().map(|path| (name, std::fs::read(path).unwrap())));
     }
+    let list = "#mtree\n/set type=file uid=0 mode=644\n. type=dir\n a size=9 sha1=x\n d type=dir\n  l type=link \\\n link=a\\040b\n ..\n\
+        d/c type=char device=native,1,3\n";
+    seeds.push(("mtree", list.as_bytes().to_vec()));
     seeds.push(("rpm", numbered_package()));
     seeds.push((
         "deb",

@@ -7,6 +7,7 @@
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
+//! - `overflow`: rows of SQLite
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
@@ -23,6 +24,7 @@ mod filtered;
 mod keys;
 mod lzh;
 mod lzma;
+mod overflow;
 mod ppmd;
 mod prefix;
 mod rar;
@@ -93,6 +95,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &lzma::LzmaRaw,
     &lzma::LzmaZip,
     &lzma::Lzma2Raw,
+    &overflow::Overflow,
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
     &rar::ENCRYPTED,
