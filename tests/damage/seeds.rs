@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 46] = [
+const TARGETS: [Target; 47] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -29,6 +29,7 @@ const TARGETS: [Target; 46] = [
     ("asar", entry_points::asar),
     ("warc", entry_points::warc),
     ("mtree", entry_points::mtree),
+    ("wim", entry_points::wim),
     ("sqlar", entry_points::sqlar),
     ("lha", entry_points::lha),
     ("arj", entry_points::arj),

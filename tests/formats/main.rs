@@ -23,5 +23,6 @@ mod squashfs;
 mod trees;
 mod udf;
 mod web;
+mod wim;
 mod xar;
 mod zip;

@@ -49,6 +49,7 @@ pub mod tar;
 mod time;
 pub mod udf;
 pub mod warc;
+pub mod wim;
 mod window;
 pub mod xar;
 pub mod zip;
@@ -402,6 +403,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &tar::Tar,
     &udf::Udf,
     &warc::Warc,
+    &wim::Wim,
     &xar::Xar,
     &zip::Zip,
 ];

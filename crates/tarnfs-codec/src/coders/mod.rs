@@ -8,6 +8,7 @@
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
 //! - `overflow`: rows of SQLite
+//! - `chunked`: resources of WIM; `lzx`: what cabinets have, too
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
@@ -17,6 +18,7 @@ mod bcj2;
 mod block;
 mod brotli;
 mod cabinet;
+mod chunked;
 mod copy;
 mod deflate64;
 mod delta;
@@ -24,6 +26,7 @@ mod filtered;
 mod keys;
 mod lzh;
 mod lzma;
+mod lzx;
 mod overflow;
 mod ppmd;
 mod prefix;
@@ -88,6 +91,8 @@ pub static CODERS: &[&dyn Codec] = &[
     &bcj::X86,
     &brotli::Brotli7z,
     &cabinet::Cabinet,
+    &chunked::RESOURCE,
+    &chunked::SOLID,
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
@@ -116,7 +121,7 @@ pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
 /// True if the codec of that name has a check of all that it gives, and compares it: with the last byte, or when it is
 /// told to ([`Source::verify`](tarnfs_source::Source::verify)).
 pub fn is_sealed(name: &str) -> bool {
-    ["aes-zip", "aes-rar", "rar"].contains(&name)
+    ["aes-zip", "aes-rar", "rar", "chunked"].contains(&name)
 }
 
 /// The bytes that come of each of some steps, one behind the other, of which the first one takes `stored` bytes, and
