@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip rpm deb cab xar asar warc lha arj rar rar_decoder sevenzip iso9660 udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rpm deb cab xar asar warc wim mtree sqlar lha arj rar rar_decoder sevenzip iso9660 udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -42,6 +42,7 @@ if [ -d "$corpus" ]; then
     seed xar "$corpus"/libarchive/*.xar
     seed lha "$corpus"/libarchive/*.lzh
     seed warc "$corpus"/libarchive/*.warc
+    seed mtree "$corpus"/libarchive/*.mtree
     seed lz4 "$corpus"/libarchive/*.lz4
     seed compress "$corpus"/libarchive/*.Z
     seed lzop "$corpus"/libarchive/*.lzo
@@ -55,6 +56,8 @@ seed cab "$small"/*.cab
 seed xar "$small"/*.xar
 seed asar "$small"/*.asar
 seed warc "$small"/*.warc
+seed sqlar "$small"/*.sqlar
+seed wim "$small"/*.wim
 seed lha "$small"/*.lzh
 seed arj "$small"/*.arj
 

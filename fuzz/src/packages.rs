@@ -54,6 +54,31 @@ pub fn asar(data: &[u8]) {
     random(&tarnfs_format::asar::Asar, &source(data));
 }
 
+/// An image of Windows, as it is and with `data` as the tree of its image.
+pub fn wim(data: &[u8]) {
+    random(&tarnfs_format::wim::Wim, &source(data));
+    let mut whole = vec![0; 208];
+    whole[..8].copy_from_slice(b"MSWIM\0\0\0");
+    (whole[8], whole[13], whole[14], whole[40], whole[42], whole[44]) = (208, 13, 1, 1, 1, 1);
+    let tree = [&(data.len() as u64).to_le_bytes()[..7], &[2]].concat();
+    let place = |at: u64, length: u64| [at.to_le_bytes(), length.to_le_bytes()].concat();
+    let listed = [&tree[..], &place(208, data.len() as u64), &[1, 0, 1, 0, 0, 0], &[0; 20]].concat();
+    whole[48..72].copy_from_slice(&[&50_u64.to_le_bytes()[..], &place(208 + data.len() as u64, 50)].concat());
+    whole.extend(data);
+    whole.extend(listed);
+    random(&tarnfs_format::wim::Wim, &source(&whole));
+}
+
+/// A list of files.
+pub fn mtree(data: &[u8]) {
+    random(&tarnfs_format::mtree::Mtree, &source(data));
+}
+
+/// An archive of SQLite.
+pub fn sqlar(data: &[u8]) {
+    random(&tarnfs_format::sqlar::Sqlar, &source(data));
+}
+
 /// An archive of LHA.
 pub fn lha(data: &[u8]) {
     random(&tarnfs_format::lha::Lha, &source(data));

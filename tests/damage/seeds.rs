@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 44] = [
+const TARGETS: [Target; 47] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -28,6 +28,9 @@ const TARGETS: [Target; 44] = [
     ("xar", entry_points::xar),
     ("asar", entry_points::asar),
     ("warc", entry_points::warc),
+    ("mtree", entry_points::mtree),
+    ("wim", entry_points::wim),
+    ("sqlar", entry_points::sqlar),
     ("lha", entry_points::lha),
     ("arj", entry_points::arj),
     ("rar", entry_points::rar),
@@ -188,6 +191,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "cab" => &[".cab"],
                 "xar" => &[".xar"],
                 "warc" => &[".warc"],
+                "mtree" => &[".mtree"],
                 "lha" => &[".lzh"],
                 "rar" | "rar_decoder" => &["_rar"],
                 "sevenzip" => &["format_7zip"],

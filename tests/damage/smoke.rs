@@ -386,6 +386,9 @@ targets! {
     xar: small(".xar");
     asar: small(".asar");
     warc: small(".warc");
+    mtree: vec![b"#mtree\n/set type=file\n. type=dir\n a\\040b size=9 mode=644 \\\n sha1=x\n d type=dir\n  l type=link link=a\n ..\n".to_vec()];
+    sqlar: small(".sqlar");
+    wim: small(".wim");
     lha: small(".lzh");
     arj: small(".arj");
     rar: rar();

@@ -14,7 +14,7 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"ISc(", "an InstallShield archive"),
     (7, b"**ACE**", "an ACE archive"),
     (20, b"\xdc\xa7\xc4\xfd", "a ZOO archive"),
-    (0, b"MSWIM\0\0\0", "a WIM image"),
+    (0, b"WLPWM\0\0\0", "a WIM image for pipes"),
     (0, b"7kSt", "a ZPAQ archive"),
     (0, b"zPQ", "a ZPAQ archive"),
     (0, b"StuffIt ", "a StuffIt archive"),

@@ -33,6 +33,7 @@ mod image;
 pub mod iso9660;
 pub mod lha;
 mod little;
+pub mod mtree;
 pub mod name;
 pub mod partitions;
 mod probe;
@@ -40,6 +41,7 @@ mod program;
 pub mod rar;
 pub mod rpm;
 pub mod sevenzip;
+pub mod sqlar;
 pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
@@ -47,6 +49,7 @@ pub mod tar;
 mod time;
 pub mod udf;
 pub mod warc;
+pub mod wim;
 mod window;
 pub mod xar;
 pub mod zip;
@@ -233,6 +236,13 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// What encrypts such archives as a whole, so that nothing in a file tells what it is but its name, and what to do:
+    /// of a file that has one of the names, begins with `head`, and is of no format.
+    fn encrypted_with(&self, head: &[u8], length: u64) -> Option<&'static str> {
+        let _ = (head, length);
+        None
+    }
+
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
     /// of one of them.
     fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -383,14 +393,17 @@ pub static FORMATS: &[&dyn Format] = &[
     &fat::Fat,
     &iso9660::Iso9660,
     &lha::Lha,
+    &mtree::Mtree,
     &partitions::Partitions,
     &rar::Rar,
     &rpm::Rpm,
     &sevenzip::SevenZip,
+    &sqlar::Sqlar,
     &squashfs::Squashfs,
     &tar::Tar,
     &udf::Udf,
     &warc::Warc,
+    &wim::Wim,
     &xar::Xar,
     &zip::Zip,
 ];

@@ -7,6 +7,8 @@
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
+//! - `overflow`: rows of SQLite
+//! - `chunked`: resources of WIM; `lzx`: what cabinets have, too
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
@@ -16,6 +18,7 @@ mod bcj2;
 mod block;
 mod brotli;
 mod cabinet;
+mod chunked;
 mod copy;
 mod deflate64;
 mod delta;
@@ -23,6 +26,8 @@ mod filtered;
 mod keys;
 mod lzh;
 mod lzma;
+mod lzx;
+mod overflow;
 mod ppmd;
 mod prefix;
 mod rar;
@@ -86,6 +91,8 @@ pub static CODERS: &[&dyn Codec] = &[
     &bcj::X86,
     &brotli::Brotli7z,
     &cabinet::Cabinet,
+    &chunked::RESOURCE,
+    &chunked::SOLID,
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
@@ -93,6 +100,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &lzma::LzmaRaw,
     &lzma::LzmaZip,
     &lzma::Lzma2Raw,
+    &overflow::Overflow,
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
     &rar::ENCRYPTED,
@@ -113,7 +121,7 @@ pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
 /// True if the codec of that name has a check of all that it gives, and compares it: with the last byte, or when it is
 /// told to ([`Source::verify`](tarnfs_source::Source::verify)).
 pub fn is_sealed(name: &str) -> bool {
-    ["aes-zip", "aes-rar", "rar"].contains(&name)
+    ["aes-zip", "aes-rar", "rar", "chunked"].contains(&name)
 }
 
 /// The bytes that come of each of some steps, one behind the other, of which the first one takes `stored` bytes, and

@@ -17,6 +17,16 @@ pub(super) trait Anywhere: Send {
     /// How many there are.
     fn length(&self) -> u64;
 
+    /// About where in the compressed stream a byte comes from.
+    fn place(&self, decoded: u64) -> u64 {
+        self.start().saturating_add(decoded)
+    }
+
+    /// Bytes of memory that it takes beside itself.
+    fn memory(&self) -> usize {
+        0
+    }
+
     /// Reads at `offset`; fewer than fit into `buffer` only at the end.
     fn fetch(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
@@ -74,7 +84,7 @@ impl<A: Anywhere> Straight<A> {
     }
 
     fn point(&self, decoded: u64) -> SeekPoint {
-        let compressed_bit = self.bytes.start().saturating_add(decoded).saturating_mul(8);
+        let compressed_bit = self.bytes.place(decoded).saturating_mul(8);
         SeekPoint { compressed_bit, decoded, state: Vec::new() }
     }
 
@@ -84,7 +94,7 @@ impl<A: Anywhere> Straight<A> {
         }
         let Err(what) = self.bytes.check_all()? else { return Ok(()) };
         let compressed_from = self.bytes.start();
-        let compressed = compressed_from + self.length;
+        let compressed = self.bytes.place(self.length);
         let Some(findings) = &mut self.findings else { return Err(faults::invalid(compressed, what)) };
         let (decoded, what) = (0..self.length, what.to_owned());
         findings.report(Damage { decoded, lost_from: self.length, compressed, compressed_from, what });
@@ -110,7 +120,7 @@ impl<A: Anywhere> Decoder for Straight<A> {
         if read == 0 {
             self.length = self.position;
             self.verify = false;
-            return Err(faults::cut(self.bytes.start().saturating_add(self.position), "the data"));
+            return Err(faults::cut(self.bytes.place(self.position), "the data"));
         }
         let point = self.point(self.position);
         if let Some(findings) = self.findings.as_mut().filter(|_| is_point) {
@@ -130,7 +140,7 @@ impl<A: Anywhere> Decoder for Straight<A> {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Self>()
+        size_of::<Self>() + self.bytes.memory()
     }
 }
 
@@ -140,6 +150,6 @@ impl<A: Anywhere> FirstPass for Straight<A> {
     }
 
     fn compressed_position(&self) -> u64 {
-        self.bytes.start().saturating_add(self.position)
+        self.bytes.place(self.position)
     }
 }

@@ -229,6 +229,12 @@ impl FirstPass<'_> {
         codec.or_else(|| name.ends_with(b".tar").then_some("tar"))
     }
 
+    /// What the file may be encrypted with, as its name says which format it should have.
+    fn encrypted_as_a_whole(&self, head: &[u8]) -> Option<&'static str> {
+        let (format, _) = tarnfs_format::by_suffix(self.name)?;
+        format.encrypted_with(head, self.source.len())
+    }
+
     /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many
     /// and go on.
     fn is_short_and_zeros(&self) -> Result<bool, Problem> {
@@ -257,6 +263,7 @@ impl FirstPass<'_> {
         Ok(match foreign::name_of(&head[..filled]) {
             Some(name) => Problem::Foreign(name),
             None if let Some(program) = foreign::encrypted_with(&head[..filled]) => Problem::Encrypted(program),
+            None if let Some(program) = self.encrypted_as_a_whole(&head[..filled]) => Problem::Encrypted(program),
             None if let Some(says) = self.said_by_its_name() => {
                 Problem::Misnamed { says, start: head[..filled.min(SHOWN)].to_vec() }
             }

@@ -1,7 +1,8 @@
 //! Folders of cabinets: what is in them was compressed together, in blocks of up to 32 KiB that each have a header.
 //!
 //! The stream is a part of the cabinet, from the first block of the folder on. `blocks` finds the blocks and compares
-//! their checksums, `mszip`, `quantum` and `lzx` decode one after the other, with what came before.
+//! their checksums, `mszip`, `quantum` and `lzx`, which WIM has as well, decode one after the other, with what came
+//! before.
 //!
 //! Properties: the compression (0 none, 1 MSZIP, 2 Quantum, 3 LZX), and its window as a power of two; then where the
 //! blocks are: for each cabinet that the folder lies in, the place of the first one (8 bytes, little-endian, from the
@@ -11,7 +12,6 @@
 //! ([MS-MCI]), "LZX DELTA Compression and Decompression" ([MS-PATCH]); of Quantum nothing was published.
 
 mod blocks;
-mod lzx;
 mod mszip;
 mod quantum;
 
@@ -20,10 +20,10 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 
 use super::invalid_properties;
+use super::lzx::{Dialect, Lzx};
 use super::streamed::{Streamed, Unpack};
 use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 use blocks::Blocks;
-use lzx::Lzx;
 use mszip::Mszip;
 use quantum::Quantum;
 
@@ -64,7 +64,7 @@ impl Unpacker {
             0 => Engine::Stored,
             1 => Engine::Mszip(Box::new(Mszip::new())),
             2 => Engine::Quantum(Box::new(Quantum::new(window).ok_or_else(invalid)?)),
-            3 => Engine::Lzx(Box::new(Lzx::new(window).ok_or_else(invalid)?)),
+            3 => Engine::Lzx(Box::new(Lzx::new(window, Dialect::Cabinet).ok_or_else(invalid)?)),
             _ => return Err(invalid()),
         };
         let blocks = Blocks::new(source, runs);

@@ -1,10 +1,11 @@
-//! LZX: matches and literals in prefix codes, with the last three distances; calls of x86 may be undone behind it.
+//! LZX of cabinets and of WIM: matches and literals in prefix codes, with the last three distances; calls of x86 may be
+//! undone behind it.
 //!
 //! Bits come in words of 16, little-endian, the highest bit first. A block of a cabinet is a frame: behind it the bits
-//! begin at a word again, and no match goes over its end. Blocks of LZX, which have codes of their own, do.
+//! begin at a word again, and no match goes over its end. Blocks of LZX, which have codes of their own, do. A chunk of
+//! WIM is a frame that stands for itself.
 
-use super::super::prefix::{LONGEST, Prefix};
-use super::BLOCK;
+use super::prefix::{LONGEST, Prefix};
 
 /// Literals, and the lengths of matches in the main code (the last one says that the code of lengths tells it).
 const LITERALS: usize = 256;
@@ -19,11 +20,24 @@ const SLOTS: [usize; 7] = [30, 32, 34, 36, 38, 42, 50];
 const PRE: usize = 20;
 const ALIGNED: usize = 8;
 
+/// Bytes of a frame of a cabinet, and of an ordinary block of WIM.
+const BLOCK: usize = 32 << 10;
+
+/// What calls of WIM are translated with, which does not say it.
+const CALLS_OF_WIM: u32 = 12_000_000;
+
 /// Frames in which calls are translated.
 const TRANSLATED: u64 = 32768;
 
 /// Bytes at the end of a frame in which no call begins.
 const TAIL: usize = 10;
+
+/// What has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Cabinet,
+    Wim,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -33,6 +47,7 @@ enum Kind {
 }
 
 pub(super) struct Lzx {
+    dialect: Dialect,
     window: Vec<u8>,
     mask: usize,
     /// Bytes decoded so far.
@@ -135,9 +150,10 @@ fn slot(number: usize) -> (u32, u32) {
 
 impl Lzx {
     /// With a window of that power of two; `None` if there is none such.
-    pub(super) fn new(window: u8) -> Option<Self> {
+    pub(super) fn new(window: u8, dialect: Dialect) -> Option<Self> {
         let slots = *SLOTS.get(usize::from(window).checked_sub(15)?)?;
         Some(Self {
+            dialect,
             window: Vec::new(),
             mask: (1 << window) - 1,
             total: 0,
@@ -152,8 +168,15 @@ impl Lzx {
             kind: Kind::Verbatim,
             left: 0,
             is_odd: false,
-            calls: None,
+            calls: (dialect == Dialect::Wim).then_some(CALLS_OF_WIM),
         })
+    }
+
+    /// Forgets what was decoded: what comes now stands for itself.
+    pub(super) fn reset(&mut self) {
+        (self.total, self.left, self.is_odd, self.distances) = (0, 0, false, [1; 3]);
+        self.main_lengths.fill(0);
+        self.long_lengths.fill(0);
     }
 
     pub(super) fn decode(&mut self, stored: &[u8], decoded: &mut [u8]) -> Outcome<()> {
@@ -209,7 +232,12 @@ impl Lzx {
             bits.seek(1);
         }
         let kind = bits.take(3)?;
-        self.left = (bits.take(16)? << 8 | bits.take(8)?) as usize;
+        self.left = match self.dialect {
+            Dialect::Cabinet => (bits.take(16)? << 8 | bits.take(8)?) as usize,
+            Dialect::Wim if bits.take(1)? == 1 => BLOCK,
+            Dialect::Wim if self.mask < (1 << 16) - 1 => bits.take(16)? as usize,
+            Dialect::Wim => (bits.take(16)? << 8 | bits.take(8)?) as usize,
+        };
         if self.left == 0 {
             return Err("LZX data with a block of nothing");
         }

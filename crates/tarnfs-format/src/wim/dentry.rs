@@ -1,0 +1,244 @@
+//! The tree of an image: security descriptors, and then what each folder has, one behind the other.
+
+use crate::Time;
+use crate::little::{u16_at, u32_at, u64_at};
+use crate::time::file_time;
+
+/// Bytes of what tells a file, without its name, and of a stream of it.
+pub(super) const FIXED: usize = 102;
+const STREAM: usize = 38;
+
+/// What wimlib adds for files of Unix.
+const UNIX: u32 = 0x337d_d873;
+
+/// Attributes; one says that there are no others.
+pub(super) const READ_ONLY: u32 = 1;
+pub(super) const NORMAL: u32 = 0x80;
+pub(super) const FOLDER: u32 = 0x10;
+pub(super) const REPARSE: u32 = 0x400;
+
+/// Streams of a file.
+const MOST_STREAMS: u16 = 4096;
+
+/// What is told of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Dentry {
+    pub(super) attributes: u32,
+    pub(super) security: Option<u32>,
+    /// Where what is in it begins, of a folder.
+    pub(super) below: u64,
+    pub(super) created: u64,
+    pub(super) accessed: Option<Time>,
+    pub(super) written: Option<Time>,
+    pub(super) hash: [u8; 20],
+    /// Of a link or the like, what kind it is.
+    pub(super) reparse: u32,
+    /// Of files that are one, a number that they have.
+    pub(super) group: u64,
+    pub(super) name: Vec<u16>,
+    pub(super) short_name: Vec<u16>,
+    pub(super) unix: Option<Unix>,
+    pub(super) streams: Vec<Stream>,
+}
+
+/// As a file was on Unix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unix {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mode: u32,
+    pub(super) device: u32,
+}
+
+/// A stream of a file beside the one that it has in its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stream {
+    pub(super) name: Vec<u16>,
+    pub(super) hash: [u8; 20],
+}
+
+/// A number that is rounded up to the next multiple of 8.
+fn aligned(number: u64) -> Option<u64> {
+    Some(number.checked_add(7)? & !7)
+}
+
+fn units(bytes: &[u8], at: usize, length: u16) -> Option<Vec<u16>> {
+    let bytes = bytes.get(at..at.checked_add(usize::from(length))?)?;
+    Some(bytes.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect())
+}
+
+/// What begins at `at`, and where the next one does; `None` at the end of a folder. The error says what is wrong.
+pub(super) fn read(bytes: &[u8], at: u64) -> Result<Option<(Dentry, u64)>, &'static str> {
+    const CUT: &str = "it goes on behind the end of its tree";
+    let start = usize::try_from(at).map_err(|_| CUT)?;
+    let length = u64_at(bytes, start).ok_or(CUT)?;
+    if length <= 8 {
+        return Ok(None);
+    }
+    let end = at.checked_add(length).and_then(|end| usize::try_from(end).ok()).ok_or(CUT)?;
+    let own = bytes.get(start..end).filter(|own| own.len() >= FIXED).ok_or(CUT)?;
+    let fields = || -> Option<(Dentry, u16)> {
+        let [short_length, length] = [98, 100].map(|at| u16_at(own, at));
+        let (short_length, length) = (short_length?, length?);
+        // Each name that is not empty ends with a zero.
+        let behind = |length: u16| usize::from(length).saturating_add(if length > 0 { 2 } else { 0 });
+        let short_at = FIXED.checked_add(behind(length))?;
+        let attributes = u32_at(own, 8)?;
+        let is_reparse = attributes & REPARSE != 0;
+        let dentry = Dentry {
+            attributes,
+            security: u32_at(own, 12).filter(|number| *number != u32::MAX),
+            below: u64_at(own, 16)?,
+            created: u64_at(own, 40)?,
+            accessed: file_time(u64_at(own, 48)?),
+            written: file_time(u64_at(own, 56)?),
+            hash: *own.get(64..)?.first_chunk()?,
+            reparse: if is_reparse { u32_at(own, 88)? } else { 0 },
+            group: if is_reparse { 0 } else { u64_at(own, 88)? },
+            name: units(own, FIXED, length)?,
+            short_name: units(own, short_at, short_length)?,
+            unix: unix(own, short_at.checked_add(behind(short_length))?),
+            streams: Vec::new(),
+        };
+        Some((dentry, u16_at(own, 96)?))
+    };
+    let (mut dentry, count) = fields().ok_or("its names do not fit into it")?;
+    let mut next = aligned(at.saturating_add(length)).ok_or(CUT)?;
+    if count > MOST_STREAMS {
+        return Err("it has too many streams");
+    }
+    for _ in 0..count {
+        let start = usize::try_from(next).map_err(|_| CUT)?;
+        let length = u64_at(bytes, start).ok_or(CUT)?;
+        let stream = || -> Option<Stream> {
+            let own = bytes.get(start..start.checked_add(usize::try_from(length).ok()?)?)?;
+            let name = units(own, STREAM, u16_at(own, 36)?)?;
+            Some(Stream { name, hash: *own.get(16..)?.first_chunk()? })
+        };
+        dentry.streams.push(stream().ok_or("a stream of it goes on behind the end of its tree")?);
+        next = next.checked_add(length).and_then(aligned).ok_or(CUT)?;
+    }
+    Ok(Some((dentry, next)))
+}
+
+/// What wimlib has added behind the names.
+fn unix(own: &[u8], names_end: usize) -> Option<Unix> {
+    let mut at = usize::try_from(aligned(names_end as u64)?).ok()?;
+    loop {
+        let [tag, length] = [0, 4].map(|behind| u32_at(own, at.checked_add(behind)?));
+        let (tag, length) = (tag?, length?);
+        let data = at.checked_add(8)?;
+        if tag == UNIX && length >= 16 {
+            let [uid, gid, mode, device] = [0, 4, 8, 12].map(|behind| u32_at(own, data.checked_add(behind)?));
+            return Some(Unix { uid: uid?, gid: gid?, mode: mode?, device: device? });
+        }
+        at = usize::try_from(aligned(data.checked_add(length as usize)? as u64)?).ok()?;
+    }
+}
+
+/// Where the root is, and where each security descriptor lies.
+pub(super) fn start(bytes: &[u8]) -> Option<(u64, Vec<(usize, usize)>)> {
+    let [total, count] = [0, 4].map(|at| u32_at(bytes, at));
+    let (total, count) = (total?, count? as usize);
+    let root = aligned(u64::from(total).max(8))?;
+    let mut place = count.checked_mul(8)?.checked_add(8)?;
+    let mut places = Vec::new();
+    if count > 0 && place > total as usize {
+        return None;
+    }
+    for number in 0..count {
+        let length = usize::try_from(u64_at(bytes, number.checked_mul(8)?.checked_add(8)?)?).ok()?;
+        let end = place.checked_add(length).filter(|end| *end <= total as usize && *end <= bytes.len())?;
+        places.push((place, end));
+        place = end;
+    }
+    Some((root, places))
+}
+
+/// The target of a link, as what Windows keeps for it says it; `None` if that is no link.
+pub(super) fn target(reparse: u32, data: &[u8]) -> Option<Vec<u8>> {
+    const MOUNT_POINT: u32 = 0xa000_0003;
+    const SYMLINK: u32 = 0xa000_000c;
+    const LINUX: u32 = 0xa000_001d;
+    let names_at = match reparse {
+        SYMLINK => 12,
+        MOUNT_POINT => 8,
+        // A version, and the target itself.
+        LINUX => return data.get(4..).map(<[u8]>::to_vec),
+        _ => return None,
+    };
+    let (at, length) = (usize::from(u16_at(data, 0)?), u16_at(data, 2)?);
+    let name: String = char::decode_utf16(units(data, at.checked_add(names_at)?, length)?)
+        .map(|one| one.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .map(|one| if one == '\\' { '/' } else { one })
+        .collect();
+    // `\??\C:\folder` is `/folder` on a system without drives.
+    let name = name.strip_prefix("/??/").unwrap_or(&name);
+    let mut letters = name.chars();
+    let has_drive = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic()) && letters.next() == Some(':');
+    let name = if has_drive { name.get(2..).unwrap_or_default() } else { name };
+    Some(if name.is_empty() { b"/".to_vec() } else { name.as_bytes().to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn targets_are_those_of_linux() {
+        let link = |names_at: usize, text: &str| {
+            let name = utf16(text);
+            let mut data = vec![0; names_at];
+            data[2..4].copy_from_slice(&(name.len() as u16).to_le_bytes());
+            [data, name].concat()
+        };
+        let told = |reparse, data: Vec<u8>| target(reparse, &data).map(|target| String::from_utf8(target).unwrap());
+        assert_eq!(told(0xa000_000c, link(12, "..\\a b\\c")), Some("../a b/c".to_owned()));
+        assert_eq!(told(0xa000_000c, link(12, "\\??\\C:\\Users")), Some("/Users".to_owned()));
+        assert_eq!(told(0xa000_0003, link(8, "\\??\\D:")), Some("/".to_owned()));
+        assert_eq!(told(0xa000_001d, b"\x02\0\0\0a/b".to_vec()), Some("a/b".to_owned()));
+        assert_eq!((told(0x8000_0013, link(8, "x")), told(0xa000_0003, vec![1; 9])), (None, None));
+    }
+
+    #[test]
+    fn what_is_told_is_taken_apart() {
+        let mut bytes = vec![0; 8];
+        let name = utf16("name");
+        let mut own = vec![0; FIXED];
+        own[8..12].copy_from_slice(&0x21_u32.to_le_bytes());
+        own[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+        own[88] = 7;
+        own[96] = 1;
+        own[100] = name.len() as u8;
+        own.extend([&name[..], &[0, 0]].concat());
+        own.resize(own.len().next_multiple_of(8), 0);
+        own.extend([&UNIX.to_le_bytes()[..], &16_u32.to_le_bytes()].concat());
+        own.extend([1_u32, 2, 0o100_644, 0].iter().flat_map(|number| number.to_le_bytes()));
+        let length = own.len() as u64;
+        own[..8].copy_from_slice(&length.to_le_bytes());
+        bytes.extend(own);
+        let mut stream = vec![0; STREAM];
+        (stream[0], stream[16], stream[36]) = (48, 9, 2);
+        stream.extend(utf16("s"));
+        stream.resize(48, 0);
+        bytes.extend(stream);
+        bytes.extend([0; 8]);
+        let (found, next) = read(&bytes, 8).unwrap().unwrap();
+        assert_eq!((found.attributes, found.security, found.group), (0x21, None, 7));
+        assert_eq!(String::from_utf16(&found.name).unwrap(), "name");
+        assert_eq!(found.unix, Some(Unix { uid: 1, gid: 2, mode: 0o100_644, device: 0 }));
+        assert_eq!((found.streams.len(), found.streams[0].hash[0], &found.streams[0].name[..]), (1, 9, &[115][..]));
+        assert_eq!(next + 8, bytes.len() as u64);
+        assert!(read(&bytes, next).unwrap().is_none());
+        for length in 8..bytes.len() - 8 {
+            assert!(read(&bytes[..length], 8).is_err(), "{length}");
+        }
+        assert_eq!(start(&[0; 8]), Some((8, vec![])));
+        assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), Some((24, vec![(16, 20)])));
+        assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), None);
+    }
+}

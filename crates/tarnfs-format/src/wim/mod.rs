@@ -1,0 +1,73 @@
+//! WIM: images of Windows. A table of resources by their SHA-1, and for each image a tree of folders that names them.
+//!
+//! `header` reads the header and where resources lie, `dentry` the trees; only `reader` reads the archive. Trees are
+//! resources themselves, which whoever calls decodes ([`Decode`](crate::Decode)). A file is a [`Piece`](crate::Piece)
+//! of its resource; in solid resources (ESD) many files were compressed together.
+//!
+//! What `wimlib-imagex apply` makes on Linux is the reference. Where the two differ on purpose:
+//!
+//! - Where there are several images, each is a folder that is called by its number, as in 7-Zip.
+//! - Alternate streams are extended attributes (`user.NAME`), and so are attributes, short names, times of creation and
+//!   security descriptors of Windows (`user.ntfs.*`).
+//! - The SHA-1 of each file is compared when it is read, but not in solid resources; the table of SHA-1 over the whole
+//!   archive (integrity table) is not compared.
+//!
+//! The format: "Windows Imaging File Format (WIM)", of Microsoft; of solid resources, the sources of wimlib.
+
+mod dentry;
+mod header;
+mod reader;
+
+use std::io;
+
+use tarnfs_source::{SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use header::Header;
+
+const NAME: &str = "wim";
+
+/// WIM, split or not, and ESD.
+#[derive(Debug)]
+pub struct Wim;
+
+impl Format for Wim {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "XPRESS, LZX, LZMS, solid (ESD); several images; links, streams, attributes of Windows and of wimlib on Unix"
+    }
+
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".wim", ".esd", ".swm"]
+    }
+
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        if Header::read(probe.head()).is_some() { 64 + 32 } else { 0 }
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mode: false, owner: false, mtime: Told::all(shown.mtime).mtime.map(|unit| unit.max(100)) }
+    }
+
+    fn compares_content(&self) -> bool {
+        true
+    }
+
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        let _ = source;
+        Ok(false)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+}
+
+impl ReadRandom for Wim {
+    fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+        reader::read(source, options, receive)
+    }
+}

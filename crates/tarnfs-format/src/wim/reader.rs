@@ -1,0 +1,531 @@
+//! Reads an archive: the table of resources, and the tree of each image.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{SharedSource, Slice};
+
+use super::NAME;
+use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE};
+use super::header::{HEADER, Header, LISTED, Listed, Place};
+use crate::clusters::name_of;
+use crate::image::{Budget, Teller, shown};
+use crate::little::u64_at;
+use crate::name::{bounded_path, excerpt};
+use crate::window::Window;
+use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs};
+
+/// Bytes of the tree of an image: those of Windows have some 50 MB.
+const MOST_TREE: u64 = 256 << 20;
+
+/// Resources: each takes some 100 bytes of memory.
+const MOST_RESOURCES: u64 = 1 << 20;
+
+/// Bytes of what Windows keeps for a link.
+const LONGEST_LINK: u64 = 16 << 10;
+
+/// Bytes from the start of a solid resource in which links are looked for: they have to be decoded.
+const MOST_OF_SOLID: u64 = 64 << 20;
+
+type Hash = [u8; 20];
+
+/// Bytes of a resource.
+#[derive(Debug, Clone, Copy)]
+struct Blob {
+    place: Place,
+    part: u16,
+    /// The solid resource that it lies in.
+    solid: Option<u32>,
+}
+
+/// A resource that holds others.
+#[derive(Debug)]
+struct Solid {
+    offset: u64,
+    stored: u64,
+    /// Bytes that come of it.
+    length: u64,
+    coder: Arc<Coder>,
+}
+
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let mut head = [0; HEADER];
+    let read = source.read_at(&mut head, 0).map_err(|error| Error::Read { offset: 0, error })?;
+    let header = Header::read(head.get(..read).unwrap_or_default()).filter(|_| read == HEADER);
+    let none = || Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() };
+    let header = header.ok_or_else(none)?;
+    let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+    if !header.is_known() {
+        return Err(unreadable(format!("version {:#x} of the format is not known", header.version)));
+    }
+    if header.part > 1 {
+        let (part, parts) = (header.part, header.parts);
+        return Err(unreadable(format!("it is part {part} of {parts}; the first one says what is in it: open that")));
+    }
+    let compression = header.compression().ok_or_else(|| unreadable("its compression is not known".to_owned()))?;
+    let mut reader = Reader {
+        source,
+        options,
+        header,
+        compression,
+        blobs: HashMap::new(),
+        solids: Vec::new(),
+        budget: Budget::new(source.len()),
+        links: HashMap::new(),
+        of_links: 0,
+        prefix: None,
+        count: 0,
+    };
+    let mut tell = Teller::new(receive);
+    if header.is_being_written() {
+        tell.damage(0, "it was not written to its end".to_owned())?;
+    }
+    let images = reader.table(&mut tell)?;
+    if images.len() as u64 != u64::from(header.images) {
+        let what = format!("it says that it has {} images; the trees of {} are there", header.images, images.len());
+        tell.damage(header.table.offset.min(source.len()), what)?;
+    }
+    let is_one = images.len() == 1;
+    let mut first_error = None;
+    let mut has_told = false;
+    for (number, image) in images.iter().enumerate() {
+        let number = number.saturating_add(1);
+        let prefix = if is_one { String::new() } else { number.to_string() };
+        match reader.tree(image) {
+            Ok(tree) => {
+                has_told = true;
+                reader.walk(&tree, prefix.as_bytes(), image.place.offset, &mut tell)?;
+            }
+            Err(error) if crate::image::is_damage(&error) || error.kind() == io::ErrorKind::Unsupported => {
+                let what = format!("the tree of image {number} cannot be read: {error}");
+                tell.damage(image.place.offset.min(source.len()), what.clone())?;
+                first_error.get_or_insert(what);
+            }
+            Err(error) => return Err(Error::Read { offset: image.place.offset, error }),
+        }
+    }
+    match first_error {
+        Some(reason) if !has_told => Err(unreadable(reason)),
+        _ => Ok(()),
+    }
+}
+
+struct Reader<'o> {
+    source: &'o SharedSource,
+    options: &'o Options,
+    header: Header,
+    compression: u8,
+    blobs: HashMap<Hash, Blob>,
+    solids: Vec<Solid>,
+    budget: Budget,
+    /// Where files were told first that have other names, by their numbers and what is in them; bytes of these paths.
+    links: HashMap<(u64, Hash), Vec<u8>>,
+    of_links: usize,
+    /// The start of a solid resource.
+    prefix: Option<(u32, Vec<u8>)>,
+    /// What was told.
+    count: u64,
+}
+
+impl Reader<'_> {
+    /// Reads the table of resources: those of images are returned.
+    fn table(&mut self, tell: &mut Teller<'_>) -> Result<Vec<Listed>, Error> {
+        let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+        let place = self.header.table;
+        let count = place.length / LISTED as u64;
+        if place.is_compressed() || count > MOST_RESOURCES {
+            return Err(unreadable(format!("its table of resources is compressed, or has {count} of them")));
+        }
+        let end = place.offset.checked_add(place.length).filter(|end| *end <= self.source.len());
+        let end = end.ok_or_else(|| {
+            let what = format!("its table of {count} resources ends behind byte {}", self.source.len());
+            Error::Read { offset: place.offset, error: io::Error::new(io::ErrorKind::UnexpectedEof, what) }
+        })?;
+        let mut window = Window::new(&**self.source, &self.options.cancel);
+        let (mut at, mut images) = (place.offset, Vec::new());
+        // Solid resources in a row, and where each begins among all that come of them.
+        let (mut run, mut is_open): (Vec<(u64, u32)>, bool) = (Vec::new(), false);
+        for _ in 0..count {
+            let bytes = window.bytes(at, end, LISTED).map_err(|error| Error::Read { offset: at, error })?;
+            let Some(listed) = Listed::read(bytes) else { break };
+            at = at.saturating_add(LISTED as u64);
+            let place = listed.place;
+            if place.holds_others() {
+                if !std::mem::replace(&mut is_open, true) {
+                    run.clear();
+                }
+                let start = run
+                    .last()
+                    .and_then(|(start, last)| Some(start.saturating_add(self.solids.get(*last as usize)?.length)));
+                run.push((start.unwrap_or(0), self.solids.len() as u32));
+                let solid = self.solid(place).map_err(|error| Error::Read { offset: place.offset, error })?;
+                if solid.length == 0 {
+                    tell.damage(place.offset.min(self.source.len()), "a solid resource is not there".to_owned())?;
+                }
+                self.solids.push(solid);
+                continue;
+            }
+            is_open = false;
+            if place.is_metadata() {
+                images.push(listed);
+                continue;
+            }
+            let mut blob = Blob { place, part: listed.part, solid: None };
+            if place.is_solid() {
+                // What is told of it lies in what comes of all of these.
+                let behind = run.partition_point(|(start, _)| *start <= place.offset);
+                let found = behind.checked_sub(1).and_then(|number| run.get(number));
+                blob.solid = Some(found.map_or(u32::MAX, |(_, solid)| *solid));
+                blob.place.offset = place.offset.saturating_sub(found.map_or(0, |(start, _)| *start));
+                blob.place.length = place.stored;
+            } else {
+                run.clear();
+            }
+            self.blobs.insert(listed.hash, blob);
+        }
+        Ok(images)
+    }
+
+    /// What a solid resource is, if it can be one.
+    fn solid(&self, place: Place) -> io::Result<Solid> {
+        let mut start = [0; 8];
+        let is_there = place.offset.checked_add(place.stored).is_some_and(|end| end <= self.source.len());
+        let length = if is_there && place.stored > 16 {
+            self.source.read_exact_at(&mut start, place.offset)?;
+            u64_at(&start, 0).filter(|length| i64::try_from(*length).is_ok()).unwrap_or(0)
+        } else {
+            0
+        };
+        // Also where only its start is decoded.
+        let decoded_length = Some(length);
+        let step = Step { codec: "chunked-solid".to_owned(), decoded_length, ..Step::default() };
+        let coder = Arc::new(Coder { steps: vec![step], is_behind_header: None });
+        Ok(Solid { offset: place.offset, stored: place.stored, length, coder })
+    }
+
+    fn coder(&self, place: &Place, hash: &Hash) -> Coder {
+        let compression = if place.is_compressed() { self.compression } else { 0 };
+        let width = if u32::try_from(place.length).is_ok() { 4 } else { 8 };
+        // What is not compressed has no chunks.
+        let chunk = if compression == 0 { 0 } else { self.header.chunk };
+        let properties = [&[compression, width][..], &chunk.to_le_bytes(), hash].concat();
+        let step =
+            Step { codec: "chunked".to_owned(), properties, decoded_length: Some(place.length), ..Step::default() };
+        Coder { steps: vec![step], is_behind_header: None }
+    }
+
+    /// The bytes of the tree of an image.
+    fn tree(&mut self, image: &Listed) -> io::Result<Vec<u8>> {
+        let place = image.place;
+        if place.length > MOST_TREE {
+            return Err(crate::image::damaged(format!("it has {} bytes, more than {MOST_TREE}", place.length)));
+        }
+        self.budget.take_bytes(place.length)?;
+        self.decoded(&self.coder(&place, &image.hash), (place.offset, place.stored), place.length)
+    }
+
+    fn decoded(&self, coder: &Coder, (offset, stored): (u64, u64), length: u64) -> io::Result<Vec<u8>> {
+        if offset.checked_add(stored).is_none_or(|end| end > self.source.len()) {
+            return Err(crate::image::damaged(format!("it lies behind byte {}", self.source.len())));
+        }
+        let slice: SharedSource = Arc::new(Slice::new(Arc::clone(self.source), offset, stored));
+        let all = self.options.decode.decode(coder, slice, length, &|_| true)?;
+        if all.len() as u64 == length { Ok(all) } else { Err(crate::image::damaged("it is cut")) }
+    }
+
+    /// The bytes of something short; the error says why they cannot be had.
+    fn bytes(&mut self, hash: &Hash, most: u64) -> Result<Vec<u8>, String> {
+        if *hash == [0; 20] {
+            return Ok(Vec::new());
+        }
+        let blob = *self.blobs.get(hash).ok_or_else(|| self.absent())?;
+        let place = blob.place;
+        if place.length > most {
+            return Err(format!("has {} bytes", place.length));
+        }
+        if blob.part != self.header.part {
+            return Err(self.elsewhere(&blob));
+        }
+        self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
+        let Some(solid) = blob.solid else {
+            let coder = self.coder(&place, hash);
+            return self.decoded(&coder, (place.offset, place.stored), place.length).map_err(|error| error.to_string());
+        };
+        let end = place.offset.saturating_add(place.length);
+        if self.prefix.as_ref().is_none_or(|(number, _)| *number != solid) {
+            let Some(own) = self.solids.get(solid as usize) else { return Err("lies nowhere".to_owned()) };
+            let length = own.length.min(MOST_OF_SOLID);
+            let (coder, at) = (Arc::clone(&own.coder), (own.offset, own.stored));
+            self.budget.take_bytes(length).map_err(|error| error.to_string())?;
+            let prefix = self.decode_start(&coder, at, length).map_err(|error| error.to_string())?;
+            self.prefix = Some((solid, prefix));
+        }
+        let prefix = self.prefix.as_ref().map_or(&[][..], |(_, prefix)| prefix);
+        let bytes = usize::try_from(end).ok().and_then(|end| prefix.get(place.offset as usize..end));
+        bytes.map(<[u8]>::to_vec).ok_or_else(|| format!("lies behind byte {MOST_OF_SOLID} of a solid resource"))
+    }
+
+    /// The first bytes that come of a solid resource.
+    fn decode_start(&self, coder: &Coder, (offset, stored): (u64, u64), length: u64) -> io::Result<Vec<u8>> {
+        let slice: SharedSource = Arc::new(Slice::new(Arc::clone(self.source), offset, stored));
+        self.options.decode.decode(coder, slice, length, &|_| true)
+    }
+
+    /// Why something is not in the table: each part of an archive has its own.
+    fn absent(&self) -> String {
+        match self.header.parts {
+            0 | 1 => "is not in the archive".to_owned(),
+            parts => format!(
+                "lies in another part of {parts} (a file with its number in the name, x2.swm), which is not read"
+            ),
+        }
+    }
+
+    fn elsewhere(&self, blob: &Blob) -> String {
+        let (part, parts) = (blob.part, self.header.parts);
+        format!("lies in part {part} of {parts}, a file with that number in its name (x{part}.swm), which is not read")
+    }
+
+    /// Tells all that is in the tree of an image, which lies at byte `at`.
+    fn walk(&mut self, tree: &[u8], prefix: &[u8], at: u64, tell: &mut Teller<'_>) -> Result<(), Error> {
+        let there = self.source.len();
+        let Some((root, descriptors)) = dentry::start(tree) else {
+            return tell.damage(at.min(there), "the tree of an image has no security descriptors that fit".to_owned());
+        };
+        self.links.clear();
+        self.of_links = 0;
+        let mut path = prefix.to_vec();
+        // Each file takes so many bytes of the tree, so a ring comes to an end.
+        let mut left = tree.len() / dentry::FIXED;
+        let mut open: Vec<(u64, usize)> = Vec::new();
+        match dentry::read(tree, root) {
+            Ok(Some((dentry, _))) => {
+                let path = if path.is_empty() { b"." } else { path.as_slice() };
+                self.named(&dentry, (tree, &descriptors), path, at, tell)?;
+                if dentry.below != 0 {
+                    open.push((dentry.below, prefix.len()));
+                }
+            }
+            Ok(None) => return tell.damage(at.min(there), "the tree of an image has no root".to_owned()),
+            Err(what) => return tell.damage(at.min(there), format!("the root of an image: {what}")),
+        }
+        while let Some((next, length)) = open.last_mut() {
+            self.options.cancel.check().map_err(Error::Receiver)?;
+            path.truncate(*length);
+            let (dentry, behind) = match dentry::read(tree, *next) {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    open.pop();
+                    continue;
+                }
+                Err(what) => {
+                    tell.damage(at.min(there), format!("{}: some of its names are lost: {what}", shown(&path)))?;
+                    open.pop();
+                    continue;
+                }
+            };
+            *next = behind;
+            let Some(fewer) = left.checked_sub(1) else {
+                return tell.damage(at.min(there), "the tree of an image has more files than fit into it".to_owned());
+            };
+            left = fewer;
+            let Some(name) = name_of(dentry.name.iter().copied()) else {
+                tell.damage(at.min(there), format!("{}: a file without a name was left out", shown(&path)))?;
+                continue;
+            };
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(name);
+            let limits = &self.options.limits;
+            let is_too_deep = path.len() > limits.path || open.len() >= limits.path_components;
+            if is_too_deep || self.budget.take_bytes(path.len() as u64).is_err() {
+                tell.damage(at.min(there), format!("{} is left out: its path is too long", excerpt(&path)))?;
+                continue;
+            }
+            let is_folder = self.named(&dentry, (tree, &descriptors), &path, at, tell)?;
+            if is_folder && dentry.below != 0 {
+                open.push((dentry.below, path.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what has a name; true of a folder.
+    fn named(
+        &mut self,
+        dentry: &Dentry,
+        (tree, descriptors): (&[u8], &[(usize, usize)]),
+        path: &[u8],
+        at: u64,
+        tell: &mut Teller<'_>,
+    ) -> Result<bool, Error> {
+        let limits = self.options.limits;
+        self.count = self.count.saturating_add(1);
+        let header = at.saturating_add(self.count).min(self.source.len());
+        let mut entry = Entry {
+            path: bounded_path(path.to_vec(), limits.path),
+            mtime: dentry.written.unwrap_or_default(),
+            atime: dentry.accessed,
+            header,
+            body: Body { offset: header, ..Body::default() },
+            ..Entry::default()
+        };
+        let unnamed = dentry.streams.iter().find(|stream| stream.name.is_empty() && stream.hash != [0; 20]);
+        let hash = if dentry.hash == [0; 20] { unnamed.map_or([0; 20], |stream| stream.hash) } else { dentry.hash };
+        let is_folder = dentry.attributes & FOLDER != 0;
+        let is_read_only = dentry.attributes & READ_ONLY != 0;
+        (entry.kind, entry.mode) = match (is_folder, is_read_only) {
+            (true, _) => (Kind::Folder, 0o755),
+            (false, true) => (Kind::File, 0o444),
+            (false, false) => (Kind::File, 0o644),
+        };
+        if let Some(unix) = dentry.unix {
+            (entry.uid, entry.gid, entry.mode) = (unix.uid.into(), unix.gid.into(), unix.mode & 0o7777);
+            let device =
+                Device { major: unix.device >> 8 & 0xfff, minor: unix.device & 0xff | unix.device >> 12 & 0xf_ff00 };
+            if !is_folder {
+                entry.kind = match unix.mode & 0o170_000 {
+                    0o010_000 => Kind::Fifo,
+                    0o020_000 => Kind::CharacterDevice(device),
+                    0o060_000 => Kind::BlockDevice(device),
+                    0o140_000 => Kind::Socket,
+                    _ => Kind::File,
+                };
+            }
+        }
+        if dentry.attributes & REPARSE != 0 {
+            let data = self.bytes(&hash, LONGEST_LINK);
+            match data.map(|data| dentry::target(dentry.reparse, &data)) {
+                Ok(Some(target)) => {
+                    (entry.kind, entry.mode) = (Kind::Symlink, 0o777);
+                    entry.link = bounded_path(target, limits.path);
+                }
+                Ok(None) => {}
+                Err(why) => {
+                    tell.damage(header, format!("'{}' is a link whose target {why}", excerpt(path)))?;
+                }
+            }
+        }
+        if dentry.group != 0 && entry.kind == Kind::File {
+            if let Some(first) = self.links.get(&(dentry.group, hash)) {
+                // A long path may have any number of short other names.
+                if self.budget.take_bytes(first.len() as u64).is_err() {
+                    tell.damage(header, format!("'{}' is left out: there are too many names", excerpt(path)))?;
+                    return Ok(false);
+                }
+                (entry.kind, entry.link) = (Kind::HardLink, first.clone());
+                tell.entry(entry)?;
+                return Ok(false);
+            }
+            // Of more than that, each is a file of its own.
+            self.of_links = self.of_links.saturating_add(path.len()).saturating_add(64);
+            if self.of_links <= limits.waiting_names {
+                self.links.insert((dentry.group, hash), path.to_vec());
+            }
+        }
+        if entry.kind == Kind::File && hash != [0; 20] {
+            let (size, piece) = match self.piece(&hash) {
+                Ok(found) => found,
+                Err((size, why)) => {
+                    tell.damage(header, format!("what is in '{}' {why}", excerpt(path)))?;
+                    // One byte that cannot be read, where nothing tells how many there are.
+                    let size = size.max(1);
+                    (size, Piece::unreadable(header, size))
+                }
+            };
+            if size > 0 {
+                (entry.body.size, entry.body.pieces) = (size, Some(vec![piece]));
+            }
+        }
+        let is_symlink = entry.kind == Kind::Symlink;
+        entry.xattrs = self.xattrs(dentry, (tree, descriptors), is_symlink, path, header, tell)?;
+        let is_folder = entry.kind == Kind::Folder;
+        tell.entry(entry)?;
+        Ok(is_folder)
+    }
+
+    /// Where what has that hash lies, and how long it is; the error says how long it would be, and why it is not there.
+    fn piece(&self, hash: &Hash) -> Result<(u64, Piece), (u64, String)> {
+        let blob = self.blobs.get(hash).ok_or_else(|| (0, self.absent()))?;
+        let place = blob.place;
+        let size = place.length;
+        if i64::try_from(size).is_err() {
+            return Err((0, format!("would have {size} bytes")));
+        }
+        if blob.part != self.header.part {
+            return Err((size, self.elsewhere(blob)));
+        }
+        let Some(solid) = blob.solid else {
+            if place.offset.checked_add(place.stored).is_none_or(|end| end > self.source.len()) {
+                return Err((size, format!("lies behind the end of the archive at byte {}", self.source.len())));
+            }
+            let coder = Some(Arc::new(self.coder(&place, hash)));
+            let (offset, stored) = (place.offset, place.stored);
+            return Ok((size, Piece { length: size, offset, stored, coder, decoded: size, ..Piece::default() }));
+        };
+        let solid = self
+            .solids
+            .get(solid as usize)
+            .filter(|solid| place.offset.checked_add(size).is_some_and(|end| end <= solid.length));
+        let solid = solid.ok_or((size, "lies behind the end of its solid resource".to_owned()))?;
+        let piece = Piece {
+            length: size,
+            offset: solid.offset,
+            stored: solid.stored,
+            coder: Some(Arc::clone(&solid.coder)),
+            decoded: solid.length,
+            skip: place.offset,
+            ..Piece::default()
+        };
+        Ok((size, piece))
+    }
+
+    fn xattrs(
+        &mut self,
+        dentry: &Dentry,
+        (tree, descriptors): (&[u8], &[(usize, usize)]),
+        is_symlink: bool,
+        path: &[u8],
+        header: u64,
+        tell: &mut Teller<'_>,
+    ) -> Result<Xattrs, Error> {
+        let mut xattrs = Xattrs::new();
+        // Linux has no such attributes of links.
+        if is_symlink {
+            return Ok(xattrs);
+        }
+        let mut add = |name: &str, value: Vec<u8>| xattrs.push((format!("user.{name}").into_bytes(), value));
+        if dentry.attributes & !(FOLDER | NORMAL) != 0 {
+            add("ntfs.attributes", format!("{:#010x}", dentry.attributes).into_bytes());
+        }
+        if dentry.created != 0 && dentry.unix.is_none() {
+            add("ntfs.created", dentry.created.to_string().into_bytes());
+        }
+        if let Some(short) = name_of(dentry.short_name.iter().copied()) {
+            add("ntfs.short_name", short);
+        }
+        let limits = self.options.limits;
+        let descriptor = dentry.security.and_then(|number| descriptors.get(number as usize));
+        let descriptor = descriptor.and_then(|(start, end)| tree.get(*start..*end));
+        let descriptor = descriptor.filter(|bytes| !bytes.is_empty() && bytes.len() <= limits.xattr_value);
+        // Any number of files may share one.
+        if let Some(bytes) = descriptor
+            && self.budget.take_bytes(bytes.len() as u64).is_ok()
+        {
+            add("ntfs.security", bytes.to_vec());
+        }
+        for stream in dentry.streams.iter().filter(|stream| !stream.name.is_empty()) {
+            let Some(name) = name_of(stream.name.iter().copied()) else { continue };
+            match self.bytes(&stream.hash, limits.xattr_value as u64) {
+                Ok(value) => xattrs.push(([b"user.", name.as_slice()].concat(), value)),
+                Err(why) => {
+                    let what = format!("'{}': what is in its stream '{}' {why}", excerpt(path), excerpt(&name));
+                    tell.damage(header, what)?;
+                }
+            }
+        }
+        Ok(xattrs)
+    }
+}
