@@ -16,6 +16,10 @@ pub fn iso9660(data: &[u8]) {
     image(&tarnfs_format::iso9660::Iso9660, data);
 }
 
+pub fn disk_image(data: &[u8]) {
+    image(&tarnfs_format::disk_image::DiskImage, data);
+}
+
 pub fn exfat(data: &[u8]) {
     image(&tarnfs_format::exfat::ExFat, data);
 }

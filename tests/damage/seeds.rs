@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 47] = [
+const TARGETS: [Target; 48] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -37,6 +37,7 @@ const TARGETS: [Target; 47] = [
     ("rar_decoder", entry_points::rar_decoder),
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
+    ("disk_image", entry_points::disk_image),
     ("exfat", entry_points::exfat),
     ("ext", entry_points::ext),
     ("fat", entry_points::fat),

@@ -259,6 +259,20 @@ start=1200,size=100
     packed_images(&scratch, end)
 }
 
+/// Small images of disks, of each kind, with an ext2 on them.
+fn disk_image() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        r"command -v mkfs.ext4 > found && command -v qemu-img >> found && command -v img2simg >> found || exit 0
+        mkdir -p e/d; seq 900 > e/d/nine; ln -s d/nine e/link; mkfs.ext4 -q -F -b 1024 -N 16 -d e -m 0 -t ext2 -O ^resize_inode raw 200K > log 2>&1
+        make() { qemu-img convert ${@:2} raw $1; }
+        make a.image -O qcow2 -o cluster_size=512; make b.image -c -O qcow2 -o cluster_size=4k; make c.image -O qcow2 -o compat=0.10,cluster_size=1k
+        make d.image -O vmdk; make e.image -O vmdk -o subformat=streamOptimized; make f.image -O vpc -o force_size=on
+        img2simg raw g.image 1024",
+    );
+    packed_images(&scratch, "image")
+}
+
 /// The files in a folder that end so, packed.
 fn packed_images(scratch: &support::Scratch, end: &str) -> Vec<Vec<u8>> {
     let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -395,6 +409,7 @@ targets! {
     rar_decoder: rar();
     sevenzip: seven_zip();
     squashfs: squashfs();
+    disk_image: disk_image();
     exfat: fat("exfat");
     ext: ext();
     fat: fat("fat");

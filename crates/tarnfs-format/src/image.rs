@@ -5,7 +5,7 @@ use std::io;
 use tarnfs_source::Source;
 
 use crate::name::excerpt;
-use crate::{Damage, Entry, Error, Event, ReceiveRandom};
+use crate::{Damage, Entry, Error, Event, FORMATS, Format, Piece, Probe, ReceiveRandom, Shown, Time, Told};
 
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
 const MOST_TOLD: u64 = 1000;
@@ -42,6 +42,57 @@ impl<'run> Teller<'run> {
     pub(crate) fn event(&mut self, event: Event) -> Result<(), Error> {
         (self.receive)(event).map_err(Error::Receiver)
     }
+}
+
+/// Bytes that are shown at once to what looks for a file system.
+const HEAD: usize = 64 << 10;
+/// The same where not all of these can be read.
+const LEAST_HEAD: usize = 4 << 10;
+
+/// The format that is all of `source`, of those that `may` be it.
+pub(crate) fn format_of(source: &dyn Source, may: fn(&dyn Format) -> bool) -> io::Result<Option<&'static dyn Format>> {
+    let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(usize::MAX))];
+    if let Err(error) = source.read_exact_at(&mut head, 0) {
+        // Only some of it may be damaged.
+        head.truncate(LEAST_HEAD);
+        if !is_damage(&error) || source.read_exact_at(&mut head, 0).is_err() {
+            return Err(error);
+        }
+    }
+    let probe = Probe::new(&head, source);
+    let bids = FORMATS.iter().filter(|format| may(**format)).map(|format| (format.bid(&probe), *format));
+    let best = bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid);
+    match probe.take_error() {
+        Some((_, error)) if !is_damage(&error) => Err(error),
+        _ => Ok(best.map(|(_, format)| format)),
+    }
+}
+
+/// What is told of a file on a disk, whatever its file system is.
+pub(crate) fn told_of_any(shown: &Shown) -> Told {
+    // FAT counts in twos.
+    const TWO_SECONDS: u64 = 2_000_000_000;
+    let told = Told::all(shown.mtime);
+    Told { mtime: told.mtime.filter(|_| shown.mtime != Time::default()).map(|unit| unit.max(TWO_SECONDS)), ..told }
+}
+
+/// Times that the coder of a file's pieces may change: an index keeps no more.
+const MOST_CHANGES: usize = 1000;
+
+/// What is wrong where it does so more often.
+pub(crate) const CHANGES: &str = "its parts are packed in too many ways";
+
+/// True if the coder of a file's pieces changes too often.
+pub(crate) fn changes_too_often(pieces: &[Piece]) -> bool {
+    let mut coders = pieces.iter().filter_map(|piece| piece.coder.as_ref());
+    let Some(mut last) = coders.next() else { return false };
+    let mut changes = 0_usize;
+    for coder in coders {
+        if last != coder {
+            (last, changes) = (coder, changes.saturating_add(1));
+        }
+    }
+    changes > MOST_CHANGES
 }
 
 /// The path of a folder, for people.

@@ -23,6 +23,7 @@ mod content;
 pub mod cpio;
 pub mod deb;
 mod decode;
+pub mod disk_image;
 pub mod encoding;
 mod entry;
 pub mod exfat;
@@ -243,6 +244,11 @@ pub trait Format: Send + Sync {
         None
     }
 
+    /// True of what may be all of a disk: file systems, and tables of partitions.
+    fn is_disk(&self) -> bool {
+        self.is_file_system()
+    }
+
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
     /// of one of them.
     fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -388,6 +394,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &cab::Cab,
     &cpio::Cpio,
     &deb::Deb,
+    &disk_image::DiskImage,
     &exfat::ExFat,
     &ext::Ext,
     &fat::Fat,

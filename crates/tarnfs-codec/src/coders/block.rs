@@ -11,6 +11,7 @@ use liblzma::stream::{Action, Status, Stream};
 use zlib_rs::{InflateConfig, ReturnCode, decompress_slice};
 use zstd_safe::DCtx;
 
+use super::padded;
 use crate::Pace;
 use crate::lzop::lzo1x;
 
@@ -35,7 +36,23 @@ pub trait BlockCoder: Send + Sync + Debug {
 }
 
 /// All of them.
-pub static BLOCK_CODERS: &[&dyn BlockCoder] = &[&Lz4Block, &LzmaBlock, &Lzo1xBlock, &XzBlock, &ZlibBlock, &ZstdBlock];
+pub static BLOCK_CODERS: &[&dyn BlockCoder] = &[
+    &Lz4Block,
+    &LzmaBlock,
+    &Lzo1xBlock,
+    &XzBlock,
+    &ZlibBlock,
+    &ZstdBlock,
+    &padded::DEFLATE_BEHIND_ZEROS,
+    &padded::DEFLATE_IN_FRONT,
+    &padded::Grain,
+    &padded::LZ4_BEHIND_ZEROS,
+    &padded::LZ4_IN_PART,
+    &padded::MICROLZMA_BEHIND_ZEROS,
+    &padded::Repeated,
+    &padded::ZSTD_BEHIND_ZEROS,
+    &padded::ZSTD_IN_FRONT,
+];
 
 /// The one of that name.
 pub fn block_coder_by_name(name: &str) -> Option<&'static dyn BlockCoder> {
@@ -46,7 +63,7 @@ pub fn block_coder_by_name(name: &str) -> Option<&'static dyn BlockCoder> {
 /// keeps a header from saying otherwise. mksquashfs and the kernel draw the line here, too.
 const MOST_FOR_LZMA: u64 = 32 << 20;
 
-fn damaged(what: &str) -> io::Error {
+pub(super) fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a block cannot be decoded: {what}"))
 }
 

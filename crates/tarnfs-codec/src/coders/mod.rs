@@ -3,7 +3,8 @@
 //! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
 //! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
 //!
-//! - `block`: what is decoded a block at a time, and has no seek points
+//! - `block`: what is decoded a block at a time, and has no seek points; `padded`: such blocks with something around
+//!   them; `whole`: one of them among other steps
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
@@ -28,12 +29,14 @@ mod lzh;
 mod lzma;
 mod lzx;
 mod overflow;
+mod padded;
 mod ppmd;
 mod prefix;
 mod rar;
 mod straight;
 mod streamed;
 mod swap;
+mod whole;
 mod zipcrypto;
 
 #[cfg(test)]
@@ -110,6 +113,8 @@ pub static CODERS: &[&dyn Codec] = &[
     &rar::UNCHECKED,
     &swap::TWO,
     &swap::FOUR,
+    &whole::Block,
+    &whole::Part,
     &zipcrypto::ZipCrypto,
 ];
 

@@ -15,7 +15,8 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::image::told_of_any;
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 /// Disks with partitions.
 #[derive(Debug)]
@@ -54,11 +55,12 @@ impl Format for Partitions {
         64 << 10
     }
 
+    fn is_disk(&self) -> bool {
+        true
+    }
+
     fn told(&self, shown: &Shown) -> Told {
-        // FAT counts in twos.
-        const TWO_SECONDS: u64 = 2_000_000_000;
-        let told = Told::all(shown.mtime);
-        Told { mtime: told.mtime.filter(|_| shown.mtime != Time::default()).map(|unit| unit.max(TWO_SECONDS)), ..told }
+        told_of_any(shown)
     }
 
     fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {

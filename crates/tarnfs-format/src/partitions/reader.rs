@@ -9,10 +9,8 @@ use super::NAME;
 use super::table::{self, Partition, Table};
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
-use crate::{Body, Entry, Error, Event, FORMATS, Format, Kind, Options, Probe, Reader, ReceiveRandom};
-
-/// Bytes of a partition that are shown at once to what looks for a file system in it.
-const HEAD: usize = 64 << 10;
+use crate::image::format_of;
+use crate::{Body, Entry, Error, Event, Format, Kind, Options, Reader, ReceiveRandom};
 
 /// Bytes of a path that are kept for the number of a partition and a slash.
 const OF_NUMBER: usize = 16;
@@ -46,15 +44,7 @@ fn inside(source: &SharedSource, partition: Partition) -> io::Result<(SharedSour
 
 /// The file system that is all of `source`.
 fn file_system(source: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
-    let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(usize::MAX))];
-    source.read_exact_at(&mut head, 0)?;
-    let probe = Probe::new(&head, source);
-    let bids = FORMATS.iter().filter(|format| format.is_file_system()).map(|format| (format.bid(&probe), *format));
-    let best = bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid);
-    match probe.take_error() {
-        Some((_, error)) => Err(error),
-        None => Ok(best.map(|(_, format)| format)),
-    }
+    format_of(source, |format| format.is_file_system())
 }
 
 /// A partition of a disk that is only borrowed.

@@ -1,0 +1,124 @@
+//! Steps that have their bytes in memory: a block (see `block`) among other steps, and a part of what comes of one.
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{MemorySource, SharedSource, Slice};
+
+use super::block::block_coder_by_name;
+use super::invalid_properties;
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+
+/// Bytes of a block, stored or decoded.
+const LONGEST: u64 = 16 << 20;
+
+/// A block. Its properties are the most bytes that may come of it (8 bytes) and the name of its coder; of what comes,
+/// as many bytes count as the container says.
+#[derive(Debug)]
+pub(super) struct Block;
+
+/// So many bytes as the container says, from a byte on that is the properties (8 bytes).
+#[derive(Debug)]
+pub(super) struct Part;
+
+/// Nobody decodes these in order: any byte can be had.
+fn not_in_order<T>() -> io::Result<T> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+impl Codec for Block {
+    fn name(&self) -> &'static str {
+        "block"
+    }
+
+    fn first_pass(&self, _: SharedSource, _: &Options) -> io::Result<Box<dyn FirstPass>> {
+        not_in_order()
+    }
+
+    fn resume(&self, _: SharedSource, _: &SeekPoint, _: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        not_in_order()
+    }
+
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        let Some((most, name)) = coder.properties.split_first_chunk::<8>() else {
+            return Err(invalid_properties(self.name()));
+        };
+        let of_name = std::str::from_utf8(name).ok().and_then(block_coder_by_name);
+        let (of_name, most) = (of_name.ok_or_else(|| invalid_properties(self.name()))?, u64::from_le_bytes(*most));
+        if source.len().max(most) > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a block of more than 16 MiB"));
+        }
+        let mut stored = vec![0; source.len() as usize];
+        source.read_exact_at(&mut stored, 0)?;
+        let mut decoded = vec![0; most as usize];
+        let length = of_name.decode(&stored, &mut decoded)? as u64;
+        let wanted = coder.decoded_length.unwrap_or(length);
+        if wanted > length {
+            let what = format!("only {length} bytes come of a block, {wanted} are needed: it is damaged");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        decoded.truncate(wanted as usize);
+        Ok(Some(Arc::new(MemorySource::new(decoded, "a block"))))
+    }
+}
+
+impl Codec for Part {
+    fn name(&self) -> &'static str {
+        "part"
+    }
+
+    fn first_pass(&self, _: SharedSource, _: &Options) -> io::Result<Box<dyn FirstPass>> {
+        not_in_order()
+    }
+
+    fn resume(&self, _: SharedSource, _: &SeekPoint, _: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        not_in_order()
+    }
+
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        let from = coder.properties[..].try_into().ok().map(u64::from_le_bytes);
+        let from = from.ok_or_else(|| invalid_properties(self.name()))?;
+        let there = source.len().saturating_sub(from);
+        let length = coder.decoded_length.unwrap_or(there);
+        if length > there {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a part that reaches behind its end"));
+        }
+        Ok(Some(Arc::new(Slice::new(SharedSource::clone(source), from, length))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(codec: &dyn Codec, stored: &[u8], properties: &[u8], length: Option<u64>) -> io::Result<Vec<u8>> {
+        let source: SharedSource = Arc::new(MemorySource::new(stored, "stored"));
+        let coder = CoderContext { properties: properties.into(), decoded_length: length, ..CoderContext::default() };
+        let found = codec.random_access(&source, &coder)?.unwrap();
+        let mut bytes = vec![0; found.len() as usize];
+        found.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn a_block_is_a_step_like_others() {
+        let stored = lz4_flex::block::compress(b"tarn tarn tarn tarn tarn");
+        let properties = |most: u64, name: &str| [&most.to_le_bytes()[..], name.as_bytes()].concat();
+        assert_eq!(read(&Block, &stored, &properties(100, "lz4-block"), Some(4)).unwrap(), b"tarn");
+        assert_eq!(read(&Block, &stored, &properties(100, "lz4-block"), None).unwrap().len(), 24);
+        for (properties, length) in [
+            (properties(100, "lz4-block"), Some(25)),
+            (properties(10, "lz4-block"), None),
+            (properties(u64::MAX, "lz4-block"), None),
+            (properties(100, "lz4"), None),
+            (vec![1; 7], None),
+        ] {
+            assert!(read(&Block, &stored, &properties, length).is_err(), "{properties:?}");
+        }
+        assert_eq!(read(&Part, b"abcdef", &2_u64.to_le_bytes(), Some(3)).unwrap(), b"cde");
+        for (from, length) in [(7, Some(1)), (u64::MAX, None), (2, Some(5))] {
+            let found = read(&Part, b"abcdef", &from.to_le_bytes(), length);
+            assert!(found.is_err() || found.unwrap().is_empty(), "{from}");
+        }
+    }
+}

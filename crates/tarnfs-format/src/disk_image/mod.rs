@@ -1,0 +1,79 @@
+//! Images of disks that are more than the bytes of a disk: qcow2, VMDK, VHD, VHDX, and the sparse images of Android.
+//!
+//! Each of them says where the bytes of a disk lie in it: nowhere (zeros), as they are, or packed. `layout` is what
+//! they have in common, and one module of each finds that out: `qcow`, `vmdk`, `vhd`, `vhdx`, `sparse`. `view` shows
+//! the disk as a [`Source`], in which the file system or the table of partitions is found that knows what is on it;
+//! `moved` makes of places on the disk places in the image. `reader` has what is on the disk told.
+//!
+//! What is so on purpose:
+//!
+//! - What is on the disk is shown, as of an image that has nothing around it. A disk on which nothing is known is a
+//!   file: `disk.img`.
+//! - Tables of the image are read where they are needed, and never as a whole.
+//! - An image that needs another file (a backing file, a parent, extents) is refused, with the name of that one.
+//! - Snapshots in an image are not shown. That there are some is told.
+
+mod layout;
+mod moved;
+mod qcow;
+mod reader;
+mod sparse;
+mod tables;
+mod vhd;
+mod vhdx;
+mod view;
+mod vmdk;
+
+use std::io;
+
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::image::told_of_any;
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+
+/// Images of disks.
+#[derive(Debug)]
+pub struct DiskImage;
+
+const NAME: &str = "disk-image";
+
+impl Format for DiskImage {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "qcow2, VMDK, VHD, VHDX, sparse images of Android; what is on the disk, as of one with nothing around it"
+    }
+
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".qcow2", ".qcow", ".vmdk", ".vhd", ".vhdx", ".simg"]
+    }
+
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        let show = |offset: u64, length: usize| probe.at(offset, length);
+        layout::bid(&show, probe.length())
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        told_of_any(shown)
+    }
+
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        reader::tells_of_unix(source)
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+}
+
+impl ReadRandom for DiskImage {
+    fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+        reader::read(source, options, receive)
+    }
+}

@@ -1,0 +1,196 @@
+//! Pieces of files on a disk become pieces of the image that the disk is in.
+
+use std::io;
+use std::sync::Arc;
+
+use super::layout::{Packed, Place};
+use super::view::{Under, View};
+use crate::image::{Budget, CHANGES, changes_too_often, is_damage};
+use crate::{Coder, Input, Piece, Step};
+
+/// Pieces of one file: 100 MiB of memory.
+const MOST_PIECES: usize = 1 << 20;
+
+/// Places that one packed block of a file system may lie in, and steps that join and undo them: an index keeps no more
+/// of them.
+const MOST_PARTS: usize = 32;
+const MOST_STEPS: usize = 32;
+
+/// Bytes of tables that are looked at to find one run, about.
+const OF_RUN: u64 = 1 << 10;
+
+/// Bytes of a block, as it is stored or not.
+const LONGEST_BLOCK: u64 = 16 << 20;
+
+/// The pieces of a file, put together from its start to its end.
+#[derive(Debug, Default)]
+struct Moved {
+    pieces: Vec<Piece>,
+    hole: u64,
+    /// Why some of it is not there.
+    missing: Option<String>,
+}
+
+impl Moved {
+    fn push(&mut self, piece: Piece) {
+        let follows = self.hole == 0 && piece.coder.is_none() && piece.crc.is_none();
+        let is_plain = |last: &&mut Piece| {
+            last.coder.is_none() && last.crc.is_none() && last.offset.saturating_add(last.stored) == piece.offset
+        };
+        match self.pieces.last_mut().filter(|_| follows).filter(is_plain) {
+            Some(last) => {
+                for sum in [&mut last.length, &mut last.stored, &mut last.decoded] {
+                    *sum = sum.saturating_add(piece.length);
+                }
+            }
+            None => self.pieces.push(Piece { hole: std::mem::take(&mut self.hole), ..piece }),
+        }
+    }
+
+    fn miss(&mut self, offset: u64, length: u64, why: &str) {
+        self.missing.get_or_insert_with(|| why.to_owned());
+        self.push(Piece::unreadable(offset, length));
+    }
+}
+
+/// What `pieces` of the disk are as pieces of the image, and why some of them are not there.
+pub(super) fn moved<S: Under>(
+    view: &View<S>,
+    pieces: Vec<Piece>,
+    budget: &mut Budget,
+) -> io::Result<(Vec<Piece>, Option<String>)> {
+    let mut to = Moved::default();
+    for piece in pieces {
+        to.hole = to.hole.saturating_add(piece.hole);
+        let before = to.pieces.len();
+        match &piece.coder {
+            None => plain(view, &piece, &mut to, MOST_PIECES, budget)?,
+            Some(_) if piece.stored == 0 => to.push(Piece { offset: view.place_of(piece.offset), hole: 0, ..piece }),
+            Some(coder) => coded(view, &piece, coder, &mut to, budget)?,
+        }
+        let added = to.pieces.len().saturating_sub(before) as u64;
+        if let Err(error) = budget.take_parts(added) {
+            return Ok((Vec::new(), Some(error.to_string())));
+        }
+        if to.pieces.len() > MOST_PIECES {
+            return Ok((Vec::new(), Some(format!("it lies in more than {MOST_PIECES} parts of the image"))));
+        }
+    }
+    if changes_too_often(&to.pieces) {
+        return Ok((Vec::new(), Some(CHANGES.to_owned())));
+    }
+    Ok((to.pieces, to.missing))
+}
+
+/// Bytes that the file system has as they are. No more than `most` pieces come of them, and one.
+fn plain<S: Under>(view: &View<S>, piece: &Piece, to: &mut Moved, most: usize, budget: &mut Budget) -> io::Result<()> {
+    let (mut at, mut left) = (piece.offset, piece.length);
+    while left > 0 && to.pieces.len() <= most {
+        let run = match budget.take_bytes(OF_RUN).and_then(|()| view.run(at, left)) {
+            Ok(run) if run.length > 0 => run,
+            Ok(_) => {
+                to.miss(0, left, "it goes on behind the end of the disk");
+                break;
+            }
+            Err(error) if is_damage(&error) => {
+                to.miss(0, left, &error.to_string());
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        match run.place {
+            Place::Hole => to.hole = to.hole.saturating_add(run.length),
+            Place::At(offset) => {
+                // A checksum is that of all of it.
+                let crc = piece.crc.filter(|_| run.length == piece.length);
+                let length = run.length;
+                to.push(Piece { length, offset, stored: length, decoded: length, crc, ..Piece::default() });
+            }
+            Place::Packed(Packed { at, stored, coder, decoded, skip }) => {
+                let (length, coder) = (run.length, Some(coder));
+                to.push(Piece { length, offset: at, stored, coder, decoded, skip, ..Piece::default() });
+            }
+            Place::Nowhere(why) => to.miss(0, run.length, why),
+        }
+        at = at.saturating_add(run.length);
+        left = left.saturating_sub(run.length);
+    }
+    Ok(())
+}
+
+/// A block that the file system has packed: in one run of the image it is the same block; in several, these are joined
+/// first.
+fn coded<S: Under>(
+    view: &View<S>,
+    piece: &Piece,
+    coder: &Arc<Coder>,
+    to: &mut Moved,
+    budget: &mut Budget,
+) -> io::Result<()> {
+    let stored = Piece { length: piece.stored, offset: piece.offset, ..Piece::default() };
+    let mut lies = Moved::default();
+    plain(view, &stored, &mut lies, MOST_PARTS, budget)?;
+    let has_hole = lies.hole > 0 || lies.pieces.iter().any(|part| part.hole > 0);
+    let joined = match lies.pieces.as_slice() {
+        _ if lies.missing.is_some() => Err(lies.missing.clone().unwrap_or_default()),
+        [one] if one.coder.is_none() && !has_hole => {
+            to.push(Piece { offset: one.offset, hole: 0, ..piece.clone() });
+            return Ok(());
+        }
+        _ if has_hole => Err("a packed block of it has holes in the image".to_owned()),
+        parts if parts.len() > MOST_PARTS => Err("a packed block of it lies in too many parts of the image".to_owned()),
+        parts => joined(parts, piece, coder),
+    };
+    match joined {
+        Ok(piece) => to.push(piece),
+        Err(why) => to.miss(lies.pieces.first().map_or(0, |part| part.offset), piece.length, &why),
+    }
+    Ok(())
+}
+
+/// The block `piece`, which `coder` has made, where it lies in `parts` of the image.
+fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String> {
+    let [block] = coder.steps.as_slice() else { return Err("it is packed in more than one step".to_owned()) };
+    let end = piece.skip.saturating_add(piece.length);
+    if !block.properties.is_empty() || piece.decoded > LONGEST_BLOCK || piece.stored > LONGEST_BLOCK {
+        return Err("a packed block of it lies in several parts of the image".to_owned());
+    }
+    let start = parts.iter().map(|part| part.offset).min().unwrap_or_default();
+    let behind = parts.iter().map(|part| part.offset.saturating_add(part.stored)).max().unwrap_or_default();
+    let (mut steps, mut inputs) = (Vec::new(), Vec::new());
+    for part in parts {
+        let place = Input::Stored { offset: part.offset.saturating_sub(start), length: part.stored };
+        let Some(of_image) = &part.coder else {
+            inputs.push(place);
+            continue;
+        };
+        let [one] = of_image.steps.as_slice() else {
+            return Err("the image is packed in more than one step".to_owned());
+        };
+        steps.push(in_memory(&one.codec, part.decoded, part.skip.saturating_add(part.length), vec![place]));
+        let input = Input::Step(steps.len().saturating_sub(1));
+        steps.push(Step {
+            codec: "part".to_owned(),
+            properties: part.skip.to_le_bytes().to_vec(),
+            decoded_length: Some(part.length),
+            inputs: vec![input],
+        });
+        inputs.push(Input::Step(steps.len().saturating_sub(1)));
+    }
+    let (codec, properties) = ("copy".to_owned(), Vec::new());
+    steps.push(Step { codec, properties, decoded_length: Some(piece.stored), inputs });
+    let all = Input::Step(steps.len().saturating_sub(1));
+    steps.push(in_memory(&block.codec, piece.decoded, end, vec![all]));
+    if steps.len() > MOST_STEPS {
+        return Err("a packed block of it lies in too many parts of the image".to_owned());
+    }
+    let coder = Some(Arc::new(Coder { steps, is_behind_header: None }));
+    let stored = behind.saturating_sub(start);
+    Ok(Piece { length: piece.length, offset: start, stored, coder, decoded: end, skip: piece.skip, ..Piece::default() })
+}
+
+/// A block among other steps: at most `most` bytes come of it, of which `wanted` are needed.
+fn in_memory(codec: &str, most: u64, wanted: u64, inputs: Vec<Input>) -> Step {
+    let properties = [&most.to_le_bytes()[..], codec.as_bytes()].concat();
+    Step { codec: "block".to_owned(), properties, decoded_length: Some(wanted), inputs }
+}

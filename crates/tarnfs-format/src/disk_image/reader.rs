@@ -1,0 +1,149 @@
+//! Has what is on the disk told.
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use super::NAME;
+use super::layout::{self, Found, Refusal};
+use super::moved::moved;
+use super::view::View;
+use crate::boot::{FILE_MODE, FOLDER_MODE};
+use crate::image::{Budget, Teller, data_of, format_of, is_damage};
+use crate::name::excerpt;
+use crate::{Body, Damage, Decode, Entry, Error, Event, Format, Kind, Options, Piece, Reader, ReceiveRandom, Unlisted};
+
+/// The name of a disk on which nothing is known.
+const AS_FILE: &[u8] = b"disk.img";
+
+type Borrowed<'i> = (View<&'i dyn Source>, Vec<String>);
+
+/// The disk in an image that is only borrowed, without what is packed in it, and what is known of the image beside it.
+/// `None` where it cannot be read.
+fn borrowed(image: &dyn Source) -> io::Result<Option<Borrowed<'_>>> {
+    match layout::open(image, &Cancel::default()) {
+        Ok(found) => Ok(found.map(|found| (View::new(image, found.layout, Decode::default()), found.others))),
+        Err(Refusal::Read(_, error)) => Err(error),
+        Err(Refusal::Because(_)) => Ok(None),
+    }
+}
+
+/// What `known` says of the disk. What is packed cannot be read here.
+fn unless_packed<T>(known: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match known {
+        Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidData) => Ok(None),
+        known => known,
+    }
+}
+
+/// False if the disk has a file system that keeps neither modes, owners nor hard links.
+pub(super) fn tells_of_unix(image: &dyn Source) -> io::Result<bool> {
+    let Some((disk, _)) = borrowed(image)? else { return Ok(true) };
+    let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
+    let told = format.map(|format| format.tells_of_unix(&disk).map(Some));
+    Ok(told.map(unless_packed).transpose()?.flatten().unwrap_or(true))
+}
+
+/// What is in the image and in none of its entries.
+pub(super) fn unlisted(image: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let Some((disk, mut others)) = borrowed(image)? else { return Ok(Unlisted::default()) };
+    others.insert(0, "the tables of the disk image".to_owned());
+    let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
+    let on_disk = format.map(|format| format.unlisted(&disk, cancel).map(Some));
+    let mut all = on_disk.map(unless_packed).transpose()?.flatten().unwrap_or_default();
+    all.others.extend(others);
+    Ok(all)
+}
+
+/// Tells all that is on the disk in the image `source`.
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let found = layout::open(&**source, &options.cancel).map_err(|refusal| match refusal {
+        Refusal::Read(offset, error) => Error::Read { offset, error },
+        Refusal::Because(reason) => Error::Unreadable { format: NAME, reason },
+    })?;
+    let reason = "it does not begin like an image of a disk".to_owned();
+    let Found { layout, damage, others } = found.ok_or(Error::NotThisFormat { format: NAME, reason })?;
+    let mut teller = Teller::new(receive);
+    for (offset, what) in damage {
+        teller.damage(offset, what)?;
+    }
+    for what in others {
+        log::info!("{}: {what} not shown", source.describe());
+    }
+    let disk = Arc::new(View::new(Arc::clone(source), layout, options.decode.clone()));
+    let mut budget = Budget::new(data_of(&**source));
+    let format = match format_of(&*disk, |format| format.is_disk()) {
+        Err(error) if is_damage(&error) => {
+            teller.damage(0, format!("the start of the disk cannot be read: {error}"))?;
+            None
+        }
+        format => format.map_err(|error| Error::Read { offset: 0, error })?,
+    };
+    if let Some(Reader::Random(reader)) = format.map(Format::reader) {
+        let mut has_told = false;
+        let shared: SharedSource = Arc::<View<SharedSource>>::clone(&disk);
+        let mut told = |event: Event| {
+            has_told |= matches!(event, Event::Entry(_));
+            tell(&disk, event, &mut budget, &mut teller).map_err(of_receiver)
+        };
+        let why = match reader.read(&shared, options, &mut told) {
+            Ok(()) => return Ok(()),
+            Err(Error::Read { offset, error }) => return Err(Error::Read { offset: disk.place_of(offset), error }),
+            Err(Error::Receiver(error)) => return Err(Error::Receiver(error)),
+            Err(error) => error.to_string(),
+        };
+        teller.damage(0, format!("on the disk: {why}"))?;
+        if has_told {
+            return Ok(());
+        }
+    }
+    teller.entry(Entry { path: b".".to_vec(), kind: Kind::Folder, mode: FOLDER_MODE, ..Entry::default() })?;
+    let length = disk.len();
+    let pieces = (length > 0).then(|| vec![all_of(0, length)]);
+    let body = Body { size: length, pieces, ..Body::default() };
+    let file = Entry { path: AS_FILE.to_vec(), mode: FILE_MODE, body, ..Entry::default() };
+    tell(&disk, Event::Entry(Box::new(file)), &mut budget, &mut teller)
+}
+
+/// What the receiver said.
+fn of_receiver(error: Error) -> io::Error {
+    match error {
+        Error::Receiver(error) | Error::Read { error, .. } => error,
+        other => io::Error::other(other),
+    }
+}
+
+/// Bytes that are stored as they are.
+fn all_of(offset: u64, length: u64) -> Piece {
+    Piece { length, offset, stored: length, decoded: length, ..Piece::default() }
+}
+
+/// Tells of the image what was told of the disk in it.
+fn tell(disk: &View<SharedSource>, event: Event, budget: &mut Budget, teller: &mut Teller<'_>) -> Result<(), Error> {
+    match event {
+        Event::Entry(mut entry) => {
+            let body = &mut entry.body;
+            if body.pieces.is_none() && body.size > 0 && body.extents.is_none() {
+                body.pieces = Some(vec![all_of(body.offset, body.stored.min(body.size))]);
+                body.stored = 0;
+            }
+            body.offset = disk.place_of(body.offset);
+            entry.header = disk.place_of(entry.header);
+            if let Some(pieces) = entry.body.pieces.take() {
+                let moved = moved(disk, pieces, budget);
+                let (mut pieces, missing) = moved.map_err(|error| Error::Read { offset: entry.header, error })?;
+                if let Some(why) = missing {
+                    teller.damage(entry.header, format!("{} cannot be read whole: {why}", excerpt(&entry.path)))?;
+                    if pieces.is_empty() {
+                        pieces.push(Piece::unreadable(entry.header, entry.body.size));
+                    }
+                }
+                entry.body.pieces = Some(pieces);
+            }
+            teller.entry(*entry)
+        }
+        Event::Damage(Damage { offset, what }) => teller.damage(disk.place_of(offset), what),
+        other => teller.event(other),
+    }
+}

@@ -1,0 +1,169 @@
+//! A disk, as its image has it, as bytes.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tarnfs_source::{SharedSource, Source};
+
+use super::layout::{Layout, Packed, Place, Run};
+use crate::Decode;
+use crate::image::damaged;
+
+/// Packed blocks that are kept when they were decoded, and bytes of them.
+const KEPT: usize = 64;
+const MOST_KEPT: usize = 16 << 20;
+
+/// Runs that are looked at in all to say where holes are: only bounds need to know it.
+const MOST_RUNS: u64 = 1 << 18;
+
+/// An image: borrowed, or shared.
+pub(super) trait Under: Send + Sync + Debug {
+    fn image(&self) -> &dyn Source;
+}
+
+impl Under for SharedSource {
+    fn image(&self) -> &dyn Source {
+        &**self
+    }
+}
+
+impl Under for &dyn Source {
+    fn image(&self) -> &dyn Source {
+        *self
+    }
+}
+
+/// The disk in an image.
+#[derive(Debug)]
+pub(super) struct View<S> {
+    image: S,
+    layout: Box<dyn Layout>,
+    decode: Decode,
+    /// By where they are stored, the last one first.
+    blocks: Mutex<VecDeque<(u64, Arc<[u8]>)>>,
+    /// How many runs may still be looked at for holes.
+    runs: AtomicU64,
+}
+
+impl<S: Under> View<S> {
+    pub(super) fn new(image: S, layout: Box<dyn Layout>, decode: Decode) -> Self {
+        Self { image, layout, decode, blocks: Mutex::default(), runs: AtomicU64::new(MOST_RUNS) }
+    }
+
+    /// Where byte `at` of the disk lies, and at most `wanted` bytes behind it.
+    pub(super) fn run(&self, at: u64, wanted: u64) -> io::Result<Run> {
+        let left = self.layout.length().saturating_sub(at).min(wanted);
+        let mut run = self.layout.run(self.image.image(), at, left)?;
+        run.length = run.length.min(left);
+        if run.length == 0 && left > 0 {
+            return Err(damaged(format!("the tables of the image end before byte {at} of the disk")));
+        }
+        Ok(run)
+    }
+
+    pub(super) fn image(&self) -> &dyn Source {
+        self.image.image()
+    }
+
+    /// The byte of the image that is nearest to byte `at` of the disk.
+    pub(super) fn place_of(&self, at: u64) -> u64 {
+        match self.run(at, 1).map(|run| run.place) {
+            Ok(Place::At(at)) => at,
+            // Further on in a block is further on here, too.
+            Ok(Place::Packed(Packed { at, stored, skip, .. })) => at.saturating_add(skip.min(stored.saturating_sub(1))),
+            _ => 0,
+        }
+    }
+
+    fn block(&self, packed: &Packed) -> io::Result<Arc<[u8]>> {
+        let blocks = || self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = blocks().iter().find(|(at, _)| *at == packed.at).map(|(_, block)| Arc::clone(block));
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let mut stored = vec![0; packed.stored as usize];
+        self.image().read_exact_at(&mut stored, packed.at)?;
+        let mut decoded = vec![0; packed.decoded as usize];
+        let length = self.decode.block(&packed.coder, &stored, &mut decoded)?;
+        decoded.truncate(length);
+        let block: Arc<[u8]> = decoded.into();
+        let mut blocks = blocks();
+        blocks.push_front((packed.at, Arc::clone(&block)));
+        let mut bytes = 0_usize;
+        let kept = blocks.iter().take(KEPT).take_while(|(_, block)| {
+            bytes = bytes.saturating_add(block.len());
+            bytes <= MOST_KEPT
+        });
+        let kept = kept.count().max(1);
+        blocks.truncate(kept);
+        Ok(block)
+    }
+
+    /// Fills `buffer` with what lies at `place`.
+    fn fill(&self, place: &Place, buffer: &mut [u8]) -> io::Result<()> {
+        match place {
+            Place::Hole => buffer.fill(0),
+            Place::At(at) => self.image().read_exact_at(buffer, *at)?,
+            Place::Nowhere(why) => return Err(damaged(*why)),
+            Place::Packed(packed) => {
+                let block = self.block(packed)?;
+                let from = packed.skip as usize;
+                let bytes = block.get(from..from.saturating_add(buffer.len()));
+                buffer.copy_from_slice(bytes.ok_or_else(|| damaged("a block of the image is too short"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next byte from `at` on that is in a hole, or in none. `None` where nobody may look on.
+    fn next(&self, at: u64, is_hole: bool) -> Option<u64> {
+        let mut at = at;
+        while at < self.len() {
+            self.runs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok()?;
+            let run = self.run(at, u64::MAX).ok()?;
+            if matches!(run.place, Place::Hole) == is_hole {
+                return Some(at);
+            }
+            at = at.saturating_add(run.length);
+        }
+        Some(at)
+    }
+}
+
+impl<S: Under> Source for View<S> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..wanted).filter(|rest| !rest.is_empty()) {
+            let run = self.run(offset.saturating_add(filled as u64), rest.len() as u64)?;
+            let part = rest.get_mut(..run.length as usize).unwrap_or_default();
+            let length = part.len();
+            self.fill(&run.place, part)?;
+            filled = filled.saturating_add(length);
+        }
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        self.layout.length()
+    }
+
+    fn describe(&self) -> String {
+        format!("the disk in {}", self.image().describe())
+    }
+
+    fn depth(&self) -> usize {
+        self.image().depth()
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.next(offset, false).filter(|at| *at < self.len())
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.next(offset, true).unwrap_or(offset).min(self.len()).max(offset)
+    }
+}
