@@ -29,6 +29,11 @@ pub fn warc(data: &[u8]) {
     members(&tarnfs_format::warc::Warc, data, 10);
 }
 
+/// Mail.
+pub fn mail(data: &[u8]) {
+    members(&tarnfs_format::mail::Mail, data, 1);
+}
+
 /// A cabinet, and the same bytes as several.
 pub fn cab(data: &[u8]) {
     random(&tarnfs_format::cab::Cab, &source(data));

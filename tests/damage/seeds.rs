@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 44] = [
+const TARGETS: [Target; 45] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -29,6 +29,7 @@ const TARGETS: [Target; 44] = [
     ("asar", entry_points::asar),
     ("warc", entry_points::warc),
     ("lha", entry_points::lha),
+    ("mail", entry_points::mail),
     ("arj", entry_points::arj),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),

@@ -387,6 +387,7 @@ targets! {
     asar: small(".asar");
     warc: small(".warc");
     lha: small(".lzh");
+    mail: small(".mbox");
     arj: small(".arj");
     rar: rar();
     rar_decoder: rar();

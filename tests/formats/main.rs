@@ -12,6 +12,7 @@ mod ext;
 mod fat;
 mod iso9660;
 mod lzh;
+mod mail;
 mod packages;
 mod partitions;
 mod rar;

@@ -35,6 +35,7 @@ mod spacing;
 mod starts;
 mod stepwise;
 mod sync;
+mod text;
 mod thread_pool;
 mod xz;
 mod zstd;

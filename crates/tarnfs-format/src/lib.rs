@@ -33,6 +33,7 @@ mod image;
 pub mod iso9660;
 pub mod lha;
 mod little;
+pub mod mail;
 pub mod name;
 pub mod partitions;
 mod probe;
@@ -383,6 +384,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &fat::Fat,
     &iso9660::Iso9660,
     &lha::Lha,
+    &mail::Mail,
     &partitions::Partitions,
     &rar::Rar,
     &rpm::Rpm,

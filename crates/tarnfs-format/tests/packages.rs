@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
-const NAMES: [&str; 8] = ["arj", "asar", "cab", "deb", "lha", "rpm", "warc", "xar"];
+const NAMES: [&str; 9] = ["arj", "asar", "cab", "deb", "lha", "mail", "rpm", "warc", "xar"];
 
 /// Reads all that `format` finds; what it tells has to lie in the bytes.
 fn read(format: &dyn Format, bytes: &[u8]) -> usize {
@@ -50,9 +50,16 @@ fn read(format: &dyn Format, bytes: &[u8]) -> usize {
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
     let mut seeds: Vec<(&'static str, Vec<u8>)> = Vec::new();
-    for (suffix, name) in
-        [("cab", "cab"), ("lzh", "lha"), ("arj", "arj"), ("warc", "warc"), ("asar", "asar"), ("xar", "xar")]
-    {
+    for (suffix, name) in [
+        ("cab", "cab"),
+        ("lzh", "lha"),
+        ("arj", "arj"),
+        ("warc", "warc"),
+        ("asar", "asar"),
+        ("xar", "xar"),
+        ("mbox", "mail"),
+        ("eml", "mail"),
+    ] {
         let mut found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         found.retain(|path| path.extension().is_some_and(|extension| extension == suffix));
         found.sort();

@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use tarnfs_source::Cancel;
 
-use crate::{CODECS, Codec};
+use crate::{CODECS, Codec, text};
 
 pub use block::{BLOCK_CODERS, BlockCoder, block_coder_by_name};
 
@@ -102,6 +102,8 @@ pub static CODERS: &[&dyn Codec] = &[
     &rar::UNCHECKED,
     &swap::TWO,
     &swap::FOUR,
+    &text::base64::Base64,
+    &text::quoted::QuotedPrintable,
     &zipcrypto::ZipCrypto,
 ];
 
@@ -140,7 +142,7 @@ pub fn lengths_of_steps(steps: &[(&dyn Codec, &CoderContext)], stored: u64, deco
 }
 
 /// Properties that no container of this kind has.
-fn invalid_properties(name: &str) -> io::Error {
+pub(crate) fn invalid_properties(name: &str) -> io::Error {
     let what = format!("the properties that the archive has for {name} are not valid");
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
