@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip rpm deb cab xar asar warc lha mail arj rar rar_decoder sevenzip iso9660 udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rpm deb cab xar asar warc lha mail html ogg pdf text arj rar rar_decoder sevenzip iso9660 udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -58,6 +58,10 @@ seed warc "$small"/*.warc
 seed lha "$small"/*.lzh
 seed arj "$small"/*.arj
 seed mail "$small"/*.mbox "$small"/*.eml
+seed html "$small"/*.html
+seed ogg "$small"/*.ogg
+seed pdf "$small"/*.pdf
+seed text "$small"/*.mbox "$small"/*.html
 
 gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
 (

@@ -10,7 +10,7 @@ packages+=(cpio binutils)
 packages+=(squashfs-tools)
 packages+=(genisoimage xorriso)
 packages+=(e2fsprogs dosfstools mtools exfatprogs exfat-fuse fdisk)
-packages+=(rpm gcab cabextract lhasa jlha-utils arj wget)
+packages+=(qpdf poppler-utils rpm gcab cabextract lhasa jlha-utils arj wget)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

@@ -27,7 +27,7 @@ pub use differential::differential;
 pub use images::{exfat, ext, fat, iso9660, partitions};
 pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
-pub use packages::{arj, asar, cab, deb, lha, mail, rpm, warc, xar};
+pub use packages::{arj, asar, cab, deb, html, lha, mail, ogg, pdf, rpm, text, warc, xar};
 pub use rar::{rar, rar_decoder};
 pub use sevenzip::sevenzip;
 pub use sidecars::{index, ratarmount, rows, templates};

@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 45] = [
+const TARGETS: [Target; 49] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -30,6 +30,10 @@ const TARGETS: [Target; 45] = [
     ("warc", entry_points::warc),
     ("lha", entry_points::lha),
     ("mail", entry_points::mail),
+    ("html", entry_points::html),
+    ("ogg", entry_points::ogg),
+    ("pdf", entry_points::pdf),
+    ("text", entry_points::text),
     ("arj", entry_points::arj),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),

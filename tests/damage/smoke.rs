@@ -388,6 +388,10 @@ targets! {
     warc: small(".warc");
     lha: small(".lzh");
     mail: small(".mbox");
+    html: small(".html");
+    ogg: small(".ogg");
+    pdf: small(".pdf");
+    text: small(".mbox");
     arj: small(".arj");
     rar: rar();
     rar_decoder: rar();

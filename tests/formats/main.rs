@@ -8,6 +8,7 @@ mod udf_image;
 mod ar;
 mod cab;
 mod cpio;
+mod documents;
 mod ext;
 mod fat;
 mod iso9660;

@@ -433,6 +433,7 @@ pub trait Codec: Send + Sync {
 
 /// All codecs.
 pub static CODECS: &[&dyn Codec] = &[
+    &text::base64::Base64File,
     &brotli::Brotli,
     &bzip2::Bzip2,
     &compress::Compress,
@@ -447,6 +448,7 @@ pub static CODECS: &[&dyn Codec] = &[
     &package::DEB,
     &package::RPM,
     &snappy::Snappy,
+    &text::uu::Uuencode,
     &xz::Xz,
     &zstd::Zstd,
 ];

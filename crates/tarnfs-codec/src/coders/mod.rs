@@ -7,6 +7,7 @@
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
+//! - `pdf`: the filters of PDF, and what makes files of its images
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
@@ -23,6 +24,7 @@ mod filtered;
 mod keys;
 mod lzh;
 mod lzma;
+mod pdf;
 mod ppmd;
 mod prefix;
 mod rar;
@@ -93,6 +95,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &lzma::LzmaRaw,
     &lzma::LzmaZip,
     &lzma::Lzma2Raw,
+    &pdf::PdfStream,
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
     &rar::ENCRYPTED,
@@ -104,6 +107,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &swap::FOUR,
     &text::base64::Base64,
     &text::quoted::QuotedPrintable,
+    &text::url::DataUrl,
     &zipcrypto::ZipCrypto,
 ];
 

@@ -1,5 +1,7 @@
 //! Base64 (RFC 4648), in lines.
 //!
+//! A file of it may begin as `uuencode -m` writes it, or with fields as mail has them.
+//!
 //! Of a container (mail) the properties are, where all lines but the last are equally long, the characters of a line (4
 //! bytes, little-endian) and the bytes of its end; else none. What is not in the alphabet is passed then, as RFC 2045
 //! wants it.
@@ -9,16 +11,16 @@ use std::io;
 use tarnfs_source::SharedSource;
 
 use super::regular::Regular;
-use super::{Letters, Text};
+use super::{Letters, Text, heads};
 use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
-/// The codec.
+/// The codec of containers.
 #[derive(Debug)]
 pub(crate) struct Base64;
 
 impl Codec for Base64 {
     fn name(&self) -> &'static str {
-        "base64"
+        "mime-base64"
     }
 
     fn pace(&self) -> Pace {
@@ -35,6 +37,53 @@ impl Codec for Base64 {
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         Regular::new(source, coder)
+    }
+}
+
+/// The codec of files.
+#[derive(Debug)]
+pub(crate) struct Base64File;
+
+/// What `uuencode -m` begins with.
+const BEGIN: &[u8] = b"begin-base64 ";
+
+impl Codec for Base64File {
+    fn name(&self) -> &'static str {
+        "base64"
+    }
+
+    fn about(&self) -> &'static str {
+        "seeks everywhere; with the head that uuencode or mail gives it, else known by its name only"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".b64", ""), (".base64", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        if heads::begin(head, BEGIN).is_some() { 8 * BEGIN.len() as u32 } else { 0 }
+    }
+
+    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
+        heads::begin(head, BEGIN).map(|begin| begin.name)
+    }
+
+    fn is_known_by_name_only(&self) -> bool {
+        true
+    }
+
+    fn pace(&self) -> Pace {
+        Base64.pace()
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::first_pass(source, start, Quads::with(true), options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::resume(source, start, Quads::with(true), point, context)?))
     }
 }
 
@@ -131,7 +180,7 @@ impl Letters for Quads {
             }
         }
         if is_last && self.is_strict && !self.has_ended && self.count > 0 {
-            return Err((text.len(), "base64 ends inside of four characters"));
+            return Err((text.len(), "four characters of base64"));
         }
         Ok(())
     }

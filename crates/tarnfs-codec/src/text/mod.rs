@@ -1,11 +1,17 @@
 //! Bytes as text: base64 and quoted-printable, as mail has them, and what carries whole files (`base64`, `uuencode`).
 //!
 //! - `base64`, `quoted`: the encodings
+//! - `heads`: what stands before the text of a file
+//! - `url`: contents of addresses in pages
+//! - `uu`: what `uuencode` writes
 //! - `regular`: base64 in lines that are all equally long, of which each byte can be read without those before it
 
 pub(crate) mod base64;
+mod heads;
 pub(crate) mod quoted;
 mod regular;
+pub(crate) mod url;
+pub(crate) mod uu;
 
 #[cfg(test)]
 mod tests;
@@ -123,7 +129,11 @@ impl<L: Letters> Text<L> {
         let decoded = self.letters.decode(text, is_last, &mut self.block);
         self.input.consume(length);
         self.position += self.block.len() as u64;
-        let wrong = decoded.err().map(|(place, what)| faults::invalid(at.saturating_add(place as u64), what));
+        let wrong = decoded.err().map(|(place, what)| {
+            let place = at.saturating_add(place as u64);
+            let is_cut = is_last && place >= at.saturating_add(length as u64);
+            if is_cut { faults::cut(place, what) } else { faults::invalid(place, what) }
+        });
         if let Some(most) = self.length {
             // What comes behind these is nobody's.
             let more = usize::try_from(self.position.saturating_sub(most)).unwrap_or(usize::MAX);

@@ -84,7 +84,7 @@ fn base64_is_read_in_order_and_anywhere() {
 fn what_is_wrong_with_base64_is_told_or_passed() {
     for (text, bytes, what) in [
         ("QUJD*", "ABC", Some("does not have")),
-        ("QUJDR", "ABC", Some("inside of four")),
+        ("QUJDR", "ABC", Some("cut short inside four")),
         ("QUJDR=", "ABC", Some("where none can be")),
         ("QUI=\nQUJD", "AB", None),
         ("QUJD\n====\n*", "ABC", None),
@@ -132,5 +132,61 @@ fn quoted_printable_is_what_python_makes_of_it() {
         let mut buffer = [0; 64];
         assert_eq!(decoder.read(&mut buffer).unwrap(), 64);
         assert_eq!(buffer, found[point.decoded as usize..][..64]);
+    }
+}
+
+#[test]
+fn files_have_heads() {
+    use super::base64::Base64File;
+    use super::uu::Uuencode;
+    let uu = "begin 644 a.txt\n#86)C\n\"9&4\n`\nend\nmore\n";
+    let mail = format!("From: x\nSubject: y\n  z\n\n{uu}");
+    for (text, name) in [(uu, "a.txt"), (&mail, "a.txt")] {
+        assert!(Uuencode.bid(text.as_bytes()) > 48, "{text}");
+        assert_eq!(Uuencode.stored_name(text.as_bytes()), Some(name.as_bytes()));
+        let (found, error, _) = decoded(&Uuencode, text.as_bytes(), CoderContext::default());
+        assert_eq!((String::from_utf8(found).unwrap().as_str(), error), ("abcde", None));
+    }
+    for text in
+        ["begin 644 a.txt\nThis is text.\n", "begin the\n#86)C\n", "text\nbegin 644 a\n#86)C\n", "begin 644 a\n"]
+    {
+        assert_eq!(Uuencode.bid(text.as_bytes()), 0, "{text}");
+    }
+    let (found, error, _) = decoded(&Uuencode, &uu.as_bytes()[..27], CoderContext::default());
+    assert!(found == b"abcde" || found == b"abc", "{found:?}");
+    assert!(error.is_some());
+    let base64 = "begin-base64 644 b c\nYWJj\nZGU=\n====\n";
+    assert_eq!((Base64File.bid(base64.as_bytes()), Base64File.bid(b"YWJj\n")), (104, 0));
+    assert_eq!(Base64File.stored_name(base64.as_bytes()), Some(&b"b c"[..]));
+    for text in [base64, "YWJj\nZGU=\n", "Content-Type: x\nContent-Transfer-Encoding: base64\n\nYWJjZGU="] {
+        let (found, error, _) = decoded(&Base64File, text.as_bytes(), CoderContext::default());
+        assert_eq!((String::from_utf8(found).unwrap().as_str(), error), ("abcde", None), "{text}");
+    }
+    let lines: String = (0..9000).map(|_| format!("M{}\n", "#86)".repeat(15))).collect();
+    let text = format!("begin 644 a\n{lines}`\nend\n");
+    let (found, error, points) = decoded(&Uuencode, text.as_bytes(), CoderContext::default());
+    assert!(found.len() == 9000 * 45 && error.is_none() && points.len() > 1, "{} {error:?}", found.len());
+    for point in points {
+        let mut decoder = Uuencode.resume(source(text.as_bytes()), &point, &DecodeContext::default()).unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(decoder.read(&mut buffer).unwrap(), 64);
+        assert_eq!(buffer, found[point.decoded as usize..][..64]);
+    }
+}
+
+#[test]
+fn addresses_and_pages_have_their_own_characters() {
+    use super::url::DataUrl;
+    for (flags, text, bytes) in [
+        (0, "a&amp;%41", "a&amp;%41"),
+        (1, "a&amp;&#65;&#x42;&lt &unknown;&", "a&AB&lt &unknown;&"),
+        (2, "a%41%%42%4x%", "aA%B%4x%"),
+        (3, "&#37;41&amp;amp;", "A&amp;"),
+        (7, "QUJ&#68;%0ARE&#x56;H", "ABCDEG"),
+        (4, "QUJD*RA==QUJD", "ABCD"),
+    ] {
+        let coder = CoderContext { properties: [flags].as_slice().into(), ..CoderContext::default() };
+        let (found, error, _) = decoded(&DataUrl, text.as_bytes(), coder);
+        assert_eq!((String::from_utf8_lossy(&found).as_ref(), error), (bytes, None), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! Mail: a file of many messages (mbox), or one message (`.eml`).
 //!
 //! `lines` cuts a stream into lines. `reader` finds where messages begin and end. `parts` follows the MIME structure of
-//! one, line by line, and `measure` how long each part is once it is decoded, so that all is read forwards, once.
+//! one, line by line, and counts how long each part is once it is decoded, so that all is read forwards, once.
 //! `fields` reads headers, `words` what is in them in other encodings, `names` makes names of files.
 //!
 //! In an mbox each message is a folder: its number and its subject, with the message as it is stored (`message.eml`),
@@ -15,7 +15,6 @@
 
 mod fields;
 mod lines;
-mod measure;
 mod names;
 mod parts;
 mod reader;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::fields::{self, Fields};
 use super::lines::Line;
-use super::measure::{Encoding, Measure};
 use super::names::{self, Names};
+use crate::measure::{Encoding, Measure};
 use crate::name::bounded_path;
 use crate::{Body, Coder, Damage, Entry, Event, Kind, Piece, Time};
 

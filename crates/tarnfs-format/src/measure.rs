@@ -5,7 +5,7 @@ use crate::Step;
 
 /// How the content of a part is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     /// Not at all, or in a way that is not known: it is shown as it is stored.
     None,
     Base64,
@@ -14,7 +14,7 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// That of the field Content-Transfer-Encoding.
-    pub(super) fn of(value: &[u8]) -> Self {
+    pub(crate) fn of(value: &[u8]) -> Self {
         let value = value.trim_ascii();
         if value.eq_ignore_ascii_case(b"base64") {
             Self::Base64
@@ -28,14 +28,14 @@ impl Encoding {
 
 /// What is known of a part up to some line.
 #[derive(Debug)]
-pub(super) enum Measure {
+pub(crate) enum Measure {
     Stored,
     Base64(Base64),
     Quoted(Quoted),
 }
 
 impl Measure {
-    pub(super) fn new(encoding: Encoding) -> Self {
+    pub(crate) fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::None => Self::Stored,
             Encoding::Base64 => Self::Base64(Base64::default()),
@@ -44,7 +44,7 @@ impl Measure {
     }
 
     /// Some of a line.
-    pub(super) fn text(&mut self, text: &[u8]) {
+    pub(crate) fn text(&mut self, text: &[u8]) {
         match self {
             Self::Stored => {}
             Self::Base64(base64) => base64.text(text),
@@ -53,7 +53,7 @@ impl Measure {
     }
 
     /// The end of a line.
-    pub(super) fn end(&mut self, end: &[u8]) {
+    pub(crate) fn end(&mut self, end: &[u8]) {
         match self {
             Self::Stored => {}
             Self::Base64(base64) => base64.end(end.len()),
@@ -62,12 +62,12 @@ impl Measure {
     }
 
     /// How many bytes come of the `stored` ones that were told, and what decodes them.
-    pub(super) fn finish(self, stored: u64) -> (u64, Option<Step>) {
+    pub(crate) fn finish(self, stored: u64) -> (u64, Option<Step>) {
         match self {
             Self::Stored => (stored, None),
             Self::Base64(base64) => {
                 let (length, properties) = base64.finish();
-                (length, Some(Step { codec: "base64".to_owned(), properties, ..Step::default() }))
+                (length, Some(Step { codec: "mime-base64".to_owned(), properties, ..Step::default() }))
             }
             Self::Quoted(quoted) => {
                 (quoted.finish(), Some(Step { codec: "quoted-printable".to_owned(), ..Step::default() }))
@@ -78,7 +78,7 @@ impl Measure {
 
 /// Base64: what is not in its alphabet is ignored, and a padding that completes four characters ends it.
 #[derive(Debug, Default)]
-pub(super) struct Base64 {
+pub(crate) struct Base64 {
     characters: u64,
     padding: u64,
     has_ended: bool,
@@ -177,7 +177,7 @@ impl Base64 {
 
 /// Quoted-printable: "=4A" is a byte, "=" at the end of a line joins it with the next one, any other "=" is itself.
 #[derive(Debug, Default)]
-pub(super) struct Quoted {
+pub(crate) struct Quoted {
     length: u64,
     state: State,
 }
