@@ -12,6 +12,7 @@ packages+=(genisoimage xorriso)
 packages+=(e2fsprogs dosfstools mtools exfatprogs exfat-fuse fdisk qemu-utils android-sdk-libsparse-utils erofs-utils)
 packages+=(rpm gcab cabextract lhasa jlha-utils arj wget)
 packages+=(sqlite3 mtree-netbsd wimtools)
+packages+=(qpdf poppler-utils)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

@@ -27,7 +27,7 @@ pub use differential::differential;
 pub use images::{disk_image, exfat, ext, fat, iso9660, partitions};
 pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
-pub use packages::{arj, asar, cab, deb, lha, mtree, rpm, sqlar, warc, wim, xar};
+pub use packages::{arj, asar, cab, deb, html, lha, mail, mtree, ogg, pdf, rpm, sqlar, text, warc, wim, xar};
 pub use rar::{rar, rar_decoder};
 pub use sevenzip::sevenzip;
 pub use sidecars::{index, ratarmount, rows, templates};

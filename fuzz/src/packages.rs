@@ -29,6 +29,40 @@ pub fn warc(data: &[u8]) {
     members(&tarnfs_format::warc::Warc, data, 10);
 }
 
+/// Mail.
+pub fn mail(data: &[u8]) {
+    members(&tarnfs_format::mail::Mail, data, 1);
+}
+
+/// A document.
+pub fn pdf(data: &[u8]) {
+    random(&tarnfs_format::pdf::Pdf, &source(data));
+}
+
+/// A page with files.
+pub fn html(data: &[u8]) {
+    random(&tarnfs_format::html::Html, &source(data));
+}
+
+/// Streams of sound and pictures.
+pub fn ogg(data: &[u8]) {
+    random(&tarnfs_format::ogg::Ogg, &source(data));
+}
+
+/// What carries files as text, and what only containers use of that.
+pub fn text(data: &[u8]) {
+    for codec in ["base64", "mime-base64", "uuencode", "quoted-printable"] {
+        undone(codec, data);
+    }
+    let (first, rest) = data.split_at(data.len().min(200));
+    for properties in [&[7][..], first] {
+        let coder = CoderContext { properties: properties.into(), ..CoderContext::default() };
+        for codec in ["data-url", "pdf-stream", "mime-base64"] {
+            let _ = decoded(codec, source(rest), coder.clone());
+        }
+    }
+}
+
 /// A cabinet, and the same bytes as several.
 pub fn cab(data: &[u8]) {
     random(&tarnfs_format::cab::Cab, &source(data));
@@ -146,6 +180,10 @@ fn random(format: &dyn Format, source: &SharedSource) {
     format.bid(&Probe::of_head(&head));
     format.bid(&Probe::new(&head, &**source));
     let decode = Decode::new(|coder, stored, length, _| undo(coder, stored, length));
+    let decode = decode.with_each(|step, stored, take| {
+        let coder = CoderContext { properties: step.properties.as_slice().into(), ..CoderContext::default() };
+        decoded(&step.codec, stored, coder)?.chunks(1 << 16).try_for_each(take)
+    });
     let options = Options { decode, ..Options::default() };
     let tarnfs_format::Reader::Random(reader) = format.reader() else { panic!("it has a directory") };
     let (mut pieces, mut entries) = (Vec::<Piece>::new(), 0_u64);

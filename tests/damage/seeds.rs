@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 48] = [
+const TARGETS: [Target; 53] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -32,6 +32,11 @@ const TARGETS: [Target; 48] = [
     ("wim", entry_points::wim),
     ("sqlar", entry_points::sqlar),
     ("lha", entry_points::lha),
+    ("mail", entry_points::mail),
+    ("html", entry_points::html),
+    ("ogg", entry_points::ogg),
+    ("pdf", entry_points::pdf),
+    ("text", entry_points::text),
     ("arj", entry_points::arj),
     ("rar", entry_points::rar),
     ("rar_decoder", entry_points::rar_decoder),

@@ -404,6 +404,11 @@ targets! {
     sqlar: small(".sqlar");
     wim: small(".wim");
     lha: small(".lzh");
+    mail: small(".mbox");
+    html: small(".html");
+    ogg: small(".ogg");
+    pdf: small(".pdf");
+    text: small(".mbox");
     arj: small(".arj");
     rar: rar();
     rar_decoder: rar();

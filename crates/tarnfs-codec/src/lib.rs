@@ -35,6 +35,7 @@ mod spacing;
 mod starts;
 mod stepwise;
 mod sync;
+mod text;
 mod thread_pool;
 mod xz;
 mod zstd;
@@ -432,6 +433,7 @@ pub trait Codec: Send + Sync {
 
 /// All codecs.
 pub static CODECS: &[&dyn Codec] = &[
+    &text::base64::Base64File,
     &brotli::Brotli,
     &bzip2::Bzip2,
     &compress::Compress,
@@ -446,6 +448,7 @@ pub static CODECS: &[&dyn Codec] = &[
     &package::DEB,
     &package::RPM,
     &snappy::Snappy,
+    &text::uu::Uuencode,
     &xz::Xz,
     &zstd::Zstd,
 ];

@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use tarnfs_source::SharedSource;
 
-use crate::Coder;
+use crate::{Coder, Step};
 
 /// Undoes a coder in memory, for formats whose directory is coded as contents are.
 #[derive(Clone)]
-pub struct Decode(Arc<Function>, Option<Arc<BlockFunction>>);
+pub struct Decode(Arc<Function>, Option<Arc<BlockFunction>>, Option<Arc<EachFunction>>);
+
+/// Takes the next bytes. An error ends it.
+pub type Take<'t> = &'t mut dyn FnMut(&[u8]) -> io::Result<()>;
+
+type EachFunction = dyn Fn(&Step, SharedSource, Take<'_>) -> io::Result<()> + Send + Sync;
 
 type BlockFunction = dyn Fn(&Coder, &[u8], &mut [u8]) -> io::Result<usize> + Send + Sync;
 
@@ -23,7 +28,7 @@ impl Decode {
     pub fn new(
         decode: impl Fn(&Coder, SharedSource, u64, IsRight<'_>) -> io::Result<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(decode), None)
+        Self(Arc::new(decode), None, None)
     }
 
     /// The same, and `decode` for blocks: it decodes all that is stored to the start of what it is given, and says how
@@ -33,7 +38,23 @@ impl Decode {
         self,
         decode: impl Fn(&Coder, &[u8], &mut [u8]) -> io::Result<usize> + Send + Sync + 'static,
     ) -> Self {
-        Self(self.0, Some(Arc::new(decode)))
+        Self(self.0, Some(Arc::new(decode)), self.2)
+    }
+
+    /// The same, and `decode` for what nothing says how long it is: it hands all that a step makes of what is stored to
+    /// what it is given.
+    #[must_use]
+    pub fn with_each(
+        self,
+        decode: impl Fn(&Step, SharedSource, Take<'_>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self(self.0, self.1, Some(Arc::new(decode)))
+    }
+
+    /// Hands all that `step` makes of `stored` to `take`.
+    pub fn each(&self, step: &Step, stored: SharedSource, take: Take<'_>) -> io::Result<()> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, "nothing here decodes it");
+        self.2.as_ref().ok_or_else(none)?(step, stored, take)
     }
 
     /// Decodes the block `stored`, which `coder` has made, to the start of `decoded`, and says how many bytes that is.

@@ -22,8 +22,6 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"ITSF", "a CHM file"),
     (0, b"Cr24", "a Chrome extension"),
     (0, b"SQLite format 3\0", "an SQLite database"),
-    (0, b"%PDF-", "a PDF document"),
-    (0, b"OggS", "an Ogg file"),
     (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a compound file of Microsoft"),
     (0, b"BZ0", "a file compressed with bzip (version 1)"),
     (0, b"RZIP", "a file compressed with rzip"),

@@ -30,13 +30,18 @@ pub mod exfat;
 pub mod ext;
 pub mod fat;
 pub mod foreign;
+pub mod html;
 mod image;
 pub mod iso9660;
 pub mod lha;
 mod little;
 pub mod mtree;
+pub mod mail;
+mod measure;
 pub mod name;
+pub mod ogg;
 pub mod partitions;
+pub mod pdf;
 mod probe;
 mod program;
 pub mod rar;
@@ -65,7 +70,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
-pub use decode::{Decode, IsRight};
+pub use decode::{Decode, IsRight, Take};
 pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
@@ -398,10 +403,14 @@ pub static FORMATS: &[&dyn Format] = &[
     &exfat::ExFat,
     &ext::Ext,
     &fat::Fat,
+    &html::Html,
     &iso9660::Iso9660,
     &lha::Lha,
+    &mail::Mail,
     &mtree::Mtree,
+    &ogg::Ogg,
     &partitions::Partitions,
+    &pdf::Pdf,
     &rar::Rar,
     &rpm::Rpm,
     &sevenzip::SevenZip,

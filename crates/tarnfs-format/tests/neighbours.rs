@@ -24,6 +24,7 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs-codec/src/", "\".tar\""),
     // These compressions have no other name than that of their container.
     ("tarnfs-codec/src/coders/", "rar"),
+    ("tarnfs-codec/src/coders/mod.rs", "pdf::"),
     ("tarnfs-codec/src/package/", "::"),
     // What lies in packages.
     ("tarnfs-format/src/rpm/", "cpio::"),

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
-const NAMES: [&str; 11] = ["arj", "asar", "cab", "deb", "lha", "mtree", "rpm", "sqlar", "warc", "wim", "xar"];
+const NAMES: [&str; 15] = ["arj", "asar", "cab", "deb", "html", "lha", "mail", "mtree", "ogg", "pdf", "rpm", "sqlar", "warc", "wim", "xar"];
 
 /// Reads all that `format` finds; what it tells has to lie in the bytes.
 fn read(format: &dyn Format, bytes: &[u8]) -> usize {
@@ -59,6 +59,11 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("xar", "xar"),
         ("sqlar", "sqlar"),
         ("wim", "wim"),
+        ("mbox", "mail"),
+        ("eml", "mail"),
+        ("html", "html"),
+        ("ogg", "ogg"),
+        ("pdf", "pdf"),
     ] {
         let mut found: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
         found.retain(|path| path.extension().is_some_and(|extension| extension == suffix));

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
-use tarnfs_format::{Coder, Decode};
+use tarnfs_codec::{Codec, CoderContext, FirstPass, coder_by_name};
+use tarnfs_format::{Coder, Decode, Step};
 use tarnfs_source::{MemorySource, SharedSource};
 
 use crate::build::is_damage;
@@ -23,6 +23,7 @@ pub(crate) fn decode(options: &Options) -> Decode {
         cancel: options.cancel.clone(),
         ..tarnfs_codec::Options::default()
     };
+    let (passwords_of_each, options_of_each) = (passwords.clone(), options.clone());
     Decode::new(move |coder, stored, length, is_right| {
         let mut result = decoded(None, coder, &stored, length, &options);
         for password in passwords.iter() {
@@ -38,6 +39,39 @@ pub(crate) fn decode(options: &Options) -> Decode {
         Some(coder) => coder.decode(stored, decoded),
         None => Err(io::ErrorKind::Unsupported.into()),
     })
+    .with_each(move |step, stored, take| {
+        let mut pass = pass_of(step, &stored, None, &options_of_each);
+        for password in passwords_of_each.iter() {
+            if !pass.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                break;
+            }
+            pass = pass_of(step, &stored, Some(password), &options_of_each);
+        }
+        let (mut pass, mut buffer) = (pass?, vec![0; AT_ONCE]);
+        loop {
+            match pass.read(&mut buffer)? {
+                0 => return Ok(()),
+                read => take(buffer.get(..read).unwrap_or_default())?,
+            }
+        }
+    })
+}
+
+/// Bytes that are decoded together where nobody knows how many there are.
+const AT_ONCE: usize = 64 << 10;
+
+/// What decodes `stored` as `step` says.
+fn pass_of(
+    step: &Step,
+    stored: &SharedSource,
+    password: Option<&Arc<[u8]>>,
+    options: &tarnfs_codec::Options,
+) -> io::Result<Box<dyn FirstPass>> {
+    let what = || format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
+    let codec = coder_by_name(&step.codec).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, what()))?;
+    let (properties, password) = (step.properties.as_slice().into(), password.cloned());
+    let coder = CoderContext { properties, password, cancel: options.cancel.clone(), ..CoderContext::default() };
+    codec.first_pass(SharedSource::clone(stored), &tarnfs_codec::Options { coder, ..options.clone() })
 }
 
 fn decoded(

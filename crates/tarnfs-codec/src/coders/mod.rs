@@ -10,6 +10,7 @@
 //! - `rar`: all that RAR has
 //! - `overflow`: rows of SQLite
 //! - `chunked`: resources of WIM; `lzx`: what cabinets have, too
+//! - `pdf`: the filters of PDF, and what makes files of its images
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
 mod aes_7z;
@@ -30,6 +31,7 @@ mod lzma;
 mod lzx;
 mod overflow;
 mod padded;
+mod pdf;
 mod ppmd;
 mod prefix;
 mod rar;
@@ -48,7 +50,7 @@ use std::sync::Arc;
 
 use tarnfs_source::Cancel;
 
-use crate::{CODECS, Codec};
+use crate::{CODECS, Codec, text};
 
 pub use block::{BLOCK_CODERS, BlockCoder, block_coder_by_name};
 
@@ -104,6 +106,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &lzma::LzmaZip,
     &lzma::Lzma2Raw,
     &overflow::Overflow,
+    &pdf::PdfStream,
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
     &rar::ENCRYPTED,
@@ -115,6 +118,9 @@ pub static CODERS: &[&dyn Codec] = &[
     &swap::FOUR,
     &whole::Block,
     &whole::Part,
+    &text::base64::Base64,
+    &text::quoted::QuotedPrintable,
+    &text::url::DataUrl,
     &zipcrypto::ZipCrypto,
 ];
 
@@ -153,7 +159,7 @@ pub fn lengths_of_steps(steps: &[(&dyn Codec, &CoderContext)], stored: u64, deco
 }
 
 /// Properties that no container of this kind has.
-fn invalid_properties(name: &str) -> io::Error {
+pub(crate) fn invalid_properties(name: &str) -> io::Error {
     let what = format!("the properties that the archive has for {name} are not valid");
     io::Error::new(io::ErrorKind::InvalidData, what)
 }

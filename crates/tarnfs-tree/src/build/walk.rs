@@ -315,6 +315,9 @@ impl Walk<'_> {
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
                     match ahead.take().filter(|ahead| ahead.entry.header == entry.header) {
                         Some(ahead) => self.passed(ahead, &entry)?,
+                        None if let Some((source, base)) = self.bytes.filter(|_| entry.body.pieces.is_some()) => {
+                            self.in_pieces(&entry, &own_name, source, base, place)?;
+                        }
                         None => self.entry(&entry, own_name.of(&entry), stream, place, members, calls)?,
                     }
                     self.behind_each()?;

@@ -82,6 +82,25 @@ impl Walk<'_> {
         self.ended(result, members)
     }
 
+    /// Tells of an entry of an archive that is read forwards, which lies in pieces in `source`. That begins at byte
+    /// `base` of the stream.
+    pub(super) fn in_pieces(
+        &self,
+        entry: &Entry,
+        own_name: &OwnName,
+        source: &SharedSource,
+        base: u64,
+        place: &MemberPlace,
+    ) -> io::Result<()> {
+        let mut entry = entry.clone();
+        entry.header = entry.header.saturating_sub(base);
+        entry.body.offset = entry.body.offset.saturating_sub(base);
+        for piece in entry.body.pieces.iter_mut().flatten() {
+            piece.offset = piece.offset.saturating_sub(base);
+        }
+        self.member(entry, own_name, source, base, place)
+    }
+
     /// Tells of an entry from the directory of the archive in `source`, which begins at byte `base` of its stream.
     fn member(
         &self,

@@ -1,0 +1,162 @@
+//! What was told as differences: by rows of PNG, or of TIFF.
+
+use std::io;
+
+use super::{Feed, Undo};
+
+/// Bytes of a row.
+const LONGEST: u64 = 16 << 20;
+
+pub(super) struct Predictor {
+    /// As TIFF does it, within a row.
+    is_tiff: bool,
+    colors: usize,
+    bits: usize,
+    /// Bytes of a pixel, or 1.
+    pixel: usize,
+    row: Vec<u8>,
+    above: Vec<u8>,
+    /// Of `row`, what was handed out.
+    served: usize,
+    has_ended: bool,
+}
+
+impl Predictor {
+    /// `None` of numbers that cannot be.
+    pub(super) fn new(kind: u8, colors: u8, bits: u8, columns: u32) -> Option<Self> {
+        let is_tiff = match kind {
+            2 => true,
+            10..=15 => false,
+            _ => return None,
+        };
+        let (colors, bits) = (usize::from(colors), usize::from(bits));
+        if colors == 0 || !matches!(bits, 1 | 2 | 4 | 8 | 16) || columns == 0 {
+            return None;
+        }
+        let length = u64::from(columns).checked_mul((colors * bits) as u64)?.div_ceil(8);
+        if length > LONGEST {
+            return None;
+        }
+        let length = length as usize;
+        let (row, above) = (vec![0; length], vec![0; length]);
+        let pixel = (colors * bits).div_ceil(8);
+        Some(Self { is_tiff, colors, bits, pixel, row, above, served: length, has_ended: false })
+    }
+
+    /// Takes the next row; false at the end. The last one may be cut.
+    fn next(&mut self, input: &mut Feed) -> io::Result<bool> {
+        let kind = if self.is_tiff {
+            0
+        } else {
+            match input.next()? {
+                Some(kind) => kind,
+                None => return Ok(false),
+            }
+        };
+        std::mem::swap(&mut self.row, &mut self.above);
+        let mut filled = 0;
+        while filled < self.row.len() {
+            let bytes = input.bytes()?;
+            let length = bytes.len().min(self.row.len() - filled);
+            if length == 0 {
+                break;
+            }
+            self.row[filled..filled + length].copy_from_slice(&bytes[..length]);
+            input.consume(length);
+            filled += length;
+        }
+        if filled == 0 {
+            self.has_ended = true;
+            return Ok(false);
+        }
+        self.row[filled..].fill(0);
+        if self.is_tiff {
+            self.tiff()
+        } else {
+            self.png(kind)
+        }
+        self.served = 0;
+        let length = self.row.len();
+        if filled < length {
+            // What is missing is at its end, and nothing comes behind it.
+            self.row.truncate(filled);
+        }
+        Ok(true)
+    }
+
+    fn png(&mut self, kind: u8) {
+        for at in 0..self.row.len() {
+            let left = if at >= self.pixel { self.row[at - self.pixel] } else { 0 };
+            let up = self.above.get(at).copied().unwrap_or(0);
+            let corner = if at >= self.pixel { self.above.get(at - self.pixel).copied().unwrap_or(0) } else { 0 };
+            let guess = match kind {
+                1 => left,
+                2 => up,
+                3 => u16::midpoint(left.into(), up.into()) as u8,
+                4 => {
+                    let (a, b, c) = (i16::from(left), i16::from(up), i16::from(corner));
+                    let sum = a + b - c;
+                    let [of_a, of_b, of_c] = [a, b, c].map(|value| (sum - value).abs());
+                    if of_a <= of_b && of_a <= of_c {
+                        left
+                    } else if of_b <= of_c {
+                        up
+                    } else {
+                        corner
+                    }
+                }
+                _ => 0,
+            };
+            self.row[at] = self.row[at].wrapping_add(guess);
+        }
+    }
+
+    fn tiff(&mut self) {
+        let colors = self.colors;
+        match self.bits {
+            8 => {
+                for at in colors..self.row.len() {
+                    self.row[at] = self.row[at].wrapping_add(self.row[at - colors]);
+                }
+            }
+            16 => {
+                for at in colors..self.row.len() / 2 {
+                    let value = |row: &[u8], at: usize| u16::from_be_bytes([row[2 * at], row[2 * at + 1]]);
+                    let sum = value(&self.row, at).wrapping_add(value(&self.row, at - colors));
+                    self.row[2 * at..2 * at + 2].copy_from_slice(&sum.to_be_bytes());
+                }
+            }
+            bits => {
+                let mask = (1_u8 << bits) - 1;
+                let in_byte = 8 / bits;
+                for at in colors..self.row.len() * in_byte {
+                    let shift = |at: usize| 8 - bits - at % in_byte * bits;
+                    let value = |row: &[u8], at: usize| row[at / in_byte] >> shift(at) & mask;
+                    let sum = value(&self.row, at).wrapping_add(value(&self.row, at - colors)) & mask;
+                    let byte = &mut self.row[at / in_byte];
+                    *byte = *byte & !(mask << shift(at)) | sum << shift(at);
+                }
+            }
+        }
+    }
+}
+
+impl Undo for Predictor {
+    fn undo(&mut self, input: &mut Feed, output: &mut [u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written < output.len() {
+            if self.has_ended || self.served >= self.row.len() && !self.next(input)? {
+                break;
+            }
+            let length = (self.row.len() - self.served).min(output.len() - written);
+            output[written..written + length].copy_from_slice(&self.row[self.served..self.served + length]);
+            self.served += length;
+            written += length;
+        }
+        Ok(written)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.row.capacity() + self.above.capacity()
+    }
+}

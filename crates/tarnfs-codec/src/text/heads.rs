@@ -1,0 +1,65 @@
+//! What stands before the text of a file.
+
+use std::io;
+
+use tarnfs_source::Source;
+
+/// Bytes in which the text has to begin.
+const LONGEST: usize = 4 << 10;
+
+/// The line that begins a file: "begin 644 name".
+pub(super) struct Begin<'h> {
+    pub(super) name: &'h [u8],
+    /// Where the first line of text is.
+    pub(super) length: usize,
+}
+
+/// True of a line as mail has them before its text: a field, one that goes on, or an empty one.
+fn is_of_mail(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    let colon = line.iter().position(|&byte| byte == b':');
+    let name = colon.and_then(|colon| line.get(..colon)).unwrap_or_default();
+    let is_field = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
+    line.is_empty() || is_field || line.first().is_some_and(u8::is_ascii_whitespace)
+}
+
+/// The line that begins with `mark` and permissions, at the start of `head` or behind fields.
+pub(super) fn begin<'h>(head: &'h [u8], mark: &[u8]) -> Option<Begin<'h>> {
+    let mut length = 0;
+    for line in head.get(..LONGEST.min(head.len()))?.split_inclusive(|&byte| byte == b'\n') {
+        length += line.len();
+        let Some(rest) = line.strip_prefix(mark) else {
+            if is_of_mail(line) {
+                continue;
+            }
+            return None;
+        };
+        let blank = rest.iter().position(|&byte| byte == b' ')?;
+        let (mode, name) = rest.split_at_checked(blank)?;
+        let is_mode = (3..=4).contains(&mode.len()) && mode.iter().all(|digit| matches!(digit, b'0'..=b'7'));
+        let name = name.trim_ascii();
+        return (is_mode && !name.is_empty() && line.ends_with(b"\n")).then_some(Begin { name, length });
+    }
+    None
+}
+
+/// Where the text of a file begins: behind such a line, behind fields and an empty line, or at its start.
+pub(super) fn start(source: &dyn Source, mark: &[u8]) -> io::Result<u64> {
+    let mut head = vec![0; LONGEST];
+    let read = source.read_at(&mut head, 0)?;
+    head.truncate(read);
+    if let Some(begin) = begin(&head, mark) {
+        return Ok(begin.length as u64);
+    }
+    let mut length = 0;
+    for line in head.split_inclusive(|&byte| byte == b'\n') {
+        if !is_of_mail(line) {
+            return Ok(0);
+        }
+        length += line.len();
+        if line.trim_ascii().is_empty() {
+            return Ok(length as u64);
+        }
+    }
+    Ok(0)
+}

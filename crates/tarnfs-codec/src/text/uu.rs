@@ -1,0 +1,130 @@
+//! What `uuencode` writes: a line "begin 644 name", lines that each say how many bytes they have, and "end". Mail may
+//! stand before it.
+
+use std::io;
+
+use tarnfs_source::SharedSource;
+
+use super::{Letters, Text, heads};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+
+/// The codec.
+#[derive(Debug)]
+pub(crate) struct Uuencode;
+
+const BEGIN: &[u8] = b"begin ";
+
+/// Characters of a line, with its end.
+const LONGEST: usize = 96;
+
+impl Codec for Uuencode {
+    fn name(&self) -> &'static str {
+        "uuencode"
+    }
+
+    fn about(&self) -> &'static str {
+        "seeks everywhere; also behind the head of mail"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tuu", ".tar"), (".uu", ""), (".uue", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        let Some(begin) = heads::begin(head, BEGIN) else { return 0 };
+        let text = head.get(begin.length..).unwrap_or_default();
+        let line = text.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
+        // Text that explains it has no such line behind it.
+        let is_line = line.ends_with(b"\n") && decode_line(line, &mut Vec::new()).is_ok();
+        if is_line { 8 * BEGIN.len() as u32 + 24 } else { 0 }
+    }
+
+    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
+        heads::begin(head, BEGIN).map(|begin| begin.name)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 400_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::first_pass(source, start, Lines::default(), options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::resume(source, start, Lines::default(), point, context)?))
+    }
+}
+
+/// Appends what a line says; false if it is the last one.
+fn decode_line(line: &[u8], bytes: &mut Vec<u8>) -> Result<bool, &'static str> {
+    const WRONG: &str = "a line that uuencode does not write";
+    // Blanks at its end may have been lost.
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line == b"end" {
+        return Ok(false);
+    }
+    let Some((&length, text)) = line.split_first() else { return Ok(true) };
+    let value = |letter: u8| if (32..=96).contains(&letter) { Ok((letter - 32) & 63) } else { Err(WRONG) };
+    let length = usize::from(value(length)?);
+    let letters = length.div_ceil(3) * 4;
+    // Some programs write a checksum behind it.
+    if text.len() > letters + 1 {
+        return Err(WRONG);
+    }
+    let end = bytes.len() + length;
+    for group in 0..length.div_ceil(3) {
+        let mut bits = 0_u32;
+        for place in 0..4 {
+            let letter = text.get(group * 4 + place).copied().unwrap_or(b' ');
+            bits = bits << 6 | u32::from(value(letter)?);
+        }
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..]);
+    }
+    bytes.truncate(end);
+    Ok(length > 0)
+}
+
+/// Lines of text.
+#[derive(Default)]
+struct Lines {
+    /// The start of one.
+    line: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Letters for Lines {
+    fn decode(&mut self, text: &[u8], is_last: bool, bytes: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
+        let mut at = 0;
+        for part in text.split_inclusive(|&byte| byte == b'\n') {
+            if self.has_ended {
+                break;
+            }
+            if self.line.len() + part.len() > LONGEST {
+                return Err((at, "a line that is too long for uuencode"));
+            }
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") || is_last && at + part.len() == text.len() {
+                let goes_on = decode_line(&self.line, bytes).map_err(|what| (at, what))?;
+                self.has_ended = !goes_on;
+                self.line.clear();
+            }
+            at += part.len();
+        }
+        if is_last && !self.has_ended {
+            return Err((text.len(), "what uuencode has written"));
+        }
+        Ok(())
+    }
+
+    fn is_between(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}

@@ -1,0 +1,220 @@
+//! What stands around a data URL, and what it says of itself.
+
+use crate::Probe;
+
+/// Bytes of a page before a data URL in which its name is looked for.
+pub(super) const BEFORE: usize = 8 << 10;
+
+/// Bytes of a page in which one is looked for before it is opened, and how many of them together.
+const SEARCHED: u64 = 16 << 20;
+const TOGETHER: usize = 256 << 10;
+
+/// True if there is a data URL in the page. Of one that has to be decoded only the start is known.
+pub(super) fn holds_files(probe: &Probe<'_>) -> bool {
+    let Some(length) = probe.length() else {
+        let head = probe.head();
+        return [&b"data:"[..], b"savepage-"].iter().any(|mark| memchr::memmem::find(head, mark).is_some());
+    };
+    let mut at = 0;
+    while at < length.min(SEARCHED) {
+        let bytes = probe.at(at, TOGETHER);
+        for place in memchr::memmem::find_iter(&bytes, b"data:") {
+            let (before, rest) = bytes.split_at_checked(place).unwrap_or_default();
+            let before = before.get(before.len().saturating_sub(BEFORE)..).unwrap_or_default();
+            if Said::of(rest).is_some() && Place::of(before).is_some() {
+                return true;
+            }
+        }
+        if bytes.len() < TOGETHER {
+            break;
+        }
+        at = at.saturating_add(TOGETHER.saturating_sub(BEFORE) as u64);
+    }
+    false
+}
+
+/// Where one is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// What ends it.
+    pub(super) end: End,
+    /// The address that it was saved from.
+    pub(super) address: Option<String>,
+    /// The attribute whose value it is: its address may come behind it.
+    pub(super) attribute: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Quote(u8),
+    Parenthesis,
+    /// A blank, or the end of the tag.
+    Blank,
+}
+
+impl Place {
+    /// That of a data URL that follows `before`; `None` if none may stand there.
+    pub(super) fn of(before: &[u8]) -> Option<Self> {
+        let (last, rest) = before.split_last()?;
+        match last {
+            b'"' | b'\'' => {
+                let end = End::Quote(*last);
+                if let Some(address) = in_style(rest) {
+                    return Some(Self { end, address, attribute: None });
+                }
+                match attribute(rest) {
+                    Some(name) if name.starts_with("data-savepage-") => None,
+                    Some(name) => {
+                        let address = saved_from(tag(rest), &name);
+                        Some(Self { end, address, attribute: Some(name) })
+                    }
+                    None => Some(Self { end, address: None, attribute: None }),
+                }
+            }
+            b'(' => {
+                let address = in_style(before)?;
+                Some(Self { end: End::Parenthesis, address, attribute: None })
+            }
+            b'=' => {
+                let name = attribute(before)?;
+                let address = saved_from(tag(before), &name);
+                Some(Self { end: End::Blank, address, attribute: Some(name) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether `before` ends in "url(", and the address in the comment before that.
+fn in_style(before: &[u8]) -> Option<Option<String>> {
+    const MARK: &[u8] = b"savepage-url=";
+    let rest = before.strip_suffix(b"url(")?;
+    let address = (|| {
+        let comment = rest.strip_suffix(b"*/")?;
+        let start = memchr::memmem::rfind(comment, b"/*")?;
+        let address = comment.get(start.checked_add(2)?..)?.strip_prefix(MARK)?;
+        named(address)
+    })();
+    Some(address)
+}
+
+/// The name of the attribute whose value begins behind `before`.
+fn attribute(before: &[u8]) -> Option<String> {
+    let rest = before.trim_ascii_end().strip_suffix(b"=")?.trim_ascii_end();
+    let is_of_name = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':' | b'.');
+    let length = rest.iter().rev().take_while(is_of_name).count();
+    let start = rest.len().checked_sub(length)?;
+    let name = rest.get(start..).filter(|name| !name.is_empty())?;
+    // In a script, what stands there is a variable.
+    let is_in_tag =
+        rest.get(start.checked_sub(1)?).is_some_and(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
+    let is_tag = is_in_tag && tag(before).first() == Some(&b'<');
+    is_tag.then(|| String::from_utf8_lossy(name).to_ascii_lowercase())
+}
+
+/// The tag that `before` ends in, from its start on.
+fn tag(before: &[u8]) -> &[u8] {
+    let starts = memchr::memrchr_iter(b'<', before);
+    for start in starts {
+        let rest = before.get(start..).unwrap_or_default();
+        if rest.get(1).is_some_and(u8::is_ascii_alphabetic) {
+            return rest;
+        }
+    }
+    b""
+}
+
+/// The address that `text` has for an attribute: `data-savepage-src="..."`.
+pub(super) fn saved_from(text: &[u8], attribute: &str) -> Option<String> {
+    let mark = format!("data-savepage-{attribute}=");
+    let lower = text.to_ascii_lowercase();
+    let place = memchr::memmem::rfind(&lower, mark.as_bytes())?;
+    let rest = text.get(place.checked_add(mark.len())?..)?;
+    let (quote, rest) = rest.split_first()?;
+    let length = match quote {
+        b'"' | b'\'' => memchr::memchr(*quote, rest)?,
+        _ => return None,
+    };
+    named(rest.get(..length)?)
+}
+
+/// An address that is a name.
+fn named(address: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(address).replace("&amp;", "&");
+    (!text.is_empty() && !text.starts_with("data:")).then_some(text)
+}
+
+/// What a data URL says before its content.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) kind: String,
+    pub(super) is_base64: bool,
+    /// Bytes up to its content.
+    pub(super) length: usize,
+}
+
+impl Said {
+    /// That of the one at the start of `text`.
+    pub(super) fn of(text: &[u8]) -> Option<Self> {
+        let rest = text.strip_prefix(b"data:")?;
+        let comma = memchr::memchr(b',', rest)?;
+        let said = rest.get(..comma)?;
+        if said.iter().any(|byte| matches!(byte, b'"' | b'\'' | b'<' | b'>')) {
+            return None;
+        }
+        // Commas and blanks may be written as others write them in addresses.
+        let said = String::from_utf8_lossy(said).replace("%3D", "=").replace("\\/", "/").to_ascii_lowercase();
+        let mut parts = said.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default();
+        if !kind.is_empty() && !kind.contains('/') {
+            return None;
+        }
+        let is_base64 = parts.next_back() == Some("base64");
+        let kind = if kind.is_empty() { "text/plain" } else { kind };
+        let length = comma.checked_add(6)?;
+        Some(Self { kind: kind.to_owned(), is_base64, length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_that_save_page_we_gives() {
+        for (before, end, address) in [
+            ("<p><img data-savepage-src=\"/a/b.png\" src=\"", End::Quote(b'"'), Some("/a/b.png")),
+            ("<img data-savepage-src='x?a=1&amp;b' SRC = '", End::Quote(b'\''), Some("x?a=1&b")),
+            ("<img data-savepage-href=\"y\" src=\"", End::Quote(b'"'), None),
+            ("<img src=", End::Blank, None),
+            ("a{b:/*savepage-url=../f.woff*/url(", End::Parenthesis, Some("../f.woff")),
+            ("a{b:/*savepage-url=../f.woff*/url(\"", End::Quote(b'"'), Some("../f.woff")),
+            ("a{b:url(", End::Parenthesis, None),
+            ("<script> x = \"", End::Quote(b'"'), None),
+        ] {
+            let place = Place::of(before.as_bytes()).unwrap();
+            assert_eq!((place.end, place.address.as_deref()), (end, address), "{before}");
+        }
+        for before in ["", "x", "(", "x(", "<img data-savepage-src=\"", "x="] {
+            assert_eq!(Place::of(before.as_bytes()), None, "{before}");
+        }
+    }
+
+    #[test]
+    fn kinds_stand_before_the_content() {
+        for (text, said) in [
+            ("data:image/png;base64,QUJD", Some(("image/png", true, 22))),
+            ("data: Image/PNG;base64,x", Some(("image/png", true, 23))),
+            ("data:,x", Some(("text/plain", false, 6))),
+            ("data:text/css;charset=utf-8,x", Some(("text/css", false, 28))),
+            ("data:image/svg+xml;utf8,<svg", Some(("image/svg+xml", false, 24))),
+            ("data:\"x\",", None),
+            ("data:text", None),
+            ("data:text,", None),
+        ] {
+            let found = Said::of(text.as_bytes());
+            let found = found.as_ref().map(|said| (said.kind.as_str(), said.is_base64, said.length));
+            assert_eq!(found, said, "{text}");
+        }
+    }
+}

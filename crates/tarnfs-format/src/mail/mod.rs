@@ -1,0 +1,71 @@
+//! Mail: a file of many messages (mbox), or one message (`.eml`).
+//!
+//! `lines` cuts a stream into lines. `reader` finds where messages begin and end. `parts` follows the MIME structure of
+//! one, line by line, and counts how long each part is once it is decoded, so that all is read forwards, once.
+//! `fields` reads headers, `words` what is in them in other encodings, `names` makes names of files.
+//!
+//! In an mbox each message is a folder: its number and its subject, with the message as it is stored (`message.eml`),
+//! its text (`body.txt`, `body.html`) and what is attached. Of a message by itself these are in the root. A message in
+//! a message is a file and a folder of its own. What is attached is read where it is stored, through the decoder of its
+//! encoding; texts keep the charset that they have.
+//!
+//! - The messages of an mbox: RFC 4155. Each begins with a line "From ADDRESS DATE". Those of mboxcl and mboxcl2 say
+//!   how long they are: such a line before their end is a part of them.
+//! - Messages: RFC 5322. MIME: RFC 2045 to 2047, 2049 and 2231.
+
+mod fields;
+mod lines;
+mod names;
+mod parts;
+mod reader;
+mod words;
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told};
+
+const NAME: &str = "mail";
+
+/// Messages in a file.
+#[derive(Debug)]
+pub struct Mail;
+
+impl Format for Mail {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "mboxo, mboxrd, mboxcl and single messages: each a folder of its text and attachments"
+    }
+
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".mbox", ".mbx", ".eml"]
+    }
+
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        match reader::Kind::of(probe.head()) {
+            // "From ", a month, a time and a year, and a field below.
+            Some(reader::Kind::Many) => 64,
+            // Some fields that each message has.
+            Some(reader::Kind::One) => 32,
+            None => 0,
+        }
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Forwards(self)
+    }
+}
+
+impl ReadForwards for Mail {
+    fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
+        reader::read(stream, options, receive)
+    }
+}

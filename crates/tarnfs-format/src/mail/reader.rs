@@ -1,0 +1,259 @@
+//! Finds the messages in a stream.
+
+use super::NAME;
+use super::fields;
+use super::lines::Lines;
+use super::parts::Message;
+use crate::{Error, Event, Options, Receive, Stream, Time};
+
+/// Fields that messages have, of which a message by itself must have some.
+const FIELDS: [&[u8]; 10] = [
+    b"received",
+    b"return-path",
+    b"delivered-to",
+    b"from",
+    b"to",
+    b"date",
+    b"subject",
+    b"message-id",
+    b"mime-version",
+    b"x-mozilla-status",
+];
+
+/// How many of them.
+const LEAST_FIELDS: usize = 3;
+
+/// Bytes that are looked at ahead for the end of a message which says how long it is: in all so many, and so many more
+/// for each byte of the file.
+const LOOKED_AT: u64 = 64 << 20;
+const FOR_EACH_BYTE: u64 = 4;
+
+/// Bytes behind such an end, in which the next message begins.
+const BEHIND: usize = 8;
+
+/// What a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An mbox.
+    Many,
+    /// One message.
+    One,
+}
+
+impl Kind {
+    /// What begins with `head`, if it is any.
+    pub(super) fn of(head: &[u8]) -> Option<Self> {
+        let line = memchr::memchr(b'\n', head)?;
+        let (first, rest) = head.split_at_checked(line)?;
+        if separator(first).is_some() {
+            let next = rest.get(1..)?.split(|&byte| byte == b'\n').next()?;
+            let is_header = fields::is_field(next) || next.starts_with(b">From ");
+            return is_header.then_some(Self::Many);
+        }
+        let (mut known, mut found) = (0_usize, [false; FIELDS.len()]);
+        for line in head.split_inclusive(|&byte| byte == b'\n') {
+            // The last one may be cut.
+            let Some(line) = line.strip_suffix(b"\n") else { break };
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || known >= LEAST_FIELDS {
+                break;
+            }
+            let Some(name) = fields::name_of(line) else {
+                if line.first().is_some_and(|first| matches!(first, b' ' | b'\t')) {
+                    continue;
+                }
+                return None;
+            };
+            let place = FIELDS.iter().position(|field| name.eq_ignore_ascii_case(field));
+            if let Some(seen) = place.and_then(|place| found.get_mut(place)) {
+                known = known.saturating_add(usize::from(!std::mem::replace(seen, true)));
+            }
+        }
+        (known >= LEAST_FIELDS && !head.contains(&0)).then_some(Self::One)
+    }
+}
+
+/// The date of a line that stands before a message of an mbox: "From ADDRESS Tue Jul  1 10:52:37 2003".
+fn separator(line: &[u8]) -> Option<Time> {
+    let rest = line.strip_prefix(b"From ")?;
+    // The address may be anything, even nothing.
+    let blank = rest.iter().position(|&byte| byte == b' ')?;
+    fields::date(rest.get(blank..)?.strip_suffix(b"\r").unwrap_or(rest.get(blank..)?))
+}
+
+pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
+    let offset = stream.position();
+    let head = stream.peek(1024).map_err(|error| Error::Read { offset, error })?;
+    let Some(kind) = Kind::of(head) else {
+        return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as mail does".to_owned() });
+    };
+    let longest = options.limits.path;
+    let mut lines = Lines::new(stream);
+    let mut message = (kind == Kind::One).then(|| Message::new(offset, None, Time::default(), longest));
+    let (mut number, mut looked_at) = (0_u64, 0_u64);
+    // Where the line before begins if it is empty.
+    let mut empty = None;
+    let mut told = Vec::new();
+    let mut counter = 0_u32;
+    while lines.next(stream)? {
+        counter = counter.wrapping_add(1);
+        if counter.is_multiple_of(4096) {
+            options.cancel.check().map_err(Error::Receiver)?;
+        }
+        let line = lines.line();
+        let time = if kind == Kind::Many && line.is_start { separator(line.text) } else { None };
+        let begins = match (time, &message) {
+            (None, _) => None,
+            (time, None) => time,
+            (time, Some(message)) => {
+                let at = line.at;
+                if goes_on(message, at, &lines, stream, &mut looked_at)? { None } else { time }
+            }
+        };
+        let line = lines.line();
+        if let Some(time) = begins {
+            if let Some(message) = message.take() {
+                message.finish(empty.unwrap_or(line.at), empty.is_some(), &mut told);
+            }
+            number = number.saturating_add(1);
+            message = Some(Message::new(line.behind(), Some(number), time, longest));
+            empty = None;
+        } else {
+            empty = line.is_empty().then_some(line.at);
+            if let Some(message) = &mut message {
+                message.line(line, &mut told);
+            }
+        }
+        tell(&mut told, stream, receive)?;
+    }
+    let end = lines.line().behind();
+    if let Some(message) = message {
+        // In an mbox an empty line ends each message.
+        let empty = empty.filter(|_| kind == Kind::Many);
+        message.finish(empty.unwrap_or(end), empty.is_some(), &mut told);
+    }
+    tell(&mut told, stream, receive)?;
+    receive(Event::End(end), stream).map_err(Error::Receiver)
+}
+
+fn tell(told: &mut Vec<Event>, stream: &mut dyn Stream, receive: &mut Receive<'_>) -> Result<(), Error> {
+    told.drain(..).try_for_each(|event| receive(event, stream)).map_err(Error::Receiver)
+}
+
+/// True if byte `at`, where a line stands as before a message, lies in `message`: that says how long it is, and where
+/// it ends the next one begins, or nothing is left.
+fn goes_on(
+    message: &Message,
+    at: u64,
+    lines: &Lines,
+    stream: &mut dyn Stream,
+    looked_at: &mut u64,
+) -> Result<bool, Error> {
+    let Some((start, length)) = message.content else { return Ok(false) };
+    let Some(end) = start.checked_add(length).filter(|end| *end > at) else { return Ok(false) };
+    let most = LOOKED_AT.saturating_add(at.saturating_mul(FOR_EACH_BYTE)).saturating_sub(*looked_at);
+    *looked_at = looked_at.saturating_add(end.saturating_sub(at).min(most));
+    let Some(behind) = lines.look_at(stream, end, BEHIND, most)? else { return Ok(false) };
+    let is_end = behind.len() < BEHIND;
+    let next = behind.trim_ascii_start();
+    Ok(next.starts_with(b"From ") || next.starts_with(b"From") && behind.len() == BEHIND || next.is_empty() && is_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceStream;
+    use std::sync::Arc;
+    use tarnfs_source::{Cancel, MemorySource};
+
+    fn entries(text: &str) -> Vec<(String, String)> {
+        let mut stream = SourceStream::new(Arc::new(MemorySource::new(text.as_bytes(), "mail")), Cancel::default());
+        let mut found = Vec::new();
+        read(&mut stream, &Options::default(), &mut |event, _| {
+            if let Event::Entry(entry) = event {
+                let piece = entry.body.pieces.iter().flatten().next();
+                let shown = piece.map_or("", |piece| &text[piece.offset as usize..][..piece.stored as usize]);
+                found.push((String::from_utf8(entry.path).unwrap(), shown.to_owned()));
+            }
+            Ok(())
+        })
+        .unwrap();
+        found
+    }
+
+    const SEPARATOR: &str = "From a@b.example Tue Jul  1 10:52:37 2003\n";
+
+    #[test]
+    fn messages_are_told_from_text() {
+        for (head, kind) in [
+            ("From a@b.example Tue Jul  1 10:52:37 2003\nSubject: x\n", Some(Kind::Many)),
+            ("From a at b  Tue Jul  1 10:52:37 2003\r\nX: y\r\n", Some(Kind::Many)),
+            ("From - Mon Jan 01 00:00:00 2001\n>From x\n", Some(Kind::Many)),
+            ("From the beginning of 2001, at 10:00 in January\nall was well.\n", None),
+            ("From here on\n", None),
+            ("From a@b.example Tue Jul  1 10:52:37 2003\nno field\n", None),
+            ("From: a\nTo: b\nSubject: c\n\ntext", Some(Kind::One)),
+            ("Return-Path: <a>\r\nReceived: from x\r\n by y\r\nReceived: z\r\nDate: today\r\n", Some(Kind::One)),
+            ("From: a\nTo: b\n\nSubject: c\n", None),
+            ("Package: a\nVersion: 1\nDate: x\n", None),
+            ("From: a\nFrom: b\nFrom: c\n", None),
+            ("", None),
+        ] {
+            assert_eq!(Kind::of(head.as_bytes()), kind, "{head}");
+        }
+    }
+
+    #[test]
+    fn a_message_ends_where_the_next_one_begins() {
+        let text =
+            format!("{SEPARATOR}Subject: one\n\nfirst\n>From x\nFrom here\n\n{SEPARATOR}Subject: two\n\nsecond\n");
+        let found = entries(&text);
+        let expected = [
+            ("000001 one/body.txt", "first\n>From x\nFrom here\n"),
+            ("000001 one/message.eml", "Subject: one\n\nfirst\n>From x\nFrom here\n"),
+            ("000001 one/", ""),
+            ("000002 two/body.txt", "second\n"),
+            ("000002 two/message.eml", "Subject: two\n\nsecond\n"),
+            ("000002 two/", ""),
+        ];
+        assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    }
+
+    /// mboxcl2 quotes nothing.
+    #[test]
+    fn a_message_that_says_how_long_it_is_may_have_such_lines() {
+        let content = format!("text\n\n{SEPARATOR}more\n");
+        for (length, behind, count) in [
+            (content.len(), format!("\n{SEPARATOR}\nx"), 2),
+            (content.len(), String::new(), 1),
+            // What it says is not so.
+            (content.len() - 3, format!("\n{SEPARATOR}\nx"), 3),
+            (content.len() + 90, String::new(), 2),
+            (3, format!("\n{SEPARATOR}\nx"), 3),
+        ] {
+            let text = format!("{SEPARATOR}Content-Length: {length}\n\n{content}{behind}");
+            let folders = entries(&text).iter().filter(|(path, _)| path.ends_with('/')).count();
+            assert_eq!(folders, count, "{length} {behind:?}");
+        }
+    }
+
+    #[test]
+    fn parts_end_where_the_line_between_them_begins() {
+        let text = "From: a\nTo: b\nSubject: c\nContent-Type: multipart/mixed; boundary=\"=_x\"\n\nbefore\n--=_x\n\ntext\n\n\
+            --=_x\nContent-Type: text/html\nContent-Disposition: attachment; filename=a.html\n\n<p>\r\n\r\n--=_x\r\n\
+            Content-Type: message/rfc822\n\nSubject: inner\nContent-Type: multipart/mixed; boundary=\"=_x1\"\n\n\
+            --=_x1\nContent-Type: image/png\n\nPNG\n--=_x1\n\n--=_x10\n--=_x--\nbehind\n--=_x\n";
+        let found = entries(text);
+        let inner = "Subject: inner\nContent-Type: multipart/mixed; boundary=\"=_x1\"\n\n\
+            --=_x1\nContent-Type: image/png\n\nPNG\n--=_x1\n\n--=_x10";
+        let expected = [
+            ("body.txt", "text\n"),
+            ("a.html", "<p>\r\n"),
+            ("inner/part.png", "PNG"),
+            ("inner/body.txt", "--=_x10"),
+            ("inner.eml", inner),
+            ("inner/", ""),
+        ];
+        assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    }
+}

@@ -1,0 +1,478 @@
+//! A document: its objects, found where its tables say.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::{MemorySource, SharedSource, Slice};
+
+use super::crypt::{Encryption, What};
+use super::filters::{self, Tail};
+use super::object::{Dict, Object, Parser};
+use crate::image::{Budget, damaged, is_damage};
+use crate::window::Window;
+use crate::{Options, Step};
+
+/// Objects of a document; that many the standard allows.
+const MOST_OBJECTS: usize = 8_388_607;
+
+/// Bytes of an object, without what is in its stream.
+const LONGEST_OBJECT: usize = 8 << 20;
+
+/// Bytes that are looked at first; most objects are short.
+const SHORT: usize = 1 << 10;
+
+/// References to references.
+const MOST_STEPS: usize = 32;
+
+/// Bytes of a stream that is read whole: of objects, of a table, of what a page draws.
+const LONGEST_STREAM: usize = 64 << 20;
+
+/// Streams of objects that are kept, and bytes that they have together.
+const MOST_STREAMS: usize = 8;
+const MOST_BYTES: usize = 64 << 20;
+
+/// Bytes of a string that is decrypted.
+const LONGEST_STRING: usize = 64 << 10;
+
+/// Streams in which the length of others is found. Each may be in another one.
+const MOST_NESTED: u32 = 8;
+
+/// Where an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Free,
+    At(u64),
+    /// In a stream of objects, and which of these it is.
+    In(u32, u32),
+}
+
+/// An object, with what it is called and where its stream begins.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) object: Object,
+    pub(super) id: (u32, u16),
+    stream: Option<u64>,
+}
+
+/// A stream.
+#[derive(Debug, Clone)]
+pub(super) struct Stream {
+    pub(super) dict: Dict,
+    pub(super) id: (u32, u16),
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    /// The document ends in it.
+    pub(super) is_cut: bool,
+}
+
+/// Objects that were in a stream.
+#[derive(Debug)]
+struct Objects {
+    bytes: Vec<u8>,
+    /// Number and place of each.
+    places: Vec<(u32, usize)>,
+}
+
+pub(super) struct Document<'s> {
+    source: &'s SharedSource,
+    pub(super) options: &'s Options,
+    window: Window<'s>,
+    /// Where it begins: places count from there.
+    pub(super) start: u64,
+    places: HashMap<u32, Place>,
+    pub(super) trailer: Dict,
+    pub(super) encryption: Option<Encryption>,
+    pub(super) budget: Budget,
+    streams: VecDeque<(u32, Arc<Objects>)>,
+    nested: u32,
+}
+
+impl<'s> Document<'s> {
+    /// The document that begins at byte `start` of `source`.
+    pub(super) fn open(source: &'s SharedSource, options: &'s Options, start: u64) -> io::Result<Self> {
+        let mut document = Self {
+            source,
+            options,
+            window: Window::growing(&**source).until(&options.cancel),
+            start,
+            places: HashMap::new(),
+            trailer: Dict::default(),
+            encryption: None,
+            budget: Budget::new(source.len()),
+            streams: VecDeque::new(),
+            nested: 0,
+        };
+        document.find_objects()?;
+        document.set_encryption()?;
+        if document.places.is_empty() {
+            return Err(damaged("there is no object in it"));
+        }
+        Ok(document)
+    }
+
+    /// Finds out how it is encrypted. What is wrong with the password is an error.
+    pub(super) fn set_encryption(&mut self) -> io::Result<()> {
+        let Some(said) = self.trailer.get("Encrypt").cloned() else { return Ok(()) };
+        if self.encryption.is_some() {
+            return Ok(());
+        }
+        let dict = self.resolve(&said)?;
+        let mut dict = dict.dict().cloned().unwrap_or_default();
+        for (_, value) in &mut dict.0 {
+            *value = self.resolve(value)?;
+        }
+        let id = self.trailer.get("ID").cloned().unwrap_or(Object::Null);
+        let id = self.resolve(&id)?;
+        let id = match id.array().and_then(<[Object]>::first) {
+            Some(first) => self.resolve(first)?.string().unwrap_or_default().to_vec(),
+            None => Vec::new(),
+        };
+        let encryption = Encryption::of(&dict, &id);
+        let what = "it is encrypted in a way that is not known";
+        let encryption = encryption.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, what))?;
+        // All that was read before was not decrypted.
+        self.streams.clear();
+        let kinds = [What::Stream, What::String, What::File];
+        let stages = kinds.into_iter().find_map(|what| encryption.stage(what, (0, 0)));
+        if let Some(stage) = stages {
+            // What is decrypted does not matter: the password is compared before.
+            let nothing = Arc::new(MemorySource::new(vec![0; 32], "nothing"));
+            self.decode(&stage, nothing, 64)?;
+        }
+        self.encryption = Some(encryption);
+        Ok(())
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.source.len()
+    }
+
+    pub(super) fn cancel(&self) -> io::Result<()> {
+        self.options.cancel.check()
+    }
+
+    /// Up to `length` bytes from byte `at` on.
+    pub(super) fn bytes(&mut self, at: u64, length: usize) -> io::Result<Vec<u8>> {
+        let bytes = self.window.bytes(at, u64::MAX, length)?.to_vec();
+        self.budget.take_bytes(bytes.len() as u64)?;
+        Ok(bytes)
+    }
+
+    /// Forgets what tables have said.
+    pub(super) fn forget(&mut self) {
+        self.places.clear();
+        self.streams.clear();
+        self.trailer = Dict::default();
+        self.encryption = None;
+    }
+
+    /// An object is there, unless a later table has told of it.
+    pub(super) fn place(&mut self, number: u64, place: Place) {
+        if let Ok(number) = u32::try_from(number)
+            && self.places.len() < MOST_OBJECTS
+        {
+            self.places.entry(number).or_insert(place);
+        }
+    }
+
+    /// An object is there, whatever was said before.
+    pub(super) fn replace(&mut self, number: u32, place: Place) {
+        if self.places.len() < MOST_OBJECTS || self.places.contains_key(&number) {
+            self.places.insert(number, place);
+        }
+    }
+
+    /// Reads with `read` from byte `at` on: with more bytes, as long as those that it got do not suffice.
+    fn with_bytes<T>(&mut self, at: u64, mut read: impl FnMut(&mut Parser<'_>) -> Option<T>) -> io::Result<Option<T>> {
+        let mut length = SHORT;
+        loop {
+            let bytes = self.bytes(at, length)?;
+            let mut parser = Parser::new(&bytes);
+            let found = read(&mut parser);
+            if !parser.is_cut || bytes.len() < length || length >= LONGEST_OBJECT {
+                return Ok(found);
+            }
+            length = length.saturating_mul(8).min(LONGEST_OBJECT);
+        }
+    }
+
+    /// The object at byte `at`, which has no number.
+    pub(super) fn object_behind(&mut self, at: u64) -> io::Result<Object> {
+        Ok(self.with_bytes(at, |parser| parser.object())?.unwrap_or(Object::Null))
+    }
+
+    /// The object that begins at byte `at` with its number; `None` if none does.
+    pub(super) fn object_at(&mut self, at: u64) -> io::Result<Option<Found>> {
+        if at >= self.length() {
+            return Ok(None);
+        }
+        let found = self.with_bytes(at, |parser| {
+            let number = u32::try_from(parser.object()?.integer()?).ok()?;
+            let generation = u16::try_from(parser.object()?.integer()?).ok()?;
+            if !parser.object()?.is_word(b"obj") {
+                return None;
+            }
+            let object = parser.object()?;
+            parser.skip_white();
+            let behind = parser.at();
+            let mut stream = None;
+            if matches!(object, Object::Dict(_)) && parser.object().is_some_and(|word| word.is_word(b"stream")) {
+                stream = Some(behind.saturating_add(6) as u64);
+            }
+            Some(Found { object, id: (number, generation), stream })
+        })?;
+        let Some(mut found) = found else { return Ok(None) };
+        if let Some(place) = found.stream {
+            // Behind the word the line ends.
+            let at = at.saturating_add(place);
+            let end = self.bytes(at, 2)?;
+            let length = match end.as_slice() {
+                [b'\r', b'\n'] => 2,
+                [b'\n' | b'\r', ..] => 1,
+                _ => 0,
+            };
+            found.stream = Some(at.saturating_add(length));
+        }
+        Ok(Some(found))
+    }
+
+    /// The object with that number, and where its stream is.
+    fn found(&mut self, number: u32) -> io::Result<Option<Found>> {
+        let found = match self.places.get(&number).copied() {
+            None | Some(Place::Free) => None,
+            Some(Place::At(at)) => self.object_at(at)?.filter(|found| found.id.0 == number),
+            Some(Place::In(stream, index)) => {
+                let objects = self.objects_in(stream)?;
+                let index = index as usize;
+                let by_index = objects.places.get(index).filter(|(found, _)| *found == number);
+                let place = by_index.or_else(|| objects.places.iter().find(|(found, _)| *found == number));
+                let object = place.and_then(|(_, at)| Parser::new(objects.bytes.get(*at..)?).object());
+                // They were decrypted with the stream.
+                return Ok(object.map(|object| Found { object, id: (number, 0), stream: None }));
+            }
+        };
+        let Some(mut found) = found else { return Ok(None) };
+        if let Some(encryption) = self.encryption.clone()
+            && let Some(stage) = encryption.stage(What::String, found.id)
+        {
+            self.decrypt(&mut found.object, &stage)?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Decrypts the strings in an object.
+    fn decrypt(&mut self, object: &mut Object, stage: &[u8]) -> io::Result<()> {
+        let mut waiting = vec![object];
+        while let Some(object) = waiting.pop() {
+            match object {
+                Object::String(string) if !string.is_empty() && string.len() <= LONGEST_STRING => {
+                    let stored = Arc::new(MemorySource::new(string.as_slice(), "a string"));
+                    match self.decode(stage, stored, LONGEST_STRING) {
+                        Ok(clear) => *string = clear,
+                        Err(error) if is_damage(&error) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Object::Array(array) => waiting.extend(array),
+                Object::Dict(dict) => waiting.extend(dict.0.iter_mut().map(|(_, object)| object)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What `object` is, or what it refers to. What is not there, or damaged, is nothing.
+    pub(super) fn resolve(&mut self, object: &Object) -> io::Result<Object> {
+        let &Object::Reference(mut number, _) = object else { return Ok(object.clone()) };
+        for _ in 0..MOST_STEPS {
+            match self.found(number) {
+                Ok(Some(Found { object: Object::Reference(next, _), .. })) => number = next,
+                Ok(found) => return Ok(found.map_or(Object::Null, |found| found.object)),
+                Err(error) if is_damage(&error) && self.budget.bytes > 0 => return Ok(Object::Null),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Object::Null)
+    }
+
+    /// What stands in `dict` under that name.
+    pub(super) fn get(&mut self, dict: &Dict, name: &str) -> io::Result<Object> {
+        match dict.get(name) {
+            Some(object) => {
+                let object = object.clone();
+                self.resolve(&object)
+            }
+            None => Ok(Object::Null),
+        }
+    }
+
+    /// The dictionary in `dict` under that name.
+    pub(super) fn dict(&mut self, dict: &Dict, name: &str) -> io::Result<Option<Dict>> {
+        Ok(match self.get(dict, name)? {
+            Object::Dict(dict) => Some(dict),
+            _ => None,
+        })
+    }
+
+    /// The stream that `object` refers to.
+    pub(super) fn stream(&mut self, object: &Object) -> io::Result<Option<Stream>> {
+        let &Object::Reference(mut number, _) = object else { return Ok(None) };
+        for _ in 0..MOST_STEPS {
+            match self.found(number)? {
+                Some(Found { object: Object::Reference(next, _), .. }) => number = next,
+                Some(found) => return self.stream_of(&found),
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The stream of an object that has one. Where it does not end where it says, it ends before the next mark.
+    pub(super) fn stream_of(&mut self, found: &Found) -> io::Result<Option<Stream>> {
+        const MARK: &[u8] = b"endstream";
+        const STEP: usize = 64 << 10;
+        let (Some(offset), Object::Dict(dict)) = (found.stream, &found.object) else { return Ok(None) };
+        let (dict, id) = (dict.clone(), found.id);
+        self.nested = self.nested.saturating_add(1);
+        let length = if self.nested <= MOST_NESTED { self.get(&dict, "Length") } else { Ok(Object::Null) };
+        self.nested = self.nested.saturating_sub(1);
+        if let Some(length) = length?.unsigned()
+            && let Some(end) = offset.checked_add(length).filter(|end| *end <= self.length())
+        {
+            let behind = self.bytes(end, MARK.len().saturating_add(4))?;
+            if behind.trim_ascii_start().starts_with(MARK) {
+                return Ok(Some(Stream { dict, id, offset, length, is_cut: false }));
+            }
+        }
+        let mut at = offset;
+        loop {
+            self.cancel()?;
+            let bytes = self.bytes(at, STEP)?;
+            if let Some(place) = memchr::memmem::find(&bytes, MARK) {
+                // The line before it ends.
+                let before = bytes.get(..place).unwrap_or_default();
+                let end = if before.ends_with(b"\r\n") {
+                    2
+                } else {
+                    usize::from(before.ends_with(b"\n") || before.ends_with(b"\r"))
+                };
+                let end = at.saturating_add(place.saturating_sub(end) as u64);
+                return Ok(Some(Stream { dict, id, offset, length: end.saturating_sub(offset), is_cut: false }));
+            }
+            if bytes.len() < STEP {
+                let length = self.length().saturating_sub(offset);
+                return Ok(Some(Stream { dict, id, offset, length, is_cut: true }));
+            }
+            at = at.saturating_add(STEP.saturating_sub(MARK.len()) as u64);
+        }
+    }
+
+    /// What is stored of a stream.
+    pub(super) fn stored(&self, stream: &Stream) -> SharedSource {
+        let length = stream.length.min(self.length().saturating_sub(stream.offset));
+        Arc::new(Slice::new(SharedSource::clone(self.source), stream.offset, length))
+    }
+
+    /// What `stages` make of `stored`, up to `most` bytes: more is an error.
+    pub(super) fn decode(&mut self, stages: &[u8], stored: SharedSource, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.each(stages, stored, &mut |part| {
+            if bytes.len().saturating_add(part.len()) > most {
+                return Err(damaged(format!("more than {most} bytes come of a stream")));
+            }
+            bytes.extend_from_slice(part);
+            Ok(())
+        })?;
+        self.budget.take_bytes(bytes.len() as u64)?;
+        Ok(bytes)
+    }
+
+    /// Hands on what `stages` make of `stored`.
+    pub(super) fn each(
+        &self,
+        stages: &[u8],
+        stored: SharedSource,
+        receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.options.decode.each(&step(stages), stored, receive)
+    }
+
+    /// The whole content of a stream.
+    pub(super) fn decoded(&mut self, stream: &Stream) -> io::Result<Vec<u8>> {
+        let encryption = self.encryption.clone();
+        let cipher = encryption.and_then(|encryption| encryption.stage(What::Stream, stream.id));
+        self.decoded_with(stream, cipher)
+    }
+
+    /// The same of one that is never encrypted.
+    pub(super) fn decoded_plainly(&mut self, stream: &Stream) -> io::Result<Vec<u8>> {
+        self.decoded_with(stream, None)
+    }
+
+    fn decoded_with(&mut self, stream: &Stream, cipher: Option<Vec<u8>>) -> io::Result<Vec<u8>> {
+        let filters = filters::of(self, &stream.dict, cipher)?;
+        if filters.tail != Tail::Bytes {
+            return Err(damaged("a stream of another kind was expected"));
+        }
+        let stored = self.stored(stream);
+        if filters.stages.is_empty() {
+            let length = usize::try_from(stored.len()).ok().filter(|length| *length <= LONGEST_STREAM);
+            let length = length.ok_or_else(|| damaged("a stream is too long"))?;
+            return self.bytes(stream.offset, length);
+        }
+        self.decode(&filters.stages, stored, LONGEST_STREAM)
+    }
+
+    /// The objects in the stream with that number.
+    fn objects_in(&mut self, number: u32) -> io::Result<Arc<Objects>> {
+        if let Some((_, objects)) = self.streams.iter().find(|(found, _)| *found == number) {
+            return Ok(Arc::clone(objects));
+        }
+        let wrong = || damaged("a stream of objects is damaged");
+        // One that lies in another one would lead to itself.
+        let at = match self.places.get(&number) {
+            Some(Place::At(at)) => *at,
+            _ => return Err(wrong()),
+        };
+        self.nested = self.nested.saturating_add(1);
+        let read = if self.nested <= MOST_NESTED { self.read_objects(at, number) } else { Err(wrong()) };
+        self.nested = self.nested.saturating_sub(1);
+        let objects = Arc::new(read?);
+        let mut bytes: usize = self.streams.iter().map(|(_, objects)| objects.bytes.len()).sum();
+        while self.streams.len() >= MOST_STREAMS || bytes > MOST_BYTES {
+            match self.streams.pop_back() {
+                Some((_, objects)) => bytes = bytes.saturating_sub(objects.bytes.len()),
+                None => break,
+            }
+        }
+        self.streams.push_front((number, Arc::clone(&objects)));
+        Ok(objects)
+    }
+
+    fn read_objects(&mut self, at: u64, number: u32) -> io::Result<Objects> {
+        let wrong = || damaged("a stream of objects is damaged");
+        let found = self.object_at(at)?.filter(|found| found.id.0 == number).ok_or_else(wrong)?;
+        let stream = self.stream_of(&found)?.ok_or_else(wrong)?;
+        let bytes = self.decoded(&stream)?;
+        let first = self.get(&stream.dict, "First")?.unsigned().and_then(|first| usize::try_from(first).ok());
+        let (first, mut parser) = (first.ok_or_else(wrong)?, Parser::of_content(&bytes));
+        let mut places = Vec::new();
+        while parser.at() < first {
+            let Some(number) = parser.object().and_then(|object| u32::try_from(object.integer()?).ok()) else { break };
+            let Some(place) = parser.object().and_then(|object| usize::try_from(object.integer()?).ok()) else { break };
+            places.push((number, first.saturating_add(place)));
+        }
+        Ok(Objects { bytes, places })
+    }
+
+    /// The numbers of the objects in a stream.
+    pub(super) fn numbers_in(&mut self, number: u32) -> io::Result<Vec<u32>> {
+        Ok(self.objects_in(number)?.places.iter().map(|(number, _)| *number).collect())
+    }
+}
+
+/// What decodes a stream.
+pub(super) fn step(stages: &[u8]) -> Step {
+    Step { codec: "pdf-stream".to_owned(), properties: stages.to_vec(), ..Step::default() }
+}

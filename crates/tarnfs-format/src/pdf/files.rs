@@ -1,0 +1,150 @@
+//! What is attached to a document.
+
+use std::collections::HashSet;
+use std::io;
+
+use super::crypt::What;
+use super::object::{Dict, Object, text};
+use super::reader::Reader;
+use crate::image::damaged;
+use crate::{Error, Time, calendar};
+
+/// Nodes of the tree of names that wait.
+const MOST_WAITING: usize = 1 << 20;
+
+/// Where the stream of a file may be told: the last one that a program writes first.
+const KINDS: [&str; 5] = ["UF", "F", "Unix", "Mac", "DOS"];
+
+impl Reader<'_, '_> {
+    /// Tells of what the document lists.
+    pub(super) fn listed(&mut self, root: &Dict) -> Result<(), Error> {
+        let names = self.of(0, |document| {
+            let names = document.dict(root, "Names")?.unwrap_or_default();
+            Ok(names.get("EmbeddedFiles").cloned())
+        })?;
+        let mut waiting: Vec<Object> = names.flatten().into_iter().collect();
+        let mut seen = HashSet::new();
+        while let Some(node) = waiting.pop() {
+            if node.reference().is_some_and(|(number, _)| !seen.insert(number)) {
+                continue;
+            }
+            let found = self.of(0, |document| {
+                let node = document.resolve(&node)?.dict().cloned().unwrap_or_default();
+                Ok((document.get(&node, "Kids")?, document.get(&node, "Names")?))
+            })?;
+            let Some((kids, names)) = found else { continue };
+            for pair in names.array().unwrap_or_default().as_chunks::<2>().0 {
+                let [name, file] = pair;
+                self.attached(Some(name), file)?;
+            }
+            let kids = kids.array().unwrap_or_default();
+            if waiting.len().saturating_add(kids.len()) > MOST_WAITING {
+                return self.tell.damage(0, "its list of files has too many parts".to_owned());
+            }
+            waiting.extend(kids.iter().rev().cloned());
+        }
+        Ok(())
+    }
+
+    /// Tells of what is attached to a page.
+    pub(super) fn on_page(&mut self, page: &Dict) -> Result<(), Error> {
+        let notes = self.of(0, |document| document.get(page, "Annots"))?;
+        for note in notes.as_ref().and_then(Object::array).unwrap_or_default() {
+            let file = self.of(0, |document| {
+                let note = document.resolve(note)?.dict().cloned().unwrap_or_default();
+                let is_file = document.get(&note, "Subtype")?.name() == Some(b"FileAttachment");
+                Ok(note.get("FS").filter(|_| is_file).cloned())
+            })?;
+            if let Some(file) = file.flatten() {
+                self.attached(None, &file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a file that was attached, if it was not told before. The list has a name for it.
+    fn attached(&mut self, listed: Option<&Object>, file: &Object) -> Result<(), Error> {
+        let found = self.of(0, |document| {
+            let file = document.resolve(file)?.dict().cloned().unwrap_or_default();
+            let mut names = Vec::new();
+            for name in ["UF", "F"] {
+                names.push(document.get(&file, name)?);
+            }
+            names.extend(listed.map(|name| document.resolve(name)).transpose()?);
+            let name = names.iter().filter_map(Object::string).map(text).find(|name| !name.is_empty());
+            let streams = document.dict(&file, "EF")?.unwrap_or_default();
+            let stream = KINDS.iter().find_map(|kind| streams.get(kind)).cloned();
+            Ok(stream.map(|stream| (name, stream)))
+        })?;
+        let Some((name, stream)) = found.flatten() else { return Ok(()) };
+        if stream.reference().is_none_or(|(number, _)| !self.attached.insert(number)) {
+            return Ok(());
+        }
+        let count = self.attached.len();
+        let path = name.unwrap_or_else(|| format!("attached_{count}"));
+        let found = self.of(0, |document| {
+            let stream =
+                document.stream(&stream)?.ok_or_else(|| damaged(format!("'{path}' is attached, but not there")))?;
+            let parameters = document.dict(&stream.dict, "Params")?.unwrap_or_default();
+            let time = document.get(&parameters, "ModDate")?.string().and_then(date);
+            Ok((stream, time))
+        })?;
+        let Some((stream, time)) = found else { return Ok(()) };
+        let content = self.content(&stream, What::File)?;
+        self.file(path.into_bytes(), time.unwrap_or_default(), &content)
+    }
+}
+
+/// A date: "D:20030701105237+02'00'", of which the end may be missing.
+fn date(text: &[u8]) -> Option<Time> {
+    let text = std::str::from_utf8(text).ok()?;
+    let text = text.strip_prefix("D:").unwrap_or(text);
+    let number = |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<i64>().ok());
+    let year = number(0, 4)?;
+    let day = [year, number(4, 6).unwrap_or(1), number(6, 8).unwrap_or(1)];
+    let clock = [number(8, 10).unwrap_or(0), number(10, 12).unwrap_or(0), number(12, 14).unwrap_or(0)];
+    let (hours, minutes) = (number(15, 17).unwrap_or(0), number(18, 20).unwrap_or(0));
+    let east = hours.saturating_mul(60).saturating_add(minutes);
+    let east = match text.get(14..15) {
+        Some("+") => east,
+        Some("-") => east.saturating_neg(),
+        _ => 0,
+    };
+    Some(Time { seconds: calendar::seconds_of(day, clock, east)?, nanoseconds: 0 })
+}
+
+/// A name that has nothing but what names have.
+pub(super) fn plain(name: &[u8]) -> String {
+    String::from_utf8_lossy(name)
+        .chars()
+        .map(|letter| if matches!(letter, '/' | '\0') { '_' } else { letter })
+        .collect()
+}
+
+/// What only has errors of damage is nothing.
+pub(super) fn or_nothing<T>(result: io::Result<T>) -> io::Result<Result<T, String>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) if crate::image::is_damage(&error) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_may_lack_their_end() {
+        for (text, seconds) in [
+            ("D:20030701105237+02'00'", Some(1_057_049_557)),
+            ("D:20030701085237Z", Some(1_057_049_557)),
+            ("D:20030701045237-04'00", Some(1_057_049_557)),
+            ("2003", Some(1_041_379_200)),
+            ("D:20031301", None),
+            ("D:x", None),
+        ] {
+            assert_eq!(date(text.as_bytes()).map(|time| time.seconds), seconds, "{text}");
+        }
+    }
+}

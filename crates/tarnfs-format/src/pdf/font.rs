@@ -1,0 +1,362 @@
+//! What the codes of a font stand for.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::document::Document;
+use super::object::{Dict, Object, Parser};
+
+/// Codes of a font that are known.
+const MOST_CODES: usize = 1 << 17;
+
+/// Bytes of what one code stands for: a ligature takes a few.
+const LONGEST: usize = 64;
+
+/// A font.
+#[derive(Debug, Default)]
+pub(super) struct Font {
+    /// Codes have two bytes, or one.
+    is_wide: bool,
+    /// What codes stand for.
+    codes: HashMap<u32, String>,
+}
+
+/// Names of characters that are no letters, as fonts have them.
+const NAMES: &[(&str, &str)] = &[
+    ("space", " "),
+    ("exclam", "!"),
+    ("quotedbl", "\""),
+    ("numbersign", "#"),
+    ("dollar", "$"),
+    ("percent", "%"),
+    ("ampersand", "&"),
+    ("quotesingle", "'"),
+    ("quoteright", "’"),
+    ("quoteleft", "‘"),
+    ("parenleft", "("),
+    ("parenright", ")"),
+    ("asterisk", "*"),
+    ("plus", "+"),
+    ("comma", ","),
+    ("hyphen", "-"),
+    ("minus", "−"),
+    ("period", "."),
+    ("slash", "/"),
+    ("zero", "0"),
+    ("one", "1"),
+    ("two", "2"),
+    ("three", "3"),
+    ("four", "4"),
+    ("five", "5"),
+    ("six", "6"),
+    ("seven", "7"),
+    ("eight", "8"),
+    ("nine", "9"),
+    ("colon", ":"),
+    ("semicolon", ";"),
+    ("less", "<"),
+    ("equal", "="),
+    ("greater", ">"),
+    ("question", "?"),
+    ("at", "@"),
+    ("bracketleft", "["),
+    ("backslash", "\\"),
+    ("bracketright", "]"),
+    ("asciicircum", "^"),
+    ("underscore", "_"),
+    ("grave", "`"),
+    ("braceleft", "{"),
+    ("bar", "|"),
+    ("braceright", "}"),
+    ("asciitilde", "~"),
+    ("quotedblleft", "“"),
+    ("quotedblright", "”"),
+    ("quotedblbase", "„"),
+    ("quotesinglbase", "‚"),
+    ("guillemotleft", "«"),
+    ("guillemotright", "»"),
+    ("endash", "–"),
+    ("emdash", "—"),
+    ("bullet", "•"),
+    ("ellipsis", "…"),
+    ("dagger", "†"),
+    ("daggerdbl", "‡"),
+    ("section", "§"),
+    ("paragraph", "¶"),
+    ("degree", "°"),
+    ("copyright", "©"),
+    ("registered", "®"),
+    ("trademark", "™"),
+    ("Euro", "€"),
+    ("sterling", "£"),
+    ("cent", "¢"),
+    ("yen", "¥"),
+    ("fi", "fi"),
+    ("fl", "fl"),
+    ("ff", "ff"),
+    ("ffi", "ffi"),
+    ("ffl", "ffl"),
+    ("germandbls", "ß"),
+    ("ae", "æ"),
+    ("AE", "Æ"),
+    ("oe", "œ"),
+    ("OE", "Œ"),
+    ("oslash", "ø"),
+    ("Oslash", "Ø"),
+    ("dotlessi", "ı"),
+    ("mu", "µ"),
+    ("multiply", "×"),
+    ("divide", "÷"),
+    ("plusminus", "±"),
+    ("onehalf", "½"),
+    ("onequarter", "¼"),
+    ("eth", "ð"),
+    ("Eth", "Ð"),
+    ("thorn", "þ"),
+    ("Thorn", "Þ"),
+    ("nbspace", " "),
+    ("exclamdown", "¡"),
+    ("questiondown", "¿"),
+    ("lslash", "ł"),
+    ("Lslash", "Ł"),
+];
+
+/// What stands behind a letter in the name of one with an accent, and the accent.
+const ACCENTS: [(&str, char); 9] = [
+    ("acute", '\u{301}'),
+    ("grave", '\u{300}'),
+    ("circumflex", '\u{302}'),
+    ("dieresis", '\u{308}'),
+    ("tilde", '\u{303}'),
+    ("ring", '\u{30a}'),
+    ("cedilla", '\u{327}'),
+    ("caron", '\u{30c}'),
+    ("ogonek", '\u{328}'),
+];
+
+/// Letters with accents that are one character: base, accent, and the character.
+const COMPOSED: &str =
+    "aáàâäãå eéèêë iíìîï oóòôöõ uúùûü yý_ ÿ nñ cç AÁÀÂÄÃÅ EÉÈÊË IÍÌÎÏ OÓÒÔÖÕ UÚÙÛÜ YÝ NÑ CÇ sš zž SŠ ZŽ";
+
+/// The character of that name: "A", "adieresis", "uni00E4", "u1F600".
+fn character(name: &str) -> Option<String> {
+    if let Some((_, text)) = NAMES.iter().find(|(found, _)| *found == name) {
+        return Some((*text).to_owned());
+    }
+    let stem = name.split('.').next().unwrap_or_default();
+    let mut letters = stem.chars();
+    if let (Some(letter), None) = (letters.next(), letters.next()) {
+        return Some(letter.to_string());
+    }
+    let number = stem.strip_prefix("uni").or_else(|| stem.strip_prefix('u'));
+    if let Some(digits) = number.and_then(|number| number.get(..number.len().min(6))).filter(|digits| digits.len() >= 4)
+        && let Some(letter) = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)
+    {
+        return Some(letter.to_string());
+    }
+    let letter = stem.chars().next()?;
+    let accent =
+        ACCENTS.iter().find(|(name, _)| stem.get(letter.len_utf8()..) == Some(name)).map(|(_, accent)| *accent)?;
+    Some(composed(letter, accent))
+}
+
+fn composed(letter: char, accent: char) -> String {
+    let order = ['\u{301}', '\u{300}', '\u{302}', '\u{308}', '\u{303}', '\u{30a}'];
+    let found = match (letter, accent) {
+        ('y', '\u{308}') => Some('ÿ'),
+        ('n' | 'N', '\u{303}') | ('c' | 'C', '\u{327}') | ('s' | 'S' | 'z' | 'Z', '\u{30c}') => {
+            COMPOSED.split(' ').find(|word| word.starts_with(letter)).and_then(|word| word.chars().nth(1))
+        }
+        _ => {
+            let place = order.iter().position(|found| *found == accent);
+            let word = COMPOSED.split(' ').find(|word| word.starts_with(letter));
+            place.zip(word).and_then(|(place, word)| word.chars().nth(place.saturating_add(1)))
+        }
+    };
+    found.map_or_else(|| format!("{letter}{accent}"), |found| found.to_string())
+}
+
+impl Font {
+    /// The one with that dictionary.
+    pub(super) fn of(document: &mut Document<'_>, dict: &Dict) -> io::Result<Self> {
+        let mut font = Self { is_wide: document.get(dict, "Subtype")?.name() == Some(b"Type0"), ..Self::default() };
+        if !font.is_wide {
+            font.simple(document, dict)?;
+        }
+        let map = dict.get("ToUnicode").cloned().unwrap_or(Object::Null);
+        if let Some(stream) = document.stream(&map)? {
+            let bytes = document.decoded(&stream)?;
+            font.read_map(&bytes);
+        }
+        Ok(font)
+    }
+
+    /// One byte for each character.
+    fn simple(&mut self, document: &mut Document<'_>, dict: &Dict) -> io::Result<()> {
+        let encoding = document.get(dict, "Encoding")?;
+        let (base, differences) = match &encoding {
+            Object::Name(name) => (name.clone(), Object::Null),
+            Object::Dict(dict) => {
+                let base = document.get(dict, "BaseEncoding")?.name().unwrap_or_default().to_vec();
+                (base, document.get(dict, "Differences")?)
+            }
+            _ => (Vec::new(), Object::Null),
+        };
+        let table = if base == b"MacRomanEncoding" { encoding_rs::MACINTOSH } else { encoding_rs::WINDOWS_1252 };
+        for code in 32..=255_u8 {
+            let text = table.decode_without_bom_handling(&[code]).0.into_owned();
+            self.codes.insert(code.into(), text);
+        }
+        let mut code = 0_u32;
+        for difference in differences.array().unwrap_or_default() {
+            match difference {
+                Object::Integer(number) => code = u32::try_from(*number).unwrap_or(0),
+                Object::Name(name) => {
+                    if let Some(text) = std::str::from_utf8(name).ok().and_then(character).filter(|_| code < 256) {
+                        self.codes.insert(code, text);
+                    }
+                    code = code.saturating_add(1);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a map of codes to Unicode says (Adobe technical note 5411).
+    fn read_map(&mut self, bytes: &[u8]) {
+        let mut parser = Parser::of_content(bytes);
+        let mut waiting: Vec<Object> = Vec::new();
+        while let Some(object) = parser.object() {
+            let Object::Word(word) = object else {
+                if waiting.len() < MOST_CODES {
+                    waiting.push(object);
+                }
+                continue;
+            };
+            match word.as_slice() {
+                b"endcodespacerange" => {
+                    self.is_wide = waiting.iter().filter_map(Object::string).any(|code| code.len() > 1);
+                }
+                b"endbfchar" => {
+                    for pair in waiting.as_chunks::<2>().0 {
+                        if let [Object::String(code), Object::String(text)] = pair {
+                            self.add(number(code), utf16(text));
+                        }
+                    }
+                }
+                b"endbfrange" => {
+                    for range in waiting.as_chunks::<3>().0 {
+                        if let [Object::String(first), Object::String(last), to] = range {
+                            self.range(number(first), number(last), to);
+                        }
+                    }
+                }
+                _ => {}
+            }
+            waiting.clear();
+        }
+    }
+
+    fn range(&mut self, first: u32, last: u32, to: &Object) {
+        for (count, code) in (first..=last).enumerate() {
+            if self.codes.len() >= MOST_CODES {
+                return;
+            }
+            let text = match to {
+                Object::Array(texts) => match texts.get(count).and_then(Object::string) {
+                    Some(text) => utf16(text),
+                    None => return,
+                },
+                Object::String(text) => {
+                    // The last unit counts up.
+                    let mut text = text.clone();
+                    let Some(place) = text.len().checked_sub(2) else { return };
+                    let last = text
+                        .get(place..)
+                        .and_then(|last| last.first_chunk::<2>())
+                        .map_or(0, |last| u16::from_be_bytes(*last));
+                    let last = last.wrapping_add(count as u16).to_be_bytes();
+                    text.truncate(place);
+                    text.extend(last);
+                    utf16(&text)
+                }
+                _ => return,
+            };
+            self.add(code, text);
+        }
+    }
+
+    fn add(&mut self, code: u32, text: String) {
+        if text.len() <= LONGEST && self.codes.len() < MOST_CODES {
+            self.codes.insert(code, text);
+        }
+    }
+
+    /// Appends what `codes` stand for.
+    pub(super) fn text(&self, codes: &[u8], text: &mut String) {
+        let width = if self.is_wide { 2 } else { 1 };
+        for code in codes.chunks(width) {
+            if let Some(found) = self.codes.get(&number(code)) {
+                text.push_str(found);
+            }
+        }
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub(super) fn weight(&self) -> usize {
+        self.codes.len().saturating_mul(64)
+    }
+}
+
+fn number(code: &[u8]) -> u32 {
+    code.iter().fold(0, |number: u32, byte| number.wrapping_mul(256).wrapping_add((*byte).into()))
+}
+
+fn utf16(text: &[u8]) -> String {
+    // Some maps have one byte.
+    if let [letter] = text {
+        return char::from(*letter).to_string();
+    }
+    encoding_rs::UTF_16BE.decode_without_bom_handling(text).0.into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_for_characters() {
+        for (name, text) in [
+            ("A", "A"),
+            ("adieresis", "ä"),
+            ("Ccedilla", "Ç"),
+            ("ntilde", "ñ"),
+            ("scaron", "š"),
+            ("uni00E4", "ä"),
+            ("u1F600", "😀"),
+            ("fi", "fi"),
+            ("a.alt", "a"),
+            ("ydieresis", "ÿ"),
+            ("eacute", "é"),
+            ("aring", "å"),
+        ] {
+            assert_eq!(character(name).as_deref(), Some(text), "{name}");
+        }
+        assert_eq!(character("g123"), None);
+    }
+
+    #[test]
+    fn maps_have_characters_and_ranges() {
+        let map =
+            b"1 begincodespacerange <0000> <FFFF> endcodespacerange 2 beginbfchar <0001> <0041> <0002> <00660069> \
+            endbfchar 2 beginbfrange <0010> <0012> <0061> <0020> <0021> [<D83DDE00> <0042>] endbfrange";
+        let mut font = Font::default();
+        font.read_map(map);
+        let mut text = String::new();
+        font.text(&[0, 1, 0, 2, 0, 0x10, 0, 0x12, 0, 0x20, 0, 0x21, 0xff, 0xff], &mut text);
+        assert_eq!(text, "Afiac😀B");
+        font.read_map(b"1 beginbfrange <0000> <FFFFFFFF> <0000> endbfrange");
+        assert!(font.codes.len() <= MOST_CODES);
+    }
+}

@@ -1,0 +1,278 @@
+//! The text that a page shows, in the order in which it is drawn.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use super::document::Document;
+use super::font::Font;
+use super::object::{Dict, Object, Parser};
+use crate::image::is_damage;
+
+/// Bytes of text of a page, and of what it draws.
+const LONGEST: usize = 2 << 20;
+const MOST_DRAWN: usize = 64 << 20;
+
+/// Forms in each other.
+const MOST_LEVELS: usize = 8;
+
+/// Objects that wait for their operator.
+const MOST_OPERANDS: usize = 1 << 12;
+
+/// Fonts that are kept, and bytes that they take.
+const MOST_FONTS: usize = 256;
+const MOST_OF_FONTS: usize = 32 << 20;
+
+/// A gap in a line, in thousandths of the size of its letters, from which on it parts two words.
+const GAP: f64 = -200.0;
+
+/// Fonts that were read, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Fonts {
+    fonts: HashMap<u32, Arc<Font>>,
+    bytes: usize,
+}
+
+impl Fonts {
+    /// The font that `object` is.
+    fn get(&mut self, document: &mut Document<'_>, object: &Object) -> io::Result<Arc<Font>> {
+        let number = object.reference().map(|(number, _)| number);
+        if let Some(font) = number.and_then(|number| self.fonts.get(&number)) {
+            return Ok(Arc::clone(font));
+        }
+        let dict = document.resolve(object)?.dict().cloned().unwrap_or_default();
+        let font = match Font::of(document, &dict) {
+            Ok(font) => font,
+            Err(error) if is_damage(&error) => Font::default(),
+            Err(error) => return Err(error),
+        };
+        let font = Arc::new(font);
+        if let Some(number) = number {
+            if self.fonts.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
+                *self = Self::default();
+            }
+            self.bytes = self.bytes.saturating_add(font.weight());
+            self.fonts.insert(number, Arc::clone(&font));
+        }
+        Ok(font)
+    }
+}
+
+/// Where text is drawn.
+#[derive(Debug, Clone, Copy)]
+struct Matrix([f64; 6]);
+
+impl Matrix {
+    const NONE: Self = Self([1.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
+
+    fn moved(self, x: f64, y: f64) -> Self {
+        let Self([a, b, c, d, e, f]) = self;
+        Self([a, b, c, d, x.mul_add(a, y.mul_add(c, e)), x.mul_add(b, y.mul_add(d, f))])
+    }
+}
+
+pub(super) struct Drawn<'d, 's> {
+    document: &'d mut Document<'s>,
+    fonts: &'d mut Fonts,
+    font: Option<Arc<Font>>,
+    text: String,
+    line: Matrix,
+    leading: f64,
+    /// Where the last text was drawn.
+    last: Option<(f64, f64)>,
+    size: f64,
+    left: usize,
+}
+
+/// The text of a page.
+pub(super) fn of(
+    document: &mut Document<'_>,
+    fonts: &mut Fonts,
+    page: &Dict,
+    resources: Option<&Object>,
+) -> io::Result<String> {
+    let contents = page.get("Contents").cloned().unwrap_or(Object::Null);
+    let parts = match document.resolve(&contents)? {
+        Object::Array(parts) => parts,
+        _ => vec![contents],
+    };
+    let mut drawn = Vec::new();
+    for part in parts {
+        let Some(stream) = document.stream(&part)? else { continue };
+        let bytes = match document.decoded(&stream) {
+            Ok(bytes) => bytes,
+            Err(error) if is_damage(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        if drawn.len().saturating_add(bytes.len()) > MOST_DRAWN {
+            break;
+        }
+        drawn.extend(bytes);
+        drawn.push(b'\n');
+    }
+    let resources = document.resolve(resources.unwrap_or(&Object::Null))?.dict().cloned().unwrap_or_default();
+    let (text, font) = (String::new(), None);
+    let (line, leading, last, size) = (Matrix::NONE, 0.0, None, 1.0);
+    let mut page = Drawn { document, fonts, font, text, line, leading, last, size, left: MOST_DRAWN };
+    page.draw(&drawn, &resources, 0)?;
+    let mut text = page.text;
+    text.truncate(text.trim_end().len());
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+impl Drawn<'_, '_> {
+    /// Follows what `bytes` draw. Forms lie in each other no deeper than `MOST_LEVELS`.
+    fn draw(&mut self, bytes: &[u8], resources: &Dict, level: usize) -> io::Result<()> {
+        self.left = self.left.saturating_sub(bytes.len());
+        let fonts = self.document.dict(resources, "Font")?.unwrap_or_default();
+        let mut parser = Parser::of_content(bytes);
+        let (mut operands, mut count) = (Vec::new(), 0_u32);
+        while self.text.len() < LONGEST {
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(4096) {
+                self.document.cancel()?;
+            }
+            let before = parser.at();
+            let Some(object) = parser.object() else {
+                // What is none is passed.
+                if parser.at() <= before || parser.at() >= bytes.len() {
+                    break;
+                }
+                operands.clear();
+                continue;
+            };
+            let Object::Word(word) = object else {
+                if operands.len() < MOST_OPERANDS {
+                    operands.push(object);
+                }
+                continue;
+            };
+            match word.as_slice() {
+                b"ID" => {
+                    // An image that stands between what is drawn, up to its end.
+                    let rest = bytes.get(parser.at()..).unwrap_or_default();
+                    let is_end = |place: &usize| {
+                        let around =
+                            |at: Option<usize>| at.and_then(|at| rest.get(at)).is_none_or(u8::is_ascii_whitespace);
+                        around(place.checked_sub(1)) && around(place.checked_add(2))
+                    };
+                    let end = memchr::memmem::find_iter(rest, b"EI").find(is_end).unwrap_or(rest.len());
+                    parser.go_to(parser.at().saturating_add(end).saturating_add(2));
+                }
+                b"Do" if level < MOST_LEVELS && self.left > 0 => {
+                    if let Some(Object::Name(name)) = operands.last() {
+                        self.form(&name.clone(), resources, level)?;
+                    }
+                }
+                b"Tf" => self.set_font(&fonts, &operands)?,
+                word => self.operator(word, &operands),
+            }
+            operands.clear();
+        }
+        Ok(())
+    }
+
+    fn set_font(&mut self, fonts: &Dict, operands: &[Object]) -> io::Result<()> {
+        let [Object::Name(name), size] = operands else { return Ok(()) };
+        self.size = size.number().unwrap_or(1.0);
+        let font = std::str::from_utf8(name).ok().and_then(|name| fonts.get(name)).cloned();
+        if let Some(font) = font {
+            self.font = Some(self.fonts.get(self.document, &font)?);
+        }
+        Ok(())
+    }
+
+    fn form(&mut self, name: &[u8], resources: &Dict, level: usize) -> io::Result<()> {
+        let drawn = self.document.dict(resources, "XObject")?.unwrap_or_default();
+        let object = std::str::from_utf8(name).ok().and_then(|name| drawn.get(name)).cloned();
+        let Some(stream) = self.document.stream(&object.unwrap_or(Object::Null))? else { return Ok(()) };
+        if self.document.get(&stream.dict, "Subtype")?.name() != Some(b"Form") {
+            return Ok(());
+        }
+        let own = self.document.dict(&stream.dict, "Resources")?;
+        let bytes = match self.document.decoded(&stream) {
+            Ok(bytes) => bytes,
+            Err(error) if is_damage(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if bytes.len() > self.left {
+            self.left = 0;
+            return Ok(());
+        }
+        self.draw(&bytes, own.as_ref().unwrap_or(resources), level.saturating_add(1))
+    }
+
+    fn operator(&mut self, word: &[u8], operands: &[Object]) {
+        let number = |place: usize| operands.get(place).and_then(Object::number).unwrap_or(0.0);
+        match word {
+            b"BT" => self.line = Matrix::NONE,
+            b"TL" => self.leading = number(0),
+            b"Td" => self.line = self.line.moved(number(0), number(1)),
+            b"TD" => {
+                self.leading = -number(1);
+                self.line = self.line.moved(number(0), number(1));
+            }
+            b"Tm" => self.line = Matrix([number(0), number(1), number(2), number(3), number(4), number(5)]),
+            b"T*" => self.line = self.line.moved(0.0, -self.leading),
+            b"Tj" => self.show(operands.last()),
+            b"'" | b"\"" => {
+                self.line = self.line.moved(0.0, -self.leading);
+                self.show(operands.last());
+            }
+            b"TJ" => {
+                self.place();
+                for part in operands.last().and_then(Object::array).unwrap_or_default() {
+                    match part {
+                        Object::String(codes) => self.codes(codes),
+                        part => {
+                            if part.number().is_some_and(|gap| gap < GAP) {
+                                self.blank();
+                            }
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn show(&mut self, codes: Option<&Object>) {
+        self.place();
+        if let Some(Object::String(codes)) = codes {
+            self.codes(codes);
+        }
+    }
+
+    fn codes(&mut self, codes: &[u8]) {
+        if let Some(font) = &self.font {
+            font.text(codes, &mut self.text);
+        }
+    }
+
+    fn blank(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with([' ', '\n']) {
+            self.text.push(' ');
+        }
+    }
+
+    /// Text is drawn where it is now: in another line than what was drawn before, or at another place of it.
+    fn place(&mut self) {
+        let Matrix([_, _, _, scale, x, y]) = self.line;
+        let size = (self.size * scale).abs().max(1.0);
+        match self.last {
+            Some((_, last)) if (last - y).abs() > size / 2.0 => {
+                if !self.text.is_empty() && !self.text.ends_with('\n') {
+                    self.text.truncate(self.text.trim_end_matches(' ').len());
+                    self.text.push('\n');
+                }
+            }
+            // What follows without being placed goes on.
+            Some((last, _)) if (last - x).abs() > 0.0 => self.blank(),
+            _ => {}
+        }
+        self.last = Some((x, y));
+    }
+}
