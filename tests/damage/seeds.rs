@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 45] = [
+const TARGETS: [Target; 46] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -35,6 +35,7 @@ const TARGETS: [Target; 45] = [
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
     ("disk_image", entry_points::disk_image),
+    ("erofs", entry_points::erofs),
     ("exfat", entry_points::exfat),
     ("ext", entry_points::ext),
     ("fat", entry_points::fat),

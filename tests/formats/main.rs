@@ -9,6 +9,7 @@ mod ar;
 mod cab;
 mod cpio;
 mod disk_image;
+mod erofs;
 mod ext;
 mod fat;
 mod iso9660;

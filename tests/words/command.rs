@@ -375,7 +375,7 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     }
     assert_eq!(
         value("formats"),
-        "7z, ar, arj, asar, cab, cpio, deb, disk-image, exfat, ext, fat, iso9660, lha, partitions, rar, rpm, squashfs, tar, udf, warc, xar, zip"
+        "7z, ar, arj, asar, cab, cpio, deb, disk-image, erofs, exfat, ext, fat, iso9660, lha, partitions, rar, rpm, squashfs, tar, udf, warc, xar, zip"
     );
     assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
