@@ -20,6 +20,10 @@ pub fn disk_image(data: &[u8]) {
     image(&tarnfs_format::disk_image::DiskImage, data);
 }
 
+pub fn erofs(data: &[u8]) {
+    image(&tarnfs_format::erofs::Erofs, data);
+}
+
 pub fn exfat(data: &[u8]) {
     image(&tarnfs_format::exfat::ExFat, data);
 }

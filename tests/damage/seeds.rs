@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 53] = [
+const TARGETS: [Target; 54] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -43,6 +43,7 @@ const TARGETS: [Target; 53] = [
     ("sevenzip", entry_points::sevenzip),
     ("squashfs", entry_points::squashfs),
     ("disk_image", entry_points::disk_image),
+    ("erofs", entry_points::erofs),
     ("exfat", entry_points::exfat),
     ("ext", entry_points::ext),
     ("fat", entry_points::fat),

@@ -273,6 +273,20 @@ fn disk_image() -> Vec<Vec<u8>> {
     packed_images(&scratch, "image")
 }
 
+/// Small images without checksums, packed.
+fn erofs() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        r#"command -v mkfs.erofs > found || exit 0
+        mkdir -p e/d/deep; seq 9000 > e/d/numbers; seq 9 > e/d/deep/nine; : > e/empty; ln -s d/deep link; mv link e; ln e/d/numbers e/hard; truncate -s 50000 e/holes
+        for i in $(seq 60); do : > e/d/a-file-with-a-name-$i; done; setfattr -n user.name -v value e/empty e/d/deep/nine || true
+        make() { mkfs.erofs -Enosbcrc "${@:2}" $1.image e >> log 2>&1 || mkfs.erofs "${@:2}" $1.image e >> log 2>&1 || rm -f $1.image; }
+        make plain; make chunks -Eforce-chunk-indexes --chunksize=4096; make packed -zlz4; make legacy -zlz4 -Elegacy-compress
+        make large -zlz4hc -C65536; make tails -zlz4hc -Eztailpacking; make blockmap -Eforce-inode-blockmap --chunksize=4096; make long -Eforce-inode-extended"#,
+    );
+    packed_images(&scratch, "image")
+}
+
 /// The files in a folder that end so, packed.
 fn packed_images(scratch: &support::Scratch, end: &str) -> Vec<Vec<u8>> {
     let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -415,6 +429,7 @@ targets! {
     sevenzip: seven_zip();
     squashfs: squashfs();
     disk_image: disk_image();
+    erofs: erofs();
     exfat: fat("exfat");
     ext: ext();
     fat: fat("fat");

@@ -10,6 +10,7 @@ mod cab;
 mod cpio;
 mod disk_image;
 mod documents;
+mod erofs;
 mod ext;
 mod fat;
 mod iso9660;

@@ -73,7 +73,8 @@ impl Content {
         let length = length.min(self.left());
         if length > 0 {
             self.missing.get_or_insert_with(|| why.into());
-            match self.pieces.last_mut().filter(|last| last.coder.is_some() && self.hole == 0) {
+            let is_missing = |last: &&mut Piece| last.coder.is_some() && last.stored == 0;
+            match self.pieces.last_mut().filter(|_| self.hole == 0).filter(is_missing) {
                 Some(last) => {
                     for sum in [&mut last.length, &mut last.decoded] {
                         *sum = sum.saturating_add(length);
@@ -81,6 +82,15 @@ impl Content {
                 }
                 None => self.push(Piece::unreadable(offset, length)),
             }
+            self.end = self.end.saturating_add(length);
+        }
+    }
+
+    /// Bytes that a coder makes of what is stored, where all of that is there.
+    pub(crate) fn add_packed(&mut self, piece: Piece) {
+        let length = piece.length.min(self.left());
+        if length > 0 {
+            self.push(Piece { length, ..piece });
             self.end = self.end.saturating_add(length);
         }
     }

@@ -10,7 +10,6 @@ const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
     (0, b"\x28\xcd\x3d\x45", "a cramfs image"),
     (0, b"-rom1fs-", "a romfs image"),
-    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS image"),
     (0, b"ISc(", "an InstallShield archive"),
     (7, b"**ACE**", "an ACE archive"),
     (20, b"\xdc\xa7\xc4\xfd", "a ZOO archive"),

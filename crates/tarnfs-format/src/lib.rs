@@ -26,6 +26,7 @@ mod decode;
 pub mod disk_image;
 pub mod encoding;
 mod entry;
+pub mod erofs;
 pub mod exfat;
 pub mod ext;
 pub mod fat;
@@ -400,6 +401,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &cpio::Cpio,
     &deb::Deb,
     &disk_image::DiskImage,
+    &erofs::Erofs,
     &exfat::ExFat,
     &ext::Ext,
     &fat::Fat,

@@ -29,7 +29,7 @@ const SETS: &[(&str, &str)] = &[
         "compressed",
         "br bz2 bzip2 deflate grz grzip gz gzip lrz lrzip lz lz4 lzip lzma lzo lzop pzstd rpm sz uu xz z zlib zst zstd zz",
     ),
-    ("disk", "dd ext4 fat fat12 fat16 fat32 img iso qcow2 raw simg udf vhd vhdx vmdk"),
+    ("disk", "dd erofs ext4 fat fat12 fat16 fat32 img iso qcow2 raw simg udf vhd vhdx vmdk"),
     (
         "document",
         "3mf aasx amlx appv cddx cspkg docm docx dotm dotx dwf dwfx epub familyx fdix htm html index.sqlite jtx kmlz mmzx odg \

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Source};
 
-use super::layout::{Found, LONGEST_BLOCK, Layout, Packed, Place, Refusal, Run, Show, coder, read, stored};
+use super::layout::{Found, Layout, Packed, Place, Refusal, Run, Show, coder, read, stored};
 use crate::Coder;
 use crate::little::{u16_at, u32_at};
 use crate::window::Window;
@@ -28,8 +28,9 @@ const SUM: u16 = 0xcac4;
 /// Chunks: 32 MiB of memory. A real image has some thousands.
 const MOST_CHUNKS: usize = 1 << 20;
 
-/// Bytes of a block that a pattern fills.
+/// Bytes of a pattern, and of a block of it.
 const PATTERN: u64 = 4;
+const FILLED: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -147,7 +148,7 @@ impl Layout for Sparse {
                 }
                 // Blocks of it, each of which is a whole number of patterns.
                 let skip = inside % PATTERN;
-                let decoded = length.saturating_add(skip).min(LONGEST_BLOCK);
+                let decoded = length.saturating_add(skip).min(FILLED);
                 let coder = Arc::clone(&self.coder);
                 let packed = Packed { at: body, stored: PATTERN, coder, decoded, skip };
                 Run { length: decoded.saturating_sub(skip), place: Place::Packed(packed) }

@@ -36,14 +36,17 @@ impl Under for &dyn Source {
     }
 }
 
+/// What a packed block is known by: where it is stored, and its lengths.
+type Key = [u64; 3];
+
 /// The disk in an image.
 #[derive(Debug)]
 pub(super) struct View<S> {
     image: S,
     layout: Box<dyn Layout>,
     decode: Decode,
-    /// By where they are stored, the last one first.
-    blocks: Mutex<VecDeque<(u64, Arc<[u8]>)>>,
+    /// The last one first.
+    blocks: Mutex<VecDeque<(Key, Arc<[u8]>)>>,
     /// How many runs may still be looked at for holes.
     runs: AtomicU64,
 }
@@ -80,7 +83,8 @@ impl<S: Under> View<S> {
 
     fn block(&self, packed: &Packed) -> io::Result<Arc<[u8]>> {
         let blocks = || self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = blocks().iter().find(|(at, _)| *at == packed.at).map(|(_, block)| Arc::clone(block));
+        let key = [packed.at, packed.stored, packed.decoded];
+        let known = blocks().iter().find(|(known, _)| *known == key).map(|(_, block)| Arc::clone(block));
         if let Some(known) = known {
             return Ok(known);
         }
@@ -91,7 +95,7 @@ impl<S: Under> View<S> {
         decoded.truncate(length);
         let block: Arc<[u8]> = decoded.into();
         let mut blocks = blocks();
-        blocks.push_front((packed.at, Arc::clone(&block)));
+        blocks.push_front((key, Arc::clone(&block)));
         let mut bytes = 0_usize;
         let kept = blocks.iter().take(KEPT).take_while(|(_, block)| {
             bytes = bytes.saturating_add(block.len());
