@@ -233,10 +233,9 @@ impl Lzx {
         }
         let kind = bits.take(3)?;
         self.left = match self.dialect {
-            Dialect::Cabinet => (bits.take(16)? << 8 | bits.take(8)?) as usize,
             Dialect::Wim if bits.take(1)? == 1 => BLOCK,
             Dialect::Wim if self.mask < (1 << 16) - 1 => bits.take(16)? as usize,
-            Dialect::Wim => (bits.take(16)? << 8 | bits.take(8)?) as usize,
+            _ => (bits.take(16)? << 8 | bits.take(8)?) as usize,
         };
         if self.left == 0 {
             return Err("LZX data with a block of nothing");

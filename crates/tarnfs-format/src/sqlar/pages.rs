@@ -78,6 +78,9 @@ pub(super) struct Cell {
 
 type Show<'s> = dyn FnMut(u64, usize) -> io::Result<Vec<u8>> + 's;
 
+/// Takes a row, with the page that it lies in and where that begins.
+type Take<'t, E> = dyn FnMut(Cell, &[u8], u64) -> Result<(), E> + 't;
+
 /// Shows pages.
 pub(super) struct Pages<'s> {
     pub(super) database: Database,
@@ -111,7 +114,7 @@ impl<'s> Pages<'s> {
         &mut self,
         root: u32,
         cancel: &Cancel,
-        take: &mut dyn FnMut(Cell, &[u8], u64) -> Result<(), E>,
+        take: &mut Take<'_, E>,
         lost: &mut dyn FnMut(u64, io::Error) -> Result<(), E>,
     ) -> Result<(), E> {
         // Pages that are still to be read, the next one last, each with its level.

@@ -30,9 +30,12 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     // What lies in holes is no page of a table.
     let most = data_of(&**source).checked_div(database.page.into()).unwrap_or_default().saturating_add(2);
     let mut pages = Pages::new(database, &mut show, most.saturating_mul(2));
-    let table = table::find(&mut pages, &options.cancel).map_err(|error| match is_damage(&error) {
-        true => Error::Unreadable { format: NAME, reason: format!("its list of tables is damaged: {error}") },
-        false => Error::Read { offset: 0, error },
+    let table = table::find(&mut pages, &options.cancel).map_err(|error| {
+        if is_damage(&error) {
+            Error::Unreadable { format: NAME, reason: format!("its list of tables is damaged: {error}") }
+        } else {
+            Error::Read { offset: 0, error }
+        }
     })?;
     let table = table.ok_or_else(|| none("it has no table sqlar with a name, mode, mtime, sz and data"))?;
     let tell = std::cell::RefCell::new(Teller::new(receive));

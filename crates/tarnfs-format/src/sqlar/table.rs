@@ -79,7 +79,6 @@ fn columns(sql: &str) -> Option<[usize; 5]> {
             (None, ')') => depth = depth.saturating_sub(1),
             (None, ',') if depth == 0 => {
                 names.push(std::mem::take(&mut name));
-                continue;
             }
             _ => name.push(letter),
         }

@@ -133,7 +133,7 @@ impl Reader<'_> {
     fn table(&mut self, tell: &mut Teller<'_>) -> Result<Vec<Listed>, Error> {
         let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
         let place = self.header.table;
-        let count = place.length / LISTED as u64;
+        let count = place.length.checked_div(LISTED as u64).unwrap_or(0);
         if place.is_compressed() || count > MOST_RESOURCES {
             return Err(unreadable(format!("its table of resources is compressed, or has {count} of them")));
         }

@@ -183,15 +183,12 @@ struct Backwards<'b> {
 impl Backwards<'_> {
     fn ensure(&mut self, count: u32) {
         while self.count < count {
-            let next = match self.bytes.split_last_chunk() {
-                Some((before, word)) => {
-                    self.bytes = before;
-                    u16::from_le_bytes(*word)
-                }
-                None => {
-                    self.missing += 16;
-                    0
-                }
+            let next = if let Some((before, word)) = self.bytes.split_last_chunk() {
+                self.bytes = before;
+                u16::from_le_bytes(*word)
+            } else {
+                self.missing += 16;
+                0
             };
             self.word |= u64::from(next) << (48 - self.count);
             self.count += 16;

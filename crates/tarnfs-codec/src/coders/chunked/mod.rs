@@ -90,10 +90,10 @@ fn engine(kind: u32, chunk: u64, limits: &Limits) -> Option<Engine> {
 }
 
 impl Resource {
-    fn new(is_solid: bool, source: SharedSource, coder: &CoderContext, limits: &Limits) -> io::Result<Self> {
+    fn new(is_solid: bool, source: &SharedSource, coder: &CoderContext, limits: &Limits) -> io::Result<Self> {
         let length = coder.decoded_length.ok_or_else(|| invalid_properties("a resource of WIM"))?;
         let resource = |engine, table, start, chunk, expected| Self {
-            source: SharedSource::clone(&source),
+            source: SharedSource::clone(source),
             engine,
             table,
             start,
@@ -107,7 +107,7 @@ impl Resource {
             expected,
         };
         if is_solid {
-            let (kind, chunk, starts) = solid(&source, length)?;
+            let (kind, chunk, starts) = solid(source, length)?;
             let engine = engine(kind, chunk, limits);
             let engine =
                 engine.ok_or_else(|| faults::unsupported(12, format!("method {kind} with chunks of {chunk} bytes")))?;
@@ -187,8 +187,8 @@ impl Resource {
 fn solid(source: &SharedSource, length: u64) -> io::Result<(u32, u64, Vec<u64>)> {
     let mut header = [0; SOLID_HEADER];
     source.read_exact_at(&mut header, 0)?;
-    let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, g, h] = header;
-    let (chunk, kind) = (u64::from(u32::from_le_bytes([a, b, c, d])), u32::from_le_bytes([e, f, g, h]));
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+    let (chunk, kind) = (u64::from(word(8)), word(12));
     if header.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) != Some(length) || chunk == 0 {
         return Err(faults::invalid(0, "a solid resource of another length than it says"));
     }
@@ -272,12 +272,12 @@ impl Codec for Wim {
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        let resource = Resource::new(self.is_solid, source, &options.coder, &options.limits)?;
+        let resource = Resource::new(self.is_solid, &source, &options.coder, &options.limits)?;
         Ok(Box::new(Straight::first_pass(resource, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let resource = Resource::new(self.is_solid, source, &context.coder, &context.limits)?;
+        let resource = Resource::new(self.is_solid, &source, &context.coder, &context.limits)?;
         Ok(Box::new(Straight::resume(resource, point, context)?))
     }
 }
