@@ -11,6 +11,7 @@ packages+=(squashfs-tools)
 packages+=(genisoimage xorriso)
 packages+=(e2fsprogs dosfstools mtools exfatprogs exfat-fuse fdisk)
 packages+=(rpm gcab cabextract lhasa jlha-utils arj wget)
+packages+=(umoci)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

@@ -384,6 +384,7 @@ targets! {
     deb: packages(".deb");
     cab: small(".cab");
     xar: small(".xar");
+    containers: small(".image.tar");
     asar: small(".asar");
     warc: small(".warc");
     lha: small(".lzh");

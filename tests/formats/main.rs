@@ -10,6 +10,7 @@ mod cab;
 mod cpio;
 mod ext;
 mod fat;
+mod images;
 mod iso9660;
 mod lzh;
 mod packages;
