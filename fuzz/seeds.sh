@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip rpm deb cab xar asar warc wim mtree sqlar lha arj rar rar_decoder sevenzip iso9660 disk_image erofs udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows mail html ogg pdf text; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rpm deb cab xar asar warc wim mtree sqlar lha arj rar rar_decoder sevenzip iso9660 disk_image erofs udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows mail html ogg pdf text containers; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -54,6 +54,7 @@ fi
 small=../tests/archives/small
 seed cab "$small"/*.cab
 seed xar "$small"/*.xar
+seed containers "$small"/*.image.tar
 seed asar "$small"/*.asar
 seed warc "$small"/*.warc
 seed sqlar "$small"/*.sqlar

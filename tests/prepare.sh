@@ -13,6 +13,7 @@ packages+=(e2fsprogs dosfstools mtools exfatprogs exfat-fuse fdisk qemu-utils an
 packages+=(rpm gcab cabextract lhasa jlha-utils arj wget)
 packages+=(sqlite3 mtree-netbsd wimtools)
 packages+=(qpdf poppler-utils)
+packages+=(umoci)
 packages+=(curl rclone)
 missing=()
 for package in "${packages[@]}"; do

@@ -4,6 +4,7 @@
 
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod containers;
 mod differential;
 mod images;
 mod libzstd;
@@ -23,6 +24,7 @@ use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Event, Format, Kind, Probe, ReadForwards, ReadRandom, SourceStream, Stream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
+pub use containers::containers;
 pub use differential::differential;
 pub use images::{disk_image, erofs, exfat, ext, fat, iso9660, partitions};
 pub use libzstd::{zstd_dictionary, zstd_differential};

@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 54] = [
+const TARGETS: [Target; 55] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -26,6 +26,7 @@ const TARGETS: [Target; 54] = [
     ("deb", entry_points::deb),
     ("cab", entry_points::cab),
     ("xar", entry_points::xar),
+    ("containers", entry_points::containers),
     ("asar", entry_points::asar),
     ("warc", entry_points::warc),
     ("mtree", entry_points::mtree),
@@ -197,6 +198,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "rpm" => &[".rpm"],
                 "cab" => &[".cab"],
                 "xar" => &[".xar"],
+                "containers" => &[".image.tar"],
                 "warc" => &[".warc"],
                 "mtree" => &[".mtree"],
                 "lha" => &[".lzh"],

@@ -412,6 +412,7 @@ targets! {
     deb: packages(".deb");
     cab: small(".cab");
     xar: small(".xar");
+    containers: small(".image.tar");
     asar: small(".asar");
     warc: small(".warc");
     mtree: vec![b"#mtree\n/set type=file\n. type=dir\n a\\040b size=9 mode=644 \\\n sha1=x\n d type=dir\n  l type=link link=a\n ..\n".to_vec()];

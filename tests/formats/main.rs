@@ -13,6 +13,7 @@ mod documents;
 mod erofs;
 mod ext;
 mod fat;
+mod images;
 mod iso9660;
 mod lzh;
 mod mtree;

@@ -19,6 +19,7 @@ mod boot;
 pub mod cab;
 mod calendar;
 mod clusters;
+pub mod containers;
 mod content;
 pub mod cpio;
 pub mod deb;

@@ -1,4 +1,4 @@
-//! Times as DOS and Windows count them.
+//! Times as DOS and Windows count them, and as people write them.
 
 use crate::{Time, calendar};
 
@@ -22,9 +22,47 @@ pub(crate) fn file_time(ticks: u64) -> Option<Time> {
     (ticks != 0).then_some(Time { seconds, nanoseconds })
 }
 
+/// "2017-03-06T04:03:53Z" (RFC 3339), perhaps with parts of a second, or "+02:00" in place of the Z.
+pub(crate) fn internet_date(text: &str) -> Option<Time> {
+    let (day, clock) = text.split_once('T')?;
+    let numbers = |text: &str, between: char| -> Option<[i64; 3]> {
+        let found: Vec<i64> = text.split(between).map(str::parse).collect::<Result<_, _>>().ok()?;
+        found.try_into().ok()
+    };
+    let end = clock.find(['Z', '+', '-'])?;
+    let (clock, zone) = clock.split_at_checked(end)?;
+    let minutes_east = match zone.split_at_checked(1)? {
+        ("Z", "") => 0,
+        (sign @ ("+" | "-"), zone) => {
+            let (hours, minutes) = zone.split_once(':')?;
+            let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
+            let minutes = i64::from(hours).saturating_mul(60).saturating_add(minutes.into());
+            if sign == "+" { minutes } else { minutes.saturating_neg() }
+        }
+        _ => return None,
+    };
+    let (clock, parts) = clock.split_once('.').unwrap_or((clock, ""));
+    let seconds = calendar::seconds_of(numbers(day, '-')?, numbers(clock, ':')?, minutes_east)?;
+    let parts = parts.get(..9).unwrap_or(parts);
+    let scale = 10_u32.saturating_pow(9_u32.saturating_sub(parts.len() as u32));
+    let nanoseconds = parts.parse::<u32>().unwrap_or_default().saturating_mul(scale).min(999_999_999);
+    Some(Time { seconds, nanoseconds })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_of_the_internet_have_a_zone() {
+        let date = |text| internet_date(text).map(|time| (time.seconds, time.nanoseconds));
+        assert_eq!(date("2017-03-06T04:03:53.25Z"), Some((1_488_773_033, 250_000_000)));
+        assert_eq!(date("2017-03-06T06:03:53+02:00"), date("2017-03-06T04:03:53Z"));
+        assert_eq!(date("2017-03-06T01:33:53-02:30"), date("2017-03-06T04:03:53Z"));
+        for text in ["", "2017-03-06", "2017-03-06T04:03:53", "2017-03-06T04:03:53+2", "2017-13-06T04:03:53Z", "T:Z"] {
+            assert_eq!(date(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn dates_of_dos_are_those_of_the_calendar() {

@@ -584,6 +584,10 @@ impl Tree for ArchiveTree {
         self.attributes_of(&self.row(node)?)
     }
 
+    fn is_implied(&self, folder: Node) -> bool {
+        self.row(folder).is_ok_and(|row| row.kind == Kind::Folder && row.header.is_none())
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         Ok(self.index.parent(folder)?)
     }

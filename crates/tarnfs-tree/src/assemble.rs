@@ -12,6 +12,7 @@ use tarnfs_source::SharedSource;
 
 use crate::alone::{Names, told_apart};
 use crate::build::Progress;
+use crate::containers;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
 use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
@@ -139,6 +140,16 @@ pub fn assemble(
     Ok(Assembly { tree: compose(named, how)?, folders, is_lazy, first })
 }
 
+/// Opens one location, which is no folder.
+pub(crate) fn opened(location: &Location, options: &Options) -> Result<OpenArchive, Problem> {
+    match location {
+        Location::Path(path) => open::open(path, options),
+        Location::Source { source, facts, path } => {
+            open::open_source(SharedSource::clone(source), *facts, path, options)
+        }
+    }
+}
+
 /// Locations while they are opened.
 struct Sources<'a> {
     how: &'a Composition,
@@ -154,9 +165,19 @@ struct Sources<'a> {
 impl Sources<'_> {
     fn open(&mut self, number: usize, location: &Location) -> Result<Arc<dyn Tree>, AssembleError> {
         match location {
-            Location::Path(path) if path.is_dir() => self.folder(number, path),
+            Location::Path(path) if path.is_dir() => match self.layout(path)? {
+                Some(layout) => self.archive(number, &layout),
+                None => self.folder(number, path),
+            },
             _ => self.archive(number, location),
         }
+    }
+
+    /// The archive that stands for the folder at `path`, if it is a layout of container images.
+    fn layout(&self, path: &Path) -> Result<Option<Location>, AssembleError> {
+        let Some(wanted) = &self.how.images else { return Ok(None) };
+        let found = containers::layout(path, wanted);
+        found.map_err(|problem| AssembleError::Archive { path: path.to_owned(), problem })
     }
 
     fn folder(&mut self, number: usize, path: &Path) -> Result<Arc<dyn Tree>, AssembleError> {
@@ -178,19 +199,21 @@ impl Sources<'_> {
             options.shape.recursion = None;
         }
         self.observer.opens(path, &options.progress);
-        let opened = match location {
-            Location::Path(path) => open::open(path, &options),
-            Location::Source { source, facts, path } => {
-                open::open_source(SharedSource::clone(source), *facts, path, &options)
-            }
+        let images = self.how.images.as_ref().map(|wanted| containers::open(location, &options, wanted));
+        let (opened, image) = match images.transpose().map(Option::flatten) {
+            Ok(Some(containers::Opened { archive, tree })) => (Ok(archive), Some(tree)),
+            Ok(None) => (opened(location, &options), None),
+            Err(problem) => (Err(problem), None),
         };
         self.observer.opened(number, path, opened.as_ref());
         let archive = opened.map_err(|problem| AssembleError::Archive { path: path.to_owned(), problem })?;
         if number == 0 {
             self.first = archive.file;
         }
-        self.alone.push(if self.how.union { Names::of(&archive, path) } else { None });
-        if is_lazy { self.lazily(Base::Other(archive.tree), path) } else { Ok(archive.tree) }
+        let is_alone = self.how.union && image.is_none();
+        self.alone.push(if is_alone { Names::of(&archive, path) } else { None });
+        let tree = image.unwrap_or(archive.tree);
+        if is_lazy { self.lazily(Base::Other(tree), path) } else { Ok(tree) }
     }
 
     /// `base` with the archives in it as folders.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::containers::Wanted;
 use crate::{Error, Subdirectory, Subvolumes, Tree, UnionTree, Versions};
 
 /// How trees are opened and put together. In this order: sources, union or subvolumes, prefix, versions; around all of
@@ -22,13 +23,24 @@ pub struct Composition {
     pub lazy: bool,
     /// Archives that were opened so and stay open, each with its index.
     pub most_open: usize,
+    /// What is an archive of container images, or a layout of them, shows what a container would see; `None` for what
+    /// is stored.
+    pub images: Option<Wanted>,
     /// Where the tree will be mounted, without symbolic links: what lies below must not be opened by its path.
     pub mountpoint: Option<PathBuf>,
 }
 
 impl Default for Composition {
     fn default() -> Self {
-        Self { union: true, prefix: None, file_versions: true, lazy: false, most_open: most_open(), mountpoint: None }
+        Self {
+            union: true,
+            prefix: None,
+            file_versions: true,
+            lazy: false,
+            most_open: most_open(),
+            images: Some(Wanted::default()),
+            mountpoint: None,
+        }
     }
 }
 

@@ -8,6 +8,8 @@ enum Rule {
     Glob(Vec<u8>, bool),
     /// The first part of a file that was split.
     FirstPart(bool),
+    /// Whatever is a member of the archive itself.
+    Members,
 }
 
 /// All rules, in the order in which they were given.
@@ -42,6 +44,10 @@ const SETS: &[(&str, &str)] = &[
 /// The name of the set of first parts of split files.
 const SPLIT: &str = "split";
 
+/// What stands for the members of the archive itself, whatever their names are; not those of archives in it. Nobody
+/// types it: it is what an archive with container images is read with.
+pub(crate) const MEMBERS: &str = "/image";
+
 impl Extensions {
     /// From values of the option; a comma stands between the items of one, two for one that is meant. The error names
     /// what is unknown.
@@ -58,6 +64,10 @@ impl Extensions {
             };
             if set == SPLIT {
                 rules.push(Rule::FirstPart(takes_in));
+                continue;
+            }
+            if item == MEMBERS {
+                rules.push(Rule::Members);
                 continue;
             }
             let known = SETS.iter().filter(|(name, _)| *name == set || set == "all");
@@ -85,6 +95,11 @@ impl Extensions {
         })
     }
 
+    /// True if members of the archive itself are candidates whatever their names are.
+    pub(crate) fn takes_members(&self) -> bool {
+        self.0.iter().any(|rule| matches!(rule, Rule::Members))
+    }
+
     /// Length of `name` without what makes it a candidate: the longest end that a rule names, as long as something
     /// stays. `None` if it is none.
     pub(crate) fn stem(&self, name: &[u8]) -> Option<usize> {
@@ -94,6 +109,7 @@ impl Extensions {
             let (end, takes_in) = match rule {
                 Rule::Glob(glob, takes_in) => (end_that_matches(glob, &lower), *takes_in),
                 Rule::FirstPart(takes_in) => (end_of_first_part(&lower), *takes_in),
+                Rule::Members => continue,
             };
             let Some(start) = end else { continue };
             stem = match (takes_in, stem) {

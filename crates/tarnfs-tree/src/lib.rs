@@ -13,6 +13,7 @@ pub mod build;
 mod census;
 mod chain;
 mod compose;
+pub mod containers;
 pub mod control;
 mod decoded_cache;
 mod directory;
@@ -257,6 +258,12 @@ pub trait Tree: Send + Sync {
     fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
         let _ = node;
         None
+    }
+
+    /// True of a folder that nothing tells of but what lies in it: its attributes are made up.
+    fn is_implied(&self, folder: Node) -> bool {
+        let _ = folder;
+        false
     }
 
     /// The folder that `folder` is in; the root is in itself.

@@ -98,6 +98,10 @@ impl Tree for Subdirectory {
         Ok(Attributes { node, ..self.with(node, |tree, inner| tree.attributes(inner))? })
     }
 
+    fn is_implied(&self, folder: Node) -> bool {
+        self.tree.is_implied(self.at_once(folder))
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         if folder == Node::ROOT {
             return Ok(folder);

@@ -6,10 +6,13 @@
 //! (`trusted.overlay.opaque`, `user.overlay.opaque`) hide what is further left; a whiteout in a folder of several
 //! sources does not show.
 //!
+//! Layers of container images follow other rules ([`layers`]): names say what is hidden.
+//!
 //! Nothing is walked when a union is made. Files, and folders that only one source has, are passed through: their
 //! numbers are a source's, moved to its range ([`crate::spaces`]). Only folders with several parts get numbers of their
 //! own, when they are met. What is listed of one is in [`listing`].
 
+mod layers;
 mod listing;
 mod merged;
 #[cfg(test)]
@@ -25,6 +28,8 @@ use tarnfs_source::SharedSource;
 use crate::spaces::{OWN, Spaces};
 use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs};
 
+pub(crate) use layers::Beside;
+use layers::{Image, Mark};
 use listing::Listings;
 pub use listing::Memory;
 use merged::{Merged, Parts};
@@ -39,6 +44,8 @@ pub struct UnionTree {
     is_immutable: bool,
     merged: Arc<RwLock<Merged>>,
     listings: Listings,
+    /// What is known of an image, if the sources are its layers.
+    image: Option<Image>,
 }
 
 impl fmt::Debug for UnionTree {
@@ -63,15 +70,25 @@ impl UnionTree {
 
     /// The same with other bounds on the memory of listings.
     pub fn with_memory(sources: Vec<Arc<dyn Tree>>, memory: Memory) -> Result<Self, Error> {
+        let count = sources.len();
+        Self::with_roots(sources, memory, &|spaces| {
+            (0..count).rev().map(|source| spaces.outer(source, Node::ROOT)).collect()
+        })
+    }
+
+    /// The same; `roots` says which of their roots the root is made of.
+    fn with_roots(
+        sources: Vec<Arc<dyn Tree>>,
+        memory: Memory,
+        roots: &dyn Fn(&Spaces) -> Result<Vec<Node>, Error>,
+    ) -> Result<Self, Error> {
         let spaces = Spaces::new(OWN, &sources)?;
         let can_change: Vec<bool> = sources.iter().map(|source| !source.totals().is_immutable).collect();
         let has_xattrs = sources.iter().map(|source| source.totals().has_xattrs).collect();
         let is_immutable = !can_change.contains(&true);
-        let roots = (0..sources.len()).rev().map(|source| spaces.outer(source, Node::ROOT));
-        let roots = roots.collect::<Result<Vec<_>, _>>()?;
-        let merged = Arc::new(RwLock::new(Merged::new(&roots, is_immutable)));
+        let merged = Arc::new(RwLock::new(Merged::new(&roots(&spaces)?, is_immutable)));
         let listings = Listings::new(memory, is_immutable);
-        Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings })
+        Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings, image: None })
     }
 
     fn place(&self, node: Node) -> Result<NodePlace, Error> {
@@ -92,7 +109,7 @@ impl UnionTree {
     fn ask<T>(&self, node: Node, ask: impl Fn(&dyn Tree, Node) -> Result<T, Error>) -> Result<T, Error> {
         let top = match self.place(node)? {
             NodePlace::Source(source, inner) => return ask(&*self.sources[source], inner),
-            NodePlace::Merged(parts) => parts.first().copied().ok_or(Error::NotFound)?,
+            NodePlace::Merged(parts) => self.face(&parts).ok_or(Error::NotFound)?,
         };
         let (tree, _, inner) = self.part(top)?;
         ask(tree, inner)
@@ -103,6 +120,7 @@ impl UnionTree {
         if parts.len() < 2 {
             return Ok(top);
         }
+        let top = self.with_face(top, parts)?;
         let known = self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
         let node = match known {
             Some(node) => node,
@@ -138,10 +156,14 @@ impl UnionTree {
         name: &[u8],
         found: &mut Vec<Attributes>,
     ) -> Result<Option<Attributes>, Error> {
+        if self.image.is_some() && Mark::of(name).is_some() {
+            return Ok(None);
+        }
         for &part in parts {
-            let (tree, source, inner) = self.part(part)?;
-            let attributes = match tree.lookup(inner, name) {
+            let (_, source, _) = self.part(part)?;
+            let attributes = match self.look(part, name) {
                 Ok(attributes) => self.spaces.attributes(source, &attributes)?,
+                Err(Error::NotFound) if self.has_mark(part, name)? => break,
                 Err(Error::NotFound) => continue,
                 // What the folder hid must not show because it was moved. Of the last one nothing is hidden.
                 Err(error) if self.is_absence(source, &error) => {
@@ -153,7 +175,7 @@ impl UnionTree {
                 Err(error) => return Err(error),
             };
             if attributes.kind != Kind::Folder {
-                if found.is_empty() && !is_whiteout(&attributes) {
+                if found.is_empty() && !self.is_whiteout(&attributes) {
                     return Ok(Some(attributes));
                 }
                 // Hidden.
@@ -162,7 +184,7 @@ impl UnionTree {
             }
             let node = attributes.node;
             found.push(attributes);
-            if Some(&part) != parts.last() && self.is_opaque(node)? {
+            if Some(&part) != parts.last() && (self.is_opaque(node)? || self.has_mark(part, name)?) {
                 break;
             }
         }
@@ -173,6 +195,9 @@ impl UnionTree {
     /// True if a folder of one source hides what is in those of its path further left.
     fn is_opaque(&self, part: Node) -> Result<bool, Error> {
         let (tree, source, inner) = self.part(part)?;
+        if self.image.is_some() {
+            return layers::is_opaque(tree, inner);
+        }
         if !self.has_xattrs[source] {
             return Ok(false);
         }
@@ -184,6 +209,12 @@ impl UnionTree {
             Err(error) if self.is_absence(source, &error) => Err(Errno::STALE.into()),
             Err(error) => Err(error),
         }
+    }
+
+    /// True for what says, in a folder of several sources, that there is nothing of its name in those further left. In
+    /// layers that is a device like any other.
+    fn is_whiteout(&self, attributes: &Attributes) -> bool {
+        self.image.is_none() && attributes.kind == Kind::CharacterDevice(Device { major: 0, minor: 0 })
     }
 
     /// True if a source answers so where it has nothing. A folder that may change may also be gone, or something else
@@ -204,14 +235,13 @@ fn as_merged(node: Node, top: &Attributes) -> Attributes {
     Attributes { node, links: 1, ..top.clone() }
 }
 
-/// True for what says, in a folder of several sources, that there is nothing of its name in those further left.
-fn is_whiteout(attributes: &Attributes) -> bool {
-    attributes.kind == Kind::CharacterDevice(Device { major: 0, minor: 0 })
-}
-
 impl Tree for UnionTree {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        if let Some(beside) = self.beside_at(folder, name)? {
+            return Ok(beside);
+        }
         match self.place(folder)? {
+            NodePlace::Source(source, _) if self.hides(source, name) => Err(Error::NotFound),
             NodePlace::Source(source, inner) => {
                 self.spaces.attributes(source, &self.sources[source].lookup(inner, name)?)
             }
@@ -233,6 +263,7 @@ impl Tree for UnionTree {
             inner,
             from,
             &mut |child| match self.spaces.attributes(source, &child.attributes) {
+                Ok(_) if self.hides(source, child.name) => true,
                 Ok(attributes) => receive(Child { attributes, ..child }),
                 Err(error) => {
                     failure = Some(error);
@@ -248,7 +279,10 @@ impl Tree for UnionTree {
             NodePlace::Source(source, inner) => {
                 self.spaces.attributes(source, &self.sources[source].attributes(inner)?)
             }
-            NodePlace::Merged(_) => Ok(as_merged(node, &self.ask(node, |tree, inner| tree.attributes(inner))?)),
+            NodePlace::Merged(_) => match &self.image {
+                Some(image) if node == Node::ROOT => Ok(image.root()),
+                _ => Ok(as_merged(node, &self.ask(node, |tree, inner| tree.attributes(inner))?)),
+            },
         }
     }
 
@@ -256,6 +290,9 @@ impl Tree for UnionTree {
         let merged = || self.merged.read().unwrap_or_else(PoisonError::into_inner);
         match self.place(folder)? {
             NodePlace::Source(source, inner) => {
+                if inner == Node::ROOT && self.is_beside(source) {
+                    return Ok(Node::ROOT);
+                }
                 let parent = self.spaces.outer(source, self.sources[source].parent(inner)?)?;
                 let whole = merged().whole(parent);
                 Ok(whole.unwrap_or(parent))
@@ -284,6 +321,7 @@ impl Tree for UnionTree {
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let parts = match self.place(folder)? {
+            NodePlace::Source(source, _) if self.hides(source, name) => return Ok(()),
             NodePlace::Source(source, inner) => {
                 let mut result = Ok(true);
                 let listed = self.sources[source].each_version(inner, name, from, &mut |attributes| {
@@ -295,6 +333,7 @@ impl Tree for UnionTree {
                     _ => result.map(drop),
                 };
             }
+            NodePlace::Merged(_) if self.image.is_some() && Mark::of(name).is_some() => return Ok(()),
             NodePlace::Merged(parts) => parts,
         };
         // What is no version is only known when it is seen, so all are counted.
@@ -316,7 +355,7 @@ impl Tree for UnionTree {
             let listed = tree.each_version(inner, name, 0, &mut |attributes| {
                 match self.spaces.attributes(source, &attributes) {
                     // What only says that there is nothing is no version of anything.
-                    Ok(version) if is_whiteout(&version) => tree.forget(attributes.node, 1),
+                    Ok(version) if self.is_whiteout(&version) => tree.forget(attributes.node, 1),
                     Ok(version) => goes_on = waiting.replace(version).is_none_or(&mut *receive),
                     Err(error) => failure = Some(error),
                 }
@@ -412,6 +451,13 @@ impl Tree for UnionTree {
         }
     }
 
+    fn is_implied(&self, folder: Node) -> bool {
+        let is_merged = || matches!(self.place(folder), Ok(NodePlace::Merged(_)));
+        let is_root_of_image = folder == Node::ROOT && self.image.is_some();
+        let is_implied = |folder| self.ask(folder, |tree, inner| Ok(tree.is_implied(inner))).unwrap_or(false);
+        !is_root_of_image && (self.image.is_some() || !is_merged()) && is_implied(folder)
+    }
+
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
         let Some((source, inner)) = self.spaces.inner(folder) else { return folder };
         self.spaces.outer(source, self.sources[source].asked_for(inner, name)).unwrap_or(folder)
@@ -478,11 +524,11 @@ impl Tree for UnionTree {
     }
 
     fn totals(&self) -> Totals {
-        Totals::of_all(&self.sources)
+        Totals::of_all(self.counted())
     }
 
     fn work(&self) -> Work {
-        let mut work = Work::of_all(&self.sources);
+        let mut work = Work::of_all(self.counted());
         work.memory.push(("listings", self.listings.bytes() as u64));
         work
     }

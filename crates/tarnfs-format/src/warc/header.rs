@@ -1,6 +1,7 @@
 //! What a record begins with: a line with the version, and lines with a name and a value each, up to an empty one.
 
-use crate::{Time, calendar};
+use crate::Time;
+use crate::time::internet_date;
 
 /// Bytes of a header, at most.
 pub(super) const LONGEST: usize = 64 << 10;
@@ -94,20 +95,9 @@ impl Header {
     }
 }
 
-/// "2017-03-06T04:03:53Z", perhaps with parts of a second.
+/// A date of a record.
 fn date(text: &[u8]) -> Option<Time> {
-    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-    let (day, clock) = text.split_once('T')?;
-    let (clock, parts) = clock.split_once('.').unwrap_or((clock, ""));
-    let numbers = |text: &str, between: char| -> Option<[i64; 3]> {
-        let found: Vec<i64> = text.split(between).map(str::parse).collect::<Result<_, _>>().ok()?;
-        found.try_into().ok()
-    };
-    let seconds = calendar::seconds_of(numbers(day, '-')?, numbers(clock, ':')?, 0)?;
-    let parts = parts.get(..9).unwrap_or(parts);
-    let scale = 10_u32.saturating_pow(9_u32.saturating_sub(parts.len() as u32));
-    let nanoseconds = parts.parse::<u32>().unwrap_or_default().saturating_mul(scale).min(999_999_999);
-    Some(Time { seconds, nanoseconds })
+    internet_date(std::str::from_utf8(text).ok()?)
 }
 
 #[cfg(test)]

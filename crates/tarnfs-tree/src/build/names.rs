@@ -34,6 +34,8 @@ pub(super) struct Rules {
     /// Layers of compression inside each other at most.
     pub(super) layers: u32,
     extensions: Extensions,
+    /// Members of the archive itself are looked into, whatever their names are.
+    pub(super) takes_members: bool,
     strip_extension: bool,
     transform: Option<Rename>,
 }
@@ -72,6 +74,7 @@ impl Names {
                 Some(Rules {
                     depth: recursion.depth.unwrap_or(u32::MAX),
                     layers: most_layers(shape, limits),
+                    takes_members: extensions.takes_members(),
                     extensions,
                     strip_extension: recursion.strip_extension,
                     transform: rename("transform-recursive-mount-point", &recursion.transform)?,

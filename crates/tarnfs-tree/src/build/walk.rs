@@ -360,7 +360,9 @@ impl Walk<'_> {
 
     /// True if the content of what is called `name` in its archive is to be shown, should it be an archive.
     pub(super) fn may_be_archive(&self, name: &[u8], place: &MemberPlace) -> bool {
-        self.names.recursion.is_some() && self.names.goes_below(place.depth) && self.names.stem(name).is_some()
+        let Some(rules) = &self.names.recursion else { return false };
+        let is_named = || self.names.stem(name).is_some() || rules.takes_members && place.prefix.is_empty();
+        self.names.goes_below(place.depth) && is_named()
     }
 
     /// Makes damage of what of the entry, which has been passed, is out of step.

@@ -25,6 +25,7 @@ use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
 use crate::build::is_damage;
 pub use crate::decoded_cache::{DecodedCache, Kept};
+use crate::extensions::MEMBERS;
 use crate::filling;
 use crate::home::Home;
 use crate::member_tables::MemberTables;
@@ -335,7 +336,12 @@ impl Opening<'_> {
 
     /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.
     fn implied(&self) -> Implied {
-        let trust::Owner { user, group, .. } = self.facts.owner;
+        let trust::Owner { mut user, mut group, .. } = self.facts.owner;
+        // Those of a layer are made by whoever unpacks it, and that is root.
+        let recursion = self.options.shape.recursion.as_ref();
+        if recursion.is_some_and(|recursion| recursion.extensions.iter().any(|extension| extension == MEMBERS)) {
+            (user, group) = (0, 0);
+        }
         Implied { uid: user, gid: group, mtime: self.facts.mtime() }
     }
 

@@ -24,8 +24,9 @@ use rustix::io::Errno;
 
 use crate::{Attributes, Child, Error, Kind, Node, Tree as _, UNKNOWN};
 
+use super::UnionTree;
+use super::layers::Mark;
 use super::merged::Holds;
-use super::{UnionTree, is_whiteout};
 
 /// How long a snapshot serves where sources may change.
 const FRESH: Duration = Duration::from_secs(1);
@@ -82,6 +83,8 @@ struct Entry {
     attributes: Attributes,
     /// To be looked up: it may have changed.
     may_change: bool,
+    /// It hides what is further left, and is nothing itself.
+    is_whiteout: bool,
 }
 
 /// Everything that shows in a merged folder.
@@ -368,7 +371,7 @@ impl<'u> Gathered<'u> {
         self.names.len() + self.entries.len() * (size_of::<(u32, Entry)>() + size_of::<u32>())
     }
 
-    fn add(&mut self, part: u32, name: &[u8], attributes: Attributes, may_change: bool) {
+    fn add(&mut self, part: u32, name: &[u8], attributes: Attributes, may_change: bool, is_whiteout: bool) {
         if let Some(filter) = &mut self.filter {
             filter.add(self.listings.hasher.hash_one(name));
             return;
@@ -403,7 +406,7 @@ impl<'u> Gathered<'u> {
         }
         let (start, length) = (self.names.len() as u32, name.len() as u32);
         self.names.extend_from_slice(name);
-        self.entries.push((part, Entry { start, length, attributes, may_change }));
+        self.entries.push((part, Entry { start, length, attributes, may_change, is_whiteout }));
     }
 
     fn is_wanted(&self, position: u64) -> bool {
@@ -518,7 +521,10 @@ impl UnionTree {
             let mut filter = Filter::new(listings.memory.filter);
             for &part in parts {
                 let (tree, _, inner) = self.part(part)?;
-                tree.names(inner, &mut |name| filter.add(listings.hasher.hash_one(name)))?;
+                tree.names(inner, &mut |name| {
+                    let name = self.subject(name).map_or(name, |(name, _)| name);
+                    filter.add(listings.hasher.hash_one(name));
+                })?;
             }
             return Ok(Listing::Filter(filter));
         }
@@ -526,10 +532,14 @@ impl UnionTree {
         for (place, &part) in parts.iter().enumerate() {
             let (tree, source, inner) = self.part(part)?;
             let mut failure = None;
+            let before = gathered.entries.len();
             let scanned =
                 tree.read_dir(inner, 0, &mut |child| match self.spaces.attributes(source, &child.attributes) {
                     Ok(attributes) => {
-                        gathered.add(place as u32, child.name, attributes, self.can_change[source]);
+                        if let Some((name, is_mark)) = self.subject(child.name) {
+                            let is_whiteout = is_mark || self.is_whiteout(&attributes);
+                            gathered.add(place as u32, name, attributes, self.can_change[source], is_whiteout);
+                        }
                         // Only looked at. What is handed on is looked up then.
                         tree.forget(child.attributes.node, 1);
                         true
@@ -548,11 +558,26 @@ impl UnionTree {
                 }
                 scanned => scanned?,
             }
+            if self.image.is_some() {
+                self.look_again(part, gathered.entries.get_mut(before..).unwrap_or_default(), &gathered.names)?;
+            }
         }
         match gathered.filter.take() {
             Some(filter) => Ok(Listing::Filter(filter)),
             None => Ok(Listing::Snapshot(self.snapshot(folder, &mut gathered, begin)?)),
         }
+    }
+
+    /// Looks for files that folders stand in the place of: see [`UnionTree::look`].
+    fn look_again(&self, part: Node, entries: &mut [(u32, Entry)], names: &[u8]) -> Result<(), Error> {
+        let (_, source, _) = self.part(part)?;
+        for (_, entry) in entries {
+            if entry.attributes.kind == Kind::Folder && !entry.is_whiteout {
+                let found = self.look(part, name_in(names, entry.start, entry.length))?;
+                entry.attributes = self.spaces.attributes(source, &found)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts what was gathered in order, and leaves out what is hidden.
@@ -563,17 +588,26 @@ impl UnionTree {
         let mut order: Vec<u32> = (0..gathered.len() as u32).collect();
         // Stable, so of one name the rightmost comes first; and quick with runs that are in order, as sources are.
         let entry_of = |number: u32| &gathered[number as usize].1;
-        order.sort_by(|&a, &b| name(entry_of(a)).cmp(name(entry_of(b))));
+        // In a layer, a name stands before what hides it further left.
+        let rank = |number: u32| {
+            gathered
+                .get(number as usize)
+                .map(|(part, entry)| (self.image.is_some()).then_some((*part, entry.is_whiteout)))
+        };
+        order.sort_by(|&a, &b| name(entry_of(a)).cmp(name(entry_of(b))).then_with(|| rank(a).cmp(&rank(b))));
         let mut entries: Vec<Entry> = Vec::with_capacity(gathered.len());
         let mut found: Vec<Node> = Vec::new();
         let mut holds = Holds::new(&self.merged);
         for same in order.chunk_by(|&a, &b| name(entry_of(a)) == name(entry_of(b))) {
             let Some(top) = same.first().map(|&number| entry_of(number)) else { continue };
-            if is_whiteout(&top.attributes) {
+            if top.is_whiteout {
                 continue;
             }
             found.clear();
-            let is_folder = |number: &&u32| entry_of(**number).attributes.kind == Kind::Folder;
+            let is_folder = |number: &&u32| {
+                let entry = entry_of(**number);
+                entry.attributes.kind == Kind::Folder && !entry.is_whiteout
+            };
             for number in same.iter().take_while(is_folder) {
                 let node = entry_of(*number).attributes.node;
                 found.push(node);
@@ -588,7 +622,7 @@ impl UnionTree {
             if !may_change && found.len() > 1 {
                 holds.add(attributes.node);
             }
-            entries.push(Entry { start: top.start, length: top.length, attributes, may_change });
+            entries.push(Entry { start: top.start, length: top.length, attributes, may_change, is_whiteout: false });
         }
         entries.shrink_to_fit();
         let positions = (!self.is_immutable).then(|| self.put_by_hash(&names, &mut entries));
@@ -626,7 +660,7 @@ impl UnionTree {
             let mut show = |child: Child<'_>| -> Result<bool, Error> {
                 let mut attributes = self.spaces.attributes(source, &child.attributes)?;
                 let mut is_held = false;
-                if is_whiteout(&attributes) {
+                if self.is_whiteout(&attributes) || self.hides(source, child.name) {
                     return Ok(true);
                 }
                 if filter.may_be_twice(self.listings.hasher.hash_one(child.name)) {
@@ -666,10 +700,20 @@ impl UnionTree {
             let (tree, _, inner) = self.part(part)?;
             match tree.lookup(inner, name) {
                 Ok(_) => return Ok(true),
+                Err(Error::NotFound) if self.has_mark(part, name)? => return Ok(true),
                 Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(false)
+    }
+
+    /// Of which name something in a source says something, and whether that is that it is hidden; `None` if of none.
+    fn subject<'n>(&self, name: &'n [u8]) -> Option<(&'n [u8], bool)> {
+        match Mark::of(name).filter(|_| self.image.is_some()) {
+            None => Some((name, false)),
+            Some(Mark::Hides(hidden)) => Some((hidden, true)),
+            Some(Mark::Other) => None,
+        }
     }
 }

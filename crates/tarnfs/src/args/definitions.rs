@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use super::advise::Advise;
 use super::bench::Bench;
 use super::compare::Compare;
+use super::images::Images;
 use super::info::Info;
 use super::serving::Serve;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
@@ -446,6 +447,9 @@ pub(crate) struct Mount {
     /// Do not merge several archives: show each in a folder of its own, named after it
     #[arg(hide_short_help = true, long, help_heading = "What is shown")]
     pub(crate) disable_union_mount: bool,
+
+    #[command(flatten)]
+    pub(crate) images: Images,
 
     /// Show only this folder of the archive
     ///

@@ -4,6 +4,7 @@ mod advise;
 mod bench;
 mod compare;
 mod definitions;
+mod images;
 mod info;
 mod later;
 mod serving;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::definitions::Open;
+use super::images::Images;
 use super::size::parse_number;
 
 /// Pages of folders, files, and WebDAV, for reading. Ctrl-C ends it.
@@ -56,6 +57,9 @@ pub(crate) struct Serve {
     /// Show each archive in a folder of its own, named after it
     #[arg(long, help_heading = "What is shown")]
     pub(crate) disable_union_mount: bool,
+
+    #[command(flatten)]
+    pub(crate) images: Images,
 
     /// Show only this folder of the archive
     #[arg(short = 'p', long, value_name = "PATH", help_heading = "What is shown")]

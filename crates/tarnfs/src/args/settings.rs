@@ -321,6 +321,7 @@ pub(crate) fn composition(mount: &Mount) -> Composition {
         prefix,
         file_versions: !mount.no_file_versions,
         lazy: mount.lazy,
+        images: mount.images.wanted(),
         ..Composition::default()
     }
 }

@@ -1,0 +1,394 @@
+//! Container images as the file systems that a container would see.
+//!
+//! Layers are archives in an archive. They are read as with `-r`, all in one pass, and their index is one with that of
+//! the archive ([`shape`]). The folder that each becomes is a tree ([`Subdirectory`]); an image is the union of these
+//! ([`UnionTree::of_layers`]). A layout that is a folder is read as the archive that it would be: so it has one index,
+//! too, and what was read once is not read again.
+//!
+//! Whether an archive holds images is known when its documents were read. Who only looks like one ([`may_be_one`]: its
+//! first file has such a name) is looked through for them; all others are opened as ever.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use tarnfs_format::containers::{self, Image, Images, Layer, Members};
+use tarnfs_index::{Recursion, Shape};
+use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Source as _};
+
+pub use tarnfs_format::containers::Platform;
+
+use crate::assemble::{Location, opened};
+use crate::extensions::MEMBERS;
+use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem, Recreate};
+use crate::union::Beside;
+use crate::{Error, Kind, Subdirectory, Subvolumes, Tree, UnionTree, path};
+
+/// What is asked of images.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// The platform that they are made for; `None` for that of this machine, if there is one for it.
+    pub platform: Option<Platform>,
+}
+
+/// The folder in the root of an image that has each of its layers. It is not listed: who copies the root, or compares
+/// it, means what the container sees.
+const LAYERS: &[u8] = b".layers";
+
+/// Files of a layout that are held open.
+const MOST_FILES: usize = 512;
+
+/// Bytes of a tar without members at most, as a layer that changes nothing is one.
+const LONGEST_EMPTY: u64 = 64 << 10;
+
+/// An archive with images.
+pub(crate) struct Opened {
+    pub(crate) archive: OpenArchive,
+    pub(crate) tree: Arc<dyn Tree>,
+}
+
+/// Opens `location` if it is an archive with images. `None` if it is none: to be opened as ever.
+pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> Result<Option<Opened>, Problem> {
+    // Paths must be those of the archive.
+    if options.shape.transform.is_some() || !may_be_one(location, options) {
+        return Ok(None);
+    }
+    let layered = Options { shape: shape(&options.shape), ..options.clone() };
+    let layered = Options { index: open::IndexOptions { use_sidecars: false, ..layered.index.clone() }, ..layered };
+    if options.index.recreate != Recreate::Always {
+        let index = open::IndexOptions { recreate: Recreate::Never, ..layered.index.clone() };
+        if let Ok(archive) = opened(location, &Options { index, ..layered.clone() })
+            && let Some(tree) = shown(&archive, location, wanted)?
+        {
+            return Ok(Some(Opened { archive, tree }));
+        }
+    }
+    if options.index.recreate == Recreate::Never {
+        return Ok(None);
+    }
+    // Without the layers: what is in them takes longer to read.
+    let mut first = Options { sink: None, contents: None, ..options.clone() };
+    first.shape.recursion = None;
+    first.shape.hashes.clear();
+    first.index = open::IndexOptions { is_written: false, is_required: false, use_sidecars: false, ..first.index };
+    if options.index.recreate == Recreate::Always {
+        first.index.recreate = Recreate::IfNeeded;
+        first.index.place = IndexPlace::Memory;
+    }
+    let found = match opened(location, &first) {
+        Ok(archive) => found(&*archive.tree, location),
+        Err(Problem::Cancelled) => return Err(Problem::Cancelled),
+        // That is said by who opens it as ever.
+        Err(_) => None,
+    };
+    if found.is_none_or(|found| found.images.is_empty()) {
+        return Ok(None);
+    }
+    let archive = opened(location, &layered)?;
+    Ok(shown(&archive, location, wanted)?.map(|tree| Opened { archive, tree }))
+}
+
+/// `shape` where the archives in it that are members of the archive itself are read, whatever their names are.
+fn shape(shape: &Shape) -> Shape {
+    let mut recursion = shape.recursion.clone().unwrap_or_default();
+    // What is asked for counts from the image on. A layer is one archive in another, a compressed one two.
+    recursion.depth = recursion.depth.map(|depth| depth.saturating_add(2));
+    if !recursion.extensions.iter().any(|extension| extension == MEMBERS) {
+        recursion.extensions.push(MEMBERS.to_owned());
+    }
+    Shape { recursion: Some(Recursion { transform: None, ..recursion }), ..shape.clone() }
+}
+
+/// True if the first file of the archive has a name as archives with images have them.
+fn may_be_one(location: &Location, options: &Options) -> bool {
+    let source: SharedSource = match location {
+        Location::Source { source, .. } => SharedSource::clone(source),
+        Location::Path(path) => match FileSource::open(path) {
+            Ok(file) => Arc::new(file),
+            Err(_) => return false,
+        },
+    };
+    let head = first_bytes(&source).ok();
+    head.and_then(|head| decoded(&source, head, options).ok()).is_some_and(|head| containers::may_begin(&head))
+}
+
+/// Bytes that are looked at: headers of the first file, and those of folders before it.
+const HEAD: usize = 16 << 10;
+
+fn first_bytes(source: &SharedSource) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(HEAD))];
+    source.read_exact_at(&mut head, 0)?;
+    Ok(head)
+}
+
+/// `head`, or what it is decoded if it is compressed.
+fn decoded(source: &SharedSource, head: Vec<u8>, options: &Options) -> io::Result<Vec<u8>> {
+    let Some(codec) = tarnfs_codec::detect(&head) else { return Ok(head) };
+    let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
+    let mut decoder = codec.first_pass(SharedSource::clone(source), &how)?;
+    let (mut decoded, mut done) = (vec![0; HEAD], 0);
+    while let Some(rest) = decoded.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match decoder.read(rest)? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    decoded.truncate(done);
+    Ok(decoded)
+}
+
+/// What the documents in `tree` say; `None` if they do not say anything of images, or cannot be read.
+fn found(tree: &dyn Tree, location: &Location) -> Option<Images> {
+    let shown = location.path().display();
+    match containers::images(&InTree(tree)) {
+        Ok(found) => found,
+        Err(error) => {
+            log::warn!("{shown}: shown as it is stored: its images cannot be read: {error}");
+            None
+        }
+    }
+}
+
+/// The images in `archive` as one tree.
+fn shown(archive: &OpenArchive, location: &Location, wanted: &Wanted) -> Result<Option<Arc<dyn Tree>>, Problem> {
+    let Some(found) = found(&*archive.tree, location) else { return Ok(None) };
+    let shown = location.path().display();
+    for note in &found.notes {
+        log::warn!("{shown}: {note}");
+    }
+    if found.images.is_empty() {
+        return Ok(None);
+    }
+    let images = containers::chosen(found.images, wanted.platform.as_ref())
+        .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
+    let of_archive: Arc<dyn Tree> = Arc::clone(&archive.tree) as Arc<dyn Tree>;
+    let host = Platform::of_this_machine();
+    let mut trees: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
+    for image in &images {
+        if wanted.platform.is_none() && !host.takes(&image.platform) && !image.platform.os.is_empty() {
+            log::info!("{shown}: {} is for {}", name_of(image), image.platform);
+        }
+        let tree = match one(&of_archive, image) {
+            Ok(tree) => tree,
+            Err(what) => {
+                log::warn!("{shown}: the image {} cannot be shown: {what}", name_of(image));
+                continue;
+            }
+        };
+        let names = if image.names.is_empty() { vec![short(&image.id)] } else { image.names.clone() };
+        trees.extend(names.iter().map(|name| (folder_name(name), Arc::clone(&tree))));
+    }
+    // One image is shown as it is, whatever its names are.
+    let is_one = trees.windows(2).all(|two| matches!(two, [(_, one), (_, other)] if Arc::ptr_eq(one, other)));
+    match trees.first() {
+        None => Ok(None),
+        Some((_, tree)) if is_one => Ok(Some(Arc::clone(tree))),
+        Some(_) => {
+            let several = Subvolumes::new(trees).map_err(|error| Problem::Read { offset: 0, error: into_io(error) })?;
+            Ok(Some(Arc::new(several)))
+        }
+    }
+}
+
+fn into_io(error: Error) -> io::Error {
+    match error {
+        Error::Io(error) => error,
+        error => io::Error::other(error.to_string()),
+    }
+}
+
+fn name_of(image: &Image) -> String {
+    let name = image.names.first().unwrap_or(&image.id);
+    tarnfs_format::name::excerpt(name.as_bytes()).to_string()
+}
+
+/// As people shorten a digest.
+fn short(id: &str) -> String {
+    id.split_once(':').and_then(|(_, digits)| digits.get(..12)).unwrap_or(id).to_owned()
+}
+
+/// The folder for what is called `name`: slashes cannot be in it.
+fn folder_name(name: &str) -> Vec<u8> {
+    let name: Vec<u8> = name.bytes().map(|byte| if matches!(byte, b'/' | 0) { b'_' } else { byte }).take(255).collect();
+    if matches!(name.as_slice(), b"" | b"." | b"..") { b"_".to_vec() } else { name }
+}
+
+/// One image.
+fn one(archive: &Arc<dyn Tree>, image: &Image) -> Result<Arc<dyn Tree>, String> {
+    let of_layer = |layer: &Layer| {
+        tree_of(archive, layer).map_err(|what| {
+            let digest = tarnfs_format::name::excerpt(layer.digest.as_bytes());
+            format!("its layer {digest} {what}")
+        })
+    };
+    let layers = image.layers.iter().map(of_layer).collect::<Result<Vec<_>, _>>()?;
+    let mut named: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
+    for (layer, tree) in image.layers.iter().zip(&layers) {
+        let name = folder_name(&layer.digest);
+        // The same one may be there several times: what changes nothing is.
+        if !named.iter().any(|(other, _)| *other == name) {
+            named.push((name, Arc::clone(tree)));
+        }
+    }
+    let failed = |error: Error| error.to_string();
+    let beside = Beside { name: LAYERS, tree: Arc::new(Subvolumes::new(named).map_err(failed)?) };
+    Ok(Arc::new(UnionTree::of_layers(layers, beside, image.created).map_err(failed)?))
+}
+
+/// The tree of one layer, or what is wrong with it.
+fn tree_of(archive: &Arc<dyn Tree>, layer: &Layer) -> Result<Arc<dyn Tree>, String> {
+    for path in spellings(layer.path.as_bytes()) {
+        match Subdirectory::new(Arc::clone(archive), path) {
+            Ok(tree) if is_empty_file_in(&tree, path) => return empty(),
+            Ok(tree) => return Ok(Arc::new(tree)),
+            Err(Error::NotFound) => {}
+            Err(Error::NotAFolder) if is_empty_archive(&**archive, path) => return empty(),
+            Err(Error::NotAFolder) => return Err("is no archive that can be read".to_owned()),
+            Err(error) => return Err(format!("cannot be read: {error}")),
+        }
+    }
+    Err("is not in the archive".to_owned())
+}
+
+/// `path`, and what becomes of it where folders of archives have their names without extensions (`-s`).
+fn spellings(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    fn shorter(path: &[u8]) -> Option<&[u8]> {
+        let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let dot = path.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > name)?;
+        path.get(..dot)
+    }
+    std::iter::successors(Some(path), |path| shorter(path)).take(3)
+}
+
+/// A layer that changes nothing.
+fn empty() -> Result<Arc<dyn Tree>, String> {
+    let empty: Arc<dyn Tree> = Arc::new(Subvolumes::new([]).map_err(|error| error.to_string())?);
+    Ok(empty)
+}
+
+/// True if what is at `path` is an archive without members: nothing but zeros, which is no archive of any format.
+fn is_empty_archive(tree: &dyn Tree, path: &[u8]) -> bool {
+    let Ok(found) = path::find(tree, path, true) else { return false };
+    if found.kind != Kind::File || found.size > LONGEST_EMPTY || found.size % 512 != 0 {
+        return false;
+    }
+    let mut bytes = vec![0; usize::try_from(found.size).unwrap_or(0)];
+    let read = tree.open(found.node).is_ok_and(|source| source.read_exact_at(&mut bytes, 0).is_ok());
+    read && bytes.iter().all(|&byte| byte == 0)
+}
+
+/// The same of a folder that shows what was compressed: one file of that name, of zeros.
+fn is_empty_file_in(tree: &dyn Tree, path: &[u8]) -> bool {
+    let mut names = Vec::new();
+    let listed = tree.read_dir(crate::Node::ROOT, 0, &mut |child| {
+        names.push(child.name.to_vec());
+        names.len() < 2
+    });
+    let own = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let is_own = |name: &[u8]| spellings(own).any(|own| own == name);
+    match names.as_slice() {
+        [name] => listed.is_ok() && is_own(name) && is_empty_archive(tree, name),
+        _ => false,
+    }
+}
+
+/// Documents in a tree.
+struct InTree<'t>(&'t dyn Tree);
+
+impl Members for InTree<'_> {
+    fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let found = match path::find(self.0, path.as_bytes(), true) {
+            Ok(found) => found,
+            Err(Error::Io(error)) => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        if found.kind != Kind::File || found.size > most {
+            return Ok(None);
+        }
+        let source = self.0.open(found.node).map_err(into_io)?;
+        let mut bytes = vec![0; usize::try_from(found.size).unwrap_or(usize::MAX)];
+        source.read_exact_at(&mut bytes, 0)?;
+        Ok(Some(bytes))
+    }
+
+    fn has(&self, path: &str) -> bool {
+        spellings(path.as_bytes()).any(|path| path::find(self.0, path, true).is_ok())
+    }
+}
+
+/// Documents in a folder.
+struct InFolder<'f> {
+    folder: &'f Path,
+    /// Those that were read.
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl Members for InFolder<'_> {
+    fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(self.folder.join(path)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let is_one = file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= most);
+        let mut bytes = Vec::new();
+        if !is_one || file.take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64 > most {
+            return Ok(None);
+        }
+        self.read.borrow_mut().insert(path.to_owned());
+        Ok(Some(bytes))
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.folder.join(path).is_file()
+    }
+}
+
+/// The layout in `folder` as an archive of its documents and of the layers that are wanted; `None` if it is none.
+pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Location>, Problem> {
+    let members = InFolder { folder, read: RefCell::default() };
+    let shown = folder.display();
+    let found = match containers::images(&members) {
+        Ok(Some(found)) if !found.images.is_empty() => found,
+        Ok(_) => return Ok(None),
+        Err(error) => {
+            log::warn!("{shown}: shown as the folder that it is: its images cannot be read: {error}");
+            return Ok(None);
+        }
+    };
+    let images = containers::chosen(found.images, wanted.platform.as_ref())
+        .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
+    let mut paths = members.read.into_inner();
+    paths.extend(images.into_iter().flat_map(|image| image.layers).map(|layer| layer.path));
+    if paths.len() > MOST_FILES {
+        let what =
+            format!("shown as the folder that it is: its images have {} files, more than {MOST_FILES}", paths.len());
+        log::warn!("{shown}: {what}");
+        return Ok(None);
+    }
+    let mut parts: Vec<SharedSource> = Vec::new();
+    let (mut owner, mut modified) = (None, i64::MIN);
+    for path in paths {
+        let file = FileSource::open(folder.join(&path)).map_err(Problem::CannotOpen)?;
+        let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
+        file.watch(Fingerprint::of(&file).map_err(|error| Problem::Read { offset: 0, error })?);
+        let mtime = u64::try_from(facts.mtime().seconds).unwrap_or(0);
+        let Some(header) = containers::header(&path, file.len(), mtime) else { return Ok(None) };
+        let padding = file.len().next_multiple_of(512) - file.len();
+        (owner, modified) = (owner.or(Some(facts.owner)), modified.max(facts.modified));
+        let name = format!("{shown}/{path}");
+        parts.push(Arc::new(MemorySource::new(header, name.clone())));
+        parts.push(Arc::new(file));
+        parts.push(Arc::new(MemorySource::new(vec![0; padding as usize], name)));
+    }
+    parts.push(Arc::new(MemorySource::new(vec![0; 1024], "the end")));
+    let Some(owner) = owner else { return Ok(None) };
+    let source = Joined::new(parts, shown.to_string()).map_err(Problem::CannotOpen)?;
+    // Beside the folder, not in it: it belongs to those who check what is in it.
+    let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let facts = FileFacts { owner, modified };
+    Ok(Some(Location::Source { source: Arc::new(source), facts, path }))
+}

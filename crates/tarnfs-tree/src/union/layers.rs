@@ -1,0 +1,225 @@
+//! Layers of a container image, one over the other.
+//!
+//! What a layer removes of those below it stands in it by name
+//! (<https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts>): a file `.wh.NAME` says that there is
+//! nothing of `NAME` below this layer, and a file `.wh..wh..opq` in a folder that there is nothing of all that lower
+//! layers have in it. Both say nothing of what the same layer holds. Names that begin so are not shown. Devices of
+//! number 0:0 and attributes of overlayfs are what any file may be.
+//!
+//! A folder has the attributes of the highest layer that has an entry for it: one that is only there for what lies in
+//! it changes nothing.
+
+use std::sync::Arc;
+
+use crate::spaces::Spaces;
+use crate::{Attributes, Error, Kind, Node, Time, Tree};
+
+use super::{Memory, UnionTree};
+
+/// A tree that is reached by a name in the root, and not listed.
+pub(crate) struct Beside {
+    /// The name.
+    pub(crate) name: &'static [u8],
+    /// What is there.
+    pub(crate) tree: Arc<dyn Tree>,
+}
+
+/// What is known of an image.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// The first source is what is reached by this name.
+    beside: &'static [u8],
+    /// When it was made.
+    created: Time,
+}
+
+impl Image {
+    /// Its root, which layers seldom have an entry for: as container engines make it.
+    pub(super) fn root(&self) -> Attributes {
+        let time = self.created;
+        Attributes {
+            node: Node::ROOT,
+            kind: Kind::Folder,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            blocks: 0,
+            mtime: time,
+            atime: time,
+            ctime: time,
+        }
+    }
+}
+
+/// What every name begins with that says something of layers below.
+const PREFIX: &[u8] = b".wh.";
+
+/// The name of the file that says that there is nothing of its folder below.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What a name in a layer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark<'n> {
+    /// There is nothing of this name below.
+    Hides(&'n [u8]),
+    /// Something of the folder that it is in, or of nobody any more (aufs).
+    Other,
+}
+
+impl<'n> Mark<'n> {
+    /// What `name` says; `None` if it is the name of a file.
+    pub(super) fn of(name: &'n [u8]) -> Option<Self> {
+        let hidden = name.strip_prefix(PREFIX)?;
+        Some(if hidden.is_empty() || hidden.starts_with(PREFIX) { Self::Other } else { Self::Hides(hidden) })
+    }
+}
+
+/// True if `folder` in a layer says that there is nothing of it below.
+pub(super) fn is_opaque(layer: &dyn Tree, folder: Node) -> Result<bool, Error> {
+    match layer.lookup(folder, OPAQUE) {
+        Ok(_) => Ok(true),
+        Err(Error::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if there is nothing in `folder` but what says that something of lower layers is gone.
+fn only_removes(layer: &dyn Tree, folder: Node) -> Result<bool, Error> {
+    /// Names that are looked at: who removes more than that has a file in its place that nobody sees.
+    const MOST: usize = 1 << 16;
+    let (mut waiting, mut left) = (vec![folder], MOST);
+    while let Some(folder) = waiting.pop() {
+        let mut only_removes = true;
+        layer.read_dir(folder, 0, &mut |child| {
+            left = left.saturating_sub(1);
+            if Mark::of(child.name).is_none() {
+                only_removes = child.attributes.kind == Kind::Folder;
+                waiting.push(child.attributes.node);
+            }
+            only_removes && left > 0
+        })?;
+        if !only_removes || left == 0 || !layer.is_implied(folder) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl UnionTree {
+    /// An image with these `layers`, the lowest first, made at that time. None of them can change.
+    pub(crate) fn of_layers(layers: Vec<Arc<dyn Tree>>, beside: Beside, created: Option<Time>) -> Result<Self, Error> {
+        let mut roots = Vec::new();
+        for (number, layer) in layers.iter().enumerate().rev() {
+            roots.push(number + 1);
+            if is_opaque(&**layer, Node::ROOT)? {
+                break;
+            }
+        }
+        let image = Image { beside: beside.name, created: created.unwrap_or_default() };
+        let mut sources = layers;
+        sources.insert(0, beside.tree);
+        let outer = |spaces: &Spaces| roots.iter().map(|&source| spaces.outer(source, Node::ROOT)).collect();
+        Ok(Self { image: Some(image), ..Self::with_roots(sources, Memory::default(), &outer)? })
+    }
+
+    /// The part that says what a folder with these `parts` is.
+    pub(super) fn face(&self, parts: &[Node]) -> Option<Node> {
+        let is_told = |part: &&Node| self.part(**part).is_ok_and(|(tree, _, inner)| !tree.is_implied(inner));
+        let told = if self.image.is_some() { parts.iter().find(is_told) } else { None };
+        told.or(parts.first()).copied()
+    }
+
+    /// What a folder with these `parts` is, of which `top` is the highest.
+    pub(super) fn with_face(&self, top: Attributes, parts: &[Node]) -> Result<Attributes, Error> {
+        match self.face(parts).filter(|face| *face != top.node && self.image.is_some()) {
+            Some(face) => {
+                let (tree, source, inner) = self.part(face)?;
+                self.spaces.attributes(source, &tree.attributes(inner)?)
+            }
+            None => Ok(top),
+        }
+    }
+
+    /// What `name` is in the folder `part` of one layer.
+    ///
+    /// Where a file takes the place of a folder, some programs (umoci) also tell what is gone of that folder, behind
+    /// the file: then there is a folder in the layer that only says so, and the file is what was meant.
+    pub(super) fn look(&self, part: Node, name: &[u8]) -> Result<Attributes, Error> {
+        let (tree, _, inner) = self.part(part)?;
+        let found = tree.lookup(inner, name)?;
+        if self.image.is_none() || found.kind != Kind::Folder || !tree.is_implied(found.node) {
+            return Ok(found);
+        }
+        let mut file = None;
+        tree.each_version(inner, name, 0, &mut |version| {
+            file = Some(version).filter(|version| version.kind != Kind::Folder).or(file.take());
+            true
+        })?;
+        match file {
+            Some(file) if only_removes(tree, found.node)? => Ok(file),
+            _ => Ok(found),
+        }
+    }
+
+    /// True if the layer that has `part` says that there is nothing of `name` in that folder below it.
+    pub(super) fn has_mark(&self, part: Node, name: &[u8]) -> Result<bool, Error> {
+        if self.image.is_none() {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(part)?;
+        match tree.lookup(inner, &[PREFIX, name].concat()) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True of a name in a source that says something of layers below.
+    pub(super) fn hides(&self, source: usize, name: &[u8]) -> bool {
+        self.image.is_some() && !self.is_beside(source) && Mark::of(name).is_some()
+    }
+
+    /// True of the source that is no layer.
+    pub(super) fn is_beside(&self, source: usize) -> bool {
+        self.image.is_some() && source == 0
+    }
+
+    /// What is beside the layers, if `name` in `folder` is what leads there.
+    pub(super) fn beside_at(&self, folder: Node, name: &[u8]) -> Result<Option<Attributes>, Error> {
+        if folder != Node::ROOT || self.image.as_ref().is_none_or(|image| image.beside != name) {
+            return Ok(None);
+        }
+        let attributes = self.sources[0].attributes(Node::ROOT)?;
+        self.spaces.attributes(0, &attributes).map(Some)
+    }
+
+    /// The sources that count: layers all stand on one archive, and each says what that is. (One that changes nothing
+    /// may stand on nothing.)
+    pub(super) fn counted(&self) -> &[Arc<dyn Tree>] {
+        if self.image.is_none() {
+            return &self.sources;
+        }
+        let most = self.sources.iter().skip(1).enumerate().max_by_key(|(_, layer)| layer.totals().nodes);
+        let most = most.map_or(0, |(number, _)| number + 1);
+        self.sources.get(most..=most).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_whiteouts_hide_others() {
+        assert_eq!(Mark::of(b".wh.a"), Some(Mark::Hides(b"a")));
+        assert_eq!(Mark::of(b".wh..a"), Some(Mark::Hides(b".a")));
+        for name in [&b".wh..wh..opq"[..], b".wh..wh.plnk", b".wh..wh.aufs", b".wh."] {
+            assert_eq!(Mark::of(name), Some(Mark::Other));
+        }
+        for name in [&b"a"[..], b".wh", b"a.wh.b", b""] {
+            assert_eq!(Mark::of(name), None);
+        }
+    }
+}
