@@ -32,6 +32,7 @@ mod lifetime;
 mod member_tables;
 mod members;
 pub mod open;
+mod parts;
 pub mod path;
 mod patience;
 mod pieces;

@@ -3,7 +3,7 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths; `amount` counts what is read of archives in the archive; `bad_blocks`
+//! `names` says what options make of paths; `parts` puts together what was split; `amount` counts what is read of archives in the archive; `bad_blocks`
 //! passes what a disk cannot read of what is not compressed.
 
 mod amount;
@@ -15,6 +15,7 @@ mod held_back;
 mod line;
 mod names;
 mod nested;
+mod parts;
 mod receiver;
 mod undamaged;
 mod walk;
@@ -432,6 +433,7 @@ impl FirstPass<'_> {
                 bytes,
                 damaged: Vec::new(),
                 pieces: None,
+                split: None,
                 codec: content.codec(),
                 name: name.clone(),
                 makes_folder: false,
