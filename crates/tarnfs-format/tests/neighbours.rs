@@ -25,6 +25,8 @@ const MAY: &[(&str, &str)] = &[
     // These compressions have no other name than that of their container.
     ("tarnfs-codec/src/coders/", "rar"),
     ("tarnfs-codec/src/package/", "::"),
+    // What ratarmount calls its readers, and what they read.
+    ("tarnfs-format/src/backends.rs", "\""),
     // What lies in packages.
     ("tarnfs-format/src/rpm/", "cpio::"),
     ("tarnfs-format/src/deb/", "ar::"),

@@ -7,6 +7,7 @@
 
 mod archives;
 mod halves;
+mod levels;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -386,6 +387,10 @@ impl LazyTree {
         options.shape.recursion = recursion;
         options.index.place = place;
         options.progress = Arc::clone(&steps.progress);
+        if self.is_only_decompressed(file, &source)? {
+            options.only_decompress = true;
+            options.index.place = IndexPlace::Memory;
+        }
         options.sink = None;
         options.contents = None;
         let is_in_folder = matches!((&self.base, outer), (Base::Folder(_), None));
@@ -426,6 +431,9 @@ impl LazyTree {
                     unchanged.iter().for_each(|part| part.is_verified_by_reader());
                 }
                 let summary = opened.index.summary();
+                let is_archive = tarnfs_format::by_name(&summary.format).is_some();
+                let levels = summary.layers.len() + usize::from(is_archive);
+                self.archives().set_levels(number, u32::try_from(levels.max(1)).unwrap_or(u32::MAX));
                 if was_filled {
                     // Hashes may be of what was shown in place of what cannot be read.
                     opened.index.hide_xattrs(summary.shape.hashes.iter().map(|hash| hashes::attribute(hash)).collect());
@@ -517,7 +525,7 @@ impl LazyTree {
         let mut head = vec![0; length.min(usize::try_from(source.len()).unwrap_or(length))];
         let content = self.with_room(|| {
             let read = source.read_at(&mut head, 0)?;
-            Ok(content_of(&head[..read], source, name)?)
+            Ok(content_of(&head[..read], source, name, &self.names.preferred)?)
         });
         match content {
             Ok(content) => Ok(content.is_some()),
@@ -565,17 +573,20 @@ impl LazyTree {
         if attributes.kind != Kind::File || attributes.size == 0 || self.names.stem(name).is_none() {
             return Ok(None);
         }
-        let depth = match self.place(folder) {
-            Where::Base(_) => 0,
+        let (depth, within) = match self.place(folder) {
+            Where::Base(_) => (0, 0),
             // What is in it was decided when it was opened.
             Where::Archive(..) if !self.how.all => return Ok(None),
-            Where::Archive(number, _) => self.archives().file(number).map_or(0, |outer| outer.depth + 1),
+            Where::Archive(number, _) => {
+                let archives = self.archives();
+                (archives.depth_in(number), archives.number_in(number))
+            }
         };
         let most = self.how.options.shape.recursion.as_ref().map_or(Some(0), |recursion| recursion.depth);
         if most.is_some_and(|most| depth >= most) {
             return Ok(None);
         }
-        if depth >= DEEPEST {
+        if within >= DEEPEST {
             if !self.has_told.swap(true, Ordering::Relaxed) {
                 let name = tarnfs_format::name::escape(name);
                 log::warn!("{name}: what lies in {DEEPEST} archives stays a file when archives are opened lazily");
@@ -617,7 +628,7 @@ impl LazyTree {
         let may_become_one = is_in_folder && may_be_part(name);
         Ok(self.with(|archives, released| match (is_archive, is_unproven || may_become_one) {
             (true, _) => {
-                let file = File { node: file, folder, version, name: name.to_vec(), depth };
+                let file = File { node: file, folder, version, name: name.to_vec(), depth, within };
                 archives.met(file, is_unproven, released)
             }
             (false, false) => {

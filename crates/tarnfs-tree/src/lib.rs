@@ -36,6 +36,7 @@ mod parts;
 pub mod path;
 mod patience;
 mod pieces;
+mod preferred;
 mod problem;
 mod recheck;
 mod rename;

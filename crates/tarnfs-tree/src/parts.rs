@@ -65,8 +65,8 @@ impl From<Problem> for Wrong {
 
 type Result<T, E = Wrong> = std::result::Result<T, E>;
 
-/// True if a file of that name may be one of several parts of an archive that is looked for among many others. Most names
-/// could be numbers that are counted in letters; so many parts nobody makes.
+/// True if a file of that name may be one of several parts of an archive that is looked for among many others. Most
+/// names could be numbers that are counted in letters; so many parts nobody makes.
 pub(crate) fn may_be_part(name: &[u8]) -> bool {
     let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else { return false };
     let Some(suffix) = name.get(dot + 1..) else { return false };

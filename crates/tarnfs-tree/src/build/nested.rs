@@ -395,7 +395,7 @@ impl<'a> Expansion<'a> {
             Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
-        let content = content_of(head, &*candidate.bytes, &candidate.name);
+        let content = content_of(head, &*candidate.bytes, &candidate.name, &self.names.preferred);
         let content = content.map_err(|error| walk.problem(candidate.start, error))?;
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
@@ -676,7 +676,7 @@ impl<'a> Expansion<'a> {
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
     fn inner(&self, head: &[u8], name: &[u8]) -> Option<Content> {
-        match content_of_head(head, name)? {
+        match content_of_head(head, name, &self.names.preferred)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(Content::Codec(codec)),
             format @ Content::Format(_) => Some(format),
         }

@@ -1,5 +1,5 @@
-//! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its end,
-//! since they come in any order.
+//! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its
+//! end, since they come in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,12 +13,13 @@ use super::walk::{Content, MemberPlace, Walk, Wanted, content_of_head};
 use super::walk_directory::is_unreadable;
 use super::{head_length, head_of};
 use crate::parts::{self, Found, Wrong};
+use crate::preferred::Preferred;
 use crate::problem::Problem;
 
 /// Bytes of what is gathered of one archive. Each takes some hundred.
 const MOST_GATHERED: usize = 32 << 20;
 
-/// Where there are more, those stay of which at least one in so many is there. Names in any language end like parts that
+/// Where there are more, those stay of which at least one in so many is there. Names of programs end like parts that
 /// are counted with letters: `x.py` would be the 414th of one archive.
 const ONE_IN: u64 = 8;
 
@@ -148,9 +149,9 @@ impl Source for Kept {
 }
 
 /// True if the first part of an archive begins as one.
-fn begins_as_archive(name: &[u8], source: &SharedSource) -> bool {
+fn begins_as_archive(name: &[u8], source: &SharedSource, preferred: &Preferred) -> bool {
     let whole = parts::stem_of_number(name).unwrap_or(name);
-    head_of(source, head_length(whole)).is_ok_and(|head| content_of_head(&head, whole).is_some())
+    head_of(source, head_length(whole)).is_ok_and(|head| content_of_head(&head, whole, preferred).is_some())
 }
 
 /// The same as [`parts::is_split`], of a file that begins with `head`.
@@ -268,7 +269,7 @@ impl Walk<'_> {
                     }
                     Ok(None) => {}
                     Err(Wrong::Missing(missing))
-                        if part.alone && begins_as_archive(name, &bytes(part))
+                        if part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
                             || parts::is_split(name, &*bytes(part)) =>
                     {
                         let missing = [folder.as_slice(), &missing].concat();

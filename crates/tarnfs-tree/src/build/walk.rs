@@ -27,6 +27,7 @@ use crate::access_list;
 use crate::open::{Contents, Options};
 use crate::parts;
 use crate::pieces::CodedStreams;
+use crate::preferred::{Choice, Preferred};
 use crate::problem::Problem;
 
 /// Bodies are padded to this many bytes in the archives that can grow.
@@ -144,9 +145,14 @@ pub(super) fn hand_on_bytes(contents: &dyn Contents, length: u64, stream: &mut d
 
 /// What a file of that name is, which is `source` and begins with `head`. What is damaged is what its head says; where
 /// reading failed otherwise, nobody knows what it is.
-pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::Result<Option<Content>> {
+pub(crate) fn content_of(
+    head: &[u8],
+    source: &dyn Source,
+    name: &[u8],
+    preferred: &Preferred,
+) -> io::Result<Option<Content>> {
     let probe = Probe::new(head, source);
-    let content = content_by(&probe, name);
+    let content = content_by(&probe, name, preferred);
     match probe.take_error() {
         Some((_, error)) if !is_unreadable(&error) && !super::is_known_by(head) => Err(error),
         _ => match content {
@@ -168,11 +174,16 @@ fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
 }
 
 /// What a stream of that name is of which only the start is known.
-pub(crate) fn content_of_head(head: &[u8], name: &[u8]) -> Option<Content> {
-    content_by(&Probe::of_head(head), name)
+pub(crate) fn content_of_head(head: &[u8], name: &[u8], preferred: &Preferred) -> Option<Content> {
+    content_by(&Probe::of_head(head), name, preferred)
 }
 
-fn content_by(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
+fn content_by(probe: &Probe<'_>, name: &[u8], preferred: &Preferred) -> Option<Content> {
+    match preferred.choose(probe) {
+        Some(Choice::Codec(codec)) => return Some(Content::Codec(codec)),
+        Some(Choice::Format(format)) if format.bid(probe) > GUESS => return Some(Content::Format(format)),
+        _ => {}
+    }
     let head = probe.head();
     let format = tarnfs_format::detect(probe).filter(|format| format.bid(probe) > GUESS);
     let codec = match (tarnfs_codec::detect(head), format) {
@@ -190,7 +201,7 @@ impl Content {
     }
 
     /// The codec that it is compressed with.
-    pub(super) fn codec(self) -> Option<&'static dyn Codec> {
+    pub(crate) fn codec(self) -> Option<&'static dyn Codec> {
         match self {
             Self::Codec(codec) => Some(codec),
             Self::Format(_) => None,
@@ -485,14 +496,14 @@ impl Walk<'_> {
         let content = if may_be_archive {
             let end = body.offset.saturating_add(body.size);
             let mut part = Part::new(stream, end);
-            let head = part.peek(head_length(name))?;
+            let (head, preferred) = (part.peek(head_length(name))?, &self.names.preferred);
             let content = match self.bytes {
                 // Its directory may lie at its end.
                 Some((bytes, base)) => {
                     let start = body.offset.saturating_sub(base);
-                    content_of(head, &Slice::new(SharedSource::clone(bytes), start, body.size), name)?
+                    content_of(head, &Slice::new(SharedSource::clone(bytes), start, body.size), name, preferred)?
                 }
-                None => content_of_head(head, name),
+                None => content_of_head(head, name, preferred),
             };
             if may_be_part && let Some(wanted) = self.as_part(entry, name, content, head)? {
                 return Ok(Some(wanted).filter(|wanted| !matches!(wanted, Wanted::Nothing)));

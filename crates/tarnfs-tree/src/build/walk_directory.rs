@@ -168,7 +168,9 @@ impl Walk<'_> {
             .all(|piece| piece.coder.as_ref().is_none_or(|coder| coder.steps.is_empty()));
         let length = head_length(name).min(usize::try_from(entry.body.size).unwrap_or(usize::MAX));
         let is_known = || match content.head(length) {
-            Ok(head) => Ok(content_of_head(&head, name).is_some() && parts::is_led_by_last(name)),
+            Ok(head) => {
+                Ok(content_of_head(&head, name, &self.names.preferred).is_some() && parts::is_led_by_last(name))
+            }
             Err(error) if is_unreadable(&error) => Ok(true),
             Err(error) => Err(error),
         };
@@ -225,7 +227,7 @@ impl Walk<'_> {
         let content = self.pieces_of(source, &entry.body).of_parts(split.starts.clone());
         let length = head_length(name);
         let head = content.head(length.min(usize::try_from(entry.body.size).unwrap_or(length)));
-        let inner = match head.and_then(|head| content_of(&head, &content, name)) {
+        let inner = match head.and_then(|head| content_of(&head, &content, name, &self.names.preferred)) {
             Ok(Some(inner)) => inner,
             Ok(None) => return Ok(None),
             // Whoever reads the file is told.

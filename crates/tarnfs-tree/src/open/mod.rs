@@ -1,5 +1,6 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
+mod alone;
 mod archives_as_files;
 mod bad_block;
 mod first_pass;
@@ -93,6 +94,9 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
         io::ErrorKind::NotFound if is_url(path) => url(path),
         _ => Problem::CannotOpen(error),
     })?);
+    if let Some(index) = alone::open(path, &file, options)? {
+        return Ok(index);
+    }
     let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
     if let Some(parts) = Parts::find(path)? {
         return open_parts(&file, &parts, options);
