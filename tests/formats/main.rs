@@ -1,5 +1,7 @@
 //! Each format against the tools that write it.
 
+#[path = "../support/peers.rs"]
+mod peers;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/udf.rs"]
@@ -7,6 +9,7 @@ mod udf_image;
 
 mod ar;
 mod cab;
+mod choice;
 mod cpio;
 mod disk_image;
 mod documents;

@@ -4,8 +4,10 @@
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
 use std::fs;
+use std::path::Path;
 
 use crate::support::{Mounted, Scratch, can_mount, have, run};
+use crate::trees::sums;
 
 fn make_tree(scratch: &Scratch) {
     scratch.shell(
@@ -200,6 +202,219 @@ fn volumes_with_headers_of_their_own_are_not_simply_joined() {
         for name in ["a", "b"] {
             let right = fs::read(scratch.path(name)).unwrap();
             assert!(run(&scratch, ["cat", "-i", archive, name]).ok().out == right, "{format}: {name}");
+        }
+    }
+}
+
+/// Archives in several parts, in a folder `set`; and what is shown of each, beside `tree`.
+fn make_set(scratch: &Scratch) -> Vec<&'static str> {
+    make_tree(scratch);
+    let rar = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/rar");
+    scratch.shell(&format!(
+        "mkdir -p set; tar czf whole -C tree .; split -b 100k -d -a 3 --numeric-suffixes=1 whole set/x.tar.gz.
+         split -x -b 20k whole set/h.tar.gz.; rm whole
+         tar cf - -C tree . | split -b 100k -d -a 2 - set/p.tar.
+         cd tree; tar cJf - . | split -b 70k - ../set/l.txz.; cd ../set
+         cp '{rar}'/solid_multivol.part0* '{rar}'/compressed_multivol_prng_rar300.r* .",
+        rar = rar.display()
+    ));
+    let mut shown = vec!["x.tar.gz.001", "h.tar.gz.00", "p.tar.00", "l.txz.aa"];
+    if have("7z") {
+        scratch.shell("cd tree; 7z a -bd -bso0 -v100k ../set/s.7z .; 7z a -bd -bso0 -v100k ../set/n.zip .");
+        shown.extend(["s.7z.001", "n.zip.001"]);
+    }
+    if have("zip") {
+        scratch.shell("cd tree; zip -q -s 64k -r ../set/z.zip .");
+        shown.push("z.zip");
+    }
+    shown
+}
+
+/// What lies in `set` below a mount is what was split.
+#[track_caller]
+fn has_set(scratch: &Scratch, mounted: &Mounted, shown: &[&str], why: &str) {
+    let set = mounted.path("set");
+    for name in shown {
+        let folder = set.join(name);
+        assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", folder.display())), "", "{why}: {name}");
+    }
+    // The others stay as they are.
+    for name in ["x.tar.gz.002", "p.tar.01", "solid_multivol.part02.rar", "compressed_multivol_prng_rar300.r00"] {
+        let right = fs::read(scratch.path("set").join(name)).unwrap();
+        assert!(fs::read(set.join(name)).unwrap() == right, "{why}: {name}");
+    }
+    for name in ["solid_multivol.part01.rar", "compressed_multivol_prng_rar300.rar"] {
+        let alone = Mounted::new(scratch, scratch.path("set").join(name), &["--index-file", ":memory:"]);
+        let right = sums(scratch, &alone.at);
+        alone.unmount();
+        assert!(right.lines().count() > 1 && sums(scratch, &set.join(name)) == right, "{why}: {name}");
+    }
+}
+
+/// > Parts of an archive that was split are one folder of what it holds, in any archive and folder; one that is missing
+/// > is named.
+#[test]
+fn parts_in_an_archive_or_folder_are_one_archive() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    let shown = make_set(&scratch);
+    scratch.shell(
+        "mkdir f; cp -r set f/set; ls set | sort -r | sed 's:^:set/:' > backwards
+         tar cf a.tar -T backwards; tar czf b.tar.gz -T backwards; tar cf - set | xz -0 > c.tar.xz",
+    );
+    let mut archives = vec!["f", "a.tar", "b.tar.gz", "c.tar.xz"];
+    if have("zip") {
+        scratch.shell("zip -q -0 -r d.zip set; zip -q -r e.zip set");
+        archives.extend(["d.zip", "e.zip"]);
+    }
+    if have("7z") {
+        scratch.shell("7z a -bd -bso0 -mx=1 g.7z set");
+        archives.push("g.7z");
+    }
+    if have("mksquashfs") {
+        scratch.shell("mkdir h; cp -r set h/set; mksquashfs h h.sqfs -quiet -no-progress > log");
+        archives.push("h.sqfs");
+    }
+    for archive in archives {
+        // Made, and found.
+        for options in [&["-r", "--index-minimum-file-count", "0"][..], &["-r"], &["-r", "-l"]] {
+            let mounted = Mounted::new(&scratch, scratch.path(archive), options);
+            has_set(&scratch, &mounted, &shown, &format!("{archive} {options:?}"));
+            mounted.unmount();
+        }
+    }
+}
+
+/// Without the number, as ratarmount names it.
+#[test]
+fn parts_show_without_their_number_where_extensions_are_stripped() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "mkdir -p f/set; tar czf - -C tree . | split -b 100k -d -a 3 --numeric-suffixes=1 - f/set/x.tar.gz.
+         tar cf a.tar -C f set",
+    );
+    for (archive, options) in [("a.tar", &["-r", "-s"][..]), ("a.tar", &["-r", "-l", "-s"]), ("f", &["-r", "-s"])] {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), options);
+        let folder = mounted.path("set/x.tar.gz");
+        assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", folder.display())), "", "{archive}");
+        let right = fs::read(scratch.path("f/set/x.tar.gz.001")).unwrap();
+        assert!(fs::read(mounted.path("set/x.tar.gz.001")).unwrap() == right, "{archive} {options:?}");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn a_part_that_is_missing_in_an_archive_is_named() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    let shown = make_set(&scratch);
+    assert!(shown.contains(&"s.7z.001"));
+    scratch.shell(
+        "mkdir -p f/set; cd set; cp x.tar.gz.00[13] s.7z.001 s.7z.003 solid_multivol.part0[13]* ../f/set
+         cp compressed_multivol_prng_rar300.r01 ../f/set; head -c 3000 s.7z.001 > ../f/set/t.7z.001; cd ..
+         tar cf a.tar -C f set; tar czf b.tar.gz -C f set",
+    );
+    let missing = [
+        "set/x.tar.gz.002",
+        "set/s.7z.002",
+        "set/solid_multivol.part02.rar",
+        "set/compressed_multivol_prng_rar300.rar",
+        "t.7z.002 is not there",
+    ];
+    for archive in ["a.tar", "b.tar.gz"] {
+        for _ in ["made", "found"] {
+            let options = ["--index-minimum-file-count", "0", "-r"];
+            let mounted = Mounted::any(&scratch, scratch.path(archive), &options);
+            assert_eq!(mounted.ran.code, 5, "{archive}: {}", mounted.ran.err);
+            let told = run(&scratch, ["check", "-r", scratch.path(archive).to_str().unwrap()]);
+            for name in missing {
+                assert!(format!("{}{}", told.err, told.text()).contains(name), "{archive}: {name}: {}", told.err);
+            }
+            // Nothing of it shows as a folder.
+            assert_eq!(scratch.shell(&format!("find '{}' -mindepth 2 -type d", mounted.at.display())), "");
+            mounted.unmount();
+        }
+    }
+    // What is cut may be looked into here, and is an error then.
+    scratch.shell("rm f/set/t.7z.001; tar cf a.tar -C f set");
+    for (source, options) in [("f", &["-r"][..]), ("a.tar", &["-r", "-l"])] {
+        let log = scratch.path("log");
+        let options = [options, &["--log-file", log.to_str().unwrap()]].concat();
+        let mounted = Mounted::new(&scratch, scratch.path(source), &options);
+        assert_eq!(scratch.shell(&format!("find '{}' -mindepth 2 -type d", mounted.at.display())), "");
+        mounted.unmount();
+        let told = fs::read_to_string(&log).unwrap();
+        for name in ["x.tar.gz.002", "s.7z.002", "solid_multivol.part02.rar"] {
+            assert!(told.contains(&format!("a part of it is missing: {name}")), "{source}: {name}: {told}");
+        }
+        fs::remove_file(log).unwrap();
+    }
+}
+
+/// What is only called like parts is as it was.
+#[test]
+fn numbered_files_that_are_no_archive_stay_files() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p f/set; cd f/set; for i in 001 002 004; do seq 1$i > frame.$i; done; seq 100 > m.py; seq 10 > m.aa
+         head -c 5000 /dev/zero > z.aa; cp z.aa z.ab; for i in 00 01; do seq $i 9999 | gzip > log.$i; done
+         seq 20000 | gzip > log.01; tar czf one.tgz.001 m.py; cp one.tgz.001 two.aa; cd ../..
+         tar cf a.tar -C f set; tar czf b.tar.gz -C f set",
+    );
+    let hidden = ["one.tgz.001", "two.aa"];
+    for (source, options) in [("f", &["-r"][..]), ("a.tar", &["-r"]), ("b.tar.gz", &["-r"]), ("a.tar", &["-r", "-l"])] {
+        let mounted = Mounted::new(&scratch, scratch.path(source), options);
+        let set = mounted.path("set");
+        for file in fs::read_dir(scratch.path("f/set")).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            let right = fs::read(scratch.path("f/set").join(&name)).unwrap();
+            if hidden.contains(&name.as_str()) {
+                // One part is enough where it is all.
+                assert_eq!(fs::read_to_string(set.join(&name).join("m.py")).unwrap().lines().count(), 100, "{name}");
+            } else if !name.starts_with("log") {
+                assert!(fs::read(set.join(&name)).unwrap() == right, "{source} {options:?}: {name}");
+            }
+        }
+        // The second one is longer than the first: these are no parts.
+        let lines = |name: &str| {
+            let folder = set.join(name);
+            let file = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+            fs::read_to_string(file).unwrap().lines().count()
+        };
+        assert_eq!((lines("log.00"), lines("log.01")), (10_000, 20_000), "{source} {options:?}");
+        mounted.unmount();
+    }
+}
+
+/// Parts that lie in an archive which itself lies in parts, in an archive.
+#[test]
+fn parts_lie_in_parts() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "tar cf - -C tree . | split -b 300k - inner.tar.; zip -q -s 100k -0 outer.zip inner.tar.*
+         tar czf all.tar.gz outer.z*; tar cf plain.tar outer.z*",
+    );
+    for archive in ["all.tar.gz", "plain.tar"] {
+        for options in [&["-r"][..], &["-r", "-l"]] {
+            let mounted = Mounted::new(&scratch, scratch.path(archive), options);
+            let folder = mounted.path("outer.zip/inner.tar.aa");
+            assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", folder.display())), "", "{options:?}");
+            mounted.unmount();
         }
     }
 }

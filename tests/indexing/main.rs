@@ -12,6 +12,7 @@ mod support;
 mod decoded_cache;
 mod hashes;
 mod index;
+mod index_alone;
 mod index_faults;
 mod index_planted;
 mod index_shared;

@@ -69,6 +69,37 @@ fn lazy_shows_what_is_shown_without() {
     }
 }
 
+/// > --recursion-depth says how many archives inside each other are opened. A compressed tar counts as two.
+#[test]
+fn archives_that_are_opened_lazily_count_as_others_do() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo text > text; gzip -k text; tar cf a.tar text; tar czf b.tar.gz a.tar text text.gz; mkdir f
+         tar cf f/c.tar b.tar.gz text; cp b.tar.gz f; tar cf all.tar -C f .; xz -k f/c.tar",
+    );
+    let shown = |source: &str, options: &[&str]| {
+        let mounted = Mounted::new(&scratch, scratch.path(source), options);
+        let shown = scratch.shell(&format!("cd '{}'; find . | sort", mounted.at.display()));
+        mounted.unmount();
+        shown
+    };
+    for depth in ["1", "2", "3", "4", "5", "6"] {
+        let options = ["--recursion-depth", depth];
+        let right = shown("all.tar", &options);
+        assert_eq!(shown("all.tar", &["--recursion-depth", depth, "-l"]), right, "{depth}");
+        let in_folder = shown("f", &options);
+        let others = |shown: &str| -> Vec<String> {
+            shown.lines().filter(|line| !line.contains(".xz") && !line.contains("sqlite")).map(str::to_owned).collect()
+        };
+        assert_eq!(others(&in_folder), others(&right), "{depth}");
+        assert_eq!(others(&shown("f", &["--recursion-depth", depth, "-l"])), others(&right), "{depth}");
+        assert_eq!(in_folder.contains("c.tar.xz/c.tar\n"), depth == "1", "{in_folder}");
+    }
+}
+
 #[test]
 fn names_without_extensions_and_what_else_has_them() {
     if !can_mount() {
@@ -171,7 +202,7 @@ fn archives_in_archives_without_end() {
     for (source, options, expected) in [
         ("all.tar", &["-r", "--lazy"][..], 100),
         ("f", &["-r", "--lazy"], 100),
-        ("all.tar", &["--recursion-depth", "5", "--lazy"], 5),
+        ("all.tar", &["--recursion-depth", "10", "--lazy"], 5),
     ] {
         let mounted = Mounted::new(&scratch, scratch.path(source), options);
         let mut at = mounted.path("x.tgz");

@@ -270,7 +270,7 @@ impl<'run, L: Listings> Reader<'run, L> {
             listings: Window::growing(source),
             folders: HashSet::new(),
             memory: 0,
-            budget: Budget::new(data_of(source)),
+            budget: Budget::new(data_of(source), options.shares),
         }
     }
 
@@ -476,7 +476,7 @@ mod tests {
         let table: Vec<u8> = [0_u32, 0, 3, 2].iter().flat_map(|one| one.to_le_bytes()).collect();
         let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 2 };
         let source = MemorySource::new(&table[..], "table");
-        let mut budget = Budget::new(0);
+        let mut budget = Budget::new(0, 1);
         let place = (2, 1 << 30, Ends::WithLength, false);
         let content = clusters.content(&mut Window::growing(&source), 1 << 20, place, &mut budget).unwrap();
         assert!(content.missing.unwrap().contains("no end") && content.pieces.len() < 8);

@@ -140,11 +140,13 @@ const MOST_BYTES: u64 = 256 << 20;
 const FOR_EACH_BYTE: u64 = 4;
 
 impl Budget {
-    /// Of an image of `length` bytes.
-    pub(crate) fn new(length: u64) -> Self {
+    /// Of an image of `length` bytes, one of so many that share what does not depend on their length
+    /// ([`Options::shares`](crate::Options::shares)).
+    pub(crate) fn new(length: u64, shares: u64) -> Self {
+        let of_one = |most: u64| most.checked_div(shares).unwrap_or(most);
         Self {
-            parts: MOST_PARTS.saturating_add(length / BYTES_FOR_EACH_PART),
-            bytes: MOST_BYTES.saturating_add(length.saturating_mul(FOR_EACH_BYTE)),
+            parts: of_one(MOST_PARTS).saturating_add(length / BYTES_FOR_EACH_PART),
+            bytes: of_one(MOST_BYTES).saturating_add(length.saturating_mul(FOR_EACH_BYTE)),
         }
     }
 
@@ -158,5 +160,21 @@ impl Budget {
         let left = self.bytes.checked_sub(count);
         self.bytes = left.ok_or_else(|| damaged("the entries of the image are read too often"))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_on_one_disk_share_what_one_may_take() {
+        let alone = Budget::new(1 << 20, 1);
+        for shares in [2, 128, 8192] {
+            let one = Budget::new((1 << 20) / shares, shares);
+            let (parts, bytes) = (one.parts.saturating_mul(shares), one.bytes.saturating_mul(shares));
+            assert!(parts <= alone.parts && bytes <= alone.bytes, "{shares}: {one:?}");
+        }
+        assert_eq!(Budget::new(0, 0).parts, MOST_PARTS);
     }
 }

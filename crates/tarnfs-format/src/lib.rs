@@ -14,6 +14,7 @@
 pub mod ar;
 pub mod arj;
 pub mod asar;
+pub mod backends;
 mod big;
 mod boot;
 pub mod cab;
@@ -92,6 +93,8 @@ pub struct Options {
     pub cancel: Cancel,
     /// For directories that are coded.
     pub decode: Decode,
+    /// How many images have together what one may take of memory and time: the partitions of a disk. At least 1.
+    pub shares: u64,
 }
 
 impl Default for Options {
@@ -103,6 +106,7 @@ impl Default for Options {
             guess_encoding: true,
             cancel: Cancel::default(),
             decode: Decode::default(),
+            shares: 1,
         }
     }
 }

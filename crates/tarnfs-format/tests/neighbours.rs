@@ -26,6 +26,8 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs-codec/src/coders/", "rar"),
     ("tarnfs-codec/src/coders/mod.rs", "pdf::"),
     ("tarnfs-codec/src/package/", "::"),
+    // What ratarmount calls its readers, and what they read.
+    ("tarnfs-format/src/backends.rs", "\""),
     // What lies in packages.
     ("tarnfs-format/src/rpm/", "cpio::"),
     ("tarnfs-format/src/deb/", "ar::"),

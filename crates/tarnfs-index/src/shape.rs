@@ -40,6 +40,8 @@ pub struct Shape {
     pub recursion: Option<Recursion>,
     /// `--hashes`: names of what is kept of each file's content, in order.
     pub hashes: Vec<String>,
+    /// `--use-backend`: what a file is read as that could be several things, first what counts most.
+    pub backends: Vec<String>,
 }
 
 impl Shape {
@@ -85,6 +87,10 @@ impl Shape {
             Some(false) => None,
             None => Some("--detect-gnu-incremental".to_owned()),
         });
+        if !self.backends.is_empty() {
+            // As they are given: what comes last counts most.
+            words.push(format!("--use-backend={}", self.backends.iter().rev().cloned().collect::<Vec<_>>().join(",")));
+        }
         if !self.hashes.is_empty() {
             words.push(format!("--hashes={}", self.hashes.join(",")));
         }
@@ -134,6 +140,8 @@ mod tests {
             Shape { ignore_zeros: true, ..plain.clone() },
             Shape { gnu_incremental: Some(true), ..plain.clone() },
             Shape { gnu_incremental: None, ..plain.clone() },
+            Shape { backends: vec!["zip".to_owned()], ..plain.clone() },
+            Shape { backends: vec!["zip".to_owned(), "tar".to_owned()], ..plain.clone() },
             plain,
         ]
     }

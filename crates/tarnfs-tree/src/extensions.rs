@@ -87,11 +87,16 @@ impl Extensions {
         Ok(Self(rules))
     }
 
-    /// The ends of names that are no globs.
+    /// The ends of names that are no globs. Of the first part of a split file, those that are in use.
     pub(crate) fn literal(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().filter_map(|rule| match rule {
-            Rule::Glob(glob, true) if !glob.iter().any(|byte| b"*?[".contains(byte)) => Some(glob.as_slice()),
-            _ => None,
+        const FIRST: &[&[u8]] = &[b".001", b".000", b".aa", b".00", b".01", b".0001", b".0000", b".aaa"];
+        self.0.iter().flat_map(|rule| {
+            let glob = match rule {
+                Rule::Glob(glob, true) if !glob.iter().any(|byte| b"*?[".contains(byte)) => Some(glob.as_slice()),
+                _ => None,
+            };
+            let first = if let Rule::FirstPart(true) = rule { FIRST } else { &[] };
+            glob.into_iter().chain(first.iter().copied())
         })
     }
 

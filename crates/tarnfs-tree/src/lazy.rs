@@ -7,6 +7,8 @@
 
 mod archives;
 mod halves;
+mod levels;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -31,6 +33,7 @@ use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
 use crate::legible::Legible;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
+use crate::parts::may_be_part;
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Error, FolderTree, Kind, Node, Time, Tree};
 use archives::{Archives, File, FoundArchive, Outcome, Ranges, Released, Steps, Version, Where};
@@ -104,6 +107,8 @@ pub struct LazyTree {
     patience: Duration,
     /// It has been said that there is more than is opened.
     has_told: AtomicBool,
+    /// What has been said of parts that are missing.
+    told: parts::Told,
 }
 
 /// The right to open an archive.
@@ -156,6 +161,7 @@ impl LazyTree {
             in_memory: Arc::default(),
             patience: PATIENCE,
             has_told: AtomicBool::new(false),
+            told: parts::Told::default(),
         })
     }
 
@@ -333,12 +339,24 @@ impl LazyTree {
             self.archives().set_unproven(number, true);
             return Err(io::Error::other(format!("{shown}: what it lies in is not verified")).into());
         }
-        let (mut legible, mut unchanged) = (None, None);
+        let found = self.open_parts(file, tree, &source)?;
+        let source = match &found {
+            Some(found) => parts::joined(found)?,
+            None => source,
+        };
+        let (mut legible, mut unchanged) = (None, Vec::new());
+        let mut modified = nanoseconds(attributes.mtime);
         let (source, around): (SharedSource, usize) = match (&self.base, outer) {
+            (Base::Folder(folder), None) if let Some(found) = &found => {
+                let source;
+                (source, modified, unchanged) = self.open_in_folder(found, file, folder, steps)?;
+                (source, 0)
+            }
             (Base::Folder(folder), None) => {
                 let reads = Arc::clone(&steps.reads);
-                let source = Unchanged::new(source, (Arc::clone(folder), inner), &attributes, reads)?;
-                (Arc::clone(unchanged.insert(Arc::new(source))) as SharedSource, 0)
+                let source = Arc::new(Unchanged::new(source, (Arc::clone(folder), inner), &attributes, reads)?);
+                unchanged.push(Arc::clone(&source));
+                (source, 0)
             }
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
             (_, outer) => {
@@ -355,6 +373,10 @@ impl LazyTree {
             _ => IndexPlace::Memory,
         };
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
+        let path = match &found {
+            Some(found) => path.with_file_name(std::ffi::OsStr::from_bytes(&found.whole)),
+            None => path,
+        };
         let recursion = self.how.options.shape.recursion.clone().filter(|_| !self.how.all);
         let recursion = recursion.and_then(|mut recursion| {
             // Itself is one of them.
@@ -365,6 +387,10 @@ impl LazyTree {
         options.shape.recursion = recursion;
         options.index.place = place;
         options.progress = Arc::clone(&steps.progress);
+        if self.is_only_decompressed(file, &source)? {
+            options.only_decompress = true;
+            options.index.place = IndexPlace::Memory;
+        }
         options.sink = None;
         options.contents = None;
         let is_in_folder = matches!((&self.base, outer), (Base::Folder(_), None));
@@ -377,7 +403,7 @@ impl LazyTree {
         let bits = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
         let facts = FileFacts {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & bits },
-            modified: nanoseconds(attributes.mtime),
+            modified,
         };
         let mut opened = open_within(source, facts, &path, home, &options);
         if opened.is_err()
@@ -401,10 +427,13 @@ impl LazyTree {
         let was_filled = legible.is_some_and(|legible| legible.finish());
         match opened {
             Ok(opened) => {
-                if let Some(unchanged) = unchanged.filter(|_| opened.has_checksums()) {
-                    unchanged.is_verified_by_reader();
+                if opened.has_checksums() {
+                    unchanged.iter().for_each(|part| part.is_verified_by_reader());
                 }
                 let summary = opened.index.summary();
+                let is_archive = tarnfs_format::by_name(&summary.format).is_some();
+                let levels = summary.layers.len() + usize::from(is_archive);
+                self.archives().set_levels(number, u32::try_from(levels.max(1)).unwrap_or(u32::MAX));
                 if was_filled {
                     // Hashes may be of what was shown in place of what cannot be read.
                     opened.index.hide_xattrs(summary.shape.hashes.iter().map(|hash| hashes::attribute(hash)).collect());
@@ -477,7 +506,8 @@ impl LazyTree {
             Error::Io(error)
         })?;
         self.archives().set_unproven(number, false);
-        if self.is_archive(&*source, &file.name)? {
+        let (Where::Base(folder) | Where::Archive(_, folder)) = self.place(file.folder);
+        if self.is_shown(tree, folder, &file.name, &source)? {
             return Ok(());
         }
         match source.read_at(&mut [0], 0) {
@@ -495,7 +525,7 @@ impl LazyTree {
         let mut head = vec![0; length.min(usize::try_from(source.len()).unwrap_or(length))];
         let content = self.with_room(|| {
             let read = source.read_at(&mut head, 0)?;
-            Ok(content_of(&head[..read], source, name)?)
+            Ok(content_of(&head[..read], source, name, &self.names.preferred)?)
         });
         match content {
             Ok(content) => Ok(content.is_some()),
@@ -543,17 +573,20 @@ impl LazyTree {
         if attributes.kind != Kind::File || attributes.size == 0 || self.names.stem(name).is_none() {
             return Ok(None);
         }
-        let depth = match self.place(folder) {
-            Where::Base(_) => 0,
+        let (depth, within) = match self.place(folder) {
+            Where::Base(_) => (0, 0),
             // What is in it was decided when it was opened.
             Where::Archive(..) if !self.how.all => return Ok(None),
-            Where::Archive(number, _) => self.archives().file(number).map_or(0, |outer| outer.depth + 1),
+            Where::Archive(number, _) => {
+                let archives = self.archives();
+                (archives.depth_in(number), archives.number_in(number))
+            }
         };
         let most = self.how.options.shape.recursion.as_ref().map_or(Some(0), |recursion| recursion.depth);
         if most.is_some_and(|most| depth >= most) {
             return Ok(None);
         }
-        if depth >= DEEPEST {
+        if within >= DEEPEST {
             if !self.has_told.swap(true, Ordering::Relaxed) {
                 let name = tarnfs_format::name::escape(name);
                 log::warn!("{name}: what lies in {DEEPEST} archives stays a file when archives are opened lazily");
@@ -580,7 +613,8 @@ impl LazyTree {
         let looked_at = self.with_room(|| self.open(file)).and_then(|source| {
             // Asked first: the stream may be verified only after this was read.
             let is_unproven = source.is_unproven();
-            Ok((self.is_archive(&*source, name)?, is_unproven))
+            let is_shown = self.within(folder, |tree, folder, _| self.is_shown(tree, folder, name, &source))?;
+            Ok((is_shown, is_unproven))
         });
         let (is_archive, is_unproven) = match looked_at {
             Ok(found) => found,
@@ -590,16 +624,18 @@ impl LazyTree {
             // there is. Others in its folder must not suffer, and the next time it may be read.
             Err(_) => return Ok(None),
         };
-        Ok(self.with(|archives, released| match (is_archive, is_unproven) {
+        // Of a part, others may come to the folder.
+        let may_become_one = is_in_folder && may_be_part(name);
+        Ok(self.with(|archives, released| match (is_archive, is_unproven || may_become_one) {
             (true, _) => {
-                let file = File { node: file, folder, version, name: name.to_vec(), depth };
+                let file = File { node: file, folder, version, name: name.to_vec(), depth, within };
                 archives.met(file, is_unproven, released)
             }
             (false, false) => {
                 archives.no_archive(file, version, released);
                 None
             }
-            // Not remembered: it is looked at again once that is known to be right.
+            // Not remembered: it is looked at again once that is known to be right, or another part may be there.
             (false, true) => None,
         }))
     }

@@ -253,6 +253,10 @@ impl Source for Legible {
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.source.is_ready(offset, length)
     }
+
+    fn part_starts(&self) -> &[u64] {
+        self.source.part_starts()
+    }
 }
 
 #[cfg(test)]

@@ -113,6 +113,8 @@ pub(crate) struct PieceSource {
     is_strict: bool,
     /// Where what is read of its holes is counted.
     holes: Option<Arc<Amount>>,
+    /// Where each file begins that it was put together from.
+    starts: Vec<u64>,
 }
 
 /// A file that stays: what is known of it is kept.
@@ -196,6 +198,7 @@ impl PieceSource {
             room,
             is_strict,
             holes,
+            starts: Vec::new(),
         }
     }
 
@@ -275,6 +278,11 @@ impl PieceSource {
     /// The same, of whose holes no more is read than `amount` allows, if there is one.
     pub(crate) fn counting_holes(self, amount: Option<Arc<Amount>>) -> Self {
         Self { holes: amount, ..self }
+    }
+
+    /// The same, which was put together from files that begin there.
+    pub(crate) fn of_parts(self, starts: Vec<u64>) -> Self {
+        Self { starts, ..self }
     }
 
     /// Decodes what a reader who goes forward wants next, and drops what it has left behind.
@@ -663,6 +671,10 @@ impl Source for PieceSource {
             }
         }
         Ok(())
+    }
+
+    fn part_starts(&self) -> &[u64] {
+        &self.starts
     }
 
     fn memory(&self) -> usize {

@@ -58,6 +58,7 @@ impl Recheck {
             gnu_incremental: shape.gnu_incremental,
             guess_encoding: shape.encoding.is_none(),
             cancel: Cancel::default(),
+            shares: 1,
             decode: Decode::default(),
         };
         let own = tarnfs_format::by_name(&summary.format)?;

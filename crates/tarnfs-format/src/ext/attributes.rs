@@ -99,12 +99,18 @@ pub(super) fn content_inside(inode: &Inode) -> io::Result<Option<(usize, usize)>
 pub(super) struct Attributes {
     known: HashMap<u64, Result<Rc<Xattrs>, String>>,
     known_bytes: usize,
-    /// Bytes that were told.
+    /// Bytes that were told, and may be.
     told: u64,
+    most: u64,
     is_full: bool,
 }
 
 impl Attributes {
+    /// Those of one of so many file systems that share what their attributes may take.
+    pub(super) fn new(shares: u64) -> Self {
+        Self { most: MOST_BYTES.checked_div(shares).unwrap_or(MOST_BYTES), ..Self::default() }
+    }
+
     /// Those of an inode.
     pub(super) fn list(
         &mut self,
@@ -130,9 +136,11 @@ impl Attributes {
             list.extend(of_block.iter().cloned());
         }
         self.told = self.told.saturating_add(bytes_of(&list) as u64);
-        if self.told > MOST_BYTES {
+        if self.told > self.most {
             self.is_full = true;
-            return Err(damaged("all extended attributes together take more than 512 MiB; others are left out"));
+            let what =
+                format!("all extended attributes together take more than {} MiB; others are left out", self.most >> 20);
+            return Err(damaged(what));
         }
         list.truncate(limits.xattrs);
         Ok(list)

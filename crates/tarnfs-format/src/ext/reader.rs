@@ -115,11 +115,11 @@ impl<'run> Reader<'run> {
             options,
             teller: Teller::new(receive),
             window: Window::growing(source),
-            attributes: Attributes::default(),
+            attributes: Attributes::new(options.shares),
             folders: HashSet::new(),
             known: HashMap::new(),
             memory: 0,
-            budget: Budget::new(data_of(source)),
+            budget: Budget::new(data_of(source), options.shares),
         })
     }
 

@@ -98,6 +98,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let mut within = options.clone();
     within.limits.path = within.limits.path.saturating_sub(OF_NUMBER);
     within.limits.path_components = within.limits.path_components.saturating_sub(1);
+    // Together they may take what one image may.
+    within.shares = within.shares.max(1).saturating_mul((table.partitions.len() as u64).max(1));
     let mut read: Vec<Partition> = Vec::new();
     for partition in table.partitions {
         options.cancel.check().map_err(|error| Error::Read { offset: partition.start, error })?;

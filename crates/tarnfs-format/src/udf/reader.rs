@@ -147,7 +147,7 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let (mut budget, mut told) = (Budget::new(data_of(source)), Vec::new());
+        let (mut budget, mut told) = (Budget::new(data_of(source), options.shares), Vec::new());
         let (disc, boot) = open((source, &options.cancel), &mut budget, &mut told)?;
         let images = match boot.map(|sector| (sector.saturating_mul(boot::SECTOR), boot::images(source, sector))) {
             Some((_, Ok(images))) => images,

@@ -180,6 +180,9 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
     if summary.has_locked {
         insert.execute(("has_locked", truth(true))).map_err(failed)?;
     }
+    if !summary.shape.backends.is_empty() {
+        insert.execute(("backends", joined(&summary.shape.backends))).map_err(failed)?;
+    }
     let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?, NULL, NULL, NULL)")?;
     for (number, layer) in summary.layers.iter().enumerate() {
         insert.execute((number as i64, &layer.codec, layer.decoded_length as i64)).map_err(failed)?;
@@ -269,10 +272,14 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
     };
     // Others do not say it.
     let has_locked = self::value(connection, "has_locked")? == Some(Value::Integer(1));
+    let backends = match self::value(connection, "backends")? {
+        Some(backends) => list(backends).ok_or_else(|| wrong("backends"))?,
+        None => Vec::new(),
+    };
     Ok(Summary {
         archive,
         name,
-        shape: Shape { encoding, ignore_zeros, gnu_incremental, transform, recursion, hashes },
+        shape: Shape { encoding, ignore_zeros, gnu_incremental, transform, recursion, hashes, backends },
         layers: read_layers(connection)?,
         format,
         end,

@@ -24,8 +24,8 @@ mod validity;
 mod writer;
 mod xz_blocks;
 
-pub use places::{beside, candidates, may_be_one};
-pub use reader::{Expected, open};
+pub use places::{SUFFIX, beside, candidates, may_be_one};
+pub use reader::{Expected, open, open_alone};
 pub use writer::write;
 
 /// A number that cannot be negative.

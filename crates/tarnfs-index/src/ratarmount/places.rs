@@ -9,7 +9,7 @@ use crate::own::schema::APPLICATION;
 use crate::trust;
 
 /// What follows the archive's name.
-const SUFFIX: &[u8] = b".index.sqlite";
+pub const SUFFIX: &[u8] = b".index.sqlite";
 
 /// True of a database that is none of tarnfs: most likely a sidecar. Of what cannot be read nobody knows. Only with
 /// `trust_any` it is looked for through a symbolic link.

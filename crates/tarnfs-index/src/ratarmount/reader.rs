@@ -77,27 +77,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     let find = |codec| Tables::find(&connection, codec, &expected.source, &expected.cancel);
     let tables = codec.map(find).transpose()?;
     let length = tables.as_ref().map_or(expected.source.len(), Tables::decoded_length);
-    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(broken);
-    let has_table = |name: &str| {
-        connection
-            .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1", [name], |row| {
-                row.get(0)
-            })
-            .map_err(broken)
-    };
-    let has_xattrs =
-        has_table("xattrsdata")? && has_table("xattrkeys")? && count("SELECT EXISTS (SELECT 1 FROM xattrsdata)")?;
-    let has_acls = has_xattrs
-        && count(
-            "SELECT EXISTS (SELECT 1 FROM xattrkeys WHERE name >= 'system.posix_acl_' AND name < 'system.posix_acl`')",
-        )?;
-    let is_single =
-        count("SELECT count(*) = 1 AND sum(offsetheader IS NULL) = 1 FROM (SELECT offsetheader FROM files LIMIT 2)")?;
-    let rows: u64 = connection
-        .query_row("SELECT max(rowid) FROM files", [], |row| row.get::<_, Option<i64>>(0))
-        .map_err(broken)?
-        .and_then(|rows| u64::try_from(rows).ok())
-        .unwrap_or(0);
+    let Counted { has_xattrs, has_acls, is_single, rows } = Counted::of(&connection)?;
     let summary = Summary {
         archive: Archive { length: expected.source.len(), fingerprint: Fingerprint::of(&*expected.source)?, modified },
         name: None,
@@ -129,6 +109,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         decoded: OnceLock::new(),
         limits: expected.limits,
         dictionaries: expected.dictionaries.clone(),
+        is_alone: false,
     });
     if codec.is_none() {
         validity::check_samples(&index)?;
@@ -137,6 +118,93 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         tables.check_samples(&index.connections, &expected.source)?;
     }
     Ok(index)
+}
+
+/// Opens a sidecar whose archive is not there, of whichever backend of ratarmount. `file` is as for [`open`]. What
+/// would be read from the archive is read from what `absent` makes for an archive of its length.
+pub fn open_alone(
+    file: std::fs::File,
+    limits: Limits,
+    absent: &dyn Fn(u64) -> SharedSource,
+) -> Result<Arc<dyn Index>, Error> {
+    let numbering = numbering_of(&file)?;
+    let connections = Connections::new(Opened::file(file, false));
+    let connection = connections.get()?;
+    let has_generated = connection.has_generated;
+    let (length, modified, shape) = validity::stated(&connection)?;
+    let Counted { has_xattrs, has_acls, is_single, rows } = Counted::of(&connection)?;
+    drop(connection);
+    // How long the stream is, only the archive would tell.
+    let end = i64::MAX as u64;
+    let summary = Summary {
+        archive: Archive { length, fingerprint: Fingerprint(0), modified },
+        name: None,
+        shape,
+        layers: Vec::new(),
+        format: if is_single { "file" } else { "tar" }.into(),
+        end,
+        grown_from: None,
+        files: rows,
+        folders: 1,
+        bytes: length,
+        has_xattrs,
+        has_acls,
+        label: None,
+        has_locked: false,
+        has_directories: false,
+        notes: Vec::new(),
+    };
+    Ok(Arc::new(RatarmountIndex {
+        columns: columns(has_generated),
+        has_generated,
+        connections: Arc::new(connections),
+        summary,
+        numbering,
+        source: absent(length),
+        codec: None,
+        tables: None,
+        decoded: OnceLock::new(),
+        limits,
+        dictionaries: Dictionaries::default(),
+        is_alone: true,
+    }))
+}
+
+/// What is counted in a sidecar when it is opened.
+struct Counted {
+    has_xattrs: bool,
+    has_acls: bool,
+    /// It is of one compressed file.
+    is_single: bool,
+    rows: u64,
+}
+
+impl Counted {
+    fn of(connection: &rusqlite::Connection) -> Result<Self, Error> {
+        let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(broken);
+        let has_table = |name: &str| {
+            connection
+                .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1", [name], |row| {
+                    row.get(0)
+                })
+                .map_err(broken)
+        };
+        let has_xattrs =
+            has_table("xattrsdata")? && has_table("xattrkeys")? && count("SELECT EXISTS (SELECT 1 FROM xattrsdata)")?;
+        let has_acls = has_xattrs
+            && count(
+                "SELECT EXISTS (SELECT 1 FROM xattrkeys WHERE name >= 'system.posix_acl_' AND name < 'system.posix_acl`')",
+            )?;
+        let is_single = count(
+            "SELECT count(*) = 1 AND sum(offsetheader IS NULL) = 1 FROM (SELECT offsetheader FROM files LIMIT 2)",
+        )?;
+        let rows: u64 = connection
+            .query_row("SELECT max(rowid) FROM files", [], |row| row.get::<_, Option<i64>>(0))
+            .map_err(broken)?
+            .and_then(|rows| u64::try_from(rows).ok())
+            .unwrap_or(0);
+        Ok(Self { has_xattrs, has_acls, is_single, rows })
+    }
 }
 
 /// Nodes have the numbers of rows, which another sidecar of the same archive may have in another order.
@@ -165,6 +233,8 @@ pub(super) struct RatarmountIndex {
     decoded: OnceLock<SharedSource>,
     limits: Limits,
     dictionaries: Dictionaries,
+    /// The archive is not there: what stands in its headers alone is not known.
+    is_alone: bool,
 }
 
 impl Debug for RatarmountIndex {
@@ -256,7 +326,9 @@ impl RatarmountIndex {
 
     /// Device numbers from the header. Where that costs decoding they are 0: `stat` may not wait for it.
     fn device(&self, stored: &Stored) -> Result<Device, Error> {
-        let Some(header) = stored.header().filter(|_| self.codec.is_none()) else { return Ok(Device::default()) };
+        let Some(header) = stored.header().filter(|_| self.codec.is_none() && !self.is_alone) else {
+            return Ok(Device::default());
+        };
         Ok(match self.entry(header)?.kind {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => device,
             _ => Device::default(),

@@ -8,7 +8,7 @@ use super::header::entry_at;
 use super::reader::{Expected, RatarmountIndex};
 use super::rows::{BLOCK, By, Stored, split_target};
 use crate::sqlite::broken;
-use crate::{Error, Index};
+use crate::{Error, Index, Shape};
 
 /// How many rows are compared with the archive when a sidecar is opened.
 const SAMPLES: i128 = 16;
@@ -188,6 +188,9 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     if !shape.hashes.is_empty() {
         return Err(Error::OtherOptions("it has no hashes that are known to be right".into()));
     }
+    if !shape.backends.is_empty() {
+        return Err(Error::OtherOptions("it was made without --use-backend".into()));
+    }
     if shape.recursion.is_some() {
         // It holds nothing of what lies compressed in the archive: ratarmount makes an index of each such file, in
         // memory, at every mount.
@@ -203,6 +206,23 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
         return Err(Error::OtherOptions("it was made with another value of --gnu-incremental".into()));
     }
     Ok(if is_same_time(&stats, expected.modified) { expected.modified } else { time_of(&stats) })
+}
+
+/// What a sidecar says of the archive that it was made of: its length, the last change of its content in ns since 1970,
+/// and what shaped the tree. Of what it does not say, the least is taken: the archive is not there to compare it with.
+pub(super) fn stated(connection: &Connection) -> Result<(u64, i64, Shape), Error> {
+    let value = |key: &str| {
+        connection
+            .query_row("SELECT value FROM metadata WHERE key = ?1", [key], |row| row.get::<_, String>(0))
+            .optional()
+            .map_err(broken)
+    };
+    let json = |key: &str| Ok::<_, Error>(value(key)?.and_then(|text| serde_json::from_str::<Value>(&text).ok()));
+    let stats = json("tarstats")?.unwrap_or(Value::Null);
+    let length = stats.get("st_size").and_then(Value::as_u64).unwrap_or(0);
+    let incremental =
+        value("isGnuIncremental")?.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
+    Ok((length, time_of(&stats), Shape { gnu_incremental: Some(incremental), ..Shape::default() }))
 }
 
 /// True if a file was replaced by a folder of what it holds. For a compressed archive the arguments do not tell:

@@ -3,8 +3,8 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths; `amount` counts what is read of archives in the archive; `bad_blocks`
-//! passes what a disk cannot read of what is not compressed.
+//! `names` says what options make of paths; `parts` puts together what was split; `amount` counts what is read of
+//! archives in the archive; `bad_blocks` passes what a disk cannot read of what is not compressed.
 
 mod amount;
 mod bad_blocks;
@@ -15,6 +15,7 @@ mod held_back;
 mod line;
 mod names;
 mod nested;
+mod parts;
 mod receiver;
 mod undamaged;
 mod walk;
@@ -34,6 +35,7 @@ use tarnfs_index::{Archive, Layer, Summary, Writer};
 use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
+use crate::preferred::Choice;
 use crate::problem::Problem;
 
 pub(crate) use amount::Amount;
@@ -125,8 +127,11 @@ impl FirstPass<'_> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let head = head_of(self.source, head_length(&self.single_file.path))?;
         let probe = Probe::new(&head, &**self.source);
-        let format = tarnfs_format::detect(&probe);
+        let chosen = self.names.preferred.choose(&probe);
+        let format = self.names.preferred.detect(&probe);
         let codec = match (tarnfs_codec::detect(&head), format) {
+            _ if let Some(Choice::Codec(codec)) = chosen => Some(codec),
+            _ if chosen.is_some() => None,
             (None, None) => tarnfs_codec::by_file_name(self.name, &head),
             (codec, None) => codec,
             (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&probe)),
@@ -181,7 +186,7 @@ impl FirstPass<'_> {
         let is_guess = |format: &&dyn Format| format.bid(&probe) <= GUESS && foreign::name_of(head).is_some();
         // What has a directory is known by what stands elsewhere: an image may well begin with zeros.
         let is_known = |format: &&dyn Format| (may_be || format.forwards().is_none()) && !is_guess(format);
-        let format = tarnfs_format::detect(&probe).filter(is_known);
+        let format = self.names.preferred.detect(&probe).filter(is_known);
         refuse_unread(&probe)?;
         let Some(format) = format else { return Err(self.not_an_archive(is_zeros)?) };
         let summary = self.summary(format.name());
@@ -398,7 +403,8 @@ impl FirstPass<'_> {
         let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
-        let format = tarnfs_format::detect(&Probe::of_head(&head)).filter(|_| !is_a_file);
+        let format =
+            self.names.preferred.detect(&Probe::of_head(&head)).filter(|_| !is_a_file && !self.options.only_decompress);
         let content = format.map(Content::Format).or_else(|| self.inner(&head).map(Content::Codec));
         if let Some(format) = format
             && let Some(forwards) = format.forwards()
@@ -439,6 +445,7 @@ impl FirstPass<'_> {
                 bytes,
                 damaged: Vec::new(),
                 pieces: None,
+                split: None,
                 codec: content.codec(),
                 name: name.clone(),
                 makes_folder: false,
@@ -483,7 +490,7 @@ impl FirstPass<'_> {
     fn inner(&self, head: &[u8]) -> Option<&'static dyn Codec> {
         self.names.recursion.as_ref()?;
         let name = &self.single_file.path;
-        match content_of_head(head, name)? {
+        match content_of_head(head, name, &self.names.preferred)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(codec),
             Content::Format(_) => None,
         }

@@ -10,6 +10,7 @@ use tarnfs_source::Limits;
 
 use crate::extensions::Extensions;
 use crate::hashes::Hashes;
+use crate::preferred::Preferred;
 use crate::problem::Problem;
 use crate::rename::{Rename, shown};
 
@@ -24,6 +25,8 @@ pub(crate) struct Names {
     pub(super) recursion: Option<Rules>,
     /// What is kept of files' contents.
     pub(super) hashes: Hashes,
+    /// What a file is that could be several things.
+    pub(crate) preferred: Preferred,
 }
 
 /// Which files are opened as archives, and where what they hold is put.
@@ -82,9 +85,11 @@ impl Names {
             }
         };
         let hashes = Hashes::new(&shape.hashes);
+        let preferred = Preferred::new(&shape.backends);
+        let preferred = preferred.map_err(|error| Problem::Option(format!("--use-backend {error}")))?;
         let transform = rename("transform", &shape.transform)?;
         let (was_asked, has_changed) = Default::default();
-        Ok(Self { encoding, transform, was_asked, has_changed, recursion, hashes })
+        Ok(Self { encoding, transform, was_asked, has_changed, recursion, hashes, preferred })
     }
 
     /// True if `--transform` has changed nothing: then it does not mean what was meant.

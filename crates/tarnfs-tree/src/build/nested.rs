@@ -23,6 +23,7 @@ use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
+use super::parts::Split;
 use super::receiver::{Batches, Direct, Receiver};
 use super::undamaged::Undamaged;
 use super::walk::{Content, MemberPlace, Members, Walk, content_of, content_of_head};
@@ -71,6 +72,8 @@ pub(super) struct Candidate {
     /// Where it is not one run of bytes of its stream, or has to be decoded otherwise than by `codec` alone: its
     /// pieces there. `start` and `length` count in what comes of them.
     pub(super) pieces: Option<Arc<[Piece]>>,
+    /// Where it was put together from several files.
+    pub(super) split: Option<Arc<Split>>,
     /// `None` for an archive without compression.
     pub(super) codec: Option<&'static dyn Codec>,
     pub(super) name: Vec<u8>,
@@ -120,6 +123,17 @@ impl Candidate {
             }
         }
         blocks
+    }
+
+    /// True of an archive that is made of several files.
+    pub(super) fn is_put_together(&self) -> bool {
+        self.split.as_ref().is_some_and(|split| !split.starts.is_empty())
+    }
+
+    /// The part that may be missing of it, in words, where there may be one.
+    fn may_lack(&self) -> String {
+        let lacks = |next: &Vec<u8>| format!(". Is a part of it missing? {} is not there", name::excerpt(next));
+        self.split.as_ref().and_then(|split| split.next.as_ref()).map(lacks).unwrap_or_default()
     }
 
     /// What a codec is shown of it.
@@ -352,6 +366,7 @@ impl<'a> Expansion<'a> {
             amount: &self.amount,
             coded: std::sync::Arc::default(),
             compressed_at: None,
+            parts: RefCell::default(),
         }
     }
 
@@ -374,13 +389,13 @@ impl<'a> Expansion<'a> {
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
         let shown = name::excerpt(&candidate.file.path);
-        let note = |at: u64, error: &io::Error| receiver.note(at, format!("{shown}: {error}"));
+        let note = |at: u64, error: &io::Error| receiver.note(at, format!("{shown}: {error}{}", candidate.may_lack()));
         let head = match stream.peek(head_length(&candidate.name)) {
             Ok(head) => head,
             Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
-        let content = content_of(head, &*candidate.bytes, &candidate.name);
+        let content = content_of(head, &*candidate.bytes, &candidate.name, &self.names.preferred);
         let content = content.map_err(|error| walk.problem(candidate.start, error))?;
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
@@ -399,7 +414,8 @@ impl<'a> Expansion<'a> {
                 if self.options.cancel.is_cancelled() {
                     return Err(Problem::Cancelled);
                 }
-                return Ok(receiver.note(candidate.told_at, format!("{shown}: {why}; it stays a file"))?);
+                return Ok(receiver
+                    .note(candidate.told_at, format!("{shown}: {why}; it stays a file{}", candidate.may_lack()))?);
             }
         }
         receiver.begin()?;
@@ -598,6 +614,7 @@ impl<'a> Expansion<'a> {
                         bytes,
                         damaged: Vec::new(),
                         pieces: None,
+                        split: None,
                         codec: content.codec(),
                         name: inner_name.clone(),
                         makes_folder: false,
@@ -639,7 +656,7 @@ impl<'a> Expansion<'a> {
         self.amount.add(decoded);
         self.verify(candidate, decoded, receiver)?;
         for (_, what) in stream.told(codec) {
-            note(what)?;
+            note(format!("{what}{}", candidate.may_lack()))?;
         }
         Ok(receiver.end(decoded)?)
     }
@@ -659,7 +676,7 @@ impl<'a> Expansion<'a> {
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
     fn inner(&self, head: &[u8], name: &[u8]) -> Option<Content> {
-        match content_of_head(head, name)? {
+        match content_of_head(head, name, &self.names.preferred)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(Content::Codec(codec)),
             format @ Content::Format(_) => Some(format),
         }

@@ -132,7 +132,16 @@ fn inside<'d>(
     input: u32,
     candidate: &Candidate,
 ) -> impl Iterator<Item = (u64, u64)> + use<'d> {
-    let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
+    inside_of(damaged, input, &(candidate.start..candidate.start.saturating_add(candidate.length)))
+}
+
+/// The same of a `place` there.
+fn inside_of<'d>(
+    damaged: &'d BTreeMap<(u32, u64), u64>,
+    input: u32,
+    place: &Range<u64>,
+) -> impl Iterator<Item = (u64, u64)> + use<'d> {
+    let Range { start, end } = *place;
     let from_start = damaged.range((input, start.saturating_add(1))..=(input, u64::MAX));
     let inside = from_start.filter(move |(_, from)| **from < end);
     inside.map(move |(&(_, to), from)| (from.saturating_sub(start), to))
@@ -186,6 +195,12 @@ impl Direct {
                 Some(candidate) if writer.is_replaced(candidate.archive) => {}
                 Some(candidate) => {
                     let damaged = self.damaged_in(&candidate);
+                    if candidate.is_put_together() && candidate.codec.is_some() && !damaged.is_empty() {
+                        // What a codec makes of it nobody could tell from what was stored.
+                        let shown = name::excerpt(&candidate.file.path);
+                        self.add_note(candidate.told_at, format!("{shown}: a part of it is damaged; it stays a file"));
+                        continue;
+                    }
                     return Some(Candidate { damaged, ..candidate });
                 }
                 None => {
@@ -197,6 +212,9 @@ impl Direct {
 
     /// What is known to be damaged of an archive, where that is not found when it is decoded.
     fn damaged_in(&self, candidate: &Candidate) -> Vec<Range<u64>> {
+        if candidate.is_put_together() {
+            return self.damaged_in_pieces(candidate);
+        }
         if candidate.codec.is_some() || candidate.pieces.is_some() {
             return Vec::new();
         }
@@ -210,6 +228,28 @@ impl Direct {
             return Vec::new();
         }
         found.into_iter().map(|(from, to)| from..to.min(end) - candidate.start).collect()
+    }
+
+    /// The same of one that was put together from several files. What a coder undoes is looked at when it is decoded.
+    fn damaged_in_pieces(&self, candidate: &Candidate) -> Vec<Range<u64>> {
+        let damaged = self.damaged.borrow();
+        let (mut found, mut end) = (Vec::new(), 0_u64);
+        for piece in candidate.pieces.iter().flat_map(|pieces| pieces.iter()) {
+            let start = end.saturating_add(piece.hole);
+            end = start.saturating_add(piece.length);
+            let place = piece.offset..piece.offset.saturating_add(piece.stored);
+            if piece.coder.is_some() {
+                continue;
+            }
+            for (from, to) in inside_of(&damaged, candidate.input, &place) {
+                let to = to.min(place.end).saturating_sub(place.start);
+                found.push(start.saturating_add(from)..start.saturating_add(to));
+                if found.len() >= MOST_NOTES {
+                    return found;
+                }
+            }
+        }
+        found
     }
 
     /// What the codec of the candidate that ends has made of damaged input without noticing that, counts as damaged:
@@ -342,6 +382,22 @@ impl Direct {
         Ok(())
     }
 
+    /// Keeps a note, if there is room for it.
+    fn add_note(&self, at: u64, mut what: String) {
+        if what.len() > MOST_OF_NOTE {
+            // At a whole character, which has four bytes at the most.
+            let end = (MOST_OF_NOTE - 3..=MOST_OF_NOTE).rev().find(|&end| what.is_char_boundary(end));
+            what.truncate(end.unwrap_or_default());
+        }
+        what.shrink_to_fit();
+        let mut notes = self.notes.borrow_mut();
+        let bytes = self.bytes_of_notes.get() + what.len();
+        if notes.len() < MOST_NOTES && bytes <= MOST_OF_NOTES {
+            self.bytes_of_notes.set(bytes);
+            notes.push(Note { at, what, archive: self.innermost() });
+        }
+    }
+
     /// True once if the candidate that is being read was put off.
     pub(super) fn take_put_off(&self) -> bool {
         self.is_put_off.take()
@@ -398,19 +454,8 @@ impl Receiver for Direct {
         self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage)
     }
 
-    fn note(&self, at: u64, mut what: String) -> Result<(), Error> {
-        if what.len() > MOST_OF_NOTE {
-            // At a whole character, which has four bytes at the most.
-            let end = (MOST_OF_NOTE - 3..=MOST_OF_NOTE).rev().find(|&end| what.is_char_boundary(end));
-            what.truncate(end.unwrap_or_default());
-        }
-        what.shrink_to_fit();
-        let mut notes = self.notes.borrow_mut();
-        let bytes = self.bytes_of_notes.get() + what.len();
-        if notes.len() < MOST_NOTES && bytes <= MOST_OF_NOTES {
-            self.bytes_of_notes.set(bytes);
-            notes.push(Note { at, what, archive: self.innermost() });
-        }
+    fn note(&self, at: u64, what: String) -> Result<(), Error> {
+        self.add_note(at, what);
         Ok(())
     }
 
@@ -817,3 +862,4 @@ mod tests {
         assert!(Call::Ahead(long(), 0).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
     }
 }
+mod tests;

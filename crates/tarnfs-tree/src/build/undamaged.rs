@@ -59,4 +59,8 @@ impl Source for Undamaged {
     fn depth(&self) -> usize {
         self.source.depth()
     }
+
+    fn part_starts(&self) -> &[u64] {
+        self.source.part_starts()
+    }
 }

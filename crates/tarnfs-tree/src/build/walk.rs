@@ -20,11 +20,14 @@ use super::hashing::{self, Hashing};
 use super::head_length;
 use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
+use super::parts::Gathered;
 use super::receiver::Receiver;
 use super::walk_directory::is_unreadable;
 use crate::access_list;
 use crate::open::{Contents, Options};
+use crate::parts;
 use crate::pieces::CodedStreams;
+use crate::preferred::{Choice, Preferred};
 use crate::problem::Problem;
 
 /// Bodies are padded to this many bytes in the archives that can grow.
@@ -70,6 +73,8 @@ pub(super) struct Walk<'a> {
     /// Where the compressed file begins that is read. Notes count bytes of the archive; what counts in here is told
     /// beside them.
     pub(super) compressed_at: Option<u64>,
+    /// Files of the archive that is being read which may be parts of one that was split.
+    pub(super) parts: RefCell<Gathered>,
 }
 
 /// Where the members of an archive are put.
@@ -85,6 +90,17 @@ pub(super) struct MemberPlace {
     pub(super) in_pieces: u32,
     /// Byte of the stream at which it ends, if the stream goes on behind it.
     pub(super) end: Option<u64>,
+}
+
+/// What is to be done with a file in an archive whose name says that it may be an archive, or a part of one.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// It is shown as a folder.
+    Archive(Content),
+    /// It is kept, since it may be a part. For itself it is this.
+    Part(Option<Content>),
+    /// Nothing: it is known where it is.
+    Nothing,
 }
 
 /// What a file is, by its first bytes.
@@ -129,9 +145,14 @@ pub(super) fn hand_on_bytes(contents: &dyn Contents, length: u64, stream: &mut d
 
 /// What a file of that name is, which is `source` and begins with `head`. What is damaged is what its head says; where
 /// reading failed otherwise, nobody knows what it is.
-pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::Result<Option<Content>> {
+pub(crate) fn content_of(
+    head: &[u8],
+    source: &dyn Source,
+    name: &[u8],
+    preferred: &Preferred,
+) -> io::Result<Option<Content>> {
     let probe = Probe::new(head, source);
-    let content = content_by(&probe, name);
+    let content = content_by(&probe, name, preferred);
     match probe.take_error() {
         Some((_, error)) if !is_unreadable(&error) && !super::is_known_by(head) => Err(error),
         _ => match content {
@@ -144,6 +165,8 @@ pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::R
 /// True if `source` is one of the volumes of an archive: a folder of what begins and ends in it would hide the rest.
 fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
     match format.volume(source) {
+        // The others are there.
+        _ if source.part_starts().len() > 1 => Ok(false),
         Ok(volume) => Ok(volume.is_some_and(|volume| volume.is_part)),
         Err(error) if is_unreadable(&error) => Ok(false),
         Err(error) => Err(error),
@@ -151,11 +174,16 @@ fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
 }
 
 /// What a stream of that name is of which only the start is known.
-pub(crate) fn content_of_head(head: &[u8], name: &[u8]) -> Option<Content> {
-    content_by(&Probe::of_head(head), name)
+pub(crate) fn content_of_head(head: &[u8], name: &[u8], preferred: &Preferred) -> Option<Content> {
+    content_by(&Probe::of_head(head), name, preferred)
 }
 
-fn content_by(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
+fn content_by(probe: &Probe<'_>, name: &[u8], preferred: &Preferred) -> Option<Content> {
+    match preferred.choose(probe) {
+        Some(Choice::Codec(codec)) => return Some(Content::Codec(codec)),
+        Some(Choice::Format(format)) if format.bid(probe) > GUESS => return Some(Content::Format(format)),
+        _ => {}
+    }
     let head = probe.head();
     let format = tarnfs_format::detect(probe).filter(|format| format.bid(probe) > GUESS);
     let codec = match (tarnfs_codec::detect(head), format) {
@@ -173,7 +201,7 @@ impl Content {
     }
 
     /// The codec that it is compressed with.
-    pub(super) fn codec(self) -> Option<&'static dyn Codec> {
+    pub(crate) fn codec(self) -> Option<&'static dyn Codec> {
         match self {
             Self::Codec(codec) => Some(codec),
             Self::Format(_) => None,
@@ -270,6 +298,8 @@ impl Walk<'_> {
             let most = &mut format_options.to_mut().limits.waiting_names;
             *most = most.checked_shr(place.depth).unwrap_or_default().max(LEAST_WAITING.min(*most));
         }
+        // An archive that lies in another one has parts of its own.
+        let of_outer = self.parts.take();
         let count = Cell::new(0_u64);
         let mut last: Option<Box<Entry>> = None;
         let mut ahead: Option<Ahead> = None;
@@ -282,10 +312,12 @@ impl Walk<'_> {
                     }
                     let Some(own_name) = self.names.place(&place.prefix, &mut entry, limits) else { return Ok(()) };
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
-                    if let Some(content) = self.content(&entry, own_name.of(&entry), stream, place)? {
+                    if let Some(wanted) = self.wanted(&entry, own_name.of(&entry), stream, place)? {
                         self.flush()?;
                         self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
                         let expanded = self.hashed(content, &entry, stream, place, members, calls)?;
+                        self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
+                        let expanded = self.hashed(wanted, &entry, stream, place, members, calls)?;
                         ahead = Some(Ahead { entry, read: Read::Expanded(expanded) });
                     } else if let Some(hashing) = &self.hashing {
                         let content = hashing.read(&entry, stream, self.bytes)?;
@@ -338,6 +370,14 @@ impl Walk<'_> {
         self.flush().map_err(tarnfs_format::Error::Receiver)?;
         let settled = self.settle(last.as_deref());
         settled.map_err(|error| tarnfs_format::Error::Receiver(io::Error::other(error)))?;
+        let is_read = match &result {
+            Err(tarnfs_format::Error::Read { error, .. }) => is_unreadable(error),
+            result => result.is_ok(),
+        };
+        if is_read {
+            self.put_together(self.bytes, true, place).map_err(tarnfs_format::Error::Receiver)?;
+        }
+        self.parts.replace(of_outer);
         result
     }
 
@@ -380,8 +420,8 @@ impl Walk<'_> {
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<()> {
-        let content = self.content(entry, name, stream, place)?;
-        match (content, &self.hashing) {
+        let wanted = self.wanted(entry, name, stream, place)?;
+        match (wanted, &self.hashing) {
             (None, Some(hashing)) if entry.kind == Kind::File => {
                 let content = hashing.read(entry, stream, self.bytes)?;
                 hashing.push(entry.clone(), content)
@@ -393,21 +433,23 @@ impl Walk<'_> {
                 self.receiver.entry(entry).map_err(io::Error::other)
             }
             // How much of it is known shows when its members have been passed.
-            (Some(content), _) if self.bytes.is_none() => {
+            (Some(wanted), _) if self.bytes.is_none() => {
                 self.flush()?;
                 self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
                 let expanded = self.hashed(content, entry, stream, place, members, calls)?;
+                self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
+                let expanded = self.hashed(wanted, entry, stream, place, members, calls)?;
                 self.receiver.confirm(&expanded.of(entry)).map_err(io::Error::other)
             }
-            (Some(content), _) => {
-                if let Some(hashing) = self.hashing_of(entry) {
+            (Some(wanted), _) => {
+                if let Some(hashing) = self.hashing_of(entry, wanted) {
                     hashing.push(entry.clone(), hashing.read(entry, stream, self.bytes)?)?;
                     hashing.flush()?;
                 } else {
                     self.flush()?;
                     self.receiver.entry(entry).map_err(io::Error::other)?;
                 }
-                self.expand(content, entry, stream, place, members, calls).map(drop)
+                self.expand(wanted, entry, stream, place, members, calls).map(drop)
             }
         }
     }
@@ -434,16 +476,17 @@ impl Walk<'_> {
         self.hashing.as_ref().map_or(Ok(()), Hashing::flush)
     }
 
-    /// What the content of `entry` is, which is called `name` in its archive, and at which `stream` stands, if it is to
-    /// be shown: an archive, or compressed.
-    fn content(
+    /// What is to be done with `entry`, which is called `name` in its archive, and at whose content `stream` stands, if
+    /// that is an archive, or compressed, or a part.
+    fn wanted(
         &self,
         entry: &Entry,
         name: &[u8],
         stream: &mut dyn Stream,
         place: &MemberPlace,
-    ) -> io::Result<Option<Content>> {
+    ) -> io::Result<Option<Wanted>> {
         let Some(rules) = &self.names.recursion else { return Ok(None) };
+        let may_be_part = self.names.goes_below(place.depth) && parts::may_be_part(name);
         let body = &entry.body;
         // A body that is not in one piece, or was passed already, cannot be read here.
         let is_readable = entry.kind == Kind::File
@@ -451,19 +494,33 @@ impl Walk<'_> {
             && body.extents.is_none()
             && body.stored == body.size
             && stream.position() == body.offset;
-        if !is_readable || !self.may_be_archive(name, place) {
+        let may_be_archive = self.may_be_archive(name, place);
+        if may_be_part {
+            // What was there under this path before is another file.
+            self.parts.borrow_mut().remove(&entry.path, name);
+        }
+        if !is_readable || !may_be_archive && !may_be_part {
             return Ok(None);
         }
-        let end = body.offset.saturating_add(body.size);
-        let length = head_length(name);
-        let content = match self.bytes {
-            // Its directory may lie at its end.
-            Some((bytes, base)) => {
-                let start = body.offset.saturating_sub(base);
-                let part = Slice::new(SharedSource::clone(bytes), start, body.size);
-                content_of(Part::new(stream, end).peek(length)?, &part, name)?
+        let content = if may_be_archive {
+            let end = body.offset.saturating_add(body.size);
+            let mut part = Part::new(stream, end);
+            let (head, preferred) = (part.peek(head_length(name))?, &self.names.preferred);
+            let content = match self.bytes {
+                // Its directory may lie at its end.
+                Some((bytes, base)) => {
+                    let start = body.offset.saturating_sub(base);
+                    content_of(head, &Slice::new(SharedSource::clone(bytes), start, body.size), name, preferred)?
+                }
+                None => content_of_head(head, name, preferred),
+            };
+            if may_be_part && let Some(wanted) = self.as_part(entry, name, content, head)? {
+                return Ok(Some(wanted).filter(|wanted| !matches!(wanted, Wanted::Nothing)));
             }
-            None => content_of_head(Part::new(stream, end).peek(length)?, name),
+            content
+        } else {
+            let wanted = self.as_part(entry, name, None, &[])?;
+            return Ok(wanted.filter(|wanted| !matches!(wanted, Wanted::Nothing)));
         };
         let why_not = match &content {
             Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
@@ -481,9 +538,9 @@ impl Walk<'_> {
             }
             Some(Content::Format(_)) => {
                 self.left.update(|left| left - 1);
-                return Ok(content);
+                return Ok(content.map(Wanted::Archive));
             }
-            _ => return Ok(content),
+            _ => return Ok(content.map(Wanted::Archive)),
         };
         self.note(entry, &why_not)?;
         Ok(None)
@@ -503,7 +560,10 @@ impl Walk<'_> {
     }
 
     /// What computes hashes of a file that holds an archive, if it shows as well: beside the folder, not in its place.
-    fn hashing_of(&self, entry: &Entry) -> Option<&Hashing<'_>> {
+    fn hashing_of(&self, entry: &Entry, wanted: Wanted) -> Option<&Hashing<'_>> {
+        if let Wanted::Part(_) = wanted {
+            return self.hashing.as_ref();
+        }
         let limits = &self.options.limits;
         let folder = self.names.folder_of(&entry.path, limits)?;
         let is_beside = !name::components(&folder, limits).iter().eq(name::components(&entry.path, limits).iter());
@@ -513,26 +573,26 @@ impl Walk<'_> {
     /// The same as [`Walk::expand`], and the file's own content is hashed, too.
     fn hashed(
         &self,
-        content: Content,
+        wanted: Wanted,
         entry: &Entry,
         stream: &mut dyn Stream,
         place: &MemberPlace,
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<Expanded> {
-        let Some(hashing) = self.hashing_of(entry) else {
-            let shift = self.expand(content, entry, stream, place, members, calls)?;
+        let Some(hashing) = self.hashing_of(entry, wanted) else {
+            let shift = self.expand(wanted, entry, stream, place, members, calls)?;
             return Ok(Expanded { shift, hashes: Vec::new() });
         };
         if self.bytes.is_some() {
             let hashes = hashing.now(entry, &hashing.read(entry, stream, self.bytes)?)?;
-            let shift = self.expand(content, entry, stream, place, members, calls)?;
+            let shift = self.expand(wanted, entry, stream, place, members, calls)?;
             return Ok(Expanded { shift, hashes });
         }
         let end = entry.body.offset.saturating_add(entry.body.size);
         let mut part = Part::new(stream, end);
         let mut passing = hashing.passing(&mut part);
-        let shift = self.expand(content, entry, &mut passing, place, members, calls)?;
+        let shift = self.expand(wanted, entry, &mut passing, place, members, calls)?;
         let hashes = passing.finish(end)?;
         Ok(Expanded { shift, hashes })
     }
@@ -547,7 +607,7 @@ impl Walk<'_> {
     /// passed a place before which something is missing, returns that place.
     fn expand(
         &self,
-        content: Content,
+        wanted: Wanted,
         entry: &Entry,
         stream: &mut dyn Stream,
         place: &MemberPlace,
@@ -557,10 +617,17 @@ impl Walk<'_> {
         let body = &entry.body;
         let end = body.offset.saturating_add(body.size);
         let mut part = Part::new(stream, end);
-        let codec = match content {
-            Content::Codec(codec) => Some(codec),
-            Content::Format(_) => None,
+        let content = match wanted {
+            Wanted::Archive(content) => content,
+            Wanted::Part(content) => {
+                if let Some(kept) = self.keep(entry, &mut part, place)? {
+                    self.gather(entry, last_component(&entry.path), content, Some(kept));
+                }
+                return Ok(None);
+            }
+            Wanted::Nothing => return Ok(None),
         };
+        let codec = content.codec();
         let path = self.names.folder_of(&entry.path, &self.options.limits).unwrap_or_default();
         let inner = MemberPlace {
             prefix: [path.as_slice(), b"/"].concat(),
@@ -601,16 +668,10 @@ impl Walk<'_> {
                 let length = body.size.min(bytes.len().saturating_sub(start));
                 std::sync::Arc::new(Slice::new(SharedSource::clone(bytes), start, length))
             }
-            None => {
-                match self.bodies.take(&mut part, body.size, &shown(entry).to_string(), self.may_be_secret(place)) {
-                    Ok(bytes) => bytes,
-                    Err(error) if is_no_room(&error) => {
-                        let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
-                        return self.note(entry, &why).map(|()| None);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
+            None => match self.keep(entry, &mut part, place)? {
+                Some(bytes) => bytes,
+                None => return Ok(None),
+            },
         };
         let candidate = Candidate {
             input: 0,
@@ -620,6 +681,7 @@ impl Walk<'_> {
             bytes,
             damaged: Vec::new(),
             pieces: None,
+            split: None,
             codec,
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),
@@ -630,6 +692,20 @@ impl Walk<'_> {
             told_at: self.compressed_at.unwrap_or(body.offset),
         };
         self.receiver.candidate(candidate).map_err(io::Error::other).map(|()| None)
+    }
+}
+
+impl Walk<'_> {
+    /// Keeps what comes next of `stream`, the content of `entry`. `None` if there is no room for it, which is noted.
+    fn keep(&self, entry: &Entry, stream: &mut dyn Stream, place: &MemberPlace) -> io::Result<Option<SharedSource>> {
+        let shown = shown(entry).to_string();
+        match self.bodies.take(stream, entry.body.size, &shown, self.may_be_secret(place)) {
+            Err(error) if is_no_room(&error) => {
+                let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
+                self.note(entry, &why).map(|()| None)
+            }
+            taken => taken.map(Some),
+        }
     }
 }
 

@@ -12,9 +12,11 @@ use super::hashing;
 use super::head_length;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
-use super::walk::{MemberPlace, Members, Walk, content_of, shown};
+use super::parts::{Part, Split};
+use super::walk::{MemberPlace, Members, Walk, content_of, content_of_head, shown};
 use crate::access_list;
 use crate::archive::{LONGEST_TARGET, is_encrypted};
+use crate::parts;
 use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
 use crate::streams::{MOST_DEPTH, MOST_IN_PIECES};
@@ -55,7 +57,8 @@ impl Walk<'_> {
     ) -> Result<Members, Problem> {
         let (mut members, mut count) = (Members { end: base.saturating_add(source.len()), ..Members::default() }, 0);
         let entries = &self.options.progress.entries;
-        let result = format.read(source, self.format_options, &mut |event| {
+        let of_outer = self.parts.take();
+        let mut result = format.read(source, self.format_options, &mut |event| {
             match event {
                 Event::Entry(mut entry) => {
                     count += 1;
@@ -79,6 +82,11 @@ impl Walk<'_> {
         });
         entries.fetch_add(count % 1024, Ordering::Relaxed);
         members.entries = count;
+        if result.is_ok() {
+            let together = self.put_together(Some((source, base)), false, place);
+            result = together.map_err(tarnfs_format::Error::Receiver);
+        }
+        self.parts.replace(of_outer);
         self.ended(result, members)
     }
 
@@ -120,8 +128,18 @@ impl Walk<'_> {
         let has_content = entry.kind == Kind::File && entry.body.size > 0;
         let mut candidate = None;
         let name = own_name.of(&entry);
-        if has_content && self.may_be_archive(name, place) {
-            candidate = self.candidate_of(&entry, name, source, base, place)?;
+        let may_be_archive = self.may_be_archive(name, place);
+        let may_be_part = self.names.goes_below(place.depth) && parts::may_be_part(name);
+        if may_be_part {
+            // What was there under this path before is another file.
+            self.parts.borrow_mut().remove(&entry.path, name);
+        }
+        if has_content && may_be_part && self.is_part_of_directory(&entry, name, source, place)? {
+            let alone = may_be_archive && parts::is_first(name);
+            let part = Part { entry: Box::new(entry.clone()), alone, kept: None };
+            self.parts.borrow_mut().add(name, part);
+        } else if has_content && may_be_archive {
+            candidate = self.candidate_of(&entry, name, (source, base), place, Split::default())?;
         }
         if has_content
             && let Some(hashing) = &self.hashing
@@ -145,7 +163,40 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn pieces_of(&self, source: &SharedSource, body: &Body) -> PieceSource {
+    /// True if the file `entry`, whose name may be that of a part, is looked at once all are known.
+    fn is_part_of_directory(
+        &self,
+        entry: &Entry,
+        name: &[u8],
+        source: &SharedSource,
+        place: &MemberPlace,
+    ) -> io::Result<bool> {
+        if !parts::is_called_whole(name) {
+            // What is an archive for itself, and has a number that no first part has, is called so for another reason.
+            let may_be_one = !self.may_be_archive(name, place) || parts::is_first(name);
+            let is_split = || parts::is_split(name, &self.pieces_of(source, &entry.body));
+            return Ok(may_be_one || parts::is_called_volume(name) && is_split());
+        }
+        let content = self.pieces_of(source, &entry.body);
+        // Its end would have to be decoded to see what it says.
+        let is_plain = entry
+            .body
+            .pieces
+            .iter()
+            .flatten()
+            .all(|piece| piece.coder.as_ref().is_none_or(|coder| coder.steps.is_empty()));
+        let length = head_length(name).min(usize::try_from(entry.body.size).unwrap_or(usize::MAX));
+        let is_known = || match content.head(length) {
+            Ok(head) => {
+                Ok(content_of_head(&head, name, &self.names.preferred).is_some() && parts::is_led_by_last(name))
+            }
+            Err(error) if is_unreadable(&error) => Ok(true),
+            Err(error) => Err(error),
+        };
+        Ok((is_plain || !is_known()?) && Self::is_volume(name, &content)?)
+    }
+
+    pub(super) fn pieces_of(&self, source: &SharedSource, body: &Body) -> PieceSource {
         PieceSource::of_body(source, body, &self.coded, self.options)
     }
 
@@ -184,18 +235,18 @@ impl Walk<'_> {
     }
 
     /// What is to be read later of a member that holds an archive.
-    fn candidate_of(
+    pub(super) fn candidate_of(
         &self,
         entry: &Entry,
         name: &[u8],
-        source: &SharedSource,
-        base: u64,
+        (source, base): (&SharedSource, u64),
         place: &MemberPlace,
+        split: Split,
     ) -> io::Result<Option<Candidate>> {
-        let content = self.pieces_of(source, &entry.body);
+        let content = self.pieces_of(source, &entry.body).of_parts(split.starts.clone());
         let length = head_length(name);
         let head = content.head(length.min(usize::try_from(entry.body.size).unwrap_or(length)));
-        let inner = match head.and_then(|head| content_of(&head, &content, name)) {
+        let inner = match head.and_then(|head| content_of(&head, &content, name, &self.names.preferred)) {
             Ok(Some(inner)) => inner,
             Ok(None) => return Ok(None),
             // Whoever reads the file is told.
@@ -236,6 +287,7 @@ impl Walk<'_> {
         // What lies in it is read where it is stored, and not everything has checksums of its own.
         if let Stored::Plain(_) = stored
             && !inner.compares_content()
+            && !split.is_unchecked
         {
             match content.check(&self.options.cancel) {
                 Ok(()) => {}
@@ -289,7 +341,8 @@ impl Walk<'_> {
             told_at: self.compressed_at.unwrap_or(if pieces.is_some() { first } else { start }),
             pieces,
             codec,
-            name: last_component(&entry.path).to_vec(),
+            name: if split.starts.is_empty() { last_component(&entry.path).to_vec() } else { name.to_vec() },
+            split: Some(Arc::new(split)).filter(|split| !split.starts.is_empty() || split.next.is_some()),
             makes_folder: !path.is_empty(),
             file: Box::new(file),
             expected,

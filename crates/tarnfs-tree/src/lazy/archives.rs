@@ -109,8 +109,10 @@ pub(super) struct File {
     pub(super) folder: Node,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
-    /// Archives that it lies in.
+    /// Archives that it lies in, as `--recursion-depth` counts them: one that is compressed is two.
     pub(super) depth: u32,
+    /// The same, where each counts once.
+    pub(super) within: u32,
 }
 
 /// What a file was found to be: an archive of that number, or none.
@@ -130,6 +132,8 @@ struct Archive {
     files: HashMap<Node, Known>,
     /// Calls inside each other that reading from it takes ([`super::LazyTree::opened`]).
     calls: usize,
+    /// Archives that it counts as: one that is compressed is two. Known once it was open.
+    levels: u32,
     /// What has numbered its nodes ([`tarnfs_index::Index::numbering`]), once it was open.
     numbering: Option<u64>,
     /// Somebody was given its number.
@@ -321,6 +325,7 @@ impl Archives {
             is_unproven,
             files: HashMap::new(),
             calls: 0,
+            levels: 1,
             numbering: None,
             was_given: false,
         };
@@ -499,6 +504,23 @@ impl Archives {
             (at_work.since, at_work.begun) = (Instant::now(), Instant::now());
         }
         has_turn
+    }
+
+    /// How many archives are around what lies in this one.
+    pub(super) fn depth_in(&self, number: u32) -> u32 {
+        self.all.get(number as usize).map_or(0, |archive| archive.file.depth.saturating_add(archive.levels))
+    }
+
+    /// The same, where each counts once.
+    pub(super) fn number_in(&self, number: u32) -> u32 {
+        self.all.get(number as usize).map_or(0, |archive| archive.file.within.saturating_add(1))
+    }
+
+    /// It is being opened, and counts as so many archives.
+    pub(super) fn set_levels(&mut self, number: u32, levels: u32) {
+        if let Some(archive) = self.get(number) {
+            archive.levels = levels;
+        }
     }
 
     /// Somebody begins to open it, and takes these steps.

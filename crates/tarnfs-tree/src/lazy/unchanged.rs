@@ -22,6 +22,8 @@ pub(super) struct Unchanged {
     is_verified: AtomicBool,
     /// How many reads got an answer.
     reads: Arc<AtomicU64>,
+    /// The node is forgotten once with this.
+    is_holding: bool,
 }
 
 /// A state in which the bytes are those that were opened.
@@ -50,7 +52,13 @@ impl Unchanged {
         let fingerprint = Fingerprint::of(&*source)?;
         let (length, is_verified) = (attributes.size, AtomicBool::new(false));
         let seen = Mutex::new(Seen::new(&folder, node, attributes));
-        Ok(Self { source, folder, node, length, seen, fingerprint, is_verified, reads })
+        Ok(Self { source, folder, node, length, seen, fingerprint, is_verified, reads, is_holding: false })
+    }
+
+    /// The same, which has the node held as long as it is there.
+    pub(super) fn holding(mut self) -> Self {
+        self.is_holding = true;
+        self
     }
 
     /// Whoever reads from now on has checksums of it: what samples miss does no harm.
@@ -74,6 +82,14 @@ impl Unchanged {
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
         }
         is_same
+    }
+}
+
+impl Drop for Unchanged {
+    fn drop(&mut self) {
+        if self.is_holding {
+            self.folder.forget(self.node, 1);
+        }
     }
 }
 

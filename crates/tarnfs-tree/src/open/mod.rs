@@ -1,5 +1,6 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
+mod alone;
 mod archives_as_files;
 mod bad_block;
 mod first_pass;
@@ -94,6 +95,9 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
         io::ErrorKind::NotFound if is_url(path) => url(path),
         _ => Problem::CannotOpen(error),
     })?);
+    if let Some(index) = alone::open(path, &file, options)? {
+        return Ok(index);
+    }
     let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
     if let Some(parts) = Parts::find(path)? {
         return open_parts(&file, &parts, options);
@@ -128,9 +132,10 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
         return Err(Problem::Unreadable { format, reason: reason.to_owned() });
     }
     let of_part = |part: &FileSource| FileFacts::of(part).map(|facts| (facts.owner, facts.modified));
-    let [first, others @ ..] = parts.files() else { return Err(Problem::Empty) };
+    let mut files = parts.files();
+    let Some(first) = files.next() else { return Err(Problem::Empty) };
     let (owner, mut modified) = of_part(first).map_err(Problem::CannotOpen)?;
-    for part in others {
+    for part in files {
         modified = modified.max(of_part(part).map_err(Problem::CannotOpen)?.1);
     }
     let path = &parts.path;
@@ -150,7 +155,7 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
         log::warn!("{}: is a part of it missing? {} is not there", path.display(), next.display());
     }
     if opened.has_checksums() {
-        parts.files().iter().for_each(|part| part.is_verified_by_reader());
+        parts.files().for_each(|part| part.is_verified_by_reader());
     }
     let identity = file.identity();
     Ok(OpenArchive { file: Some((identity.device, identity.inode)), ..opened })

@@ -23,6 +23,9 @@ pub struct Options {
     pub index: IndexOptions,
     /// How its bytes are decoded.
     pub decoding: DecodingOptions,
+    /// An archive that is compressed is shown as the one file that it is when that is undone. It is no archive for any
+    /// other index.
+    pub only_decompress: bool,
     /// Bounds on what the archive may say.
     pub limits: Limits,
     /// Ends a first pass.
@@ -168,6 +171,7 @@ impl Options {
             gnu_incremental: self.shape.gnu_incremental,
             cancel: self.cancel.clone(),
             decode: directory::decode(self),
+            shares: 1,
         }
     }
 }
@@ -178,6 +182,7 @@ impl Default for Options {
             shape: Shape { gnu_incremental: Some(false), ..Shape::default() },
             index: IndexOptions::default(),
             decoding: DecodingOptions::default(),
+            only_decompress: false,
             limits: Limits::default(),
             cancel: Cancel::default(),
             progress: Arc::default(),

@@ -309,6 +309,11 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
+    /// Where a file could be of several formats, try these first: names of formats (`--formats`) or of ratarmount's
+    /// backends, separated by commas. What is given last counts most
+    #[arg(hide_short_help = true, long, value_name = "NAMES", help_heading = "Decoding")]
+    pub(crate) use_backend: Vec<String>,
+
     /// Compute these hashes of every file and show them as extended attributes `user.hash.NAME`. Separated by commas:
     /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ... Of an option that is repeated, all are
     /// computed

@@ -14,7 +14,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("force-folder-index", None, false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
-    ("use-backend", None, true),
     ("write-overlay", Some('w'), true),
 ];
 

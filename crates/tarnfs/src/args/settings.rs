@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::PieceCache;
+use tarnfs_format::backends::in_order;
 use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
@@ -143,6 +144,7 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
             transform: pair(open.transform.as_deref()),
             recursion: recursion(open),
             hashes: tarnfs_tree::hashes::normalise(&open.hashes).map_err(|error| usage(format!("--hashes {error}")))?,
+            backends: in_order(open.use_backend.iter().map(String::as_str)),
         },
         cancel: cancel.clone(),
         index: IndexOptions {

@@ -1,0 +1,422 @@
+//! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its
+//! end, since they come in any order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_format::{Body, Entry, Format, Piece, name};
+use tarnfs_source::{MemorySource, SharedSource, Slice, Source};
+
+use super::names::last_component;
+use super::walk::{Content, MemberPlace, Walk, Wanted, content_of_head};
+use super::walk_directory::is_unreadable;
+use super::{head_length, head_of};
+use crate::parts::{self, Found, Wrong};
+use crate::preferred::Preferred;
+use crate::problem::Problem;
+
+/// Bytes of what is gathered of one archive. Each takes some hundred.
+const MOST_GATHERED: usize = 32 << 20;
+
+/// Where there are more, those stay of which at least one in so many is there. Names of programs end like parts that
+/// are counted with letters: `x.py` would be the 414th of one archive.
+const ONE_IN: u64 = 8;
+
+/// One file that may be a part.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The file, as the directory or a header tells it.
+    pub(super) entry: Box<Entry>,
+    /// What it is, if it is taken for itself.
+    pub(super) alone: bool,
+    /// Its bytes, where the stream that it lies in cannot be read again.
+    pub(super) kept: Option<SharedSource>,
+}
+
+/// Files of one archive that may be parts, by folder and name.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Part>>,
+    weight: usize,
+    /// Some were left out.
+    is_full: bool,
+}
+
+/// The folder of what is called `path`.
+fn folder_of(path: &[u8]) -> &[u8] {
+    path.get(..path.len().saturating_sub(last_component(path).len())).unwrap_or_default()
+}
+
+/// The place of `suffix` among those of its length, where it counts parts.
+fn number_of(suffix: &[u8]) -> Option<u64> {
+    let (base, zero) = match suffix {
+        _ if suffix.iter().all(u8::is_ascii_digit) => (10, b'0'),
+        _ if suffix.iter().all(u8::is_ascii_lowercase) => (26, b'a'),
+        _ => return None,
+    };
+    suffix.iter().try_fold(0_u64, |number, byte| number.checked_mul(base)?.checked_add(u64::from(byte - zero)))
+}
+
+impl Gathered {
+    fn weight_of(name: &[u8], part: &Part) -> usize {
+        name.len() + part.entry.weight() + size_of::<Part>() + 64
+    }
+
+    /// Takes one in, in the place of an earlier one of its path.
+    pub(super) fn add(&mut self, name: &[u8], part: Part) {
+        let weight = Self::weight_of(name, &part);
+        if self.weight.saturating_add(weight) > MOST_GATHERED {
+            self.leave_out();
+        }
+        if self.weight.saturating_add(weight) > MOST_GATHERED {
+            self.is_full = true;
+            return;
+        }
+        self.weight += weight;
+        let folder = folder_of(&part.entry.path).to_vec();
+        if let Some(before) = self.folders.entry(folder).or_default().insert(name.to_vec(), part) {
+            self.weight = self.weight.saturating_sub(Self::weight_of(name, &before));
+        }
+    }
+
+    /// The file at `path` is another one.
+    pub(super) fn remove(&mut self, path: &[u8], name: &[u8]) {
+        if let Some(before) = self.folders.get_mut(folder_of(path)).and_then(|names| names.remove(name)) {
+            self.weight = self.weight.saturating_sub(Self::weight_of(name, &before));
+        }
+    }
+
+    /// True if the archive of which the file `name` at `path` would be a part has a first part that is known, and is
+    /// one by its start.
+    pub(super) fn has_first(&self, path: &[u8], name: &[u8]) -> bool {
+        let Some((stem, suffix)) = parts::split_suffix(name) else { return false };
+        let Some(names) = self.folders.get(folder_of(path)) else { return false };
+        parts::firsts(suffix).any(|first| {
+            let first = [stem, b".", &first].concat();
+            names.get(&first).is_some_and(|part| part.alone)
+        })
+    }
+
+    /// Makes room: what is hardly a part is left out.
+    fn leave_out(&mut self) {
+        self.is_full = true;
+        for names in self.folders.values_mut() {
+            // By stem and length of the number: how many there are, and the highest number.
+            let mut groups: BTreeMap<(Vec<u8>, usize), (u64, u64)> = BTreeMap::new();
+            let group_of = |name: &[u8]| {
+                let (stem, suffix) = parts::split_suffix(name)?;
+                Some(((stem.to_vec(), suffix.len()), number_of(suffix)?))
+            };
+            for (group, number) in names.keys().filter_map(|name| group_of(name)) {
+                let (count, highest) = groups.entry(group).or_default();
+                (*count, *highest) = (*count + 1, number.max(*highest));
+            }
+            names.retain(|name, _| {
+                let Some((group, _)) = group_of(name) else { return true };
+                groups.get(&group).is_some_and(|(count, highest)| count.saturating_mul(ONE_IN) > *highest)
+            });
+        }
+        self.folders.retain(|_, names| !names.is_empty());
+        let weights = self.folders.values().flatten().map(|(name, part)| Self::weight_of(name, part));
+        self.weight = weights.sum();
+    }
+}
+
+/// The parts of which one is kept in a stream that goes by, as that stream.
+#[derive(Debug)]
+struct Kept {
+    /// By the byte of the stream at which each begins.
+    parts: BTreeMap<u64, SharedSource>,
+    name: String,
+}
+
+impl Source for Kept {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self.parts.range(..=offset).next_back() {
+            Some((start, part)) => part.read_at(buffer, offset - start),
+            None => Ok(0),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.parts.last_key_value().map_or(0, |(start, part)| start.saturating_add(part.len()))
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// True if the first part of an archive begins as one.
+fn begins_as_archive(name: &[u8], source: &SharedSource, preferred: &Preferred) -> bool {
+    let whole = parts::stem_of_number(name).unwrap_or(name);
+    head_of(source, head_length(whole)).is_ok_and(|head| content_of_head(&head, whole, preferred).is_some())
+}
+
+/// The same as [`parts::is_split`], of a file that begins with `head`.
+fn is_split(name: &[u8], head: &[u8]) -> bool {
+    parts::is_split(name, &MemorySource::new(head.to_vec(), "a head"))
+}
+
+/// What an archive that is put together is made of.
+#[derive(Debug, Default)]
+pub(super) struct Split {
+    /// The byte of it at which each part begins.
+    pub(super) starts: Vec<u64>,
+    /// A part that is not there, and which nobody can say is missing.
+    pub(super) next: Option<Vec<u8>>,
+    /// It lies in an archive that is read forwards, and has no checksums of it.
+    pub(super) is_unchecked: bool,
+}
+
+impl Walk<'_> {
+    /// True if what `source` says of itself is that it is one of several volumes, which are called as `name` is.
+    pub(super) fn is_volume(name: &[u8], source: &dyn Source) -> io::Result<bool> {
+        let is_one = |format: &dyn Format| {
+            if format.last_volume(name).is_some_and(|last| last == name) {
+                return format.volumes(name, source).map(|others| others.is_some());
+            }
+            let is_first = format.first_volumes(name).iter().any(|first| first == name);
+            if is_first { format.volume(source).map(|volume| volume.is_some()) } else { Ok(false) }
+        };
+        for format in tarnfs_format::FORMATS {
+            match is_one(*format) {
+                Ok(false) => {}
+                Err(error) if is_unreadable(&error) => {}
+                found => return found,
+            }
+        }
+        Ok(false)
+    }
+
+    /// What is to be done with a file whose name may be that of a part, and which is `content` if it is taken for
+    /// itself. Of an archive that can be read at any time it is remembered. `None`: it is no part as far as one can
+    /// tell by now.
+    pub(super) fn as_part(
+        &self,
+        entry: &Entry,
+        name: &[u8],
+        content: Option<Content>,
+        head: &[u8],
+    ) -> io::Result<Option<Wanted>> {
+        let is_part = match self.bytes {
+            _ if !parts::is_called_whole(name) => match content {
+                // It may be what its name says.
+                Some(_) => parts::is_first(name) || parts::is_called_volume(name) && is_split(name, head),
+                None => self.bytes.is_some() || self.is_likely_part(entry, name),
+            },
+            Some((bytes, base)) => {
+                let start = entry.body.offset.saturating_sub(base);
+                Self::is_volume(name, &Slice::new(SharedSource::clone(bytes), start, entry.body.size))?
+            }
+            // What is known by its end will be seen when all of it is there.
+            None => content.is_none() || Self::is_volume(name, &MemorySource::new(head.to_vec(), "a head"))?,
+        };
+        match (is_part, self.bytes) {
+            (false, _) => Ok(None),
+            (true, Some(_)) => {
+                self.gather(entry, name, content, None);
+                Ok(Some(Wanted::Nothing))
+            }
+            (true, None) => Ok(Some(Wanted::Part(content))),
+        }
+    }
+
+    /// True if the file is worth keeping while it goes by.
+    fn is_likely_part(&self, entry: &Entry, name: &[u8]) -> bool {
+        parts::is_called_volume(name)
+            || parts::stem_of_number(name).is_some_and(|stem| self.names.stem(stem).is_some())
+            || self.parts.borrow().has_first(&entry.path, name)
+    }
+
+    /// Puts together what was gathered of the archive that has come to its end, whose members lie in `stream`, which
+    /// begins at that byte of what they count in. Without a stream the parts themselves are there.
+    /// Those of an archive that is read forwards have no checksums.
+    pub(super) fn put_together(
+        &self,
+        stream: Option<(&SharedSource, u64)>,
+        is_forwards: bool,
+        place: &MemberPlace,
+    ) -> io::Result<()> {
+        let gathered = self.parts.take();
+        if gathered.is_full {
+            let what = "it has so many files with numbers that not all archives in several parts are put together";
+            self.note_at(0, what.to_owned())?;
+        }
+        for (folder, names) in &gathered.folders {
+            let mut told = BTreeSet::new();
+            for (name, part) in names {
+                if !self.may_be_archive(name, place) && !parts::is_called_volume(name) {
+                    continue;
+                }
+                self.options.cancel.check()?;
+                let (source, base) = match stream {
+                    Some((source, base)) => (SharedSource::clone(source), base),
+                    None => (Self::kept(names), 0),
+                };
+                let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.entry.body)) };
+                let open = |name: &[u8]| Ok(names.get(name).map(bytes));
+                match parts::find(name, &open) {
+                    Ok(Some(found)) if found.shown == *name => {
+                        self.put_together_one(found, names, (&source, base), is_forwards, place)?;
+                    }
+                    // It shows under the name of another part.
+                    Ok(Some(_)) => {}
+                    Ok(None) if part.alone => {
+                        let split = Split { is_unchecked: is_forwards, ..Split::default() };
+                        self.tell_candidate(&part.entry, name, (&source, base), place, split)?;
+                    }
+                    Ok(None) => {}
+                    Err(Wrong::Missing(missing))
+                        if part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
+                            || parts::is_split(name, &*bytes(part)) =>
+                    {
+                        let missing = [folder.as_slice(), &missing].concat();
+                        let (shown, path) = (name::excerpt(&part.entry.path), name::excerpt(&missing));
+                        let stands_alone = parts::stands_alone(name, &*bytes(part));
+                        let then = if stands_alone { "" } else { "; it stays a file" };
+                        let what = format!("{shown}: a part of it is missing: {path}{then}");
+                        if told.insert(missing.clone()) {
+                            self.note_at(part.entry.header.saturating_add(base), what)?;
+                        }
+                        if stands_alone && self.may_be_archive(name, place) {
+                            let split = Split { is_unchecked: is_forwards, ..Split::default() };
+                            self.tell_candidate(&part.entry, name, (&source, base), place, split)?;
+                        }
+                    }
+                    Err(Wrong::Missing(_)) => {}
+                    Err(Wrong::Problem(Problem::Read { error, .. })) if is_unreadable(&error) => {}
+                    Err(Wrong::Problem(Problem::Read { error, .. })) => return Err(error),
+                    Err(Wrong::Problem(problem)) => return Err(io::Error::other(problem)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn kept(names: &BTreeMap<Vec<u8>, Part>) -> SharedSource {
+        let parts = names.values().filter_map(|part| Some((part.entry.body.offset, part.kept.clone()?))).collect();
+        Arc::new(Kept { parts, name: "what was kept of parts".to_owned() })
+    }
+
+    fn put_together_one(
+        &self,
+        found: Found<SharedSource>,
+        names: &BTreeMap<Vec<u8>, Part>,
+        (source, base): (&SharedSource, u64),
+        is_unchecked: bool,
+        place: &MemberPlace,
+    ) -> io::Result<()> {
+        let Some(first) = names.get(&found.shown) else { return Ok(()) };
+        let told = |what: String| {
+            let shown = name::excerpt(&first.entry.path);
+            self.note_at(first.entry.header.saturating_add(base), format!("{shown}: {what}; it stays a file"))
+        };
+        if !self.format_options.ignore_zeros
+            && let Some(format) = parts::are_volumes(&found.files)?
+        {
+            return told(format!("its parts are volumes of {format}, each with headers of its own: -i joins them"));
+        }
+        let (mut pieces, mut starts, mut size, mut hole) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
+        for (name, _) in &found.files {
+            let Some(part) = names.get(name) else { return Ok(()) };
+            let body = &part.entry.body;
+            starts.push(size);
+            let mut there = 0_u64;
+            for piece in body.pieces.iter().flatten() {
+                there = there.saturating_add(piece.hole).saturating_add(piece.length);
+                pieces.push(Piece { hole: piece.hole.saturating_add(std::mem::take(&mut hole)), ..piece.clone() });
+            }
+            // A part may end in a hole.
+            hole = hole.saturating_add(body.size.saturating_sub(there));
+            size = match size.checked_add(body.size).filter(|size| i64::try_from(*size).is_ok()) {
+                Some(size) => size,
+                None => return told("its parts are longer than a file can be".to_owned()),
+            };
+        }
+        let count = found.files.len();
+        let body = Body { stored: size, size, offset: first.entry.body.offset, pieces: Some(pieces), extents: None };
+        let entry = Entry { body, ..(*first.entry).clone() };
+        // One part alone is simply what it is.
+        let split = Split { starts: if count > 1 { starts } else { Vec::new() }, next: found.next, is_unchecked };
+        self.tell_candidate(&entry, &found.whole, (source, base), place, split)
+    }
+
+    fn tell_candidate(
+        &self,
+        entry: &Entry,
+        name: &[u8],
+        (source, base): (&SharedSource, u64),
+        place: &MemberPlace,
+        split: Split,
+    ) -> io::Result<()> {
+        match self.candidate_of(entry, name, (source, base), place, split)? {
+            Some(candidate) => self.receiver.candidate(candidate).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers a file of an archive that is read forwards, at whose content its stream stands, as one that may be a
+    /// part. What lies in a stream that goes by is `kept`.
+    pub(super) fn gather(&self, entry: &Entry, name: &[u8], content: Option<Content>, kept: Option<SharedSource>) {
+        let base = self.bytes.map_or(0, |(_, base)| base);
+        let (size, offset) = (entry.body.size, entry.body.offset.saturating_sub(base));
+        let piece = Piece { length: size, offset, stored: size, decoded: size, ..Piece::default() };
+        let body = Body { offset, stored: size, size, pieces: Some(vec![piece]), extents: None };
+        let header = entry.header.saturating_sub(base);
+        let entry = Box::new(Entry { header, body, ..entry.clone() });
+        self.parts.borrow_mut().add(name, Part { entry, alone: content.is_some(), kept });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(path: &str) -> Part {
+        let entry = Entry { path: path.as_bytes().to_vec(), ..Entry::default() };
+        Part { entry: Box::new(entry), alone: path.ends_with("aa") || path.ends_with("01"), kept: None }
+    }
+
+    fn gathered(paths: &[&str]) -> Gathered {
+        let mut gathered = Gathered::default();
+        for path in paths {
+            gathered.add(last_component(path.as_bytes()), part(path));
+        }
+        gathered
+    }
+
+    #[test]
+    fn a_first_part_is_found_in_its_own_folder() {
+        let gathered = gathered(&["a/x.aa", "a/y.001", "b/x.ab"]);
+        for (path, has) in [("a/x.ac", true), ("a/y.002", true), ("b/x.ac", false), ("x.ab", false), ("a/z.ab", false)]
+        {
+            assert_eq!(gathered.has_first(path.as_bytes(), last_component(path.as_bytes())), has, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_hardly_a_part_makes_room() {
+        let mut gathered = gathered(&["x.aa", "x.ab", "x.ad", "m.py", "n.001", "n.009", "o.900", "v.r01"]);
+        gathered.leave_out();
+        let names: Vec<_> = gathered.folders.values().flat_map(|names| names.keys()).collect();
+        let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        assert_eq!(names, ["n.001", "n.009", "v.r01", "x.aa", "x.ab", "x.ad"]);
+        for name in ["n.001", "n.009", "v.r01", "x.aa", "x.ab", "x.ad"] {
+            gathered.remove(name.as_bytes(), name.as_bytes());
+        }
+        assert_eq!(gathered.weight, 0);
+    }
+
+    #[test]
+    fn what_is_gathered_takes_bounded_memory() {
+        let mut gathered = Gathered::default();
+        for number in 0..200_000 {
+            let path = format!("{number:06}.py");
+            gathered.add(path.as_bytes(), part(&path));
+            assert!(gathered.weight <= MOST_GATHERED);
+        }
+        assert!(gathered.is_full);
+    }
+}

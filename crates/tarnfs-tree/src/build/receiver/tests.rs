@@ -1,0 +1,171 @@
+use super::*;
+use tarnfs_index::WriterOptions;
+use tarnfs_source::{Budget, Cancel};
+
+fn direct() -> Direct {
+    let options = WriterOptions { limits: Limits::default(), budget: Budget::new(0), cancel: Cancel::default() };
+    Direct::new(Writer::new(options).unwrap(), Limits::default(), 10)
+}
+
+#[test]
+fn notes_are_bounded_in_number_and_in_bytes() {
+    let few = direct();
+    for at in 0..2 * MOST_NOTES as u64 {
+        few.note(at, "short".to_owned()).unwrap();
+    }
+    let notes = few.into_parts().1;
+    assert_eq!((notes.len(), notes.last().map(|note| note.0)), (MOST_NOTES, Some(MOST_NOTES as u64 - 1)));
+    let long = direct();
+    for at in 0..MOST_NOTES as u64 {
+        long.note(at, "\u{20ac}".repeat(10_000)).unwrap();
+    }
+    let notes = long.into_parts().1;
+    // Cut at a whole character.
+    assert!(notes.iter().all(|(_, what)| what.len() == MOST_OF_NOTE / 3 * 3 && what.capacity() < 2 * MOST_OF_NOTE));
+    assert_eq!(notes.len(), MOST_OF_NOTES / (MOST_OF_NOTE / 3 * 3));
+}
+
+fn candidate(path: &[u8], place: Range<u64>) -> Candidate {
+    Candidate {
+        input: 0,
+        archive: 0,
+        start: place.start,
+        length: place.end - place.start,
+        bytes: std::sync::Arc::new(tarnfs_source::MemorySource::new(Vec::new(), "test")),
+        damaged: Vec::new(),
+        pieces: None,
+        split: None,
+        codec: None,
+        name: Vec::new(),
+        makes_folder: true,
+        file: Box::new(Entry { path: path.to_vec(), ..Entry::default() }),
+        expected: None,
+        instead: None,
+        place: super::super::walk::MemberPlace { prefix: path.to_vec(), ..Default::default() },
+        told_at: 0,
+    }
+}
+
+/// It comes with what is damaged of it.
+#[allow(clippy::single_range_in_vec_init, reason = "it is one place that is damaged")]
+#[test]
+fn what_waits_is_told_what_is_damaged_of_it() {
+    let damage = |decoded: Range<u64>| {
+        let (lost_from, what) = (decoded.end, "a test".to_owned());
+        Damage { decoded, lost_from, compressed: 1, compressed_from: 1, what }
+    };
+    // From here on there is more than is noted.
+    let many = 1000 * (MOST_NOTES as u64 - 2);
+    let cases: [(Range<u64>, &[Range<u64>]); 7] = [
+        (0..100, &[]),
+        (100..200, &[0..50, 70..80]),
+        (150..170, &[]),
+        (140..171, &[0..10, 30..31]),
+        (900..2000, &[50..51, 1050..1051]),
+        (many..many + 1000, &[950..1000]),
+        (many + 5000..many + 5010, &[0..10]),
+    ];
+    for (place, expected) in cases {
+        let direct = direct();
+        direct.candidate(candidate(b"a", place.clone())).unwrap();
+        direct.damage(damage(100..150)).unwrap();
+        direct.damage(damage(170..180)).unwrap();
+        for at in 0..2 * MOST_NOTES as u64 {
+            direct.damage(damage(950 + 1000 * at..951 + 1000 * at)).unwrap();
+        }
+        assert_eq!(direct.next_candidate().unwrap().damaged, expected, "{place:?}");
+        assert_eq!(direct.damaged.borrow().len(), MOST_NOTES + 1);
+    }
+}
+
+/// What waits is bounded in bytes; what does not fit stays a file.
+#[test]
+fn what_waits_is_bounded_in_bytes() {
+    let direct = Direct { left: Cell::new(u64::MAX), ..direct() };
+    let path = vec![b'x'; 60_000];
+    let candidate = || candidate(&path, 0..0);
+    let most = MOST_OF_WAITING / candidate().weight();
+    assert!((500..600).contains(&most));
+    for count in 0..2000 {
+        assert_eq!(direct.has_room(), count <= most / 2, "{count}");
+        direct.candidate(candidate()).unwrap();
+    }
+    assert_eq!((direct.waiting(), direct.notes.borrow().len()), (most, 2000 - most));
+    while direct.next_candidate().is_some() {}
+    assert_eq!(direct.bytes_of_waiting.get(), 0);
+}
+
+/// What is taken back leaves room for others.
+#[test]
+fn notes_of_what_is_taken_back_are_gone() {
+    let direct = direct();
+    let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
+    direct.note(1, "before".to_owned()).unwrap();
+    for _ in 0..10 {
+        direct.ahead(b"file").unwrap();
+        for at in 0..1000 {
+            direct.note(at, "x".repeat(MOST_OF_NOTE)).unwrap();
+        }
+        direct.ahead(b"inner").unwrap();
+        direct.note(2, "inside".to_owned()).unwrap();
+        direct.confirm(&entry).unwrap();
+        direct.take_back(&entry).unwrap();
+    }
+    direct.ahead(b"file").unwrap();
+    direct.note(3, "last".to_owned()).unwrap();
+    direct.confirm(&entry).unwrap();
+    assert_eq!(direct.bytes_of_notes.get(), "beforelast".len());
+    let notes = direct.into_parts().1;
+    assert_eq!(notes, [(1, "before".to_owned()), (3, "last".to_owned())]);
+}
+
+/// While a file is looked into, what was found before it is read if there is too much of it.
+#[test]
+fn notes_of_others_stay_when_something_is_taken_back() {
+    for depth in 0..2 {
+        let direct = direct();
+        (0..depth).for_each(|_| direct.open(b"around").unwrap());
+        let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
+        let old = direct.archive_at(b"old", (0, 0));
+        direct.ahead(b"file").unwrap();
+        direct.note(1, "of the file".to_owned()).unwrap();
+        direct.open(b"file").unwrap();
+        direct.open(b"file/inner").unwrap();
+        direct.note(2, "inside".to_owned()).unwrap();
+        let found = direct.archive_at(b"file/inner/found", (0, 0));
+        direct.enter_archive(old);
+        direct.open(b"old/inner").unwrap();
+        direct.note(3, "in the old one".to_owned()).unwrap();
+        direct.close().unwrap();
+        direct.leave_archive();
+        direct.close().unwrap();
+        direct.enter_archive(found);
+        direct.note(4, "found inside".to_owned()).unwrap();
+        direct.leave_archive();
+        direct.close().unwrap();
+        direct.take_back(&entry).unwrap();
+        assert_eq!(direct.bytes_of_notes.get(), "in the old one".len());
+        assert_eq!(direct.into_parts().1, [(3, "in the old one".to_owned())], "{depth}");
+    }
+}
+
+/// Everything that a thread finds counts towards what may wait.
+#[test]
+fn what_waits_is_weighed_with_all_its_strings() {
+    let long = || vec![b'x'; 1 << 20];
+    let entries = [
+        Entry { path: long(), ..Entry::default() },
+        Entry { link: long(), ..Entry::default() },
+        Entry { user: long(), ..Entry::default() },
+        Entry { group: long(), ..Entry::default() },
+        Entry { xattrs: vec![(Vec::new(), long())], ..Entry::default() },
+        Entry { xattrs: vec![(long(), Vec::new())], ..Entry::default() },
+        Entry { xattrs: vec![Default::default(); 1 << 15], ..Entry::default() },
+    ];
+    for entry in entries {
+        assert!(Call::Entry(Box::new(entry.clone())).weight() > 1 << 20, "{:?}", entry.kind);
+        assert!(Call::Confirm(Box::new(entry)).weight() > 1 << 20);
+    }
+    assert!(Call::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
+    assert!(Call::Ahead(long()).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
+}

@@ -1,0 +1,127 @@
+//! An index without its archive: what it says is shown, and who reads is told what is missing.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tarnfs_format::name::escape;
+use tarnfs_index::{Index, location, own, ratarmount, trust};
+use tarnfs_source::{FileSource, SharedSource, Source};
+
+use super::{FileFacts, OpenArchive, Opening, Options, Origin, Problem, Recreate};
+
+/// How a database begins.
+const DATABASE: &[u8] = b"SQLite format 3\0";
+
+/// In place of an archive that is not there. Reading it is an error that says so.
+#[derive(Debug)]
+struct Absent {
+    length: u64,
+    what: String,
+}
+
+impl Source for Absent {
+    fn read_at(&self, buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
+        if buffer.is_empty() { Ok(0) } else { Err(io::Error::other(self.what.clone())) }
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        self.what.clone()
+    }
+}
+
+/// The archive of the index at `path`, as somebody would look for it: where it was if that is known, else what it is
+/// called.
+fn archive_of(path: &Path, name: Option<&[u8]>) -> String {
+    let own = path.file_name().unwrap_or_default().as_bytes();
+    let is_beside = |name: &[u8]| own.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"."));
+    let stem = || own.strip_suffix(location::SUFFIX.as_bytes()).or_else(|| own.strip_suffix(ratarmount::SUFFIX));
+    match (name, stem()) {
+        (Some(name), _) if !is_beside(name) => escape(name).to_string(),
+        (Some(name), _) | (None, Some(name)) => {
+            let folder = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            escape(folder.with_file_name(std::ffi::OsStr::from_bytes(name)).as_os_str().as_bytes()).to_string()
+        }
+        (None, None) => "the archive".to_owned(),
+    }
+}
+
+/// Opens the file at `path` as an index whose archive is not there; `None` if it is no index.
+pub(super) fn open(path: &Path, file: &FileSource, options: &Options) -> Result<Option<OpenArchive>, Problem> {
+    let mut head = [0; DATABASE.len()];
+    // What cannot be read is told by who opens it as an archive.
+    if file.len() < head.len() as u64 || file.read_exact_at(&mut head, 0).is_err() || head != DATABASE {
+        return Ok(None);
+    }
+    let absent = |name: Option<&[u8]>, length: u64| -> SharedSource {
+        let (archive, index) = (archive_of(path, name), path.display());
+        let what = format!("{archive} ({length} bytes) is not open, only its index {index}: it has no contents");
+        Arc::new(Absent { length, what })
+    };
+    // Who names it as what is to be shown has chosen it.
+    let index: Arc<dyn Index> = match own::open(path, None, true) {
+        Ok(index) => index,
+        Err(tarnfs_index::Error::Unknown(why)) => {
+            let opened = trust::open(path, None, true)
+                .and_then(|file| ratarmount::open_alone(file, options.limits, &|length| absent(None, length)));
+            match opened {
+                Ok(index) => index,
+                // Any program may keep a database.
+                Err(_) if !path.as_os_str().as_bytes().ends_with(ratarmount::SUFFIX) => {
+                    log::debug!("{}: {why}", path.display());
+                    return Ok(None);
+                }
+                Err(error) => return Err(Problem::Index(error)),
+            }
+        }
+        Err(error) => return Err(Problem::Index(error)),
+    };
+    if options.index.recreate == Recreate::Always {
+        let what = "it is an index without its archive: there is nothing to read again";
+        return Err(Problem::Unwritten(what.to_owned()));
+    }
+    let summary = index.summary();
+    let source = absent(summary.name.as_deref(), summary.archive.length);
+    log::warn!("{}: an index alone: names and attributes are shown; {}", path.display(), source.describe());
+    if options.shape.recursion.is_some() && summary.shape.recursion.is_none() {
+        log::warn!("{}: it was made without -r, so archives in the archive are files", path.display());
+    }
+    let mut options = options.clone();
+    options.decoding.decoded_cache = None;
+    let facts = FileFacts {
+        owner: FileFacts::of(file).map_err(Problem::CannotOpen)?.owner,
+        modified: summary.archive.modified,
+    };
+    let fingerprint = summary.archive.fingerprint;
+    let unread = AtomicBool::new(false);
+    let opening =
+        Opening { path, source, facts, options: &options, fingerprint, home: None, is_at_path: false, unread };
+    let opened = opening.finish(index, Some(path.to_owned()), Origin::Found)?;
+    let identity = file.identity();
+    Ok(Some(OpenArchive { file: Some((identity.device, identity.inode)), ..opened }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_archive_is_named_where_it_was() {
+        for (path, name, archive) in [
+            ("/d/x.tar.gz.tarnfs.sqlite", Some("x.tar.gz"), "/d/x.tar.gz"),
+            ("/d/x.tar.options-12.tarnfs.sqlite", Some("x.tar"), "/d/x.tar"),
+            ("/c/d_x.tar.tarnfs.sqlite", Some("x.tar"), "x.tar"),
+            ("/d/x.tar.index.sqlite", None, "/d/x.tar"),
+            ("/d/other", None, "the archive"),
+            ("/d/other", Some("x\n"), "x\\n"),
+        ] {
+            assert_eq!(archive_of(Path::new(path), name.map(str::as_bytes)), archive, "{path}");
+        }
+    }
+}
