@@ -102,16 +102,16 @@ fn notes_of_what_is_taken_back_are_gone() {
     let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
     direct.note(1, "before".to_owned()).unwrap();
     for _ in 0..10 {
-        direct.ahead(b"file").unwrap();
+        direct.ahead(b"file", 0).unwrap();
         for at in 0..1000 {
             direct.note(at, "x".repeat(MOST_OF_NOTE)).unwrap();
         }
-        direct.ahead(b"inner").unwrap();
+        direct.ahead(b"inner", 0).unwrap();
         direct.note(2, "inside".to_owned()).unwrap();
         direct.confirm(&entry).unwrap();
         direct.take_back(&entry).unwrap();
     }
-    direct.ahead(b"file").unwrap();
+    direct.ahead(b"file", 0).unwrap();
     direct.note(3, "last".to_owned()).unwrap();
     direct.confirm(&entry).unwrap();
     assert_eq!(direct.bytes_of_notes.get(), "beforelast".len());
@@ -127,7 +127,7 @@ fn notes_of_others_stay_when_something_is_taken_back() {
         (0..depth).for_each(|_| direct.open(b"around").unwrap());
         let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
         let old = direct.archive_at(b"old", (0, 0));
-        direct.ahead(b"file").unwrap();
+        direct.ahead(b"file", 0).unwrap();
         direct.note(1, "of the file".to_owned()).unwrap();
         direct.open(b"file").unwrap();
         direct.open(b"file/inner").unwrap();
@@ -167,5 +167,5 @@ fn what_waits_is_weighed_with_all_its_strings() {
         assert!(Call::Confirm(Box::new(entry)).weight() > 1 << 20);
     }
     assert!(Call::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
-    assert!(Call::Ahead(long()).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
+    assert!(Call::Ahead(long(), 0).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
 }
