@@ -428,7 +428,9 @@ impl LazyTree {
         match opened {
             Ok(opened) => {
                 if opened.has_checksums() {
-                    unchanged.iter().for_each(|part| part.is_verified_by_reader());
+                    for part in &unchanged {
+                        part.is_verified_by_reader();
+                    }
                 }
                 let summary = opened.index.summary();
                 let is_archive = tarnfs_format::by_name(&summary.format).is_some();

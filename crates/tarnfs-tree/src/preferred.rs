@@ -99,6 +99,6 @@ mod tests {
         let probe = Probe::of_head(&head);
         let preferred = Preferred::new(&["zipfile", "tarfile"]).unwrap();
         assert!(preferred.choose(&probe).is_none());
-        assert_eq!(preferred.detect(&probe).map(|format| format.name()), Some("7z"));
+        assert_eq!(preferred.detect(&probe).map(tarnfs_format::Format::name), Some("7z"));
     }
 }

@@ -261,13 +261,10 @@ impl Walk<'_> {
                     Ok(Some(found)) if found.shown == *name => {
                         self.put_together_one(found, names, (&source, base), is_forwards, place)?;
                     }
-                    // It shows under the name of another part.
-                    Ok(Some(_)) => {}
                     Ok(None) if part.alone => {
                         let split = Split { is_unchecked: is_forwards, ..Split::default() };
                         self.tell_candidate(&part.entry, name, (&source, base), place, split)?;
                     }
-                    Ok(None) => {}
                     Err(Wrong::Missing(missing))
                         if part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
                             || parts::is_split(name, &*bytes(part)) =>
@@ -285,7 +282,8 @@ impl Walk<'_> {
                             self.tell_candidate(&part.entry, name, (&source, base), place, split)?;
                         }
                     }
-                    Err(Wrong::Missing(_)) => {}
+                    // It is none, shows under the name of another part, or is only called like one.
+                    Ok(_) | Err(Wrong::Missing(_)) => {}
                     Err(Wrong::Problem(Problem::Read { error, .. })) if is_unreadable(&error) => {}
                     Err(Wrong::Problem(Problem::Read { error, .. })) => return Err(error),
                     Err(Wrong::Problem(problem)) => return Err(io::Error::other(problem)),

@@ -58,7 +58,7 @@ fn file_in(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<SharedSo
 
 impl LazyTree {
     /// What the file `name` in `folder` of `tree` is to those beside it.
-    pub(super) fn role_of(&self, tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Role, Error> {
+    pub(super) fn role_of(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Role, Error> {
         if !parts::may_be_part(name) {
             return Ok(Role::Alone);
         }
@@ -90,7 +90,7 @@ impl LazyTree {
         name: &[u8],
         source: &SharedSource,
     ) -> Result<bool, Error> {
-        match self.with_room(|| self.role_of(tree, folder, name))? {
+        match self.with_room(|| Self::role_of(tree, folder, name))? {
             Role::Alone => self.is_archive(&**source, name),
             Role::Other => Ok(false),
             Role::Shown(found) => self.is_archive(&*joined(&found)?, &found.whole),
@@ -117,7 +117,7 @@ impl LazyTree {
         source: &SharedSource,
     ) -> Result<Option<Found<SharedSource>>, Error> {
         let (Where::Base(folder) | Where::Archive(_, folder)) = self.place(file.folder);
-        match self.role_of(tree, folder, &file.name)? {
+        match Self::role_of(tree, folder, &file.name)? {
             Role::Shown(found) => {
                 if !self.how.options.shape.ignore_zeros
                     && let Some(format) = parts::are_volumes(&found.files)?

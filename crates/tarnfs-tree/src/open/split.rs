@@ -103,6 +103,8 @@ fn sibling(path: &Path, name: &[u8]) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use tarnfs_source::Source as _;
+
     use super::*;
 
     fn found(folder: &Path, name: &str) -> Result<Option<(usize, u64)>, String> {
