@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
-const NAMES: [&str; 15] = ["arj", "asar", "cab", "deb", "html", "lha", "mail", "mtree", "ogg", "pdf", "rpm", "sqlar", "warc", "wim", "xar"];
+const NAMES: [&str; 15] =
+    ["arj", "asar", "cab", "deb", "html", "lha", "mail", "mtree", "ogg", "pdf", "rpm", "sqlar", "warc", "wim", "xar"];
 
 /// Reads all that `format` finds; what it tells has to lie in the bytes.
 fn read(format: &dyn Format, bytes: &[u8]) -> usize {

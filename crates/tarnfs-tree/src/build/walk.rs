@@ -315,7 +315,7 @@ impl Walk<'_> {
                     if let Some(wanted) = self.wanted(&entry, own_name.of(&entry), stream, place)? {
                         self.flush()?;
                         self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
-                                                let expanded = self.hashed(wanted, &entry, stream, place, members, calls)?;
+                        let expanded = self.hashed(wanted, &entry, stream, place, members, calls)?;
                         ahead = Some(Ahead { entry, read: Read::Expanded(expanded) });
                     } else if let Some(hashing) = &self.hashing {
                         let content = hashing.read(&entry, stream, self.bytes)?;
