@@ -231,7 +231,10 @@ pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
     let is_oci = reading.oci()?;
     let mut found = reading.found;
     if !is_oci || found.images.is_empty() {
-        let Some(docker) = docker else { return Ok(is_oci.then_some(found)) };
+        let Some(docker) = docker else {
+            // What cannot be shown is told, also if there is nothing else.
+            return Ok((is_oci || !found.notes.is_empty()).then_some(found));
+        };
         found.images = docker;
         return Ok(Some(found));
     }
@@ -651,7 +654,7 @@ mod tests {
         };
         assert_eq!(found(r#""x.tar""#, &config("amd64", 1)), Some((1, 0)));
         // Its layer is not there.
-        assert_eq!(found(r#""x""#, &config("amd64", 1)), None);
+        assert_eq!(found(r#""x""#, &config("amd64", 1)), Some((0, 1)));
         for (layers, config) in [
             (r#""x.tar""#, config("amd64", 2)),
             (r#""../x.tar""#, config("amd64", 1)),
