@@ -528,7 +528,8 @@ impl Reading<'_> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Images without a name that lie beside each other are one for several platforms, if these all differ; so are those of
@@ -596,7 +597,7 @@ mod tests {
         }
 
         fn has(&self, path: &str) -> bool {
-            self.0.contains_key(path) || path.ends_with(".tar")
+            self.0.contains_key(path) || path.as_bytes().ends_with(b".tar")
         }
     }
 
