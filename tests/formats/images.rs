@@ -160,7 +160,7 @@ fn what_is_broken_is_told_and_shown_as_it_is() {
     for (name, word) in [("less.tar", "is not in the archive"), ("other.tar", "digest")] {
         let mounted = Mounted::new(&scratch, scratch.path(name), &[]);
         assert!(mounted.ran.err.contains(word), "{name}: {}", mounted.ran.err);
-        assert!(names(&mounted.at).iter().any(|name| name.ends_with(".json")), "{name}");
+        assert!(names(&mounted.at).iter().any(|name| name.as_bytes().ends_with(b".json")), "{name}");
         mounted.unmount();
     }
     let checked = told(&scratch, "check", "less.tar", &[]);

@@ -231,7 +231,10 @@ pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
     let is_oci = reading.oci()?;
     let mut found = reading.found;
     if !is_oci || found.images.is_empty() {
-        let Some(docker) = docker else { return Ok(is_oci.then_some(found)) };
+        let Some(docker) = docker else {
+            // What cannot be shown is told, also if there is nothing else.
+            return Ok((is_oci || !found.notes.is_empty()).then_some(found));
+        };
         found.images = docker;
         return Ok(Some(found));
     }
@@ -525,7 +528,8 @@ impl Reading<'_> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Images without a name that lie beside each other are one for several platforms, if these all differ; so are those of
@@ -593,7 +597,7 @@ mod tests {
         }
 
         fn has(&self, path: &str) -> bool {
-            self.0.contains_key(path) || path.ends_with(".tar")
+            self.0.contains_key(path) || path.as_bytes().ends_with(b".tar")
         }
     }
 
@@ -651,7 +655,7 @@ mod tests {
         };
         assert_eq!(found(r#""x.tar""#, &config("amd64", 1)), Some((1, 0)));
         // Its layer is not there.
-        assert_eq!(found(r#""x""#, &config("amd64", 1)), None);
+        assert_eq!(found(r#""x""#, &config("amd64", 1)), Some((0, 1)));
         for (layers, config) in [
             (r#""x.tar""#, config("amd64", 2)),
             (r#""../x.tar""#, config("amd64", 1)),

@@ -84,7 +84,10 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
         // That is said by who opens it as ever.
         Err(_) => None,
     };
-    if found.is_none_or(|found| found.images.is_empty()) {
+    let Some(found) = found else { return Ok(None) };
+    if found.images.is_empty() {
+        let shown = location.path().display();
+        found.notes.iter().for_each(|note| log::warn!("{shown}: {note}"));
         return Ok(None);
     }
     let archive = opened(location, &layered)?;
