@@ -72,7 +72,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         log::info!("{}: {what} not shown", source.describe());
     }
     let disk = Arc::new(View::new(Arc::clone(source), layout, options.decode.clone()));
-    let mut budget = Budget::new(data_of(&**source));
+    let mut budget = Budget::new(data_of(&**source), options.shares);
     let format = match format_of(&*disk, |format| format.is_disk()) {
         Err(error) if is_damage(&error) => {
             teller.damage(0, format!("the start of the disk cannot be read: {error}"))?;

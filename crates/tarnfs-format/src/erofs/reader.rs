@@ -98,7 +98,7 @@ impl<'run> Reader<'run> {
             folders: HashSet::new(),
             known: HashMap::new(),
             memory: 0,
-            budget: Budget::new(data_of(source)),
+            budget: Budget::new(data_of(source), options.shares),
         })
     }
 

@@ -24,7 +24,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let mut tell = Teller::new(receive);
     let mut reader = Reader {
         options,
-        budget: Budget::new(source.len()),
+        budget: Budget::new(source.len(), options.shares),
         folder: Vec::new(),
         all: Told::default(),
         elsewhere: Arc::new(Coder {

@@ -99,7 +99,7 @@ impl<'s> Document<'s> {
             places: HashMap::new(),
             trailer: Dict::default(),
             encryption: None,
-            budget: Budget::new(source.len()),
+            budget: Budget::new(source.len(), options.shares),
             streams: VecDeque::new(),
             nested: 0,
         };

@@ -71,7 +71,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         compression,
         blobs: HashMap::new(),
         solids: Vec::new(),
-        budget: Budget::new(source.len()),
+        budget: Budget::new(source.len(), options.shares),
         links: HashMap::new(),
         of_links: 0,
         prefix: None,
