@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tarnfs_format::{Entry, Event, FORMATS, Format, Options, Probe, Reader, detect};
-use tarnfs_source::{MemorySource, SharedSource};
+use tarnfs_source::{MemorySource, SharedSource, Source};
 
 /// Longer than any pass over such an image takes, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -16,9 +18,13 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// What is told of an image: entries, and what is damaged.
 fn told(format: &dyn Format, image: &[u8]) -> (Vec<Entry>, Vec<String>) {
     let source: SharedSource = Arc::new(MemorySource::new(image, "image"));
+    told_of(format, &source)
+}
+
+fn told_of(format: &dyn Format, source: &SharedSource) -> (Vec<Entry>, Vec<String>) {
     let Reader::Random(reader) = format.reader() else { panic!("{} is read forwards", format.name()) };
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
-    let read = reader.read(&source, &Options::default(), &mut |event| {
+    let read = reader.read(source, &Options::default(), &mut |event| {
         match event {
             Event::Entry(entry) => entries.push(*entry),
             Event::Damage(told) => damage.push(told.what),
@@ -28,6 +34,45 @@ fn told(format: &dyn Format, image: &[u8]) -> (Vec<Entry>, Vec<String>) {
     });
     damage.extend(read.err().map(|error| error.to_string()));
     (entries, damage)
+}
+
+fn named(name: &str) -> &'static dyn Format {
+    FORMATS.iter().copied().find(|format| format.name() == name).unwrap()
+}
+
+fn paths(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
+}
+
+/// What was decoded, of which some is damaged.
+#[derive(Debug)]
+struct Damaged {
+    bytes: Vec<u8>,
+    range: Range<u64>,
+}
+
+impl Source for Damaged {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = self.bytes.get(offset as usize..).unwrap_or_default();
+        let read = rest.len().min(buffer.len());
+        if offset < self.range.end && self.range.start < offset + read as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is damaged"));
+        }
+        buffer[..read].copy_from_slice(&rest[..read]);
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn describe(&self) -> String {
+        "damaged".to_owned()
+    }
+
+    fn depth(&self) -> usize {
+        1
+    }
 }
 
 fn found(image: &[u8]) -> Option<&'static str> {
@@ -94,7 +139,7 @@ fn a_file_system_made_by_hand_is_one() {
         &[(2, "."), (2, ".."), (11, "file"), (12, "deleted"), (8, "journal"), (5000, "none"), (0, "gone")],
     );
     assert_eq!(found(&image), Some("ext"));
-    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, damage) = told(named("ext"), &image);
     let paths: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();
     assert_eq!(paths, [".", "file"]);
     let pieces = entries[1].body.pieces.as_ref().unwrap();
@@ -118,7 +163,7 @@ fn folders_that_share_a_listing_do_not_multiply() {
         inode(&mut image, number, (FOLDER, 1024, 2), &[200]);
     }
     let started = Instant::now();
-    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, damage) = told(named("ext"), &image);
     assert_eq!(entries.len(), 65);
     assert!(damage.iter().any(|what| what.contains("it is another folder, too")), "{damage:?}");
     assert!(started.elapsed() < LONGEST);
@@ -136,11 +181,11 @@ fn a_folder_without_an_end_ends() {
     put(&mut image, at + 32, &0x8_0000_u32.to_le_bytes());
     put(&mut image, at + 108, &[0xff; 4]);
     inode(&mut image, 12, (FILE, 0, 1), &[]);
-    let (entries, _) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, _) = told(named("ext"), &image);
     assert!(entries.iter().any(|entry| entry.path == b"file"), "{entries:?}");
 }
 
-/// A copy of a superblock stands in for the first one, but not where something else is by now.
+/// A copy of a superblock stands in for the first one, but not where something else is by now, or nothing.
 #[test]
 fn what_was_there_before_is_no_file_system() {
     let mut image = ext();
@@ -148,12 +193,74 @@ fn what_was_there_before_is_no_file_system() {
     put(&mut image, 1024, &2048_u32.to_le_bytes());
     put(&mut image, 1024 + 4, &10_000_u32.to_le_bytes());
     put(&mut image, 1024 + 90, &1_u16.to_le_bytes());
+    put(&mut image, 1024 + 104, b"a name of 16 byt");
     let copy = image[1024..2048].to_vec();
-    image[..2048].fill(0);
     put(&mut image, 8193 << 10, &copy);
-    assert_eq!(found(&image), Some("ext"));
-    put(&mut image, 4086, b"SWAPSPACE2");
-    assert_eq!(found(&image), None);
+    put(&mut image, (8194 << 10) + 8, &10_u32.to_le_bytes());
+    // Its magic is left, its name, most of it, or only the descriptors of groups behind it.
+    let mut damaged = image.clone();
+    damaged[1024..2048].fill(0);
+    for what in [1080..1082, 1128..1144, 1129..1150, 1024..1024] {
+        let mut left = damaged.clone();
+        left[what.clone()].copy_from_slice(&image[what.clone()]);
+        assert_eq!(found(&left), Some("ext"), "{what:?}");
+        put(&mut left, 4086, b"SWAPSPACE2");
+        assert_eq!(found(&left), None, "{what:?}");
+    }
+    // All is wiped.
+    let mut wiped = damaged.clone();
+    wiped[2048..4096].fill(0);
+    assert_ne!(found(&wiped), Some("ext"));
+    // EROFS; a swap file that a computer sleeps in, whose pages may have any size; HFS+; NILFS2.
+    let swap = [&1_u32.to_le_bytes()[..], &9_u32.to_le_bytes(), &[0; 4], b"another name 16b"].concat();
+    for (at, mark) in
+        [(1024, &[0xe2, 0xe1, 0xf5, 0xe0, 7, 7, 7, 7][..]), (1024, &swap[..]), (1024, b"H+\0\x04"), (1030, b"44")]
+    {
+        let mut other = damaged.clone();
+        put(&mut other, at, mark);
+        assert_eq!(found(&other), None, "{mark:?}");
+    }
+}
+
+/// A short target lies in the inode, whatever flags that has; old kernels of ext4 have set that of extents.
+#[test]
+fn a_short_link_may_say_that_it_has_extents() {
+    let mut image = ext();
+    put(&mut image, 1024 + 96, &0x42_u32.to_le_bytes());
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "link")]);
+    inode(&mut image, 11, (0o120_777, 6, 1), &[]);
+    let at = 10 * 1024 + 10 * 128;
+    put(&mut image, at + 32, &0x8_0000_u32.to_le_bytes());
+    put(&mut image, at + 40, b"target");
+    let (entries, damage) = told(named("ext"), &image);
+    assert_eq!((entries[1].link.clone(), damage), (b"target".to_vec(), Vec::<String>::new()));
+}
+
+/// A file system with one file, whose inode is in the same 32 KiB as all others.
+fn small() -> Vec<u8> {
+    let mut image = ext();
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    inode(&mut image, 11, (FILE, 0, 1), &[]);
+    inode(&mut image, 90, (FILE, 0, 1), &[]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "file"), (90, "other")]);
+    image
+}
+
+/// Inodes are read many at once. What is damaged of these costs no other.
+#[test]
+fn a_damaged_inode_costs_no_other() {
+    let at = 10 * 1024 + 10 * 128;
+    for (range, expected) in [
+        (at..at + 1, &[".", "other"][..]),
+        (at - 200..at, &[".", "file", "other"]),
+        (at + 2048..at + 3000, &[".", "file", "other"]),
+    ] {
+        let source: SharedSource = Arc::new(Damaged { bytes: small(), range: range.clone() });
+        let (entries, damage) = told_of(named("ext"), &source);
+        assert_eq!(paths(&entries), expected, "{range:?}");
+        assert_eq!(damage.len(), 3 - expected.len(), "{damage:?}");
+    }
 }
 
 /// Files whose maps lead to the same blocks of numbers, each of which leads to them again, cost what the image has.
@@ -174,7 +281,7 @@ fn maps_that_lead_to_themselves_cost_no_more_than_the_image() {
         }
     }
     let started = Instant::now();
-    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, damage) = told(named("ext"), &image);
     assert!((10..=661).contains(&entries.len()), "{}", entries.len());
     let pieces: usize = entries.iter().filter_map(|entry| entry.body.pieces.as_ref()).map(Vec::len).sum();
     assert!(pieces < 18 << 20, "{pieces}");
