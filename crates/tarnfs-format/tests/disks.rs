@@ -247,6 +247,20 @@ fn small() -> Vec<u8> {
     image
 }
 
+/// A disk whose partitions have these contents of 4 MiB each, from sector 2048 on.
+fn disk(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut disk = vec![0; 1 << 20];
+    put(&mut disk, 510, &[0x55, 0xaa]);
+    for (index, part) in parts.iter().enumerate() {
+        let start = (disk.len() / 512) as u32;
+        let record = [&[0, 0, 0, 0, 0x83, 0, 0, 0][..], &start.to_le_bytes(), &8192_u32.to_le_bytes()].concat();
+        put(&mut disk, 446 + 16 * index, &record);
+        disk.extend_from_slice(part);
+        disk.resize((5 << 20) + (index << 22), 0);
+    }
+    disk
+}
+
 /// Inodes are read many at once. What is damaged of these costs no other.
 #[test]
 fn a_damaged_inode_costs_no_other() {
@@ -260,6 +274,106 @@ fn a_damaged_inode_costs_no_other() {
         let (entries, damage) = told_of(named("ext"), &source);
         assert_eq!(paths(&entries), expected, "{range:?}");
         assert_eq!(damage.len(), 3 - expected.len(), "{damage:?}");
+    }
+}
+
+/// What is damaged at the head of a partition costs none of those behind it.
+#[test]
+fn a_damaged_partition_costs_no_other() {
+    let disk = disk(&[small(), small(), small()]);
+    let start = 5 << 20;
+    for (range, second) in [
+        (start..start + 2048, &["2.img"][..]),
+        (start + 1500..start + 1501, &["2.img"]),
+        (start + 30_000..start + 30_010, &["2", "2/file", "2/other"]),
+        (start + 10_300..start + 10_400, &["2.img"]),
+        (start + 200 * 1024..start + 201 * 1024, &["2"]),
+    ] {
+        let source: SharedSource = Arc::new(Damaged { bytes: disk.clone(), range: range.clone() });
+        let (entries, damage) = told_of(named("partitions"), &source);
+        let whole = |number: u32| ["", "/file", "/other"].map(|name| format!("{number}{name}"));
+        let expected: Vec<_> = [".".to_owned()]
+            .into_iter()
+            .chain(whole(1))
+            .chain(second.iter().map(|name| (*name).to_owned()))
+            .chain(whole(3))
+            .collect();
+        assert_eq!(paths(&entries), expected, "{range:?}");
+        assert_eq!(damage.is_empty(), second.len() == 3, "{range:?}: {damage:?}");
+        assert!(damage.iter().all(|what| what.starts_with("partition 2: ")), "{damage:?}");
+    }
+}
+
+/// Each partition keeps of its files what its file system does.
+#[test]
+fn each_partition_has_a_format() {
+    let disk = disk(&[small(), vec![1; 1 << 20]]);
+    let parts = named("partitions").parts(&MemorySource::new(disk, "disk")).unwrap().unwrap();
+    assert_eq!(parts.len(), 1);
+    assert_eq!((parts[0].format.name(), parts[0].tells_of_unix), ("ext", true));
+    assert_eq!(parts[0].range, 1 << 20..5 << 20);
+    assert!(named("ext").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
+}
+
+/// A GUID table with one partition of more bytes than a file can have.
+#[test]
+fn a_partition_without_an_end_is_left_out() {
+    let mut image = disk(&[vec![0; 512]]);
+    image[450] = 0xee;
+    let mut record = vec![1; 32];
+    record.extend(2048_u64.to_le_bytes().into_iter().chain((1_u64 << 63).to_le_bytes()));
+    record.resize(128, 0);
+    put(&mut image, 1024, &record);
+    let mut header = b"EFI PART\0\0\x01\0\x5c\0\0\0\0\0\0\0\0\0\0\0\x01".to_vec();
+    header.resize(92, 0);
+    put(&mut header, 72, &2_u64.to_le_bytes());
+    put(&mut header, 80, &[1, 0, 0, 0, 128]);
+    put(&mut header, 88, &crc32fast::hash(&record).to_le_bytes());
+    let sum = crc32fast::hash(&header);
+    put(&mut header, 16, &sum.to_le_bytes());
+    put(&mut image, 512, &header);
+    assert_eq!(found(&image), Some("partitions"));
+    let (entries, damage) = told(named("partitions"), &image);
+    assert_eq!(paths(&entries), ["."]);
+    assert!(damage.len() == 1 && damage[0].contains("partition 1 is left out"), "{damage:?}");
+}
+
+/// A stick that once was a CD was partitioned since, which does not wipe what says that it is one. An image of a CD
+/// with a table in front is one of a CD.
+#[test]
+fn a_table_that_is_newer_than_a_cd_is_shown() {
+    // The CD has 3 MiB.
+    let mut image = vec![0; 16 << 20];
+    put(&mut image, 510, &[0x55, 0xaa]);
+    put(&mut image, 32 << 10, b"\x01CD001\x01");
+    put(&mut image, (32 << 10) + 80, &1536_u32.to_le_bytes());
+    put(&mut image, (32 << 10) + 128, &2048_u16.to_le_bytes());
+    let mut udf = image.clone();
+    put(&mut udf, 32 << 10, b"\0BEA01\x01");
+    put(&mut udf, (32 << 10) + 2048, b"\0NSR02\x01");
+    assert_eq!((found(&image), found(&udf)), (Some("iso9660"), Some("udf")));
+    for (ranges, is_newer) in [
+        (&[(2048_u32, 30_720_u32)][..], true),
+        (&[(2048, 2048), (4096, 20_000)], true),
+        // Only from sector 64 on, only within it, only behind it, padded.
+        (&[(64, 6080)], false),
+        (&[(64, 30_000)], false),
+        (&[(2048, 2048)], false),
+        (&[(6144, 20_000)], false),
+        (&[(64, 1000), (2048, 4096), (6144, 512)], false),
+        (&[(2048, 4200)], false),
+    ] {
+        let write = |image: &[u8]| {
+            let mut image = image.to_vec();
+            for (index, (start, count)) in ranges.iter().enumerate() {
+                let record = [&[0, 0, 0, 0, 0xc, 0, 0, 0][..], &start.to_le_bytes(), &count.to_le_bytes()].concat();
+                put(&mut image, 446 + 16 * index, &record);
+            }
+            image
+        };
+        assert_eq!(found(&write(&image)), Some(if is_newer { "partitions" } else { "iso9660" }), "{ranges:?}");
+        let is_in_front = ranges.iter().all(|(start, _)| *start <= 64);
+        assert_eq!(found(&write(&udf)), Some(if is_in_front { "udf" } else { "partitions" }), "{ranges:?}");
     }
 }
 
