@@ -110,6 +110,7 @@ fn the_kernel_shows_the_same() {
         touch -d '2100-01-01 01:02:03.123456789' later; touch -d '1905-02-03 04:05:06.5' before; touch -d '2400-01-01 00:00:00.999999999' last
         for i in $(seq 12); do setfattr -n user.name-$i -v $(printf 'v%.0s' $(seq 20)) later; done; setfattr -n user.x -v y many
         ln -s $(printf 'l%.0s' $(seq 900)) link; ln -s short short; printf in > inside; mkdir in; : > in/a; : > in/b; head -c 150 /dev/urandom > in/c
+        mkdir -p indexed/more; for i in $(seq 500); do : > indexed/$i; : > indexed/more/a-longer-name-$i; done
         mkdir -p a/b/c/d/e/f; echo deep > a/b/c/d/e/f/g; touch -h -d '2001-02-03 04:05:06.789' short";
     for options in [
         "-t ext4",

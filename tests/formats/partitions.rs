@@ -75,6 +75,15 @@ fn each_partition_is_a_folder() {
             scratch.shell("chmod 600 to/1/numbers; touch -d '+1 second' -r to/1/numbers to/1/numbers");
             let ran = run(&scratch, ["compare", disk.to_str().unwrap(), to.to_str().unwrap()]);
             assert!(!ran.text().contains("1/"), "{}", ran.text());
+            // What another partition keeps is told.
+            scratch.shell(
+                "chmod 4711 to/2/numbers; chown 12 to/6/folder; touch -d '+1 second' -r to/2/folder/x to/2/folder/x",
+            );
+            let ran = run(&scratch, ["compare", disk.to_str().unwrap(), to.to_str().unwrap()]);
+            for name in ["2/numbers", "2/folder/x", "6/folder"] {
+                assert!(ran.text().contains(name), "{name}: {}", ran.text());
+            }
+            assert!(!ran.text().contains("1/"), "{}", ran.text());
         }
     }
     assert!(!scratch.shell("ls").contains("sqlite"), "an image needs no index");

@@ -178,6 +178,15 @@ pub(crate) enum Ends {
     WithChain,
 }
 
+/// Some of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part<'p> {
+    pub(crate) bytes: &'p [u8],
+    /// The place of these in the listing.
+    pub(crate) at: usize,
+    pub(crate) is_last: bool,
+}
+
 /// What a folder has under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -204,6 +213,40 @@ pub(crate) struct Listed {
     pub(crate) label: Option<Vec<u8>>,
     /// What is wrong, and the place in the listing.
     pub(crate) damage: Vec<(usize, String)>,
+    /// Nothing behind it is read.
+    pub(crate) is_done: bool,
+    /// Bytes of all names.
+    names: usize,
+    /// Bytes of memory that there are for these and for what is found.
+    room: usize,
+}
+
+impl Listed {
+    pub(crate) fn with_room(room: usize) -> Self {
+        Self { room, ..Self::default() }
+    }
+
+    /// Adds what was found; if it is too much, that is told, and nothing behind it is read.
+    pub(crate) fn add(&mut self, found: Found) {
+        let (at, length) = (found.at, found.name.capacity());
+        self.found.push(found);
+        self.names = self.names.saturating_add(length);
+        if self.memory() > self.room {
+            self.found.pop();
+            self.names = self.names.saturating_sub(length);
+            self.end(at, "it has too many names: the rest is left out");
+        }
+    }
+
+    /// Tells why nothing is read from a place on.
+    pub(crate) fn end(&mut self, at: usize, why: &str) {
+        self.damage.push((at, why.to_owned()));
+        self.is_done = true;
+    }
+
+    fn memory(&self) -> usize {
+        self.found.capacity().saturating_mul(size_of::<Found>()).saturating_add(self.names)
+    }
 }
 
 /// Where the listing of the root lies.
@@ -227,8 +270,12 @@ pub(crate) trait Listings {
 
     fn root(&self) -> Root;
 
-    /// What is in the listing `bytes`.
-    fn list(&self, bytes: &[u8]) -> Listed;
+    /// Bytes of a listing that are read at once.
+    const AT_ONCE: u64;
+
+    /// Adds what is in some of a listing. Returns how many bytes of these that was: others come again, with what is
+    /// behind them.
+    fn list(&self, part: Part<'_>, listed: &mut Listed, budget: &mut Budget) -> usize;
 }
 
 /// A folder whose names are being told.
@@ -333,29 +380,43 @@ impl<'run, L: Listings> Reader<'run, L> {
         }
         let length = content.pieces.iter().take_while(|piece| piece.coder.is_none() && piece.hole == 0);
         let length = length.map(|piece| piece.length).sum::<u64>();
-        let mut bytes = Vec::new();
-        let read =
-            self.budget.take_bytes(length).and_then(|()| content.read(&mut self.listings, 0, length, &mut bytes));
-        match read {
-            Err(error) if is_damage(&error) => {
-                self.teller.damage(at, format!("{}: some of its names are lost: {error}", shown(path)))?;
-            }
-            read => read.map_err(|error| Error::Read { offset: at, error })?,
+        let parts = content.pieces.len().saturating_mul(size_of::<crate::Piece>().saturating_add(8));
+        let used = self.memory.saturating_add(parts);
+        if used > MOST_MEMORY {
+            self.teller.damage(at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
+            return Ok(None);
         }
-        let listed = self.layout.list(&bytes);
+        let mut listed = Listed::with_room(MOST_MEMORY.saturating_sub(used));
+        let (mut bytes, mut next) = (Vec::new(), 0_u64);
+        while next < length && !listed.is_done {
+            self.options.cancel.check().map_err(|error| Error::Read { offset: at, error })?;
+            let left = length.saturating_sub(next);
+            let part = left.min(L::AT_ONCE);
+            bytes.clear();
+            let read =
+                self.budget.take_bytes(part).and_then(|()| content.read(&mut self.listings, next, part, &mut bytes));
+            let is_last = part == left || read.is_err();
+            match read {
+                Err(error) if is_damage(&error) => {
+                    self.teller.damage(at, format!("{}: some of its names are lost: {error}", shown(path)))?;
+                }
+                read => read.map_err(|error| Error::Read { offset: at, error })?,
+            }
+            let part = Part { bytes: &bytes, at: usize::try_from(next).unwrap_or(usize::MAX), is_last };
+            let taken = self.layout.list(part, &mut listed, &mut self.budget);
+            next = next.saturating_add(taken as u64);
+            if is_last || taken == 0 {
+                break;
+            }
+        }
+        drop(bytes);
+        let memory = listed.memory().saturating_add(parts);
         for (place, what) in listed.damage {
             let at = content.at(place as u64).map_or(at, |(piece, inside)| piece.offset.saturating_add(inside));
             self.teller.damage(at, format!("{}: {what}", shown(path)))?;
         }
         if let Some(label) = listed.label.filter(|label| path.is_empty() && !label.is_empty()) {
             self.teller.event(Event::Label(label))?;
-        }
-        let names = listed.found.iter().map(|found| found.name.len().saturating_add(size_of::<Found>())).sum::<usize>();
-        let parts = content.pieces.len().saturating_mul(size_of::<crate::Piece>().saturating_add(8));
-        let memory = names.saturating_add(parts);
-        if self.memory.saturating_add(memory) > MOST_MEMORY {
-            self.teller.damage(at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
-            return Ok(None);
         }
         self.memory = self.memory.saturating_add(memory);
         Ok(Some(Open { found: listed.found.into_iter(), content, path: 0, memory }))

@@ -197,6 +197,23 @@ pub struct Volume {
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.
 pub type Receive<'r> = dyn FnMut(Event, &mut dyn Stream) -> io::Result<()> + 'r;
 
+/// A part of an archive that is one of its own: see [`Format::parts`].
+#[derive(Clone)]
+pub struct Part {
+    /// Its bytes.
+    pub range: Range<u64>,
+    /// Its format.
+    pub format: &'static dyn Format,
+    /// What [`Format::tells_of_unix`] says of it.
+    pub tells_of_unix: bool,
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Part").field(&self.range).field(&self.format.name()).finish()
+    }
+}
+
 /// One archive format.
 pub trait Format: Send + Sync {
     /// Its name, as it stands in an index: "tar".
@@ -236,6 +253,13 @@ pub trait Format: Send + Sync {
     fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
         let _ = source;
         Ok(true)
+    }
+
+    /// Of an archive that only holds others, those, each in a format of its own: of a file in one of them that is told
+    /// which it keeps, and of others nothing. A file lies where its header is.
+    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+        let _ = source;
+        Ok(None)
     }
 
     /// True if it has hard links.

@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tarnfs_format::{Entry, Event, FORMATS, Format, Options, Probe, Reader, detect};
-use tarnfs_source::{MemorySource, SharedSource};
+use tarnfs_source::{MemorySource, SharedSource, Source};
 
 /// Longer than any pass over such an image takes, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -16,9 +18,13 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// What is told of an image: entries, and what is damaged.
 fn told(format: &dyn Format, image: &[u8]) -> (Vec<Entry>, Vec<String>) {
     let source: SharedSource = Arc::new(MemorySource::new(image, "image"));
+    told_of(format, &source)
+}
+
+fn told_of(format: &dyn Format, source: &SharedSource) -> (Vec<Entry>, Vec<String>) {
     let Reader::Random(reader) = format.reader() else { panic!("{} is read forwards", format.name()) };
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
-    let read = reader.read(&source, &Options::default(), &mut |event| {
+    let read = reader.read(source, &Options::default(), &mut |event| {
         match event {
             Event::Entry(entry) => entries.push(*entry),
             Event::Damage(told) => damage.push(told.what),
@@ -28,6 +34,45 @@ fn told(format: &dyn Format, image: &[u8]) -> (Vec<Entry>, Vec<String>) {
     });
     damage.extend(read.err().map(|error| error.to_string()));
     (entries, damage)
+}
+
+fn named(name: &str) -> &'static dyn Format {
+    FORMATS.iter().copied().find(|format| format.name() == name).unwrap()
+}
+
+fn paths(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
+}
+
+/// What was decoded, of which some is damaged.
+#[derive(Debug)]
+struct Damaged {
+    bytes: Vec<u8>,
+    range: Range<u64>,
+}
+
+impl Source for Damaged {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = self.bytes.get(offset as usize..).unwrap_or_default();
+        let read = rest.len().min(buffer.len());
+        if offset < self.range.end && self.range.start < offset + read as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is damaged"));
+        }
+        buffer[..read].copy_from_slice(&rest[..read]);
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn describe(&self) -> String {
+        "damaged".to_owned()
+    }
+
+    fn depth(&self) -> usize {
+        1
+    }
 }
 
 fn found(image: &[u8]) -> Option<&'static str> {
@@ -94,7 +139,7 @@ fn a_file_system_made_by_hand_is_one() {
         &[(2, "."), (2, ".."), (11, "file"), (12, "deleted"), (8, "journal"), (5000, "none"), (0, "gone")],
     );
     assert_eq!(found(&image), Some("ext"));
-    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, damage) = told(named("ext"), &image);
     let paths: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect();
     assert_eq!(paths, [".", "file"]);
     let pieces = entries[1].body.pieces.as_ref().unwrap();
@@ -118,7 +163,7 @@ fn folders_that_share_a_listing_do_not_multiply() {
         inode(&mut image, number, (FOLDER, 1024, 2), &[200]);
     }
     let started = Instant::now();
-    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, damage) = told(named("ext"), &image);
     assert_eq!(entries.len(), 65);
     assert!(damage.iter().any(|what| what.contains("it is another folder, too")), "{damage:?}");
     assert!(started.elapsed() < LONGEST);
@@ -136,11 +181,11 @@ fn a_folder_without_an_end_ends() {
     put(&mut image, at + 32, &0x8_0000_u32.to_le_bytes());
     put(&mut image, at + 108, &[0xff; 4]);
     inode(&mut image, 12, (FILE, 0, 1), &[]);
-    let (entries, _) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, _) = told(named("ext"), &image);
     assert!(entries.iter().any(|entry| entry.path == b"file"), "{entries:?}");
 }
 
-/// A copy of a superblock stands in for the first one, but not where something else is by now.
+/// A copy of a superblock stands in for the first one, but not where something else is by now, or nothing.
 #[test]
 fn what_was_there_before_is_no_file_system() {
     let mut image = ext();
@@ -148,12 +193,188 @@ fn what_was_there_before_is_no_file_system() {
     put(&mut image, 1024, &2048_u32.to_le_bytes());
     put(&mut image, 1024 + 4, &10_000_u32.to_le_bytes());
     put(&mut image, 1024 + 90, &1_u16.to_le_bytes());
+    put(&mut image, 1024 + 104, b"a name of 16 byt");
     let copy = image[1024..2048].to_vec();
-    image[..2048].fill(0);
     put(&mut image, 8193 << 10, &copy);
-    assert_eq!(found(&image), Some("ext"));
-    put(&mut image, 4086, b"SWAPSPACE2");
-    assert_eq!(found(&image), None);
+    put(&mut image, (8194 << 10) + 8, &10_u32.to_le_bytes());
+    // Its magic is left, its name, most of it, or only the descriptors of groups behind it.
+    let mut damaged = image.clone();
+    damaged[1024..2048].fill(0);
+    for what in [1080..1082, 1128..1144, 1129..1150, 1024..1024] {
+        let mut left = damaged.clone();
+        left[what.clone()].copy_from_slice(&image[what.clone()]);
+        assert_eq!(found(&left), Some("ext"), "{what:?}");
+        put(&mut left, 4086, b"SWAPSPACE2");
+        assert_eq!(found(&left), None, "{what:?}");
+    }
+    // All is wiped.
+    let mut wiped = damaged.clone();
+    wiped[2048..4096].fill(0);
+    assert_ne!(found(&wiped), Some("ext"));
+    // EROFS; a swap file that a computer sleeps in, whose pages may have any size; HFS+; NILFS2.
+    let swap = [&1_u32.to_le_bytes()[..], &9_u32.to_le_bytes(), &[0; 4], b"another name 16b"].concat();
+    for (at, mark) in
+        [(1024, &[0xe2, 0xe1, 0xf5, 0xe0, 7, 7, 7, 7][..]), (1024, &swap[..]), (1024, b"H+\0\x04"), (1030, b"44")]
+    {
+        let mut other = damaged.clone();
+        put(&mut other, at, mark);
+        assert_eq!(found(&other), None, "{mark:?}");
+    }
+}
+
+/// A short target lies in the inode, whatever flags that has; old kernels of ext4 have set that of extents.
+#[test]
+fn a_short_link_may_say_that_it_has_extents() {
+    let mut image = ext();
+    put(&mut image, 1024 + 96, &0x42_u32.to_le_bytes());
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "link")]);
+    inode(&mut image, 11, (0o120_777, 6, 1), &[]);
+    let at = 10 * 1024 + 10 * 128;
+    put(&mut image, at + 32, &0x8_0000_u32.to_le_bytes());
+    put(&mut image, at + 40, b"target");
+    let (entries, damage) = told(named("ext"), &image);
+    assert_eq!((entries[1].link.clone(), damage), (b"target".to_vec(), Vec::<String>::new()));
+}
+
+/// A file system with one file, whose inode is in the same 32 KiB as all others.
+fn small() -> Vec<u8> {
+    let mut image = ext();
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    inode(&mut image, 11, (FILE, 0, 1), &[]);
+    inode(&mut image, 90, (FILE, 0, 1), &[]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "file"), (90, "other")]);
+    image
+}
+
+/// A disk whose partitions have these contents of 4 MiB each, from sector 2048 on.
+fn disk(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut disk = vec![0; 1 << 20];
+    put(&mut disk, 510, &[0x55, 0xaa]);
+    for (index, part) in parts.iter().enumerate() {
+        let start = (disk.len() / 512) as u32;
+        let record = [&[0, 0, 0, 0, 0x83, 0, 0, 0][..], &start.to_le_bytes(), &8192_u32.to_le_bytes()].concat();
+        put(&mut disk, 446 + 16 * index, &record);
+        disk.extend_from_slice(part);
+        disk.resize((5 << 20) + (index << 22), 0);
+    }
+    disk
+}
+
+/// Inodes are read many at once. What is damaged of these costs no other.
+#[test]
+fn a_damaged_inode_costs_no_other() {
+    let at = 10 * 1024 + 10 * 128;
+    for (range, expected) in [
+        (at..at + 1, &[".", "other"][..]),
+        (at - 200..at, &[".", "file", "other"]),
+        (at + 2048..at + 3000, &[".", "file", "other"]),
+    ] {
+        let source: SharedSource = Arc::new(Damaged { bytes: small(), range: range.clone() });
+        let (entries, damage) = told_of(named("ext"), &source);
+        assert_eq!(paths(&entries), expected, "{range:?}");
+        assert_eq!(damage.len(), 3 - expected.len(), "{damage:?}");
+    }
+}
+
+/// What is damaged at the head of a partition costs none of those behind it.
+#[test]
+fn a_damaged_partition_costs_no_other() {
+    let disk = disk(&[small(), small(), small()]);
+    let start = 5 << 20;
+    for (range, second) in [
+        (start..start + 2048, &["2.img"][..]),
+        (start + 1500..start + 1501, &["2.img"]),
+        (start + 30_000..start + 30_010, &["2", "2/file", "2/other"]),
+        (start + 10_300..start + 10_400, &["2.img"]),
+        (start + 200 * 1024..start + 201 * 1024, &["2"]),
+    ] {
+        let source: SharedSource = Arc::new(Damaged { bytes: disk.clone(), range: range.clone() });
+        let (entries, damage) = told_of(named("partitions"), &source);
+        let whole = |number: u32| ["", "/file", "/other"].map(|name| format!("{number}{name}"));
+        let expected: Vec<_> = [".".to_owned()]
+            .into_iter()
+            .chain(whole(1))
+            .chain(second.iter().map(|name| (*name).to_owned()))
+            .chain(whole(3))
+            .collect();
+        assert_eq!(paths(&entries), expected, "{range:?}");
+        assert_eq!(damage.is_empty(), second.len() == 3, "{range:?}: {damage:?}");
+        assert!(damage.iter().all(|what| what.starts_with("partition 2: ")), "{damage:?}");
+    }
+}
+
+/// Each partition keeps of its files what its file system does.
+#[test]
+fn each_partition_has_a_format() {
+    let disk = disk(&[small(), vec![1; 1 << 20]]);
+    let parts = named("partitions").parts(&MemorySource::new(disk, "disk")).unwrap().unwrap();
+    assert_eq!(parts.len(), 1);
+    assert_eq!((parts[0].format.name(), parts[0].tells_of_unix), ("ext", true));
+    assert_eq!(parts[0].range, 1 << 20..5 << 20);
+    assert!(named("ext").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
+}
+
+/// A GUID table with one partition of more bytes than a file can have.
+#[test]
+fn a_partition_without_an_end_is_left_out() {
+    let mut image = disk(&[vec![0; 512]]);
+    image[450] = 0xee;
+    let mut record = vec![1; 32];
+    record.extend(2048_u64.to_le_bytes().into_iter().chain((1_u64 << 63).to_le_bytes()));
+    record.resize(128, 0);
+    put(&mut image, 1024, &record);
+    let mut header = b"EFI PART\0\0\x01\0\x5c\0\0\0\0\0\0\0\0\0\0\0\x01".to_vec();
+    header.resize(92, 0);
+    put(&mut header, 72, &2_u64.to_le_bytes());
+    put(&mut header, 80, &[1, 0, 0, 0, 128]);
+    put(&mut header, 88, &crc32fast::hash(&record).to_le_bytes());
+    let sum = crc32fast::hash(&header);
+    put(&mut header, 16, &sum.to_le_bytes());
+    put(&mut image, 512, &header);
+    assert_eq!(found(&image), Some("partitions"));
+    let (entries, damage) = told(named("partitions"), &image);
+    assert_eq!(paths(&entries), ["."]);
+    assert!(damage.len() == 1 && damage[0].contains("partition 1 is left out"), "{damage:?}");
+}
+
+/// A stick that once was a CD was partitioned since, which does not wipe what says that it is one. An image of a CD
+/// with a table in front is one of a CD.
+#[test]
+fn a_table_that_is_newer_than_a_cd_is_shown() {
+    // The CD has 3 MiB.
+    let mut image = vec![0; 16 << 20];
+    put(&mut image, 510, &[0x55, 0xaa]);
+    put(&mut image, 32 << 10, b"\x01CD001\x01");
+    put(&mut image, (32 << 10) + 80, &1536_u32.to_le_bytes());
+    put(&mut image, (32 << 10) + 128, &2048_u16.to_le_bytes());
+    let mut udf = image.clone();
+    put(&mut udf, 32 << 10, b"\0BEA01\x01");
+    put(&mut udf, (32 << 10) + 2048, b"\0NSR02\x01");
+    assert_eq!((found(&image), found(&udf)), (Some("iso9660"), Some("udf")));
+    for (ranges, is_newer) in [
+        (&[(2048_u32, 30_720_u32)][..], true),
+        (&[(2048, 2048), (4096, 20_000)], true),
+        // Only from sector 64 on, only within it, only behind it, padded.
+        (&[(64, 6080)], false),
+        (&[(64, 30_000)], false),
+        (&[(2048, 2048)], false),
+        (&[(6144, 20_000)], false),
+        (&[(64, 1000), (2048, 4096), (6144, 512)], false),
+        (&[(2048, 4200)], false),
+    ] {
+        let write = |image: &[u8]| {
+            let mut image = image.to_vec();
+            for (index, (start, count)) in ranges.iter().enumerate() {
+                let record = [&[0, 0, 0, 0, 0xc, 0, 0, 0][..], &start.to_le_bytes(), &count.to_le_bytes()].concat();
+                put(&mut image, 446 + 16 * index, &record);
+            }
+            image
+        };
+        assert_eq!(found(&write(&image)), Some(if is_newer { "partitions" } else { "iso9660" }), "{ranges:?}");
+        let is_in_front = ranges.iter().all(|(start, _)| *start <= 64);
+        assert_eq!(found(&write(&udf)), Some(if is_in_front { "udf" } else { "partitions" }), "{ranges:?}");
+    }
 }
 
 /// Files whose maps lead to the same blocks of numbers, each of which leads to them again, cost what the image has.
@@ -174,7 +395,7 @@ fn maps_that_lead_to_themselves_cost_no_more_than_the_image() {
         }
     }
     let started = Instant::now();
-    let (entries, damage) = told(FORMATS.iter().copied().find(|format| format.name() == "ext").unwrap(), &image);
+    let (entries, damage) = told(named("ext"), &image);
     assert!((10..=661).contains(&entries.len()), "{}", entries.len());
     let pieces: usize = entries.iter().filter_map(|entry| entry.body.pieces.as_ref()).map(Vec::len).sum();
     assert!(pieces < 18 << 20, "{pieces}");

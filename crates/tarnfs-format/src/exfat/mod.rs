@@ -17,7 +17,8 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::clusters::{self, Clusters, Ends, Listed, Listings, Root};
+use crate::clusters::{self, Clusters, Ends, Listed, Listings, Part, Root};
+use crate::image::Budget;
 use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 /// exFAT.
@@ -97,8 +98,10 @@ impl Listings for Folders {
         Root::Cluster(self.0.root)
     }
 
-    fn list(&self, bytes: &[u8]) -> Listed {
-        records::list(bytes)
+    const AT_ONCE: u64 = 1 << 20;
+
+    fn list(&self, part: Part<'_>, listed: &mut Listed, budget: &mut Budget) -> usize {
+        records::list(part, listed, budget)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What stands in a folder of exFAT: sets of records (section 6 and 7 of the specification).
 
 use crate::Time;
-use crate::clusters::{Found, Listed, RECORD, name_of};
+use crate::clusters::{Found, Listed, Part, RECORD, name_of};
+use crate::image::Budget;
 use crate::little::{u16_at, u32_at, u64_at};
 use crate::time::dos_time;
 
@@ -20,22 +21,25 @@ const FOLDER: u16 = 0x10;
 const IN_LABEL: usize = 11;
 const IN_RECORD: usize = 15;
 
-/// Damaged sets of one listing, behind which the rest of it is left out: each costs the reading of up to 256 records.
+/// Damaged sets of one listing, behind which the rest of it is left out.
 const MOST_DAMAGED: usize = 10_000;
 
-/// Names of one listing, each of which takes some hundred bytes.
+/// What a damaged set counts for, in bytes, beside its own: the next one may begin in it, and listings may overlap.
+const OF_DAMAGE: u64 = 256;
+
+/// Names of one listing.
 const MOST_FOUND: usize = 1 << 20;
 
-/// All that is in the listing `bytes`.
-pub(super) fn list(bytes: &[u8]) -> Listed {
-    let mut listed = Listed::default();
-    let (records, _) = bytes.as_chunks::<RECORD>();
+/// Adds what is in `part` of a listing. Returns how many bytes of it that was: others are of a set that goes on.
+pub(super) fn list(part: Part<'_>, listed: &mut Listed, budget: &mut Budget) -> usize {
+    let (records, _) = part.bytes.as_chunks::<RECORD>();
     let mut number = 0_usize;
-    while let Some(record) = records.get(number) {
-        let at = number.saturating_mul(RECORD);
+    while let Some(record) = records.get(number).filter(|_| !listed.is_done) {
+        let inside = number.saturating_mul(RECORD);
+        let at = part.at.saturating_add(inside);
         number = number.saturating_add(1);
         match record[0] {
-            END => break,
+            END => listed.is_done = true,
             LABEL => {
                 let length = usize::from(record[1]).min(IN_LABEL);
                 listed.label = name_of(units(record, 2).take(length));
@@ -44,23 +48,25 @@ pub(super) fn list(bytes: &[u8]) -> Listed {
                 let behind = usize::from(record[1]);
                 let end = number.saturating_add(behind);
                 let Some(set) = records.get(number.saturating_sub(1)..end) else {
-                    listed.damage.push((at, "a set of records is cut".to_owned()));
+                    if !part.is_last {
+                        return inside;
+                    }
+                    listed.end(at, "a set of records is cut");
                     break;
                 };
                 match file(set, at) {
+                    Ok(_) if listed.found.len() >= MOST_FOUND => {
+                        listed.end(at, "it has too many names: the rest is left out");
+                    }
                     Ok(found) => {
-                        if listed.found.len() >= MOST_FOUND {
-                            listed.damage.push((at, "it has too many names: the rest is left out".to_owned()));
-                            break;
-                        }
-                        listed.found.push(found);
+                        listed.add(found);
                         number = end;
                     }
                     Err(why) => {
                         listed.damage.push((at, format!("a file is left out: {why}")));
-                        if listed.damage.len() >= MOST_DAMAGED {
-                            listed.damage.push((at, "too much is damaged: the rest is left out".to_owned()));
-                            break;
+                        let cost = (set.len() as u64).saturating_mul(RECORD as u64).saturating_add(OF_DAMAGE);
+                        if listed.damage.len() >= MOST_DAMAGED || budget.take_bytes(cost).is_err() {
+                            listed.end(at, "too much is damaged: the rest is left out");
                         }
                     }
                 }
@@ -68,7 +74,7 @@ pub(super) fn list(bytes: &[u8]) -> Listed {
             _ => {}
         }
     }
-    listed
+    part.bytes.len()
 }
 
 /// The UTF-16 in a record from byte `from` on.
@@ -131,6 +137,23 @@ fn time(record: &[u8; RECORD], at: usize, parts: u8, zone: u8) -> Option<Time> {
 mod tests {
     use super::*;
 
+    /// What is in a listing that is read in parts of so many bytes, and what is left of what may be read.
+    fn read(bytes: &[u8], at_once: usize, mut budget: Budget) -> (Listed, Budget) {
+        let (mut listed, mut at) = (Listed::with_room(1 << 30), 0);
+        while at < bytes.len() && !listed.is_done {
+            let end = bytes.len().min(at + at_once);
+            let part = Part { bytes: &bytes[at..end], at, is_last: end == bytes.len() };
+            let taken = super::list(part, &mut listed, &mut budget);
+            assert!(taken > 0);
+            at += taken;
+        }
+        (listed, budget)
+    }
+
+    fn list(bytes: &[u8]) -> Listed {
+        read(bytes, bytes.len().max(1), Budget::new(0)).0
+    }
+
     fn set(name: &str) -> Vec<u8> {
         let units: Vec<u16> = name.encode_utf16().collect();
         let names = units.len().div_ceil(IN_RECORD);
@@ -170,6 +193,42 @@ mod tests {
         bad[2] ^= 1;
         let listed = list(&bad.repeat(2 * MOST_DAMAGED));
         assert_eq!((listed.damage.len(), listed.found.len()), (MOST_DAMAGED + 1, 0));
+    }
+
+    /// What costs the sum of 256 records for each of 32 bytes is taken from what may be read of the image.
+    #[test]
+    fn what_is_damaged_costs_what_it_reads() {
+        let bad = [&[FILE, 255][..], &[0; RECORD - 2]].concat().repeat(1000);
+        let before = Budget::new(0).bytes;
+        let (listed, budget) = read(&bad, bad.len(), Budget::new(0));
+        assert_eq!(listed.damage.len(), 1000 - 255 + 1);
+        assert!(before - budget.bytes >= 745 * 256 * RECORD as u64);
+        let mut little = Budget::new(0);
+        little.bytes = 100_000;
+        let (listed, _) = read(&bad, bad.len(), little);
+        let last = listed.damage.last().unwrap();
+        assert!(listed.damage.len() < 15 && last.1.contains("too much is damaged"), "{last:?}");
+    }
+
+    /// A listing may have 256 MiB, and is never in memory as a whole.
+    #[test]
+    fn a_listing_is_read_in_parts() {
+        let names: Vec<_> =
+            (0..300).map(|number| format!("a name that takes two records, or three {number}")).collect();
+        let mut bytes: Vec<u8> = names.iter().flat_map(|name| set(name)).collect();
+        // The checksum of one in the middle.
+        bytes[100 * 160 + 2] ^= 1;
+        let whole = list(&bytes);
+        assert_eq!((whole.found.len(), whole.damage.len()), (299, 1));
+        for at_once in [256, 1000 / RECORD * RECORD, 4096, 4096 + RECORD] {
+            let (parts, _) = read(&bytes, at_once, Budget::new(0));
+            assert_eq!((parts.found, parts.damage), (whole.found.clone(), whole.damage.clone()), "{at_once}");
+        }
+        let mut listed = Listed::with_room(20_000);
+        let part = Part { bytes: &bytes, at: 0, is_last: true };
+        super::list(part, &mut listed, &mut Budget::new(0));
+        assert!((10..200).contains(&listed.found.len()) && listed.is_done, "{}", listed.found.len());
+        assert!(listed.damage.iter().any(|(_, what)| what.contains("too many names")), "{:?}", listed.damage);
     }
 
     #[test]

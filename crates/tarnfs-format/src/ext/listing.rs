@@ -9,6 +9,12 @@ const HEAD: usize = 8;
 const TAIL: usize = 12;
 const TAIL_MARK: u8 = 0xDE;
 
+/// Bytes of the first entry of a folder, that of itself; where the head of an index stands behind the second one, and
+/// how many bytes it says that it has.
+const FIRST: usize = 12;
+const OF_INDEX: usize = 24;
+const OF_INDEX_LENGTH: u8 = 8;
+
 /// An entry of a folder.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Named {
@@ -48,10 +54,26 @@ pub(super) fn sum(block: &[u8]) -> Option<(u32, usize)> {
     is_tail.then(|| u32_at(tail, 8)).flatten().map(|sum| (sum, before))
 }
 
-/// True if `block` is one of the index of a folder, without names.
+/// True if `block` is one of the index of a folder, without names: below the root of that it is one entry of nothing.
 pub(super) fn is_index(block: &[u8]) -> bool {
-    let length = block.len();
-    u32_at(block, 0) == Some(0) && u16_at(block, 4).is_some_and(|told| usize::from(told) == length || length > 0xffff)
+    u32_at(block, 0) == Some(0) && u16_at(block, 4).is_some_and(|told| is_all(told, block.len()))
+}
+
+/// True if `block`, which is the first one of a folder, is the root of an index: behind the entries of the folder
+/// itself and of the one above, the second of which takes all that is left, stands what says how names are hashed.
+pub(super) fn is_root(block: &[u8]) -> bool {
+    let rest = block.len().checked_sub(FIRST);
+    let is_last = |told: u16| rest == Some(usize::from(told));
+    u16_at(block, 4).is_some_and(|told| usize::from(told) == FIRST)
+        && u16_at(block, FIRST.saturating_add(4)).is_some_and(is_last)
+        && u32_at(block, OF_INDEX) == Some(0)
+        && block.get(OF_INDEX.saturating_add(5)) == Some(&OF_INDEX_LENGTH)
+}
+
+/// True if a stored length is that of a whole block.
+fn is_all(told: u16, length: usize) -> bool {
+    // In blocks of 64 KiB, more than 16 bits can say.
+    if length > 0xffff { matches!(told, 0 | 0xffff) } else { usize::from(told) == length }
 }
 
 #[cfg(test)]
@@ -76,6 +98,35 @@ mod tests {
             names.push((found.inode, found.name));
         }
         assert_eq!((names, at), (vec![(11, b"a".to_vec()), (12, b"bc".to_vec())], block.len()));
+    }
+
+    /// As Linux makes the root of an index: the end of the block of names that it was has not been wiped.
+    #[test]
+    fn an_index_is_known_by_its_start_and_not_by_its_end() {
+        let tail = [&[0, 0, 0, 0, 12, 0, 0, TAIL_MARK][..], b"sum!"].concat();
+        let root = |second: u16, head: [u8; 8]| {
+            let mut root =
+                [entry(2, 12, b"."), entry(2, 12, b".."), head.to_vec(), vec![0; 212], tail.clone()].concat();
+            root[16..18].copy_from_slice(&second.to_le_bytes());
+            root
+        };
+        let made = root(244, [0, 0, 0, 0, 1, 8, 0, 0]);
+        assert_eq!(made.len(), 256);
+        assert!(is_root(&made) && sum(&made).is_some() && next(&made, &mut 0).is_none());
+        // A block of names, and heads that are none.
+        assert!(!is_root(&root(12, [0, 0, 0, 0, 1, 8, 0, 0])) && !is_root(&root(244, [1, 0, 0, 0, 1, 8, 0, 0])));
+        assert!(!is_root(&root(244, [0, 0, 0, 0, 1, 9, 0, 0])) && !is_root(&[]) && !is_root(&made[..20]));
+        let mut below = [entry(0, 256, b""), Vec::new()].concat();
+        below[244..].copy_from_slice(&tail);
+        assert!(is_index(&below) && sum(&below).is_some());
+        // A block of names of which none is left ends before its tail.
+        below[4..6].copy_from_slice(&244_u16.to_le_bytes());
+        assert!(!is_index(&below));
+        let mut large = vec![0; 65_536];
+        large[65_524..].copy_from_slice(&tail);
+        assert!(is_index(&large));
+        large[4..6].copy_from_slice(&65_524_u16.to_le_bytes());
+        assert!(!is_index(&large));
     }
 
     #[test]

@@ -40,6 +40,11 @@ pub(super) fn content(volume: &mut Volume<'_>, inode: &Inode, budget: &mut Budge
     Ok(map.content)
 }
 
+/// True if a tree of extents begins in `inode`.
+pub(super) fn has_root(inode: &Inode) -> bool {
+    u16_at(inode.blocks(), 0) == Some(MAGIC)
+}
+
 /// Where the parts of what is in an inode lie in it: behind each other they are its content.
 pub(super) fn parts_inside(inode: &Inode) -> io::Result<[(usize, usize); 2]> {
     let more = attributes::content_inside(inode)?;

@@ -211,7 +211,8 @@ pub(super) const COPIES: [(u64, u64); 4] =
     [(1024, 8193 << 10), (2048, 16_384 << 11), (4096, 32_768 << 12), (65_536, 524_288 << 16)];
 
 /// Where others have their marks that leave the first bytes to a boot sector: swap, F2FS, btrfs, and members of a RAID.
-/// A copy of a superblock is of what was there before.
+/// A copy of a superblock is of what was there before. So it is of any other, where too little of the first one is left
+/// ([`is_left`]); these are sure.
 const OTHERS: [(u64, &[u8]); 5] = [
     (4086, b"SWAPSPACE2"),
     (1024, &[0x10, 0x20, 0xf5, 0xf2]),
@@ -220,9 +221,34 @@ const OTHERS: [(u64, &[u8]); 5] = [
     (0, &[0xfc, 0x4e, 0x2b, 0xa9]),
 ];
 
+/// True if the file system of a `copy`, which is `found` at byte `at`, is still there, as what is left of its `first`
+/// superblock says: its magic, its name, or half of what is in it. Where nothing but zeros has taken its place, the
+/// descriptors of groups behind it are to be those of the copy. Else something has been put there since, or all of it
+/// was wiped.
+fn is_left(first: &[u8], copy: &[u8], (found, at): (&Superblock, u64), show: impl Fn(u64, usize) -> Vec<u8>) -> bool {
+    let has_name = found.uuid != [0; 16] && first.get(104..120) == Some(&found.uuid[..]);
+    // What cannot be read is damaged.
+    if u16_at(first, 56) == Some(MAGIC) || has_name || first.len() < LENGTH {
+        return true;
+    }
+    if first.iter().any(|byte| *byte != 0) {
+        let stored = || copy.iter().zip(first).filter(|(byte, _)| **byte != 0);
+        return stored().filter(|(byte, other)| byte == other).count().saturating_mul(2) >= stored().count();
+    }
+    let block = found.block;
+    // The first superblock is in block 0, or in block 1 where that has 1024 bytes.
+    let [here, there] = [block.max(START.saturating_add(LENGTH as u64)), at.saturating_add(block)];
+    let [here, there] = [here, there].map(|at| show(at, block as usize));
+    // Where the two maps and the table of inodes of a group are.
+    let places = |bytes: &[u8]| bytes.get(..12).is_some_and(|places| places.iter().any(|byte| *byte != 0));
+    let length = usize::from(found.descriptor);
+    here.chunks(length).zip(there.chunks(length)).any(|(one, other)| places(one) && one.get(..12) == other.get(..12))
+}
+
 /// The first superblock, or a copy of it where that is damaged, in what `show` shows. True if it is a copy.
 pub(super) fn find(show: impl Fn(u64, usize) -> Vec<u8>) -> Option<(Superblock, bool)> {
-    if let Some(found) = Superblock::parse(&show(START, LENGTH)) {
+    let first = show(START, LENGTH);
+    if let Some(found) = Superblock::parse(&first) {
         return Some((found, false));
     }
     // Little else begins so that has anything in it.
@@ -232,9 +258,11 @@ pub(super) fn find(show: impl Fn(u64, usize) -> Vec<u8>) -> Option<(Superblock, 
         return None;
     }
     COPIES.iter().find_map(|&(block, at)| {
-        let found = Superblock::parse(&show(at, LENGTH))?;
+        let copy = show(at, LENGTH);
+        let found = Superblock::parse(&copy)?;
         let is_there = found.start_of(found.group.into()).checked_mul(found.block) == Some(at);
-        (found.block == block && found.group > 0 && is_there).then_some((found, true))
+        let is_one = found.block == block && found.group > 0 && is_there;
+        (is_one && is_left(&first, &copy, (&found, at), &show)).then_some((found, true))
     })
 }
 

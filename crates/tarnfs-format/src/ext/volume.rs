@@ -30,7 +30,9 @@ pub(super) struct Volume<'s> {
     /// By the group: where its table of inodes begins, in bytes, or why that is not known.
     tables: HashMap<u64, Result<u64, String>>,
     /// Pieces of these tables by their number, each in a place that follows from that.
+    /// One without bytes is damaged, and each inode of it is read alone.
     pieces: Vec<(u64, Vec<u8>)>,
+    alone: Vec<u8>,
     /// What is damaged and does not stand in the way, and where.
     pub(super) told: Vec<(u64, String)>,
 }
@@ -38,7 +40,7 @@ pub(super) struct Volume<'s> {
 impl<'s> Volume<'s> {
     pub(super) fn new(source: &'s dyn Source, cancel: &'s Cancel, superblock: Superblock) -> Self {
         let (tables, pieces) = (HashMap::new(), vec![(u64::MAX, Vec::new()); KEPT]);
-        Self { source, cancel, superblock, tables, pieces, told: Vec::new() }
+        Self { source, cancel, superblock, tables, pieces, alone: Vec::new(), told: Vec::new() }
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -102,8 +104,18 @@ impl<'s> Volume<'s> {
             self.cancel.check()?;
             slot.0 = u64::MAX;
             slot.1.resize(there as usize, 0);
-            self.source.read_exact_at(&mut slot.1, start)?;
+            match self.source.read_exact_at(&mut slot.1, start) {
+                // What is only read ahead may be damaged.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => slot.1.clear(),
+                read => read?,
+            }
             slot.0 = number;
+        }
+        if slot.1.is_empty() {
+            self.cancel.check()?;
+            self.alone.resize(length as usize, 0);
+            self.source.read_exact_at(&mut self.alone, at)?;
+            return Ok(&self.alone);
         }
         let inside = inside as usize;
         Ok(slot.1.get(inside..inside.saturating_add(length as usize)).unwrap_or_default())

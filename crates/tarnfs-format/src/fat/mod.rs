@@ -18,7 +18,8 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::clusters::{self, Clusters, Ends, Listed, Listings, Root};
+use crate::clusters::{self, Clusters, Ends, Listed, Listings, Part, Root};
+use crate::image::Budget;
 use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 /// FAT12, FAT16 and FAT32.
@@ -107,8 +108,12 @@ impl Listings for Folders {
         self.0.root
     }
 
-    fn list(&self, bytes: &[u8]) -> Listed {
-        records::list(bytes, self.0.clusters.width)
+    /// All of it.
+    const AT_ONCE: u64 = Self::LONGEST;
+
+    fn list(&self, part: Part<'_>, listed: &mut Listed, _: &mut Budget) -> usize {
+        records::list(part.bytes, self.0.clusters.width, listed);
+        part.bytes.len()
     }
 }
 

@@ -39,9 +39,8 @@ struct Long {
     sum: u8,
 }
 
-/// All that is in the listing `bytes`.
-pub(super) fn list(bytes: &[u8], width: Width) -> Listed {
-    let mut listed = Listed::default();
+/// Adds all that is in the listing `bytes`.
+pub(super) fn list(bytes: &[u8], width: Width, listed: &mut Listed) {
     let mut long: Option<Long> = None;
     let page = Encoding::for_name(PAGE);
     let (records, _) = bytes.as_chunks::<RECORD>();
@@ -85,7 +84,7 @@ pub(super) fn list(bytes: &[u8], width: Width) -> Listed {
         let high = if width == Width::TwentyEight { u32::from(half(20)) } else { 0 };
         let size = u64::from(u32_at(record, 28).unwrap_or_default());
         let time = |date: u16, time: u16| (date != 0).then(|| dos_time(date, time));
-        listed.found.push(Found {
+        listed.add(Found {
             name,
             at,
             is_folder: attributes & attribute::FOLDER != 0,
@@ -97,8 +96,10 @@ pub(super) fn list(bytes: &[u8], width: Width) -> Listed {
             written: size,
             is_run: false,
         });
+        if listed.is_done {
+            break;
+        }
     }
-    listed
 }
 
 /// `long` with one part more, or a new one; `None` if that is no part of it.
@@ -162,7 +163,8 @@ mod tests {
     }
 
     fn names(bytes: &[Vec<u8>]) -> Vec<String> {
-        let listed = list(&bytes.concat(), Width::Sixteen);
+        let mut listed = Listed::with_room(1 << 20);
+        list(&bytes.concat(), Width::Sixteen, &mut listed);
         listed.found.into_iter().map(|found| String::from_utf8(found.name).unwrap()).collect()
     }
 

@@ -108,6 +108,22 @@ impl Volume {
     }
 }
 
+/// The byte at which the first session ends, as its first descriptor with a tree says; `None` where there is none.
+pub(super) fn end(show: &dyn Fn(u64, usize) -> Vec<u8>) -> Option<u64> {
+    for sector in (FIRST..).take(FIRST as usize) {
+        let bytes = show(sector.saturating_mul(SECTOR), SECTOR as usize);
+        let (kind, head) = bytes.split_first()?;
+        if !head.starts_with(MAGIC) {
+            return None;
+        }
+        if matches!(kind, 1 | 2) {
+            let block = u16_at(&bytes, 128).filter(|block| matches!(block, 512 | 1024 | 2048))?;
+            return u64::from(u32_at(&bytes, 80)?).checked_mul(block.into());
+        }
+    }
+    None
+}
+
 /// True if UDF describes files, too. Its marks stand behind the descriptors (ECMA-167, 2/9).
 pub(super) fn has_udf(source: &dyn Source) -> io::Result<bool> {
     let end = FIRST.saturating_add(MOST).saturating_add(MOST).min(source.len() / SECTOR);

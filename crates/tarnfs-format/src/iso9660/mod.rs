@@ -35,6 +35,11 @@ const NAME: &str = "iso9660";
 /// What a descriptor gets: its kind, magic and version.
 const BITS: u32 = 56;
 
+/// The byte at which the image ends whose descriptors `show` shows, as they say.
+pub(crate) fn end(show: &dyn Fn(u64, usize) -> Vec<u8>) -> Option<u64> {
+    descriptor::end(show)
+}
+
 impl Format for Iso9660 {
     fn name(&self) -> &'static str {
         NAME

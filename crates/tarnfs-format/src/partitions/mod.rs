@@ -6,7 +6,8 @@
 //!
 //! - A partition is a folder that has its number as its name, as Linux counts them (`/dev/sda1`).
 //! - One in which no file system is known is a file: `2.img`. So is one that overlaps another one.
-//! - An image of a CD with a table in front, so that it can be copied to a stick, is an image of a CD.
+//! - An image of a CD with a table in front, so that it can be copied to a stick, is an image of a CD. If a partition
+//!   begins in the CD and goes on behind its end, the table is newer.
 
 mod reader;
 mod table;
@@ -16,7 +17,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::image::told_of_any;
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 /// Disks with partitions.
 #[derive(Debug)]
@@ -29,6 +30,30 @@ const NAME: &str = "partitions";
 const BITS: u32 = 38;
 /// What a GUID table gets, which has checksums: less than ISO 9660, which is in the same image where both are.
 const GUID_BITS: u32 = 52;
+
+/// What a table gets that is newer than the CD whose descriptors are still there: more than both formats of these.
+const NEWER_BITS: u32 = 90;
+
+/// Sectors of 512 bytes before what only a CD has: a table in front of it has a partition that begins there.
+const OF_CD: u64 = 64;
+
+/// Bytes that a partition may have behind the end of a CD: it is padded to a cylinder, or to a whole MiB.
+const PADDING: u64 = 1 << 20;
+
+/// True if what says that all of the disk is a CD is what was on it before it was partitioned: programs that do that do
+/// not wipe it. A table that was made for a CD has partitions that hold all of it, lie in it, or behind its end. UDF
+/// without ISO 9660 is on no CD that has such a table.
+fn is_newer(table: &table::Table, show: &table::Show<'_>) -> bool {
+    let begins_inside = |one: &&table::Partition| one.start > OF_CD.saturating_mul(table::SECTOR);
+    let mut ranges = table.partitions.iter().filter(begins_inside);
+    match crate::iso9660::end(show) {
+        Some(end) => ranges.any(|one| {
+            let behind = one.start.saturating_add(one.length);
+            one.start < end && behind > end.saturating_add(PADDING)
+        }),
+        None => ranges.next().is_some() && crate::udf::has_mark(show),
+    }
+}
 
 impl Format for Partitions {
     fn name(&self) -> &'static str {
@@ -44,7 +69,9 @@ impl Format for Partitions {
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
-        match table::find(&|offset, length| probe.at(offset, length), probe.length()) {
+        let show = |offset: u64, length: usize| probe.at(offset, length);
+        match table::find(&show, probe.length()) {
+            Some(table) if is_newer(&table, &show) => NEWER_BITS,
             Some(table) if table.is_guid => GUID_BITS,
             Some(_) => BITS,
             None => 0,
@@ -59,12 +86,13 @@ impl Format for Partitions {
         true
     }
 
+    /// Of archives in it: a partition has its own format.
     fn told(&self, shown: &Shown) -> Told {
         told_of_any(shown)
     }
 
-    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
-        reader::tells_of_unix(source)
+    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+        reader::parts(source).map(Some)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

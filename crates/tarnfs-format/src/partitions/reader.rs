@@ -9,8 +9,14 @@ use super::NAME;
 use super::table::{self, Partition, Table};
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
-use crate::image::format_of;
-use crate::{Body, Entry, Error, Event, Format, Kind, Options, Reader, ReceiveRandom};
+use crate::image::{damaged, is_damage};
+use crate::{Body, Entry, Error, Event, FORMATS, Format, Kind, Options, Part, Probe, Reader, ReceiveRandom};
+
+/// Bytes of a partition that are shown at once to what looks for a file system in it.
+const HEAD: usize = 64 << 10;
+
+/// Bytes of these that are read at once where they are damaged: as many as any has before it is known.
+const AT_ONCE: usize = 2 << 10;
 
 /// Bytes of a path that are kept for the number of a partition and a slash.
 const OF_NUMBER: usize = 16;
@@ -34,17 +40,41 @@ pub(super) fn open(source: &dyn Source) -> io::Result<Option<Table>> {
     }
 }
 
-/// The bytes of a partition, and the file system that is in it, if there is one.
-fn inside(source: &SharedSource, partition: Partition) -> io::Result<(SharedSource, Option<&'static dyn Format>)> {
+/// The bytes of a partition.
+fn inside(source: &SharedSource, partition: Partition) -> SharedSource {
     let there = partition.length.min(source.len().saturating_sub(partition.start));
-    let slice: SharedSource = Arc::new(Slice::new(Arc::clone(source), partition.start, there));
-    let format = file_system(&*slice)?;
-    Ok((slice, format))
+    Arc::new(Slice::new(Arc::clone(source), partition.start, there))
+}
+
+/// The first bytes of `source`, up to those that are damaged.
+fn head_of(source: &dyn Source) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(usize::MAX))];
+    match source.read_exact_at(&mut head, 0) {
+        Err(error) if is_damage(&error) => {}
+        read => return read.map(|()| head),
+    }
+    let mut whole = 0_usize;
+    for part in head.chunks_mut(AT_ONCE) {
+        match source.read_exact_at(part, whole as u64) {
+            Err(error) if is_damage(&error) => break,
+            read => read?,
+        }
+        whole = whole.saturating_add(part.len());
+    }
+    if whole == 0 { Err(damaged("its start is damaged")) } else { Ok(head.get(..whole).unwrap_or_default().to_vec()) }
 }
 
 /// The file system that is all of `source`.
 fn file_system(source: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
-    format_of(source, |format| format.is_file_system())
+    let head = head_of(source)?;
+    let probe = Probe::new(&head, source);
+    let bids = FORMATS.iter().filter(|format| format.is_file_system()).map(|format| (format.bid(&probe), *format));
+    let best = bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid);
+    match probe.take_error() {
+        // What is damaged may be the mark of another, which is rarer than that it is none.
+        Some((_, error)) if !is_damage(&error) || best.is_none() => Err(error),
+        _ => Ok(best.map(|(_, format)| format)),
+    }
 }
 
 /// A partition of a disk that is only borrowed.
@@ -70,18 +100,29 @@ impl Source for Inside<'_> {
     }
 }
 
-/// False if one of the partitions has a file system that keeps neither modes, owners nor hard links.
-pub(super) fn tells_of_unix(disk: &dyn Source) -> io::Result<bool> {
+/// The partitions that have a file system, in the format of that.
+pub(super) fn parts(disk: &dyn Source) -> io::Result<Vec<Part>> {
+    let mut parts = Vec::new();
     for partition in open(disk)?.map(|table| table.partitions).unwrap_or_default() {
         let length = partition.length.min(disk.len().saturating_sub(partition.start));
         let inside = Inside { disk, start: partition.start, length };
-        if let Some(format) = file_system(&inside)?
-            && !format.tells_of_unix(&inside)?
-        {
-            return Ok(false);
+        let known = file_system(&inside).and_then(|format| {
+            Ok(match format {
+                Some(format) => Some((format, format.tells_of_unix(&inside)?)),
+                None => None,
+            })
+        });
+        match known {
+            Ok(Some((format, tells_of_unix))) => {
+                let range = partition.start..partition.start.saturating_add(length);
+                parts.push(Part { range, format, tells_of_unix });
+            }
+            Ok(None) => {}
+            Err(error) if is_damage(&error) => {}
+            Err(error) => return Err(error),
         }
     }
-    Ok(true)
+    Ok(parts)
 }
 
 /// Tells all that is on the disk.
@@ -106,10 +147,21 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let name = partition.number.to_string().into_bytes();
         let end = partition.start.saturating_add(partition.length);
         let overlaps = read.iter().any(|one| one.start < end && partition.start < one.start.saturating_add(one.length));
-        let failed = |error: io::Error| Error::Read { offset: partition.start, error };
-        let (slice, format) = inside(source, partition).map_err(failed)?;
-        // Any number of them may share what is in one.
-        let format = format.filter(|_| !overlaps);
+        let slice = inside(source, partition);
+        let damage = |receive: &mut ReceiveRandom<'_>, why: &dyn std::fmt::Display| {
+            let what = format!("partition {}: {why}", partition.number);
+            receive(Event::Damage(crate::Damage { offset: partition.start, what })).map_err(Error::Receiver)
+        };
+        let format = match file_system(&*slice) {
+            // Any number of them may share what is in one.
+            Ok(format) => format.filter(|_| !overlaps),
+            // It costs none of those behind it.
+            Err(error) if is_damage(&error) => {
+                damage(receive, &format_args!("what is in it is not known: {error}"))?;
+                None
+            }
+            Err(error) => return Err(Error::Read { offset: partition.start, error }),
+        };
         if let Some(Reader::Random(reader)) = format.map(Format::reader) {
             read.push(partition);
             let mut has_told = false;
@@ -119,14 +171,14 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             };
             let why = match reader.read(&slice, &within, &mut told) {
                 Ok(()) => continue,
+                Err(Error::Read { error, .. }) if is_damage(&error) => error.to_string(),
                 Err(Error::Read { offset, error }) => {
                     return Err(Error::Read { offset: offset.saturating_add(partition.start), error });
                 }
                 Err(Error::Receiver(error)) => return Err(Error::Receiver(error)),
                 Err(error) => error.to_string(),
             };
-            let what = format!("partition {}: {why}", partition.number);
-            receive(Event::Damage(crate::Damage { offset: partition.start, what })).map_err(Error::Receiver)?;
+            damage(receive, &why)?;
             if has_told {
                 continue;
             }
@@ -142,6 +194,10 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
 fn as_file(source: &SharedSource, partition: Partition) -> Vec<Event> {
     let there = source.len();
     let header = partition.start.min(there);
+    if i64::try_from(partition.length).is_err() {
+        let what = format!("partition {} is left out: it would have {} bytes", partition.number, partition.length);
+        return vec![Event::Damage(crate::Damage { offset: header, what })];
+    }
     let mut content = Content::new(partition.length);
     content.add(partition.start, partition.length, there);
     let mut events = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::little::{u16_at, u32_at, u64_at};
 
 /// Bytes of a sector where nothing says another number.
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 /// Others are those of disks that have large ones only.
 const SECTORS: [u64; 2] = [SECTOR, 4096];
 

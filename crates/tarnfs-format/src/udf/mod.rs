@@ -129,6 +129,11 @@ impl Format for Udf {
     }
 }
 
+/// True if `show` shows the mark of UDF.
+pub(crate) fn has_mark(show: &dyn Fn(u64, usize) -> Vec<u8>) -> bool {
+    recognition::recognise(show).is_some()
+}
+
 /// True of a bridge of which ISO 9660 shows more than UDF.
 fn shows_less(show: &recognition::Show<'_>, length: u64) -> bool {
     recognition::has_rock_ridge(show) || recognition::has_sessions(&recognition::anchors(show, length))

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tarnfs_format::{Format, Shown, Told};
+use tarnfs_format::{Format, Part, Shown, Told};
 use tarnfs_index::FIRST_NESTED;
 use tarnfs_source::{Cancel, SharedSource};
 use tarnfs_tree::open::OpenArchive;
@@ -20,11 +20,12 @@ pub(super) struct Second {
 }
 
 /// What an archive keeps of each file.
-#[derive(Clone, Copy)]
 pub(super) struct Keeps {
     format: Option<&'static dyn Format>,
     /// Modes, owners and hard links of the files that lie in it itself. Archives in it may have more.
     of_unix: bool,
+    /// The archives that those files lie in, if it only holds others: each keeps what it does.
+    parts: Option<Vec<Part>>,
 }
 
 /// The format of an archive, if it is one that has attributes of files.
@@ -35,26 +36,39 @@ pub(super) fn format_of(opened: &OpenArchive) -> Option<&'static dyn Format> {
 impl Keeps {
     pub(super) fn of(opened: &OpenArchive) -> Self {
         let format = format_of(opened);
-        Self { format, of_unix: format.is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true)) }
+        Self {
+            format,
+            of_unix: format.is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true)),
+            parts: format.and_then(|format| format.parts(&*opened.stream).unwrap_or_default()),
+        }
     }
 
-    /// True if it is known that this file is not one that the archive itself keeps nothing of.
-    fn is_of_unix(&self, stored: &Stored) -> bool {
-        self.of_unix || stored.stream >= FIRST_NESTED
+    /// The format that keeps what is told of a file, and true unless it is known that it keeps nothing of Unix.
+    fn of_file(&self, stored: &Stored) -> Option<(&'static dyn Format, bool)> {
+        let is_nested = stored.stream >= FIRST_NESTED;
+        match self.parts.as_ref().filter(|_| !is_nested) {
+            Some(parts) => {
+                let header = stored.header?;
+                let part = parts.iter().find(|part| part.range.contains(&header))?;
+                Some((part.format, part.tells_of_unix))
+            }
+            None => Some((self.format?, self.of_unix || is_nested)),
+        }
     }
 
     /// Which attributes the entry of this file has told.
     pub(super) fn told(&self, shown: &Shown, stored: &Stored) -> Told {
-        let format = self.format.filter(|_| stored.header.is_some());
-        let told = format.map_or(Told::NOTHING, |format| format.told(shown));
+        let known = self.of_file(stored).filter(|_| stored.header.is_some());
+        let Some((format, is_of_unix)) = known else { return Told::NOTHING };
+        let told = format.told(shown);
         // Where nothing keeps them, all files are root's, for everybody to read. Others lie in an archive in it.
         let is_usual = shown.uid == 0 && shown.gid == 0 && matches!(shown.mode, 0o444 | 0o555 | 0o644 | 0o755);
-        if self.is_of_unix(stored) || !is_usual { told } else { Told { mode: false, owner: false, ..told } }
+        if is_of_unix || !is_usual { told } else { Told { mode: false, owner: false, ..told } }
     }
 
     /// True if hard links to this file would be told.
     pub(super) fn has_links(&self, stored: &Stored) -> bool {
-        self.format.is_some_and(Format::has_hard_links) && self.is_of_unix(stored)
+        self.of_file(stored).is_some_and(|(format, is_of_unix)| is_of_unix && format.has_hard_links())
     }
 }
 
