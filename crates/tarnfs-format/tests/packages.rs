@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
+use tarnfs_format::{Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
 const NAMES: [&str; 8] = ["arj", "asar", "cab", "deb", "lha", "rpm", "warc", "xar"];
@@ -44,6 +44,67 @@ fn read(format: &dyn Format, bytes: &[u8]) -> usize {
     };
     let _ = format.volume(&*source);
     entries
+}
+
+/// All entries that are told of `source`, and what is damaged.
+fn told(name: &str, source: SharedSource) -> (Vec<Entry>, Vec<String>) {
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    let mut take = |event: Event| {
+        match event {
+            Event::Entry(entry) => entries.push(*entry),
+            Event::Damage(told) => damage.push(told.what),
+            _ => {}
+        }
+        Ok(())
+    };
+    let options = Options::default();
+    match by_name(name).unwrap().reader() {
+        Reader::Forwards(forwards) => {
+            let mut stream = SourceStream::new(source, Cancel::default());
+            forwards.read(&mut stream, &options, &mut |event, _| take(event)).unwrap();
+        }
+        Reader::Random(random) => random.read(&source, &options, &mut take).unwrap(),
+        _ => unreachable!(),
+    }
+    (entries, damage)
+}
+
+fn told_of(name: &str, bytes: &[u8]) -> (Vec<Entry>, Vec<String>) {
+    told(name, Arc::new(MemorySource::new(bytes, "bytes")))
+}
+
+fn paths(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
+}
+
+/// True if no byte of it can be read.
+fn is_unreadable(entry: &Entry) -> bool {
+    let pieces = entry.body.pieces.as_deref().unwrap_or_default();
+    !pieces.is_empty() && pieces.iter().all(|piece| piece.stored == 0 && piece.coder.is_some())
+}
+
+/// In the volume in which a file ends there is a part of it, with the checksum of that part.
+#[test]
+fn a_part_of_a_file_in_another_volume_of_arj_is_not_the_file() {
+    let header = |kind: u8, flags: u8, size: u32, name: &str| {
+        let mut header = vec![30, 11, 1, 2, flags, 0, kind, 0];
+        header.extend([1_600_000_000, size, size, crc32fast::hash(b"end")].map(u32::to_le_bytes).concat());
+        header.extend([&[0, 0, 0xa4, 0x81, 0, 0], name.as_bytes(), b"\0\0"].concat());
+        let length = (header.len() as u16).to_le_bytes();
+        [&[0x60, 0xea], &length[..], &header, &crc32fast::hash(&header).to_le_bytes(), &[0; 2]].concat()
+    };
+    for (flags, size, is_whole) in
+        [(0, 3, true), (4, 3, false), (8, 3, false), (12, 3, false), (4, 0, false), (8, 0, false)]
+    {
+        let data = &b"end"[..size as usize];
+        let archive = [&header(2, 0, 0, "x.arj"), &header(0, flags, size, "big"), data, &header(0, 0, 3, "b"), b"end"];
+        let (entries, damage) = told_of("arj", &[&archive.concat()[..], &[0x60, 0xea, 0, 0]].concat());
+        assert_eq!(paths(&entries), ["big", "b"]);
+        assert_eq!((is_unreadable(&entries[0]), is_unreadable(&entries[1])), (!is_whole, false), "{flags}");
+        assert_eq!(damage.len(), usize::from(!is_whole), "{damage:?}");
+        assert!(damage.iter().all(|what| what.contains("another file")), "{damage:?}");
+        assert!(entries[0].body.size > 0);
+    }
 }
 
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
