@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tarnfs_format::{Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
-use tarnfs_source::{Cancel, MemorySource, SharedSource};
+use tarnfs_source::{Cancel, Joined, MemorySource, SharedSource};
 
 const NAMES: [&str; 8] = ["arj", "asar", "cab", "deb", "lha", "rpm", "warc", "xar"];
 
@@ -104,6 +104,33 @@ fn a_part_of_a_file_in_another_volume_of_arj_is_not_the_file() {
         assert_eq!(damage.len(), usize::from(!is_whole), "{damage:?}");
         assert!(damage.iter().all(|what| what.contains("another file")), "{damage:?}");
         assert!(entries[0].body.size > 0);
+    }
+}
+
+/// All sets use the same names, and no checksum goes over what is in several cabinets.
+#[test]
+fn cabinets_of_different_sets_are_not_joined() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
+    let parts = ["part1.cab", "part2.cab", "part3.cab"].map(|name| std::fs::read(folder.join(name)).unwrap());
+    let joined = |parts: &[Vec<u8>]| -> SharedSource {
+        let sources = parts.iter().map(|part| Arc::new(MemorySource::new(part.as_slice(), "part")) as SharedSource);
+        Arc::new(Joined::new(sources.collect(), "cabinets").unwrap())
+    };
+    let (entries, damage) = told("cab", joined(&parts));
+    assert_eq!((paths(&entries), damage), (["one", "sub/two", "three", "four"].map(str::to_owned).to_vec(), vec![]));
+    let cab = by_name("cab").unwrap();
+    let volume = |bytes: &[u8]| cab.volume(&MemorySource::new(bytes, "part")).unwrap().unwrap();
+    assert!(volume(&parts[1]).may_follow(&volume(&parts[0])) && volume(&parts[2]).may_follow(&volume(&parts[1])));
+    assert!(!volume(&parts[0]).may_follow(&volume(&parts[0])) && !volume(&parts[2]).may_follow(&volume(&parts[0])));
+    // The number of the set, and the place there.
+    for place in [32, 34] {
+        let mut others = parts.clone();
+        others[1][place] ^= 8;
+        assert!(!volume(&others[1]).may_follow(&volume(&others[0])));
+        let (entries, damage) = told("cab", joined(&others));
+        assert_eq!(paths(&entries), ["one", "sub/two"]);
+        assert_eq!(entries.iter().map(is_unreadable).collect::<Vec<_>>(), [false, true]);
+        assert!(damage.iter().any(|what| what.contains("does not belong")), "{damage:?}");
     }
 }
 

@@ -169,7 +169,7 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
     let (mut goes_on, mut is_continued) = (false, false);
     let told = |is_followed, is_continued| {
         let is_part = is_continued || is_followed == Some(true);
-        Ok(Some(Volume { is_followed, is_part, next: None }))
+        Ok(Some(Volume { is_followed, is_part, next: None, set: None }))
     };
     loop {
         let found = match walk.next() {

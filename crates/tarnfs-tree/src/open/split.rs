@@ -153,13 +153,15 @@ fn counted_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem
         let next = last.next.clone().or_else(|| format.next_volume(&name));
         let Some(next) = next.filter(|_| last.is_followed != Some(false)) else { break None };
         let Some(file) = open_if_there(&sibling(path, &next), path)? else { break Some(next) };
-        let Some(volume) = volume(&file)? else { break Some(next) };
+        // What has its name may be of another archive, or a volume that is there already.
+        let Some(volume) = volume(&file)?.filter(|volume| volume.may_follow(&last)) else { break Some(next) };
         is_among |= next == own;
         (last, name) = (volume, next);
         files.push(Arc::new(file));
     };
     let missing = next.as_ref().map(|next| sibling(path, next));
-    if let (Some(missing), Some(true)) = (&missing, last.is_followed) {
+    // What others need not be there for is read without them.
+    if let (Some(missing), Some(true)) = (&missing, last.is_followed.filter(|_| last.is_part)) {
         return Err(Problem::MissingPart(missing.clone()));
     }
     // Where nothing says whether another one follows, those behind a gap do.
