@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use tarnfs_format::{Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, Joined, MemorySource, SharedSource};
+
+use common::{END, file};
 
 const NAMES: [&str; 8] = ["arj", "asar", "cab", "deb", "lha", "rpm", "warc", "xar"];
 
@@ -132,6 +136,47 @@ fn cabinets_of_different_sets_are_not_joined() {
         assert_eq!(entries.iter().map(is_unreadable).collect::<Vec<_>>(), [false, true]);
         assert!(damage.iter().any(|what| what.contains("does not belong")), "{damage:?}");
     }
+}
+
+/// > Of a Debian package, `control` is what `dpkg-deb -e` makes of it, and `data` what `dpkg-deb -x` does.
+#[test]
+fn no_path_leads_out_of_its_folder_of_a_package() {
+    let tar = |names: &[&str]| {
+        let files: Vec<u8> = names.iter().flat_map(|name| file(name, b"x")).collect();
+        [&files[..], &END].concat()
+    };
+    let (control, data) =
+        (tar(&["./postinst", "../data/x"]), tar(&["../control/postinst", "a/../../b", "./c/d", "e..f"]));
+    let package = [
+        &b"!<debs>\n"[..],
+        &member("debian-binary", Some(4)),
+        b"2.0\n",
+        &member("control.tar", Some(control.len())),
+        &control,
+        &member("data.tar", Some(data.len())),
+        &data,
+    ];
+    let (entries, damage) = told_of("deb", &package.concat());
+    let names: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            tarnfs_format::name::components(&entry.path, &Options::default().limits)
+                .iter()
+                .collect::<Vec<_>>()
+                .join(&b'/')
+        })
+        .collect();
+    let names: Vec<_> = names.iter().map(|name| std::str::from_utf8(name).unwrap()).collect();
+    let expected = [
+        "debian-binary",
+        "control/postinst",
+        "control/data/x",
+        "data/control/postinst",
+        "data/b",
+        "data/c/d",
+        "data/e..f",
+    ];
+    assert_eq!((names, damage), (expected.to_vec(), vec![]));
 }
 
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
