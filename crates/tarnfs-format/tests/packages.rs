@@ -179,6 +179,31 @@ fn no_path_leads_out_of_its_folder_of_a_package() {
     assert_eq!((names, damage), (expected.to_vec(), vec![]));
 }
 
+fn record(kind: &str, address: &str, content: &str) -> String {
+    let length = content.len();
+    let lines = [
+        "WARC/1.0".to_owned(),
+        format!("WARC-Type: {kind}"),
+        format!("WARC-Target-URI: {address}"),
+        format!("Content-Length: {length}\r\n\r\n{content}\r\n\r\n"),
+    ];
+    lines.join("\r\n")
+}
+
+/// A request at an address that others lie below is not hidden by the folder of these.
+#[test]
+fn records_of_every_kind_may_have_others_below_them() {
+    let all: String = ["request", "resource", "revisit"]
+        .iter()
+        .flat_map(|kind| ["http://h/a", "http://h/a/b", "http://h/c/d", "http://h/c"].map(|at| record(kind, at, "x")))
+        .collect();
+    let (entries, damage) = told_of("warc", all.as_bytes());
+    let expected = [".records/request/", "", ".records/revisit/"].iter().flat_map(|folder| {
+        ["http/h/a", "http/h/a.d/b", "http/h/c/d", "http/h/c/index.html"].map(|path| format!("{folder}{path}"))
+    });
+    assert_eq!((paths(&entries), damage), (expected.collect::<Vec<_>>(), vec![]));
+}
+
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
