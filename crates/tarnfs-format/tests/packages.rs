@@ -204,6 +204,49 @@ fn records_of_every_kind_may_have_others_below_them() {
     assert_eq!((paths(&entries), damage), (expected.collect::<Vec<_>>(), vec![]));
 }
 
+/// The checksum that is in an extension goes over all of a header of level 2: a name is not what it says otherwise.
+#[test]
+fn a_damaged_header_of_lha_is_told() {
+    let archive = |flipped: usize, level: u8| {
+        let width = if level == 3 { 4 } else { 2 };
+        let length = |length: usize| length.to_le_bytes()[..width].to_vec();
+        let name = b"good.txt";
+        // The checksum, and the name; each is followed by the length of the next one.
+        let extensions = [&[0, 0, 0][..], &length(1 + name.len() + width), &[1], name, &length(0)].concat();
+        let fixed = if level == 3 { 28 } else { 24 };
+        let whole = fixed + width + extensions.len();
+        let start = if level == 3 { 4_u16 } else { whole as u16 }.to_le_bytes();
+        let mut header = [&start[..], b"-lh0-", &4_u32.to_le_bytes(), &4_u32.to_le_bytes()].concat();
+        header.extend([&1_600_000_000_u32.to_le_bytes()[..], &[0x20, level, 0, 0, b'U']].concat());
+        if level == 3 {
+            header.extend((whole as u32).to_le_bytes());
+        }
+        header.extend([length(3 + width), extensions].concat());
+        assert_eq!(header.len(), whole);
+        let crc = header.iter().fold(0_u16, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xA001 } else { 0 })
+        });
+        let place = fixed + width + 1;
+        header[place..place + 2].copy_from_slice(&crc.to_le_bytes());
+        header[flipped] ^= 2;
+        [&header[..], b"data", &[0]].concat()
+    };
+    for level in [2, 3] {
+        // A byte that says nothing, one of the time, and one of the name.
+        let whole = told_of("lha", &archive(19, level)).0;
+        assert_eq!(paths(&whole), ["good.txt"]);
+        let end = archive(19, level).len() - 5;
+        for place in [19, 15, end - 8] {
+            let (entries, damage) = told_of("lha", &archive(place, level));
+            assert_eq!(entries.len(), 1);
+            assert!(damage.len() == 1 && damage[0].contains("checksum"), "{level} {place}: {damage:?}");
+        }
+        let mut right = archive(19, level);
+        right[19] ^= 2;
+        assert_eq!(told_of("lha", &right).1, Vec::<String>::new());
+    }
+}
+
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
