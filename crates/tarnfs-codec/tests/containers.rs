@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tarnfs_codec::{CoderContext, DecodeContext, Decoder, Options, SeekPoint, coder_by_name, detect};
+use tarnfs_codec::{CoderContext, Damage, DecodeContext, Decoder, Options, SeekPoint, coder_by_name, detect};
 use tarnfs_source::{MemorySource, SharedSource};
 
 fn archive(name: &str) -> Vec<u8> {
@@ -91,16 +91,108 @@ fn to_end(decoder: &mut dyn Decoder) -> io::Result<Vec<u8>> {
     }
 }
 
+/// What is damaged is an error.
 fn decode(stored: &[u8], codec: &str, properties: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    let (all, damage) = decode_all(stored, codec, properties, length)?;
+    match damage.into_iter().next() {
+        Some(damage) => Err(io::Error::new(io::ErrorKind::InvalidData, damage.what)),
+        None => Ok(all),
+    }
+}
+
+/// All that can be decoded, and what is told of it.
+fn decode_all(stored: &[u8], codec: &str, properties: &[u8], length: usize) -> io::Result<(Vec<u8>, Vec<Damage>)> {
     let coder =
         CoderContext { properties: properties.into(), decoded_length: Some(length as u64), ..CoderContext::default() };
     let options = Options { coder: coder.clone(), ..Options::default() };
     let codec = coder_by_name(codec).unwrap();
-    let all = to_end(&mut *codec.first_pass(source(stored), &options)?)?;
+    let mut pass = codec.first_pass(source(stored), &options)?;
+    let (all, mut damage) = (to_end(&mut *pass)?, Vec::new());
+    pass.take_damage(&mut damage);
     let context = DecodeContext { coder, ..DecodeContext::default() };
     let again = to_end(&mut *codec.resume(source(stored), &SeekPoint::default(), &context)?)?;
     assert!(all == again, "other bytes");
-    Ok(all)
+    Ok((all, damage))
+}
+
+/// Who wants it all the same gets a file whose checksum differs to its end: the error came with the last 16 KiB.
+#[test]
+fn a_file_of_lha_with_a_wrong_checksum_is_given_to_its_end() {
+    let stored = (b"good content".to_vec(), "lzh", vec![0, 1, 2], 12);
+    for (data, codec, properties, length) in
+        [stored, member("lh1.lzh", 1), member("lh5.lzh", 5), member("lh6.lzh", 6), member("lh7.lzh", 7)]
+    {
+        let wrong = [&properties[..2], &[!properties[2]]].concat();
+        let (all, damage) = decode_all(&data, codec, &wrong, length).unwrap();
+        assert!(
+            all.len() == length && (properties[0] == 0 || all == decode(&data, codec, &properties, length).unwrap())
+        );
+        let [damage] = &damage[..] else { panic!("{damage:?}") };
+        assert!(damage.decoded == (0..length as u64) && damage.lost_from == length as u64, "{damage:?}");
+        assert!(damage.what.contains("CRC-16"), "{damage:?}");
+    }
+}
+
+/// The blocks of a folder, with their checksums, the last byte of one of which is another one.
+fn blocks(contents: &[&[u8]], is_stored: bool, changed: usize, has_checksums: bool) -> Vec<u8> {
+    let mut folder = Vec::new();
+    for (number, content) in contents.iter().enumerate() {
+        let length = content.len() as u16;
+        // Deflate, which stores it.
+        let head = [b"CK\x01", &length.to_le_bytes()[..], &(!length).to_le_bytes()].concat();
+        let mut data = if is_stored { content.to_vec() } else { [&head, *content].concat() };
+        let lengths = [(data.len() as u16).to_le_bytes(), length.to_le_bytes()].concat();
+        let sum = |bytes: &[u8]| {
+            let (words, rest) = bytes.as_chunks::<4>();
+            let sum = words.iter().fold(0, |sum, word| sum ^ u32::from_le_bytes(*word));
+            sum ^ rest.iter().fold(0, |word, &byte| word << 8 | u32::from(byte))
+        };
+        let checksum = if has_checksums { sum(&data) ^ sum(&lengths) } else { 0 };
+        if number == changed {
+            *data.last_mut().unwrap() ^= 1;
+        }
+        folder.extend([&checksum.to_le_bytes(), &lengths[..], &data].concat());
+    }
+    folder
+}
+
+/// What is compressed refers to what came before, so all that follows may be wrong; what is stored does not.
+#[test]
+fn a_block_of_a_cabinet_with_a_wrong_checksum_is_told_and_decoded() {
+    let content: Vec<u8> = (0..100_000_u32).map(|at| (at / 7 * 31) as u8).collect();
+    let contents: Vec<_> = content.chunks(32 << 10).collect();
+    let properties = |method: u8| [&[method, 0][..], &[0; 8], &4_u32.to_le_bytes(), &[0]].concat();
+    for (method, wrong) in [(0, 32_768..65_536), (1, 32_768..100_000)] {
+        let folder = blocks(&contents, method == 0, 1, true);
+        let (all, damage) = decode_all(&folder, "cabinet", &properties(method), content.len()).unwrap();
+        let differ: Vec<_> = (0..content.len()).filter(|&at| all[at] != content[at]).collect();
+        assert_eq!(differ, [65_535]);
+        // In parts, each of which is told before it is given.
+        let mut next = wrong.start;
+        for damage in damage {
+            assert_eq!((damage.decoded.start, damage.lost_from), (next, damage.decoded.end));
+            assert!(damage.what.contains("checksum of a block"), "{damage:?}");
+            next = damage.decoded.end;
+        }
+        assert_eq!(next, wrong.end);
+    }
+    // Without checksums an error tells that what came before it may be wrong.
+    let mut folder = blocks(&contents, false, 9, false);
+    let last = folder.len() - contents[3].len() - 7;
+    folder[last] = b'X';
+    let coder = CoderContext {
+        properties: properties(1).as_slice().into(),
+        decoded_length: Some(content.len() as u64),
+        ..CoderContext::default()
+    };
+    let mut pass = coder_by_name("cabinet")
+        .unwrap()
+        .first_pass(source(&folder), &Options { coder, ..Options::default() })
+        .unwrap();
+    assert!(to_end(&mut *pass).is_err());
+    let mut damage = Vec::new();
+    pass.take_damage(&mut damage);
+    assert!(damage.len() == 1 && damage[0].decoded == (0..98_304), "{damage:?}");
 }
 
 #[test]

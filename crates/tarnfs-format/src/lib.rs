@@ -192,6 +192,18 @@ pub struct Volume {
     pub next: Option<Vec<u8>>,
     /// Others are needed to read all that is in it.
     pub is_part: bool,
+    /// The number of what it belongs to and its place there, where it says so.
+    pub set: Option<(u16, u16)>,
+}
+
+impl Volume {
+    /// False if it cannot be the one behind `before`.
+    pub fn may_follow(&self, before: &Self) -> bool {
+        match (self.set, before.set) {
+            (Some((set, place)), Some((of, last))) => set == of && Some(place) == last.checked_add(1),
+            _ => true,
+        }
+    }
 }
 
 /// Takes what a format meets; see [`Format::read`]. An error ends the reading.

@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_format::{Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
-use tarnfs_source::{Cancel, MemorySource, SharedSource};
+use tarnfs_format::{Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
+use tarnfs_source::{Cancel, Joined, MemorySource, SharedSource};
+
+use common::{END, file};
 
 const NAMES: [&str; 15] =
     ["arj", "asar", "cab", "deb", "html", "lha", "mail", "mtree", "ogg", "pdf", "rpm", "sqlar", "warc", "wim", "xar"];
@@ -45,6 +49,203 @@ fn read(format: &dyn Format, bytes: &[u8]) -> usize {
     };
     let _ = format.volume(&*source);
     entries
+}
+
+/// All entries that are told of `source`, and what is damaged.
+fn told(name: &str, source: SharedSource) -> (Vec<Entry>, Vec<String>) {
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    let mut take = |event: Event| {
+        match event {
+            Event::Entry(entry) => entries.push(*entry),
+            Event::Damage(told) => damage.push(told.what),
+            _ => {}
+        }
+        Ok(())
+    };
+    let options = Options::default();
+    match by_name(name).unwrap().reader() {
+        Reader::Forwards(forwards) => {
+            let mut stream = SourceStream::new(source, Cancel::default());
+            forwards.read(&mut stream, &options, &mut |event, _| take(event)).unwrap();
+        }
+        Reader::Random(random) => random.read(&source, &options, &mut take).unwrap(),
+        _ => unreachable!(),
+    }
+    (entries, damage)
+}
+
+fn told_of(name: &str, bytes: &[u8]) -> (Vec<Entry>, Vec<String>) {
+    told(name, Arc::new(MemorySource::new(bytes, "bytes")))
+}
+
+fn paths(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned()).collect()
+}
+
+/// True if no byte of it can be read.
+fn is_unreadable(entry: &Entry) -> bool {
+    let pieces = entry.body.pieces.as_deref().unwrap_or_default();
+    !pieces.is_empty() && pieces.iter().all(|piece| piece.stored == 0 && piece.coder.is_some())
+}
+
+/// In the volume in which a file ends there is a part of it, with the checksum of that part.
+#[test]
+fn a_part_of_a_file_in_another_volume_of_arj_is_not_the_file() {
+    let header = |kind: u8, flags: u8, size: u32, name: &str| {
+        let mut header = vec![30, 11, 1, 2, flags, 0, kind, 0];
+        header.extend([1_600_000_000, size, size, crc32fast::hash(b"end")].map(u32::to_le_bytes).concat());
+        header.extend([&[0, 0, 0xa4, 0x81, 0, 0], name.as_bytes(), b"\0\0"].concat());
+        let length = (header.len() as u16).to_le_bytes();
+        [&[0x60, 0xea], &length[..], &header, &crc32fast::hash(&header).to_le_bytes(), &[0; 2]].concat()
+    };
+    for (flags, size, is_whole) in
+        [(0, 3, true), (4, 3, false), (8, 3, false), (12, 3, false), (4, 0, false), (8, 0, false)]
+    {
+        let data = &b"end"[..size as usize];
+        let archive = [&header(2, 0, 0, "x.arj"), &header(0, flags, size, "big"), data, &header(0, 0, 3, "b"), b"end"];
+        let (entries, damage) = told_of("arj", &[&archive.concat()[..], &[0x60, 0xea, 0, 0]].concat());
+        assert_eq!(paths(&entries), ["big", "b"]);
+        assert_eq!((is_unreadable(&entries[0]), is_unreadable(&entries[1])), (!is_whole, false), "{flags}");
+        assert_eq!(damage.len(), usize::from(!is_whole), "{damage:?}");
+        assert!(damage.iter().all(|what| what.contains("another file")), "{damage:?}");
+        assert!(entries[0].body.size > 0);
+    }
+}
+
+/// All sets use the same names, and no checksum goes over what is in several cabinets.
+#[test]
+fn cabinets_of_different_sets_are_not_joined() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
+    let parts = ["part1.cab", "part2.cab", "part3.cab"].map(|name| std::fs::read(folder.join(name)).unwrap());
+    let joined = |parts: &[Vec<u8>]| -> SharedSource {
+        let sources = parts.iter().map(|part| Arc::new(MemorySource::new(part.as_slice(), "part")) as SharedSource);
+        Arc::new(Joined::new(sources.collect(), "cabinets").unwrap())
+    };
+    let (entries, damage) = told("cab", joined(&parts));
+    assert_eq!((paths(&entries), damage), (["one", "sub/two", "three", "four"].map(str::to_owned).to_vec(), vec![]));
+    let cab = by_name("cab").unwrap();
+    let volume = |bytes: &[u8]| cab.volume(&MemorySource::new(bytes, "part")).unwrap().unwrap();
+    assert!(volume(&parts[1]).may_follow(&volume(&parts[0])) && volume(&parts[2]).may_follow(&volume(&parts[1])));
+    assert!(!volume(&parts[0]).may_follow(&volume(&parts[0])) && !volume(&parts[2]).may_follow(&volume(&parts[0])));
+    // The number of the set, and the place there.
+    for place in [32, 34] {
+        let mut others = parts.clone();
+        others[1][place] ^= 8;
+        assert!(!volume(&others[1]).may_follow(&volume(&others[0])));
+        let (entries, damage) = told("cab", joined(&others));
+        assert_eq!(paths(&entries), ["one", "sub/two"]);
+        assert_eq!(entries.iter().map(is_unreadable).collect::<Vec<_>>(), [false, true]);
+        assert!(damage.iter().any(|what| what.contains("does not belong")), "{damage:?}");
+    }
+}
+
+/// > Of a Debian package, `control` is what `dpkg-deb -e` makes of it, and `data` what `dpkg-deb -x` does.
+#[test]
+fn no_path_leads_out_of_its_folder_of_a_package() {
+    let tar = |names: &[&str]| {
+        let files: Vec<u8> = names.iter().flat_map(|name| file(name, b"x")).collect();
+        [&files[..], &END].concat()
+    };
+    let (control, data) =
+        (tar(&["./postinst", "../data/x"]), tar(&["../control/postinst", "a/../../b", "./c/d", "e..f"]));
+    let package = [
+        &b"!<debs>\n"[..],
+        &member("debian-binary", Some(4)),
+        b"2.0\n",
+        &member("control.tar", Some(control.len())),
+        &control,
+        &member("data.tar", Some(data.len())),
+        &data,
+    ];
+    let (entries, damage) = told_of("deb", &package.concat());
+    let names: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            tarnfs_format::name::components(&entry.path, &Options::default().limits)
+                .iter()
+                .collect::<Vec<_>>()
+                .join(&b'/')
+        })
+        .collect();
+    let names: Vec<_> = names.iter().map(|name| std::str::from_utf8(name).unwrap()).collect();
+    let expected = [
+        "debian-binary",
+        "control/postinst",
+        "control/data/x",
+        "data/control/postinst",
+        "data/b",
+        "data/c/d",
+        "data/e..f",
+    ];
+    assert_eq!((names, damage), (expected.to_vec(), vec![]));
+}
+
+fn record(kind: &str, address: &str, content: &str) -> String {
+    let length = content.len();
+    let lines = [
+        "WARC/1.0".to_owned(),
+        format!("WARC-Type: {kind}"),
+        format!("WARC-Target-URI: {address}"),
+        format!("Content-Length: {length}\r\n\r\n{content}\r\n\r\n"),
+    ];
+    lines.join("\r\n")
+}
+
+/// A request at an address that others lie below is not hidden by the folder of these.
+#[test]
+fn records_of_every_kind_may_have_others_below_them() {
+    let all: String = ["request", "resource", "revisit"]
+        .iter()
+        .flat_map(|kind| ["http://h/a", "http://h/a/b", "http://h/c/d", "http://h/c"].map(|at| record(kind, at, "x")))
+        .collect();
+    let (entries, damage) = told_of("warc", all.as_bytes());
+    let expected = [".records/request/", "", ".records/revisit/"].iter().flat_map(|folder| {
+        ["http/h/a", "http/h/a.d/b", "http/h/c/d", "http/h/c/index.html"].map(|path| format!("{folder}{path}"))
+    });
+    assert_eq!((paths(&entries), damage), (expected.collect::<Vec<_>>(), vec![]));
+}
+
+/// The checksum that is in an extension goes over all of a header of level 2: a name is not what it says otherwise.
+#[test]
+fn a_damaged_header_of_lha_is_told() {
+    let archive = |flipped: usize, level: u8| {
+        let width = if level == 3 { 4 } else { 2 };
+        let length = |length: usize| length.to_le_bytes()[..width].to_vec();
+        let name = b"good.txt";
+        // The checksum, and the name; each is followed by the length of the next one.
+        let extensions = [&[0, 0, 0][..], &length(1 + name.len() + width), &[1], name, &length(0)].concat();
+        let fixed = if level == 3 { 28 } else { 24 };
+        let whole = fixed + width + extensions.len();
+        let start = if level == 3 { 4_u16 } else { whole as u16 }.to_le_bytes();
+        let mut header = [&start[..], b"-lh0-", &4_u32.to_le_bytes(), &4_u32.to_le_bytes()].concat();
+        header.extend([&1_600_000_000_u32.to_le_bytes()[..], &[0x20, level, 0, 0, b'U']].concat());
+        if level == 3 {
+            header.extend((whole as u32).to_le_bytes());
+        }
+        header.extend([length(3 + width), extensions].concat());
+        assert_eq!(header.len(), whole);
+        let crc = header.iter().fold(0_u16, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xA001 } else { 0 })
+        });
+        let place = fixed + width + 1;
+        header[place..place + 2].copy_from_slice(&crc.to_le_bytes());
+        header[flipped] ^= 2;
+        [&header[..], b"data", &[0]].concat()
+    };
+    for level in [2, 3] {
+        // A byte that says nothing, one of the time, and one of the name.
+        let whole = told_of("lha", &archive(19, level)).0;
+        assert_eq!(paths(&whole), ["good.txt"]);
+        let end = archive(19, level).len() - 5;
+        for place in [19, 15, end - 8] {
+            let (entries, damage) = told_of("lha", &archive(place, level));
+            assert_eq!(entries.len(), 1);
+            assert!(damage.len() == 1 && damage[0].contains("checksum"), "{level} {place}: {damage:?}");
+        }
+        let mut right = archive(19, level);
+        right[19] ^= 2;
+        assert_eq!(told_of("lha", &right).1, Vec::<String>::new());
+    }
 }
 
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tarnfs_format::rar::Rar;
-use tarnfs_format::{Entry, Event, Kind, Options, Piece, ReadRandom};
+use tarnfs_format::{Decode, Entry, Event, Kind, Options, Piece, ReadRandom};
 use tarnfs_source::{MemorySource, SharedSource};
 
 /// Seven bits in each byte, the lowest first.
@@ -79,9 +79,13 @@ fn archive(files: &[File<'_>]) -> Vec<u8> {
 }
 
 fn read(archive: &[u8]) -> (Vec<Entry>, Vec<String>) {
+    read_with(archive, &Options::default())
+}
+
+fn read_with(archive: &[u8], options: &Options) -> (Vec<Entry>, Vec<String>) {
     let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
-    Rar.read(&source, &Options::default(), &mut |event| {
+    Rar.read(&source, options, &mut |event| {
         match event {
             Event::Entry(entry) => entries.push(*entry),
             Event::Damage(what) => damage.push(what.what),
@@ -209,6 +213,40 @@ fn only_what_follows_an_encrypted_one_needs_its_password() {
     let places: Vec<_> = entries.iter().map(piece).map(|piece| (piece.decoded, piece.skip)).collect();
     assert_eq!(places, [(2000, 0), (2000, 1000), (4000, 2000), (4000, 3000)]);
     assert!(piece(&entries[0]).stored < piece(&entries[2]).stored);
+}
+
+/// A stream of a file: its header, and its data.
+fn stream(name: &str, size: u64, data: &[u8], is_packed: bool) -> Vec<u8> {
+    let numbers = [0, size, 0].map(number).concat();
+    let body = [numbers, number(u64::from(is_packed) << 7), number(1), number(3), b"STM".to_vec()].concat();
+    let record = [&[7], name.as_bytes()].concat();
+    block(3, 0, &body, &[number(record.len() as u64), record].concat(), data)
+}
+
+/// A few bytes make 64 KiB of a stream: 876 KB of an archive took 2 GB on the disk.
+#[test]
+fn streams_of_all_files_have_a_bound() {
+    const SIZE: u64 = 64 << 10;
+    let empty = File { name: "a", ..File::default() };
+    let start = [&b"Rar!\x1a\x07\x01\0"[..], &block(1, 0, &number(4), &[], &[])].concat();
+    let decode = Decode::new(|_, _, length, _| Ok(vec![7; length as usize]));
+    let options = Options { decode, ..Options::default() };
+    for (data, is_packed, is_bounded) in [(&[1; 24][..], true, true), (&vec![7; SIZE as usize], false, false)] {
+        let mut archive = start.clone();
+        for _ in 0..90 {
+            archive.extend(empty.block());
+            for number in 0..12 {
+                archive.extend(stream(&format!(":s{number}"), SIZE, data, is_packed));
+            }
+        }
+        archive.extend(block(5, 0, &number(0), &[], &[]));
+        let (entries, damage) = read_with(&archive, &options);
+        assert_eq!(entries.len(), 90);
+        let count: usize = entries.iter().map(|entry| entry.xattrs.len()).sum();
+        // What is stored as it is takes no more than the archive does.
+        assert_eq!(count, if is_bounded { 1024 } else { 90 * 12 });
+        assert_eq!(damage.len(), usize::from(is_bounded), "{damage:?}");
+    }
 }
 
 #[test]

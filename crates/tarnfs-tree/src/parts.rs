@@ -234,13 +234,15 @@ fn counted_by<F: File>(format: &dyn Format, own: &[u8], open: &Open<'_, F>) -> R
         let next = last.next.clone().or_else(|| format.next_volume(&name));
         let Some(next) = next.filter(|_| last.is_followed != Some(false)) else { break None };
         let Some(file) = open(&next)?.filter(|_| !known.contains(&next)) else { break Some(next) };
-        let Some(volume) = volume(&file)? else { break Some(next) };
+        // What has its name may be of another archive.
+        let Some(volume) = volume(&file)?.filter(|volume| volume.may_follow(&last)) else { break Some(next) };
         is_among |= next == own;
         files.push((next.clone(), file));
         known.insert(next.clone());
         (last, name) = (volume, next);
     };
-    if let (Some(missing), Some(true)) = (&next, last.is_followed) {
+    // What others need not be there for is read without them.
+    if let (Some(missing), Some(true)) = (&next, last.is_followed.filter(|_| last.is_part)) {
         return Err(Wrong::Missing(missing.clone()));
     }
     // Where nothing says whether another one follows, those behind a gap do.

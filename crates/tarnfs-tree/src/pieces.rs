@@ -147,6 +147,12 @@ fn is_sealed(piece: &Piece) -> bool {
     piece.crc.is_none() && steps.iter().any(|step| tarnfs_codec::is_sealed(&step.codec))
 }
 
+/// True of a piece whose codec tells which bytes are wrong: what lies before damage is whole.
+fn compares_parts(piece: &Piece) -> bool {
+    let last = piece.coder.as_ref().and_then(|coder| coder.steps.last());
+    last.is_some_and(|step| tarnfs_codec::compares_parts(&step.codec))
+}
+
 fn has_steps(piece: &Piece) -> bool {
     piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty())
 }
@@ -417,7 +423,7 @@ impl PieceSource {
     /// What is wrong with the block that `piece` lies in, where nothing tells whether the piece itself is whole.
     fn unchecked<'d>(&self, piece: &Piece, decoded: &'d Decoded) -> Option<&'d str> {
         let in_order = decoded.in_order.as_ref().filter(|_| piece.crc.is_none() && !self.serves_damaged());
-        in_order?.complaint()
+        in_order.filter(|_| !compares_parts(piece))?.complaint()
     }
 
     /// True if bytes that fail a check are served, too.

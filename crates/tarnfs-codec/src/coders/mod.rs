@@ -135,6 +135,12 @@ pub fn is_sealed(name: &str) -> bool {
     ["aes-zip", "aes-rar", "rar", "chunked"].contains(&name)
 }
 
+/// True if the codec of that name compares what it gives part by part, and tells which bytes may be wrong before it
+/// gives them: others are whole, whatever is wrong elsewhere.
+pub fn compares_parts(name: &str) -> bool {
+    name == "cabinet"
+}
+
 /// The bytes that come of each of some steps, one behind the other, of which the first one takes `stored` bytes, and
 /// `decoded` come of the last one: `None` for a step of which nothing tells them.
 pub fn lengths_of_steps(steps: &[(&dyn Codec, &CoderContext)], stored: u64, decoded: u64) -> Vec<Option<u64>> {

@@ -18,7 +18,8 @@ pub(super) trait Unpack: Send {
     /// Whoever may read on and on before something comes out looks at `cancel` meanwhile.
     fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize>;
 
-    /// How many of the bytes that came last fail a check that goes over them, and which.
+    /// How many of the bytes that came last fail a check that goes over them, and which. It is asked for behind an
+    /// error as well.
     fn take_flaw(&mut self) -> Option<(u64, String)> {
         None
     }
@@ -71,18 +72,18 @@ impl<U: Unpack> Streamed<U> {
         self.block.resize(STEP.min(usize::try_from(left).unwrap_or(STEP)), 0);
         let unpacked = if left == 0 { Ok(0) } else { self.unpack.unpack(&mut self.block, &self.cancel) };
         self.block.truncate(*unpacked.as_ref().unwrap_or(&0));
+        self.decoded += self.block.len() as u64;
+        if let (Some((length, what)), Some(findings)) = (self.unpack.take_flaw(), &mut self.findings) {
+            let (end, compressed) = (self.decoded, self.unpack.position());
+            let decoded = end.saturating_sub(length)..end;
+            findings.report(Damage { decoded, lost_from: end, compressed, compressed_from: compressed, what });
+        }
         if unpacked? == 0 {
             self.ended = true;
             if self.length.is_some() && left > 0 {
                 let what = format!("the data end {left} bytes before what the archive says");
                 return Err(faults::invalid(self.unpack.position(), what));
             }
-        }
-        self.decoded += self.block.len() as u64;
-        if let (Some((length, what)), Some(findings)) = (self.unpack.take_flaw(), &mut self.findings) {
-            let (end, compressed) = (self.decoded, self.unpack.position());
-            let decoded = end.saturating_sub(length)..end;
-            findings.report(Damage { decoded, lost_from: end, compressed, compressed_from: compressed, what });
         }
         Ok(())
     }

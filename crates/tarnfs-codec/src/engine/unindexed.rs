@@ -592,6 +592,10 @@ impl UnindexedSource {
         let needs_points = !pass.is_poor && (pass.copied.is_none() || self.keeps_points());
         pass.take_chunks(self.length, if needs_points { most } else { 0 });
         pass.indexing.take_damage(&mut pass.table.damage);
+        // Also what is told with an error, of bytes before it.
+        if self.is_checked_by_parts() {
+            pass.table.damage.retain(|damage| !self.flaws.take(damage));
+        }
         let read = read.map_err(|error| {
             // The disk may let it be read later.
             let is_of_disk = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_some();
@@ -613,9 +617,6 @@ impl UnindexedSource {
         // there: their checksum does.
         if self.crc.is_some() {
             pass.table.damage.retain(|damage| !damage.decoded.is_empty());
-        }
-        if self.is_checked_by_parts() {
-            pass.table.damage.retain(|damage| !self.flaws.take(damage));
         }
         if let Some(damage) = pass.table.damage.iter().find(|damage| self.is_served(damage)) {
             let _ = self.complaint.set(damage.what.clone());

@@ -32,6 +32,8 @@ pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) method: u8,
     pub(super) is_encrypted: bool,
+    /// It begins in the volume before this one, or goes on in the next one.
+    pub(super) is_continued: bool,
     pub(super) goes_on: bool,
     pub(super) stored: u64,
     pub(super) size: u64,
@@ -92,6 +94,7 @@ impl Header {
             kind,
             method: *bytes.get(5)?,
             is_encrypted: flags & GARBLED != 0,
+            is_continued: flags & IS_CONTINUED != 0,
             goes_on: flags & GOES_ON != 0,
             stored: u32_at(bytes, 12)?.into(),
             size: u32_at(bytes, 16)?.into(),
@@ -113,6 +116,7 @@ const WINDOWS: u8 = 11;
 /// Flags of a header.
 const GARBLED: u8 = 1;
 const GOES_ON: u8 = 4;
+const IS_CONTINUED: u8 = 8;
 const PATH_TRANSLATED: u8 = 16;
 
 /// The attribute of DOS.

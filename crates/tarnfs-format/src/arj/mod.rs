@@ -5,7 +5,8 @@
 //! What `arj x` would make is the reference. Where the two differ on purpose:
 //!
 //! - Times of DOS, which are those of whoever has packed, are taken for UTC.
-//! - Of an archive in several files each is one by itself: what goes on in the next one cannot be read.
+//! - Of an archive in several files each is one by itself: what begins in another one, or goes on there, cannot be
+//!   read.
 //! - Neither files with a password can be read, nor special files of Unix.
 //!
 //! The format: `TECHNOTE.TXT` of ARJ.

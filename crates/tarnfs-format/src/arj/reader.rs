@@ -93,12 +93,16 @@ impl Reader<'_, '_> {
                 return self.tell.damage(at, what);
             }
         };
-        let size = if kind == crate::Kind::File { header.size } else { 0 };
+        // Nothing of it may be here.
+        let least = u64::from(header.is_continued || header.goes_on);
+        let size = if kind == crate::Kind::File { header.size.max(least) } else { 0 };
         let mut body = Body { offset: at, size, ..Body::default() };
         if size > 0 {
             let there = self.end.saturating_sub(data);
             let unreadable = if header.stored > there {
                 Some(format!("has {} bytes, of which {there} are there", header.stored))
+            } else if header.is_continued {
+                Some("begins in another file, which is not read".to_owned())
             } else if header.goes_on {
                 Some("goes on in another file, which is not read".to_owned())
             } else {

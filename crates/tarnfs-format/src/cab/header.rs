@@ -30,6 +30,9 @@ pub(super) struct Header {
     pub(super) files_at: u64,
     pub(super) folders: u16,
     pub(super) files: u16,
+    /// The number of the set that it belongs to, and its place there.
+    pub(super) set: u16,
+    pub(super) place: u16,
     /// Bytes that are reserved behind each folder, and in each block.
     pub(super) of_folder: u8,
     pub(super) of_block: u8,
@@ -53,6 +56,8 @@ impl Header {
             files_at: u32_at(bytes, 16)?.into(),
             folders: u16_at(bytes, 26)?,
             files: u16_at(bytes, 28)?,
+            set: u16_at(bytes, 32)?,
+            place: u16_at(bytes, 34)?,
             ..Self::default()
         };
         let mut at = HEADER;

@@ -48,7 +48,8 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
     let next = header.next.as_deref().and_then(names::plain);
     let is_one = header.previous.is_some() || header.next.is_some();
     // Its whole files are read without the others.
-    Ok(is_one.then(|| Volume { is_followed: Some(header.next.is_some()), is_part: false, next }))
+    let set = Some((header.set, header.place));
+    Ok(is_one.then(|| Volume { is_followed: Some(header.next.is_some()), is_part: false, next, set }))
 }
 
 /// A cabinet.
@@ -154,6 +155,14 @@ impl Reader<'_, '_> {
                 self.tell.damage(at, "this is no cabinet: what goes on in it cannot be read".to_owned())?;
                 break;
             };
+            // Those of all sets are called the same, and nothing else tells that contents do not belong together.
+            if let Some(Cabinet { header: last, .. }) = cabinets.last()
+                && (header.set != last.set || Some(header.place) != last.place.checked_add(1))
+            {
+                let what = "this cabinet does not belong to the one before it: it is not read";
+                self.tell.damage(at, what.to_owned())?;
+                break;
+            }
             if header.major != 1 {
                 return Err(unreadable(format!("version {} of the format is not known", header.major)));
             }

@@ -2,7 +2,7 @@
 
 use super::{MAGIC, NAME};
 use crate::ar::header::{HEADER, Header, Name};
-use crate::name::bounded_path;
+use crate::name::{bounded_path, components};
 use crate::stream::Part;
 use crate::tar::Tar;
 use crate::{Body, Damage, Entry, Error, Event, Kind, Options, ReadForwards, Receive, Stream, Time};
@@ -66,7 +66,14 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
 /// Tells what the tar at which `part` stands holds, in a folder.
 fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
     let start = part.position();
-    let within = |path: &[u8]| bounded_path([folder, path].concat(), options.limits.path);
+    let within = |path: &[u8]| {
+        // No entry lies outside of its folder, whatever its path says.
+        let inside = path.split(|&byte| byte == b'/').any(|part| part == b"..").then(|| {
+            let names = components(path, &options.limits);
+            names.iter().collect::<Vec<_>>().join(&b'/')
+        });
+        bounded_path([folder, inside.as_deref().unwrap_or(path)].concat(), options.limits.path)
+    };
     let read = Tar.read(part, options, &mut |event, stream| {
         let event = match event {
             Event::Entry(mut entry) => {

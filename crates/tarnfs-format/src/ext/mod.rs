@@ -24,6 +24,8 @@ mod sums;
 mod superblock;
 mod volume;
 
+pub(crate) use sums::crc16;
+
 use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};

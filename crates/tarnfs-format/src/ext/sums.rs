@@ -22,7 +22,7 @@ impl Seed {
 }
 
 /// The CRC-16 of `bytes` behind others, of which it is `sum`.
-pub(super) fn crc16(sum: u16, bytes: &[u8]) -> u16 {
+pub(crate) fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, byte| {
         (0..8).fold(sum ^ u16::from(*byte), |sum, _| sum >> 1 ^ if sum & 1 == 1 { 0xA001 } else { 0 })
     })

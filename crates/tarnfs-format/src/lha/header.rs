@@ -1,5 +1,6 @@
 //! Headers of levels 0 to 3, and their extensions.
 
+use crate::ext::crc16;
 use crate::little::{u16_at, u32_at, u64_at};
 use crate::time::{dos_time, file_time};
 use crate::{Kind, Time};
@@ -38,7 +39,7 @@ pub(super) struct Header {
     pub(super) group: Vec<u8>,
     pub(super) mtime: Time,
     pub(super) atime: Option<Time>,
-    /// The checksum of the header is not what it says.
+    /// A checksum of the header is not what it says.
     pub(super) is_damaged: bool,
     /// Its extensions go beyond what is there.
     pub(super) is_cut: bool,
@@ -68,6 +69,12 @@ fn sum_of(bytes: &[u8]) -> Option<u8> {
     let length = usize::from(*bytes.first()?);
     let counted = bytes.get(2..length.checked_add(2)?)?;
     (length >= 20).then(|| counted.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)))
+}
+
+/// The CRC-16 of a header, in which the two bytes of its own count as zeros.
+fn crc_without(header: &[u8], place: usize) -> Option<u16> {
+    let behind = header.get(place.checked_add(2)?..)?;
+    Some(crc16(crc16(crc16(0, header.get(..place)?), &[0; 2]), behind))
 }
 
 /// Bytes of the fields that each header has.
@@ -202,9 +209,13 @@ impl Header {
 
     /// What extensions tell; where the last one ends.
     fn extended(&mut self, mut extensions: Extensions<'_>, folder: &mut Vec<u8>) -> usize {
-        for (kind, content) in extensions.by_ref() {
+        let (mut at, mut checked) = (extensions.at, None);
+        while let Some((kind, content)) = extensions.next() {
+            let start = std::mem::replace(&mut at, extensions.at);
             let half = |at: usize| u16_at(content, at);
             match kind {
+                // The checksum of all of the header, behind the kind.
+                0x00 => checked = start.checked_add(1).zip(half(0)).or(checked),
                 0x01 => self.path = content.to_vec(),
                 0x02 => *folder = content.to_vec(),
                 // Windows: when it was made, changed, and read.
@@ -240,6 +251,12 @@ impl Header {
             }
         }
         self.is_cut = extensions.is_cut;
+        // Of level 1, the header ends where the last extension does.
+        let end = if extensions.bytes.get(LEVEL) == Some(&1) { extensions.at } else { extensions.bytes.len() };
+        if let Some((place, expected)) = checked.filter(|_| !self.is_cut) {
+            let header = extensions.bytes.get(..end).unwrap_or_default();
+            self.is_damaged |= crc_without(header, place) != Some(expected);
+        }
         extensions.at
     }
 

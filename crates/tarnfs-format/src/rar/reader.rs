@@ -39,6 +39,9 @@ const SERVICE: u8 = 2;
 /// Bytes of the streams of one file that are attributes.
 const MOST_OF_STREAMS: usize = 1 << 20;
 
+/// Bytes that come of the streams of all files more than are stored of them: whoever reads the archive keeps these.
+const MOST_MADE_OF_STREAMS: u64 = 64 << 20;
+
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
 
@@ -169,7 +172,7 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
     let (mut goes_on, mut is_continued) = (false, false);
     let told = |is_followed, is_continued| {
         let is_part = is_continued || is_followed == Some(true);
-        Ok(Some(Volume { is_followed, is_part, next: None }))
+        Ok(Some(Volume { is_followed, is_part, next: None, set: None }))
     };
     loop {
         let found = match walk.next() {
@@ -261,6 +264,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         kept: HashMap::new(),
         kept_pieces: 0,
         copied_pieces: 0,
+        made: 0,
         last: None,
     };
     reader.run(walk(&**source), source)
@@ -340,6 +344,8 @@ struct Reader<'o, 'r> {
     /// Pieces of these, and those that copies have beside their first ones.
     kept_pieces: usize,
     copied_pieces: usize,
+    /// Bytes that come of the streams of all files so far more than are stored of them.
+    made: u64,
     last: Option<Last>,
 }
 
@@ -423,6 +429,16 @@ impl Reader<'_, '_> {
         let taken = entry.xattrs.iter().fold(0, |sum: usize, (_, value)| sum.saturating_add(value.len()));
         let has_room = entry.xattrs.len() < limits.xattrs && name.len() <= limits.name && taken <= MOST_OF_STREAMS;
         if !has_room || !services::is_short(service, found, limits) {
+            return Ok(());
+        }
+        let made = service.size.unwrap_or_default().saturating_sub(found.length);
+        let (before, all) = (self.made, self.made.saturating_add(made));
+        self.made = all;
+        if all > MOST_MADE_OF_STREAMS {
+            if before <= MOST_MADE_OF_STREAMS {
+                let what = "there are too many streams: from here on they are left out".to_owned();
+                return self.damage(Damage { offset: found.at, what });
+            }
             return Ok(());
         }
         let path = excerpt(&entry.path).to_string();

@@ -68,12 +68,13 @@ fn record(
         before = end_of_lines(peek(stream, length)?).unwrap_or_default();
     }
     let path = if is_answer && !header.address.is_empty() {
-        places.file(&place::of_address(&header.address))
+        place::of_address(&header.address)
     } else {
         let inside =
             if header.address.is_empty() { place::name(&header.id) } else { place::of_address(&header.address) };
         [RECORDS, &place::name(&header.kind), b"/", &inside].concat()
     };
+    let path = places.file(path, options.limits.path_components);
     skip(stream, before as u64)?;
     let offset = stream.position();
     let size = end.saturating_sub(offset);

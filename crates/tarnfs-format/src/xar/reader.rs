@@ -154,11 +154,12 @@ impl Reader<'_> {
             Some(data) if kind == Kind::File && data.size > 0 => self.body(data, header, &path, tell)?,
             _ => Body { offset: header, ..Body::default() },
         };
+        let default = if kind == Kind::Folder { 0o755 } else { 0o644 };
         let owner = |name: &[u8]| name.get(..limits.owner_name).unwrap_or(name).to_vec();
         let xattrs = self.xattrs(file, header, &path, tell)?;
         tell.entry(Entry {
             kind,
-            mode: file.mode,
+            mode: file.mode.unwrap_or(default),
             uid: file.uid,
             gid: file.gid,
             user: owner(&file.user),

@@ -23,7 +23,7 @@ pub(super) struct File {
     /// Of a hard link, the id of the file that it is another name of.
     pub(super) original: Vec<u8>,
     pub(super) link: Vec<u8>,
-    pub(super) mode: u32,
+    pub(super) mode: Option<u32>,
     pub(super) uid: u64,
     pub(super) gid: u64,
     pub(super) user: Vec<u8>,
@@ -230,7 +230,7 @@ fn set(file: &mut File, inside: Open, name: &[u8], text: &[u8]) {
         (Open::File(_), b"group") => file.group = trimmed.to_vec(),
         (Open::File(_), b"mode") => {
             let text = std::str::from_utf8(trimmed).unwrap_or_default();
-            file.mode = u32::from_str_radix(text, 8).unwrap_or_default() & 0o7777;
+            file.mode = u32::from_str_radix(text, 8).ok().map(|mode| mode & 0o7777);
         }
         (Open::File(_), b"mtime") => file.mtime = time(trimmed),
         (Open::File(_), b"atime") => file.atime = time(trimmed),
@@ -326,7 +326,7 @@ mod tests {
             <file id="4"><type>symlink</type><link type="file">a b</link><name>l</name></file></toc></xar>"#;
         let files = read(toc, 1 << 20).unwrap();
         assert_eq!(files.len(), 4);
-        assert_eq!((files[0].name.as_slice(), files[0].mode, files[0].parent), (&b"a & bA"[..], 0o755, None));
+        assert_eq!((files[0].name.as_slice(), files[0].mode, files[0].parent), (&b"a & bA"[..], Some(0o755), None));
         assert_eq!((files[1].name.as_slice(), files[1].parent, files[1].uid), (&b"hi"[..], Some(0), 501));
         let data = files[1].data.as_ref().unwrap();
         assert_eq!((data.offset, data.stored, data.size, &data.encoding[..]), (20, 11, 3, &b"application/x-gzip"[..]));

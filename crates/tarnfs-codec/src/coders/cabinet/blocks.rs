@@ -10,8 +10,20 @@ use crate::faults;
 /// Bytes of a header (CFDATA): a checksum, the length of the data, and of what comes of them.
 const HEADER: usize = 8;
 
+/// What a checksum says that differs.
+pub(super) const WRONG: &str = "the checksum of a block does not match its data";
+
 /// Bytes of data of one block, at most: what cannot be compressed takes some more.
 const MOST: usize = BLOCK + 6144;
+
+/// What the checksum of a block says of its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Check {
+    Right,
+    /// There is none.
+    None,
+    Wrong,
+}
 
 pub(super) struct Blocks {
     source: SharedSource,
@@ -34,10 +46,10 @@ impl Blocks {
         Self { source, runs, at: 0, left: 0, reserve: 0, last: 0 }
     }
 
-    /// The data of the next block, and how many bytes come of them; `None` behind the last one.
-    pub(super) fn next(&mut self, data: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    /// The data of the next block, how many bytes come of them, and whether they are right; `None` behind the last one.
+    pub(super) fn next(&mut self, data: &mut Vec<u8>) -> io::Result<Option<(usize, Check)>> {
         data.clear();
-        let mut is_begun = false;
+        let (mut is_begun, mut check) = (false, Check::Right);
         loop {
             while self.left == 0 {
                 match self.runs.next() {
@@ -65,14 +77,21 @@ impl Blocks {
             let sum = checksum(&data[from..], 0);
             // Some programs take what is reserved for a part of the header.
             let is_right = |end: usize| checksum(&header[4..end], sum) == expected;
-            if expected != 0 && !is_right(HEADER) && !is_right(header.len()) {
-                return Err(self.invalid("the checksum of a block does not match its data"));
+            if expected == 0 {
+                check = if check == Check::Wrong { check } else { Check::None };
+            } else if !is_right(HEADER) && !is_right(header.len()) {
+                check = Check::Wrong;
             }
             self.at = start + stored as u64;
             self.left -= 1;
             // Of one that goes on in the next cabinet.
             if length > 0 || self.left > 0 || self.runs.len() == 0 {
-                return Ok(Some(length));
+                // All but the last one are so long. Where this is wrong, what is behind it would be out of place.
+                let is_last = self.left == 0 && self.runs.len() == 0;
+                if check == Check::Wrong && length != BLOCK && !is_last {
+                    return Err(self.invalid(WRONG));
+                }
+                return Ok(Some((length, check)));
             }
             is_begun = true;
         }

@@ -2,7 +2,7 @@
 //!
 //! The stream is a part of the cabinet, from the first block of the folder on. `blocks` finds the blocks and compares
 //! their checksums, `mszip`, `quantum` and `lzx`, which WIM has as well, decode one after the other, with what came
-//! before.
+//! before. A block whose checksum differs is decoded all the same, and told.
 //!
 //! Properties: the compression (0 none, 1 MSZIP, 2 Quantum, 3 LZX), and its window as a power of two; then where the
 //! blocks are: for each cabinet that the folder lies in, the place of the first one (8 bytes, little-endian, from the
@@ -23,7 +23,7 @@ use super::invalid_properties;
 use super::lzx::{Dialect, Lzx};
 use super::streamed::{Streamed, Unpack};
 use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
-use blocks::Blocks;
+use blocks::{Blocks, Check, WRONG};
 use mszip::Mszip;
 use quantum::Quantum;
 
@@ -50,6 +50,14 @@ struct Unpacker {
     stored: Vec<u8>,
     block: Vec<u8>,
     served: usize,
+    /// Bytes that were handed out.
+    total: u64,
+    /// Where the first block began that has no checksum.
+    unchecked: Option<u64>,
+    /// Why the bytes of this block may be wrong.
+    doubt: Option<String>,
+    /// So many of the bytes that were handed out may be wrong, and why.
+    flaw: Option<(u64, String)>,
 }
 
 impl Unpacker {
@@ -68,14 +76,26 @@ impl Unpacker {
             _ => return Err(invalid()),
         };
         let blocks = Blocks::new(source, runs);
-        Ok(Self { blocks, engine, stored: Vec::new(), block: Vec::new(), served: 0 })
+        let (stored, block) = (Vec::new(), Vec::new());
+        Ok(Self { blocks, engine, stored, block, served: 0, total: 0, unchecked: None, doubt: None, flaw: None })
     }
 
     /// Decodes the next block; false at the end.
     fn next(&mut self) -> io::Result<bool> {
         self.served = 0;
         self.block.clear();
-        let Some(length) = self.blocks.next(&mut self.stored)? else { return Ok(false) };
+        let Some((length, check)) = self.blocks.next(&mut self.stored)? else { return Ok(false) };
+        match check {
+            Check::Wrong => {
+                self.doubt.get_or_insert_with(|| self.blocks.invalid(WRONG).to_string());
+            }
+            Check::None => {
+                self.unchecked.get_or_insert(self.total);
+            }
+            // What is compressed refers to what came before.
+            Check::Right if matches!(self.engine, Engine::Stored) => self.doubt = None,
+            Check::Right => {}
+        }
         self.block.resize(length, 0);
         let decoded = match &mut self.engine {
             Engine::Stored if self.stored.len() == length => {
@@ -89,7 +109,11 @@ impl Unpacker {
         };
         decoded.map_err(|what| {
             self.block.clear();
-            self.blocks.invalid(what)
+            let error = self.blocks.invalid(what);
+            // What is wrong may lie in any block of which nothing tells whether it is right.
+            let doubtful = self.unchecked.map(|from| self.total - from);
+            self.flaw = doubtful.filter(|length| *length > 0).map(|length| (length, error.to_string()));
+            error
         })?;
         Ok(true)
     }
@@ -104,7 +128,15 @@ impl Unpack for Unpacker {
                 return Ok(0);
             }
         }
-        Ok(crate::stepwise::hand_out(&self.block, &mut self.served, buffer))
+        let count = crate::stepwise::hand_out(&self.block, &mut self.served, buffer);
+        self.total += count as u64;
+        // With each part: who takes the first bytes of a block must know, too.
+        self.flaw = self.doubt.clone().filter(|_| count > 0).map(|what| (count as u64, what));
+        Ok(count)
+    }
+
+    fn take_flaw(&mut self) -> Option<(u64, String)> {
+        self.flaw.take()
     }
 
     fn position(&self) -> u64 {

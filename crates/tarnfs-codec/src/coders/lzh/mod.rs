@@ -107,6 +107,8 @@ struct Unpacker {
     left: usize,
     distance: usize,
     crc: Option<(u16, u16)>,
+    /// The file differs from it, and how.
+    flaw: Option<String>,
 }
 
 impl Unpacker {
@@ -125,7 +127,7 @@ impl Unpacker {
             mask = size - 1;
         }
         let bits = Bits::new(source);
-        Ok(Self { bits, method, window, mask, total: 0, length, left: 0, distance: 0, crc })
+        Ok(Self { bits, method, window, mask, total: 0, length, left: 0, distance: 0, crc, flaw: None })
     }
 
     /// Where in the window the next byte goes. Distances do not depend on it, but places of LArc do.
@@ -174,10 +176,16 @@ impl Unpack for Unpacker {
                 return Err(faults::cut(self.bits.position(), "the data of a file"));
             }
             self.total += read as u64;
-            return self.check(&buffer[..read]);
+            self.check(&buffer[..read]);
+            return Ok(read);
         }
         self.decode(&mut buffer[..count])?;
-        self.check(&buffer[..count])
+        self.check(&buffer[..count]);
+        Ok(count)
+    }
+
+    fn take_flaw(&mut self) -> Option<(u64, String)> {
+        self.flaw.take().map(|what| (self.length, what))
     }
 
     fn position(&self) -> u64 {
@@ -190,15 +198,16 @@ impl Unpack for Unpacker {
 }
 
 impl Unpacker {
-    /// Goes on with the checksum; where the file ends, it is compared.
-    fn check(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Goes on with the checksum; where the file ends, it is compared. That it differs is no error: who wants the file
+    /// all the same gets all of it.
+    fn check(&mut self, bytes: &[u8]) {
         if let Some((crc, expected)) = &mut self.crc {
             *crc = crc16(*crc, bytes);
-            if self.total == self.length && crc != expected {
-                return Err(self.bits.invalid("the CRC-16 of a file does not match its data"));
+            if self.total == self.length && crc != expected && !bytes.is_empty() {
+                let what = self.bits.invalid("the CRC-16 of a file does not match its data");
+                self.flaw = Some(what.to_string());
             }
         }
-        Ok(bytes.len())
     }
 }
 

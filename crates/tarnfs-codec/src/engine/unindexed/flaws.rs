@@ -27,7 +27,15 @@ impl Flaws {
         if let Some((known, (known_end, _))) = flaws.range(..end).next_back()
             && *known_end > start
         {
-            return (*known, *known_end) == (start, end);
+            return *known <= start && end <= *known_end;
+        }
+        // What goes on is one: it may be all that follows.
+        if let Some((_, (known_end, what))) = flaws.range_mut(..end).next_back()
+            && *known_end == start
+            && *what == damage.what
+        {
+            *known_end = end;
+            return true;
         }
         let is_kept = flaws.len() < MOST;
         if is_kept {
@@ -64,6 +72,13 @@ mod tests {
             assert!(!flaws.take(&other), "{other:?}");
         }
         let found = |range: Range<u64>| flaws.find(&range);
+        // One that goes on, and another one that begins where that ends.
+        let goes_on = Flaws::default();
+        for at in 0..100_u64 {
+            assert!(goes_on.take(&Damage { what: "the same".to_owned(), ..damage(at..at + 1, at + 1) }));
+        }
+        assert!(goes_on.take(&damage(100..101, 101)) && goes_on.take(&damage(7..9, 9)));
+        assert_eq!(lock(&goes_on.0).len(), 2);
         assert_eq!((found(0..10), found(20..30), found(40..100)), (None, None, None));
         for (range, start) in [(0..11, 10), (19..20, 10), (10..20, 10), (0..100, 30), (39..90, 30)] {
             assert_eq!(found(range), Some(format!("bytes from {start}")));
