@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn list(bytes: &[u8]) -> Listed {
-        read(bytes, bytes.len().max(1), Budget::new(0)).0
+        read(bytes, bytes.len().max(1), Budget::new(0, 1)).0
     }
 
     fn set(name: &str) -> Vec<u8> {
@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn what_is_damaged_costs_what_it_reads() {
         let bad = [&[FILE, 255][..], &[0; RECORD - 2]].concat().repeat(1000);
-        let before = Budget::new(0).bytes;
-        let (listed, budget) = read(&bad, bad.len(), Budget::new(0));
+        let before = Budget::new(0, 1).bytes;
+        let (listed, budget) = read(&bad, bad.len(), Budget::new(0, 1));
         assert_eq!(listed.damage.len(), 1000 - 255 + 1);
         assert!(before - budget.bytes >= 745 * 256 * RECORD as u64);
-        let mut little = Budget::new(0);
+        let mut little = Budget::new(0, 1);
         little.bytes = 100_000;
         let (listed, _) = read(&bad, bad.len(), little);
         let last = listed.damage.last().unwrap();
@@ -221,12 +221,12 @@ mod tests {
         let whole = list(&bytes);
         assert_eq!((whole.found.len(), whole.damage.len()), (299, 1));
         for at_once in [256, 1000 / RECORD * RECORD, 4096, 4096 + RECORD] {
-            let (parts, _) = read(&bytes, at_once, Budget::new(0));
+            let (parts, _) = read(&bytes, at_once, Budget::new(0, 1));
             assert_eq!((parts.found, parts.damage), (whole.found.clone(), whole.damage.clone()), "{at_once}");
         }
         let mut listed = Listed::with_room(20_000);
         let part = Part { bytes: &bytes, at: 0, is_last: true };
-        super::list(part, &mut listed, &mut Budget::new(0));
+        super::list(part, &mut listed, &mut Budget::new(0, 1));
         assert!((10..200).contains(&listed.found.len()) && listed.is_done, "{}", listed.found.len());
         assert!(listed.damage.iter().any(|(_, what)| what.contains("too many names")), "{:?}", listed.damage);
     }
