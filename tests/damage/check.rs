@@ -276,7 +276,7 @@ fn no_archive_behind_garbage_takes_the_place_of_the_one_before_it() {
                 flip(&first, fs::metadata(&first).unwrap().len() - 6);
             }
             scratch.shell(&format!("(cat o.z; {garbage}; cat i.z) > a.tar.{suffix}"));
-            let archive = scratch.path(&format!("a.tar.{suffix}"));
+            let archive = scratch.path(format!("a.tar.{suffix}"));
             let archive = archive.to_str().unwrap();
             let shown = run(&scratch, ["cat", archive, "etc/passwd"]).text();
             assert!(shown == "outer\n" || is_wrong && shown.is_empty(), "{suffix} {garbage}: {shown}");

@@ -27,6 +27,13 @@ fn can_make_images() -> bool {
     can_mount() && is_root() && have("python3") && have("zstd")
 }
 
+/// > An archive of `docker save`, an OCI layout or a tar of one shows, in a mount and over HTTP, what comes
+/// > of unpacking its layers one after the other: a higher layer's file takes the place of what has its path,
+/// > folders are merged, `.wh.NAME` removes `NAME` of lower layers, and `.wh..wh..opq` all that lower layers
+/// > have in its folder. Names that begin with `.wh.` do not show.
+///
+/// > A folder has the attributes of the highest layer that has an entry for it. One that no layer has an
+/// > entry for belongs to root. The root itself is of mode 0755 and belongs to root, whatever layers say.
 #[test]
 fn a_container_would_see_the_same() {
     if !can_make_images() {
@@ -122,6 +129,7 @@ fn what_is_stored_can_be_seen() {
     mounted.unmount();
 }
 
+/// > Whatever is not certainly an archive of images is shown as the archive that it is.
 #[test]
 fn what_only_looks_like_an_image_is_a_tar() {
     if !can_mount() || !have("tar") {
@@ -144,6 +152,8 @@ fn what_only_looks_like_an_image_is_a_tar() {
     }
 }
 
+/// > An image of which a layer is missing is not shown, with a line that says so. If there is no other one,
+/// > the archive is shown as it is stored.
 #[test]
 fn what_is_broken_is_told_and_shown_as_it_is() {
     if !can_make_images() {

@@ -87,7 +87,7 @@ fn a_sidecar_of_ratarmount_alone_shows_names() {
         let at = scratch.folder("theirs");
         let index = scratch.path(format!("{archive}.index.sqlite"));
         let made = Command::new(&program)
-            .args(["-f", "--index-file".as_ref(), index.to_str().unwrap().as_ref()] as [&str; 3])
+            .args(["-f", "--index-file", index.to_str().unwrap()] as [&str; 3])
             .args([&scratch.path(archive), &at])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -162,7 +162,7 @@ impl Base64 {
         if self.in_line > 0 {
             self.end(0);
         }
-        let length = self.characters / 4 * 3 + self.characters % 4 * 6 / 8;
+        let length = (self.characters / 4).saturating_mul(3).saturating_add((self.characters % 4).saturating_mul(6) / 8);
         let lines = match self.lines {
             // Of a single line it does not matter how long it is.
             Lines::Equal(all, end) | Lines::Last(all, end) if all.is_multiple_of(4) || self.characters <= all => {
@@ -206,11 +206,10 @@ impl Quoted {
             bytes = rest;
             let (length, next) = match (self.state, byte) {
                 (State::Plain, b'=') => (0, State::Escaped),
-                (State::Plain, _) => (1, State::Plain),
-                (State::Escaped, b'\n') | (State::ToEnd, b'\n') => (0, State::Plain),
+                // Some programs write an equals sign so.
+                (State::Plain, _) | (State::Escaped, b'=') => (1, State::Plain),
+                (State::Escaped | State::ToEnd, b'\n') => (0, State::Plain),
                 (State::Escaped, b'\r') | (State::ToEnd, _) => (0, State::ToEnd),
-                // Some programs write it so.
-                (State::Escaped, b'=') => (1, State::Plain),
                 (State::Escaped, byte) if byte.is_ascii_hexdigit() => (0, State::Digit),
                 (State::Escaped, _) => (2, State::Plain),
                 (State::Digit, byte) if byte.is_ascii_hexdigit() => (1, State::Plain),

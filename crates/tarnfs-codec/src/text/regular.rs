@@ -27,6 +27,7 @@ pub(super) struct Regular {
 
 impl Regular {
     /// `None` where a container does not say that they are so.
+    #[allow(clippy::new_ret_no_self, reason = "what it makes is read as any source")]
     pub(super) fn new(text: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let (&[a, b, c, d, end], Some(length)) = (&coder.properties[..], coder.decoded_length) else {
             return if coder.properties.is_empty() { Ok(None) } else { Err(coders::invalid_properties("base64")) };
@@ -45,7 +46,11 @@ impl Regular {
     fn place(&self, character: u64) -> u64 {
         let (line, column) = (character / self.line, character % self.line);
         // One of padding in a single line is behind it.
-        if self.line % 4 != 0 { character } else { line.saturating_mul(self.line + self.end).saturating_add(column) }
+        if self.line.is_multiple_of(4) {
+            line.saturating_mul(self.line + self.end).saturating_add(column)
+        } else {
+            character
+        }
     }
 
     /// Decodes from byte `offset` on, which begins four characters, and no more than is read together.

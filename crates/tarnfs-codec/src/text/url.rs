@@ -124,7 +124,9 @@ impl Characters {
                     letters.pop();
                     self.of_address.push(b'%');
                 }
-                letters.iter().for_each(|letter| self.out(*letter, bytes));
+                for letter in &letters {
+                    self.out(*letter, bytes);
+                }
             }
         }
     }

@@ -68,7 +68,7 @@ fn is_page(head: &[u8]) -> bool {
             behind.is_some_and(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'='))
         })
     };
-    memchr::memmem::find(text, b"<!doctype html").is_some() || MARKS.iter().any(|mark| is_mark(mark))
+    memchr::memmem::find(text, b"<!doctype html").is_some() || MARKS.iter().any(is_mark)
 }
 
 impl ReadRandom for Html {

@@ -86,6 +86,7 @@ impl Place {
 }
 
 /// Whether `before` ends in "url(", and the address in the comment before that.
+#[allow(clippy::option_option, reason = "a style may be one without a name")]
 fn in_style(before: &[u8]) -> Option<Option<String>> {
     const MARK: &[u8] = b"savepage-url=";
     let rest = before.strip_suffix(b"url(")?;

@@ -202,20 +202,19 @@ impl Page<'_> {
             hash.update(part);
             Ok(())
         };
-        match step {
-            Some(step) => self.options.decode.each(step, source, &mut take)?,
-            None => {
-                let mut buffer = vec![0; TOGETHER.min(usize::try_from(stored).unwrap_or(TOGETHER))];
-                let mut at = 0;
-                while at < stored {
-                    self.options.cancel.check()?;
-                    let read = source.read_at(&mut buffer, at)?;
-                    if read == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                    take(buffer.get(..read).unwrap_or_default())?;
-                    at = at.saturating_add(read as u64);
+        if let Some(step) = step {
+            self.options.decode.each(step, source, &mut take)?;
+        } else {
+            let mut buffer = vec![0; TOGETHER.min(usize::try_from(stored).unwrap_or(TOGETHER))];
+            let mut at = 0;
+            while at < stored {
+                self.options.cancel.check()?;
+                let read = source.read_at(&mut buffer, at)?;
+                if read == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
                 }
+                take(buffer.get(..read).unwrap_or_default())?;
+                at = at.saturating_add(read as u64);
             }
         }
         Ok(size)

@@ -43,22 +43,19 @@ pub(super) fn text(value: &[u8]) -> String {
             }
             break;
         }
-        match word(found) {
-            Some((charset, bytes, behind)) => {
-                match &mut pending {
-                    Some((before, all)) if before.eq_ignore_ascii_case(charset) => all.extend_from_slice(&bytes),
-                    _ => {
-                        flush(&mut pending, &mut text);
-                        pending = Some((charset, bytes));
-                    }
+        if let Some((charset, bytes, behind)) = word(found) {
+            match &mut pending {
+                Some((before, all)) if before.eq_ignore_ascii_case(charset) => all.extend_from_slice(&bytes),
+                _ => {
+                    flush(&mut pending, &mut text);
+                    pending = Some((charset, bytes));
                 }
-                rest = behind;
             }
-            None => {
-                flush(&mut pending, &mut text);
-                text.push_str("=?");
-                rest = found.get(2..).unwrap_or_default();
-            }
+            rest = behind;
+        } else {
+            flush(&mut pending, &mut text);
+            text.push_str("=?");
+            rest = found.get(2..).unwrap_or_default();
         }
     }
     flush(&mut pending, &mut text);

@@ -199,7 +199,9 @@ impl<'s> Document<'s> {
 
     /// The object at byte `at`, which has no number.
     pub(super) fn object_behind(&mut self, at: u64) -> io::Result<Object> {
-        Ok(self.with_bytes(at, |parser| parser.object())?.unwrap_or(Object::Null))
+        #[allow(clippy::redundant_closure_for_method_calls, reason = "the method is not general enough")]
+        let object = self.with_bytes(at, |parser| parser.object())?;
+        Ok(object.unwrap_or(Object::Null))
     }
 
     /// The object that begins at byte `at` with its number; `None` if none does.

@@ -265,15 +265,12 @@ impl<'b> Parser<'b> {
         let mut name = Vec::with_capacity(token.len());
         while let Some((&byte, rest)) = token.split_first() {
             let digits = rest.get(..2).filter(|_| byte == b'#').and_then(|digits| std::str::from_utf8(digits).ok());
-            match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-                Some(value) => {
-                    name.push(value);
-                    token = rest.get(2..).unwrap_or_default();
-                }
-                None => {
-                    name.push(byte);
-                    token = rest;
-                }
+            if let Some(value) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+                name.push(value);
+                token = rest.get(2..).unwrap_or_default();
+            } else {
+                name.push(byte);
+                token = rest;
             }
         }
         name

@@ -205,7 +205,7 @@ impl Reader<'_, '_> {
             Some(size) => Ok(size),
             None => self.counted(stream, &image.stages)?,
         };
-        let content = self.made(stream, image.stages, size, name)?;
+        let content = self.made(stream, &image.stages, size, name)?;
         Ok(Some((image.end, content)))
     }
 
@@ -214,39 +214,32 @@ impl Reader<'_, '_> {
         let cipher = self.document.encryption.as_ref().and_then(|said| said.stage(what, stream.id));
         let filters = self.of(stream.offset, |document| filters::of(document, &stream.dict, cipher))?;
         let Some(filters) = filters else {
-            return Ok(self.unreadable(stream));
+            return Ok(Self::unreadable(stream));
         };
         let size = match filters.stages.as_slice() {
             [] => Ok(stream.length),
             stages => self.counted(stream, stages)?,
         };
-        self.made(stream, filters.stages, size, "what is attached")
+        self.made(stream, &filters.stages, size, "what is attached")
     }
 
-    fn unreadable(&self, stream: &Stream) -> Found {
+    fn unreadable(stream: &Stream) -> Found {
         let size = stream.length.max(1);
         Found { offset: stream.offset, size, piece: Some(Piece::unreadable(stream.offset, size)) }
     }
 
     /// A file that `stages` make of a stream, if that can be.
-    fn made(
-        &mut self,
-        stream: &Stream,
-        stages: Vec<u8>,
-        size: Result<u64, String>,
-        name: &str,
-    ) -> Result<Found, Error> {
+    fn made(&mut self, stream: &Stream, stages: &[u8], size: Result<u64, String>, name: &str) -> Result<Found, Error> {
         let size =
             size.and_then(|size| if stream.is_cut { Err("the document ends in it".to_owned()) } else { Ok(size) });
         let size = match size {
             Ok(size) => size,
             Err(why) => {
                 self.tell.damage(stream.offset, format!("{}: {why}", excerpt(name.as_bytes())))?;
-                return Ok(self.unreadable(stream));
+                return Ok(Self::unreadable(stream));
             }
         };
-        let coder =
-            (!stages.is_empty()).then(|| Arc::new(Coder { steps: vec![step(&stages)], is_behind_header: None }));
+        let coder = (!stages.is_empty()).then(|| Arc::new(Coder { steps: vec![step(stages)], is_behind_header: None }));
         let (offset, stored) = (stream.offset, stream.length);
         let piece = Piece { length: size, offset, stored, coder, decoded: size, ..Piece::default() };
         Ok(Found { offset, size, piece: (size > 0).then_some(piece) })

@@ -65,6 +65,7 @@ struct Matrix([f64; 6]);
 impl Matrix {
     const NONE: Self = Self([1.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
 
+    #[allow(clippy::many_single_char_names, reason = "the names of ISO 32000-1, section 8.3.3")]
     fn moved(self, x: f64, y: f64) -> Self {
         let Self([a, b, c, d, e, f]) = self;
         Self([a, b, c, d, x.mul_add(a, y.mul_add(c, e)), x.mul_add(b, y.mul_add(d, f))])
@@ -259,16 +260,19 @@ impl Drawn<'_, '_> {
     }
 
     /// Text is drawn where it is now: in another line than what was drawn before, or at another place of it.
+    /// Ends a line that has begun.
+    fn end_line(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.truncate(self.text.trim_end_matches(' ').len());
+            self.text.push('\n');
+        }
+    }
+
     fn place(&mut self) {
         let Matrix([_, _, _, scale, x, y]) = self.line;
         let size = (self.size * scale).abs().max(1.0);
         match self.last {
-            Some((_, last)) if (last - y).abs() > size / 2.0 => {
-                if !self.text.is_empty() && !self.text.ends_with('\n') {
-                    self.text.truncate(self.text.trim_end_matches(' ').len());
-                    self.text.push('\n');
-                }
-            }
+            Some((_, last)) if (last - y).abs() > size / 2.0 => self.end_line(),
             // What follows without being placed goes on.
             Some((last, _)) if (last - x).abs() > 0.0 => self.blank(),
             _ => {}

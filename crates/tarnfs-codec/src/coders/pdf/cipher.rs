@@ -43,6 +43,7 @@ struct Said<'p> {
 }
 
 impl<'p> Said<'p> {
+    #[allow(clippy::many_single_char_names, reason = "bytes of numbers")]
     fn of(properties: &'p [u8]) -> Option<(Self, &'p [u8])> {
         let (&[method, revision, length, metadata, a, b, c, d, o, p, q, _, g, h], mut rest) =
             properties.split_first_chunk()?;
@@ -301,6 +302,7 @@ impl Undo for Aes {
 
 /// What decrypts as `properties` say, and what is behind them. `PermissionDenied` if the password is not the right one:
 /// without one, the empty one is tried.
+#[allow(clippy::type_complexity, reason = "it is said in one place only")]
 pub(super) fn of<'p>(properties: &'p [u8], coder: &CoderContext) -> io::Result<Option<(Box<dyn Undo>, &'p [u8])>> {
     let Some((said, rest)) = Said::of(properties) else { return Ok(None) };
     let password = coder.password.as_deref().unwrap_or_default();

@@ -66,6 +66,7 @@ pub(super) struct Png {
 impl Png {
     /// The properties: width and height (4 bytes, little-endian), bits, kind of colours, whether they are inverted, and
     /// the table of colours with its length (2 bytes) before it. With it, what is behind them.
+    #[allow(clippy::many_single_char_names, reason = "bytes of numbers")]
     pub(super) fn new(properties: &[u8]) -> Option<(Self, &[u8])> {
         let (&[a, b, c, d, e, f, g, h, bits, kind, inverted, low, high], rest) = properties.split_first_chunk()?;
         let (table, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
@@ -80,9 +81,9 @@ impl Png {
         let length = left.checked_add(left.div_ceil(BLOCK).max(1) * 5 + 6).filter(|length| *length < 1 << 31)?;
         let mut header = b"\x89PNG\r\n\x1a\n".to_vec();
         let sizes = [width.to_be_bytes(), height.to_be_bytes()].concat();
-        chunk(&mut header, b"IHDR", &[&sizes[..], &[bits, kind, 0, 0, 0]].concat());
+        chunk(&mut header, *b"IHDR", &[&sizes[..], &[bits, kind, 0, 0, 0]].concat());
         if kind == 3 {
-            chunk(&mut header, b"PLTE", table);
+            chunk(&mut header, *b"PLTE", table);
         }
         let png = Self {
             header,
@@ -155,18 +156,18 @@ impl Png {
             self.push(&adler);
             let crc = std::mem::take(&mut self.crc).finalize();
             self.out.extend(crc.to_be_bytes());
-            chunk(&mut self.out, b"IEND", b"");
+            chunk(&mut self.out, *b"IEND", b"");
         }
         Ok(())
     }
 }
 
-fn chunk(bytes: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
+fn chunk(bytes: &mut Vec<u8>, kind: [u8; 4], data: &[u8]) {
     bytes.extend((data.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(kind);
+    bytes.extend_from_slice(&kind);
     bytes.extend_from_slice(data);
     let mut crc = Hasher::new();
-    crc.update(kind);
+    crc.update(&kind);
     crc.update(data);
     bytes.extend(crc.finalize().to_be_bytes());
 }

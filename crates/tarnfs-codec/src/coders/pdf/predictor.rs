@@ -71,9 +71,9 @@ impl Predictor {
         }
         self.row[filled..].fill(0);
         if self.is_tiff {
-            self.tiff()
+            self.tiff();
         } else {
-            self.png(kind)
+            self.png(kind);
         }
         self.served = 0;
         let length = self.row.len();

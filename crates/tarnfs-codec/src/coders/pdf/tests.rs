@@ -73,7 +73,7 @@ fn flate_needs_no_checksum() {
     let (bytes, fails) = decoded(&[1], &packed[..packed.len() - 8]);
     assert!(fails && text.starts_with(&bytes));
     // In letters, and with a predictor behind it.
-    let letters: String = packed.iter().map(|byte| format!("{byte:02x}")).collect();
+    let letters = packed.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     assert_eq!(decoded(&[4, 1], letters.as_bytes()), (text, false));
 }
 
