@@ -162,7 +162,8 @@ impl Base64 {
         if self.in_line > 0 {
             self.end(0);
         }
-        let length = (self.characters / 4).saturating_mul(3).saturating_add((self.characters % 4).saturating_mul(6) / 8);
+        let length =
+            (self.characters / 4).saturating_mul(3).saturating_add((self.characters % 4).saturating_mul(6) / 8);
         let lines = match self.lines {
             // Of a single line it does not matter how long it is.
             Lines::Equal(all, end) | Lines::Last(all, end) if all.is_multiple_of(4) || self.characters <= all => {
