@@ -10,6 +10,10 @@ use tarnfs_format::FORMATS;
 const MAY: &[(&str, &str)] = &[
     // The list of formats.
     ("tarnfs-format/src/lib.rs", "::"),
+    // Where the volume of a disc ends decides whether a disk was partitioned behind it.
+    ("tarnfs-format/src/partitions/mod.rs", "::"),
+    // Both have the same CRC-16.
+    ("tarnfs-format/src/lha/header.rs", "ext::"),
     // ratarmount's indexes describe tars, and the command knows what joined tars look like.
     ("tarnfs-index/src/ratarmount/", "\"tar\""),
     ("tarnfs/src/inside.rs", "\"tar\""),
