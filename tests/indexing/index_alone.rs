@@ -56,7 +56,7 @@ fn an_index_alone_shows_names_and_a_read_says_what_is_missing() {
         assert_eq!(refused.raw_os_error(), Some(libc::EIO), "{archive}");
         mounted.unmount();
         let told = fs::read_to_string(&log).unwrap();
-        assert!(told.lines().filter(|line| line.contains(&missing)).count() > 1, "{archive}: {told}");
+        assert!(told.lines().filter(|line| line.contains(&missing)).count() >= 1, "{archive}: {told}");
         let refused = run(&scratch, ["cat", index.to_str().unwrap(), "many/7"]);
         assert!(refused.code != 0 && refused.out.is_empty() && refused.err.contains(&missing), "{}", refused.err);
         let found = run(&scratch, ["find", index.to_str().unwrap(), "-name", "17*", "-type", "f"]).ok().text();

@@ -35,6 +35,7 @@ pub mod fat;
 pub mod foreign;
 pub mod html;
 mod image;
+mod inodes;
 pub mod iso9660;
 pub mod lha;
 mod little;

@@ -13,6 +13,7 @@
 //! - [`UnindexedSource`] is a stream whose table is made while it is read.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
 
+mod ahead;
 mod answered;
 mod blocks;
 mod cache;

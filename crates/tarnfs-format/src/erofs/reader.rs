@@ -1,7 +1,6 @@
 //! Walks the folders of a file system from its root on, and tells what is in them.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::io;
 
 use tarnfs_source::Source;
@@ -15,16 +14,9 @@ use super::superblock::{self, incompatible};
 use super::volume::Volume;
 use crate::content::Content;
 use crate::image::{Budget, Teller, damaged, data_of, is_damage, shown};
+use crate::inodes::{Inodes, LONGEST_TARGET};
 use crate::name::excerpt;
 use crate::{Body, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom};
-
-/// Bytes of a path that a further name of a file may lead to, and of the target of a link (PATH_MAX).
-const LONGEST_TARGET: usize = 4096;
-
-/// Bytes of memory for folders and for files that may be met again, and of it for one of each beside its path.
-const MOST_MEMORY: usize = 256 << 20;
-const PER_FOLDER: usize = 24;
-const PER_FILE: usize = 64;
 
 /// One pass over one image.
 pub(super) struct Reader<'run> {
@@ -32,11 +24,7 @@ pub(super) struct Reader<'run> {
     options: &'run Options,
     teller: Teller<'run>,
     attributes: Attributes,
-    /// The inodes of folders that were told.
-    folders: HashSet<u64>,
-    /// Those of files that have several names, and the first path of each.
-    known: HashMap<u64, Box<[u8]>>,
-    memory: usize,
+    inodes: Inodes,
     budget: Budget,
 }
 
@@ -95,9 +83,7 @@ impl<'run> Reader<'run> {
             options,
             teller,
             attributes: Attributes::default(),
-            folders: HashSet::new(),
-            known: HashMap::new(),
-            memory: 0,
+            inodes: Inodes::default(),
             budget: Budget::new(data_of(source), options.shares),
         })
     }
@@ -121,13 +107,14 @@ impl<'run> Reader<'run> {
             }
         })?;
         let (mut path, mut open) = (Vec::new(), Vec::<Open>::new());
-        self.folders.insert(number);
+        // There is room for the first one.
+        let _ = self.inodes.enter(number);
         self.tell_entry(&root, b".", Kind::Folder)?;
         open.extend(self.folder(&root, &path, 0)?);
         while let Some(folder) = open.last_mut() {
             let Some(named) = self.next(folder, &path)? else {
                 path.truncate(folder.path);
-                self.memory = self.memory.saturating_sub(folder.memory);
+                self.inodes.give_back(folder.memory);
                 open.pop();
                 continue;
             };
@@ -163,11 +150,10 @@ impl<'run> Reader<'run> {
         let parts = content.pieces.len().saturating_mul(size_of::<Piece>().saturating_add(8));
         // A name takes more than it does in its block.
         let memory = parts.saturating_add(self.listing_block().saturating_mul(4) as usize);
-        if self.memory.saturating_add(memory) > MOST_MEMORY {
+        if !self.inodes.take(memory) {
             self.teller.damage(inode.at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
             return Ok(None);
         }
-        self.memory = self.memory.saturating_add(memory);
         Ok(Some(Open { content, next: 0, names: Vec::new().into_iter(), at: inode.at, path: 0, memory }))
     }
 
@@ -246,20 +232,14 @@ impl<'run> Reader<'run> {
             Err(error) => return Err(Error::Read { offset: 0, error }),
         };
         if kind == Kind::Folder {
-            let memory = self.memory.saturating_add(PER_FOLDER);
-            let wrong = if memory > MOST_MEMORY {
-                "there are too many folders"
-            } else if self.folders.insert(number) {
-                self.memory = memory;
-                self.tell_entry(&inode, path, kind)?;
-                return Ok(Some(inode));
-            } else {
-                "it is another folder, too"
-            };
-            self.teller.damage(inode.at, format!("{} is left out: {wrong}", excerpt(path)))?;
-            return Ok(None);
+            if let Err(why) = self.inodes.enter(number) {
+                self.teller.damage(inode.at, format!("{} is left out: {why}", excerpt(path)))?;
+                return Ok(None);
+            }
+            self.tell_entry(&inode, path, kind)?;
+            return Ok(Some(inode));
         }
-        if let Some(first) = self.known.get(&number) {
+        if let Some(first) = self.inodes.path(number) {
             let link = first.to_vec();
             self.teller.entry(Entry {
                 path: path.to_vec(),
@@ -274,10 +254,8 @@ impl<'run> Reader<'run> {
             return Ok(None);
         }
         self.tell_entry(&inode, path, kind)?;
-        let memory = self.memory.saturating_add(path.len()).saturating_add(PER_FILE);
-        if inode.links > 1 && path.len() <= LONGEST_TARGET && memory <= MOST_MEMORY {
-            self.memory = memory;
-            self.known.insert(number, path.into());
+        if inode.links > 1 {
+            self.inodes.name(number, path);
         }
         Ok(None)
     }

@@ -1,7 +1,6 @@
 //! Walks the folders of a file system from its root on, and tells what is in them.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::io;
 
 use tarnfs_source::Source;
@@ -16,20 +15,13 @@ use super::superblock::{self, incompatible};
 use super::volume::Volume;
 use crate::content::Content;
 use crate::image::{Budget, Teller, damaged, data_of, is_damage, shown};
+use crate::inodes::{Inodes, LONGEST_TARGET};
 use crate::name::excerpt;
 use crate::window::Window;
 use crate::{Body, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom};
 
 /// The inode of the root.
 const ROOT: u32 = 2;
-
-/// Bytes of a path that a further name of a file may lead to, and of the target of a link (PATH_MAX).
-const LONGEST_TARGET: usize = 4096;
-
-/// Bytes of memory for folders and for files that may be met again, and of it for one of each beside its path.
-const MOST_MEMORY: usize = 256 << 20;
-const PER_FOLDER: usize = 16;
-const PER_FILE: usize = 64;
 
 /// Targets that are shorter stand in the inode.
 const SHORT_TARGET: u64 = 60;
@@ -42,11 +34,7 @@ pub(super) struct Reader<'run> {
     /// For what is read of files: values of attributes and targets of links.
     window: Window<'run>,
     attributes: Attributes,
-    /// The inodes of folders that were told.
-    folders: HashSet<u32>,
-    /// Those of files that have several names, and the first path of each.
-    known: HashMap<u32, Box<[u8]>>,
-    memory: usize,
+    inodes: Inodes,
     budget: Budget,
 }
 
@@ -116,9 +104,7 @@ impl<'run> Reader<'run> {
             teller: Teller::new(receive),
             window: Window::growing(source),
             attributes: Attributes::new(options.shares),
-            folders: HashSet::new(),
-            known: HashMap::new(),
-            memory: 0,
+            inodes: Inodes::default(),
             budget: Budget::new(data_of(source), options.shares),
         })
     }
@@ -141,14 +127,15 @@ impl<'run> Reader<'run> {
             }
         })?;
         let (mut path, mut open) = (Vec::new(), Vec::<Open>::new());
-        self.folders.insert(ROOT);
+        // There is room for the first one.
+        let _ = self.inodes.enter(ROOT.into());
         self.tell_entry(&root, b".", Kind::Folder)?;
         open.extend(self.folder(&root, &path, 0)?);
         while let Some(folder) = open.last_mut() {
             self.tell_told()?;
             let Some(named) = self.next(folder, &path)? else {
                 path.truncate(folder.path);
-                self.memory = self.memory.saturating_sub(folder.memory);
+                self.inodes.give_back(folder.memory);
                 open.pop();
                 continue;
             };
@@ -228,11 +215,10 @@ impl<'run> Reader<'run> {
         let block = self.volume.superblock.block as usize;
         folder.memory = folder.content.pieces.len().saturating_mul(size_of::<Piece>().saturating_add(8));
         folder.memory = folder.memory.saturating_add(if is_inside { inode.bytes.len() } else { block });
-        if self.memory.saturating_add(folder.memory) > MOST_MEMORY {
+        if !self.inodes.take(folder.memory) {
             self.teller.damage(inode.at, format!("{}: its listing lies in too many parts", shown(path)))?;
             return Ok(None);
         }
-        self.memory = self.memory.saturating_add(folder.memory);
         Ok(Some(folder))
     }
 
@@ -310,7 +296,7 @@ impl<'run> Reader<'run> {
             Err(damaged("its path is too long"))
         } else if number < self.volume.superblock.first_inode {
             Err(damaged(format!("inode {number} is none of a file")))
-        } else if self.known.contains_key(&number) {
+        } else if self.inodes.path(number.into()).is_some() {
             return self.tell_link(number, path).map(|()| None);
         } else {
             self.budget.take_bytes(self.volume.superblock.inode.into()).and_then(|()| self.volume.inode(number))
@@ -329,24 +315,16 @@ impl<'run> Reader<'run> {
             Err(error) => return Err(Error::Read { offset: 0, error }),
         };
         if kind == Kind::Folder {
-            let memory = self.memory.saturating_add(PER_FOLDER);
-            let wrong = if memory > MOST_MEMORY {
-                "there are too many folders"
-            } else if self.folders.insert(number) {
-                self.memory = memory;
-                self.tell_entry(&inode, path, kind)?;
-                return Ok(Some(inode));
-            } else {
-                "it is another folder, too"
-            };
-            self.teller.damage(inode.at, format!("{} is left out: {wrong}", excerpt(path)))?;
-            return Ok(None);
+            if let Err(why) = self.inodes.enter(number.into()) {
+                self.teller.damage(inode.at, format!("{} is left out: {why}", excerpt(path)))?;
+                return Ok(None);
+            }
+            self.tell_entry(&inode, path, kind)?;
+            return Ok(Some(inode));
         }
         self.tell_entry(&inode, path, kind)?;
-        let memory = self.memory.saturating_add(path.len()).saturating_add(PER_FILE);
-        if inode.links > 1 && path.len() <= LONGEST_TARGET && memory <= MOST_MEMORY {
-            self.memory = memory;
-            self.known.insert(number, path.into());
+        if inode.links > 1 {
+            self.inodes.name(number.into(), path);
         }
         Ok(None)
     }
@@ -354,7 +332,7 @@ impl<'run> Reader<'run> {
     /// Tells a further name of a file that was told.
     fn tell_link(&mut self, number: u32, path: &[u8]) -> Result<(), Error> {
         let inode = self.volume.inode(number).map_err(|error| Error::Read { offset: 0, error })?;
-        let link = self.known.get(&number).map(|first| first.to_vec()).unwrap_or_default();
+        let link = self.inodes.path(number.into()).map(<[u8]>::to_vec).unwrap_or_default();
         self.teller.entry(Entry {
             path: path.to_vec(),
             kind: Kind::HardLink,

@@ -19,12 +19,16 @@ const DATABASE: &[u8] = b"SQLite format 3\0";
 #[derive(Debug)]
 struct Absent {
     length: u64,
-    what: String,
+    /// What it is called.
+    archive: String,
 }
 
 impl Source for Absent {
     fn read_at(&self, buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
-        if buffer.is_empty() { Ok(0) } else { Err(io::Error::other(self.what.clone())) }
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        Err(io::Error::other(format!("{} ({} bytes) is not open, only its index", self.archive, self.length)))
     }
 
     fn len(&self) -> u64 {
@@ -32,7 +36,7 @@ impl Source for Absent {
     }
 
     fn describe(&self) -> String {
-        self.what.clone()
+        self.archive.clone()
     }
 }
 
@@ -60,9 +64,7 @@ pub(super) fn open(path: &Path, file: &FileSource, options: &Options) -> Result<
         return Ok(None);
     }
     let absent = |name: Option<&[u8]>, length: u64| -> SharedSource {
-        let (archive, index) = (archive_of(path, name), path.display());
-        let what = format!("{archive} ({length} bytes) is not open, only its index {index}: it has no contents");
-        Arc::new(Absent { length, what })
+        Arc::new(Absent { length, archive: archive_of(path, name) })
     };
     // Who names it as what is to be shown has chosen it.
     let index: Arc<dyn Index> = match own::open(path, None, true) {
@@ -88,7 +90,8 @@ pub(super) fn open(path: &Path, file: &FileSource, options: &Options) -> Result<
     }
     let summary = index.summary();
     let source = absent(summary.name.as_deref(), summary.archive.length);
-    log::warn!("{}: an index alone: names and attributes are shown; {}", path.display(), source.describe());
+    let archive = source.describe();
+    log::warn!("{}: an index alone: names and attributes are shown; what files hold is in {archive}", path.display());
     if options.shape.recursion.is_some() && summary.shape.recursion.is_none() {
         log::warn!("{}: it was made without -r, so archives in the archive are files", path.display());
     }
