@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::support::{Mounted, Scratch, can_mount, have};
+use crate::support::{Mounted, Scratch, can_mount, have, run};
 use crate::trees::{small, sums, told};
 
 /// The files of a folder of a mount, one in each line.
@@ -340,5 +340,28 @@ END
     scratch.shell("head -c 100000 x.tar.uu > cut.tar.uu; echo 'begin 644 x' > text.uu; echo 'not base64!' > text.b64");
     for name in ["cut.tar.uu", "text.uu", "text.b64"] {
         assert_ne!(told(&scratch, "check", name, &[]).code, 0, "{name}");
+    }
+}
+
+/// A compressed document is what it was, and nothing of one is thrown away.
+#[test]
+fn a_document_is_more_than_what_lies_in_it() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r#"printf '<html><p>Text</p><img src="data:image/png;base64,aGVsbG8="></html>' > page.html
+           printf 'From: a@b\nTo: c@d\nSubject: s\nDate: Tue, 1 Jul 2003 10:52:37 +0200\n\nHello\n' > letter.eml
+           gzip -k page.html letter.eml"#,
+    );
+    for name in ["page.html", "letter.eml"] {
+        let original = fs::read(scratch.path(name)).unwrap();
+        let packed = format!("{name}.gz");
+        assert_eq!(told(&scratch, "ls", &packed, &[]).ok().text().trim(), name);
+        assert_eq!(told(&scratch, "cat", &packed, &[name]).ok().out, original, "{name}");
+        assert!(told(&scratch, "find", name, &[]).ok().text().lines().count() > 1, "{name}");
+        let (from, to) = (scratch.path(name), scratch.path("out.tar"));
+        let words = ["convert", "--replace", from.to_str().unwrap(), to.to_str().unwrap()];
+        let refused = run(&scratch, words);
+        assert!(refused.code != 0 && refused.err.contains("that is not kept"), "{name}: {}", refused.err);
+        assert!(from.exists() && !to.exists(), "{name}");
     }
 }

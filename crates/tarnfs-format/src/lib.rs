@@ -184,6 +184,13 @@ pub struct Unlisted {
     pub others: Vec<String>,
 }
 
+impl Unlisted {
+    /// Of a format that shows only a part of what it reads: what else is there.
+    fn but(what: &str) -> Self {
+        Self { others: vec![what.to_owned()], ..Self::default() }
+    }
+}
+
 /// What a volume says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
@@ -332,6 +339,13 @@ pub trait Format: Send + Sync {
     /// True if `head` begins a later volume of an archive whose volumes cannot simply be joined: it begins with headers
     /// of its own. What joins them is [`Options::ignore_zeros`].
     fn is_later_volume(&self, head: &[u8]) -> bool {
+        let _ = head;
+        false
+    }
+
+    /// True if a file that begins with `head` is mostly used as it is, as a page or a film is. What lies in one shows
+    /// where the file itself is named, and with `-r`; inside of a compressed file it stays a file.
+    fn is_document(&self, head: &[u8]) -> bool {
         let _ = head;
         false
     }

@@ -8,9 +8,11 @@ mod kinds;
 mod place;
 mod reader;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "html";
 
@@ -48,6 +50,14 @@ impl Format for Html {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn is_document(&self, _head: &[u8]) -> bool {
+        true
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("the page itself, of which only what data URLs hold are files"))
     }
 
     fn reader(&self) -> Reader<'_> {

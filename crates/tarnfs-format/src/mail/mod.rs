@@ -20,7 +20,11 @@ mod parts;
 mod reader;
 mod words;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told};
+use std::io;
+
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
 
 const NAME: &str = "mail";
 
@@ -57,6 +61,14 @@ impl Format for Mail {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn is_document(&self, head: &[u8]) -> bool {
+        reader::Kind::of(head) == Some(reader::Kind::One)
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("what stands between messages, or in the header of a single one"))
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -12,9 +12,11 @@ mod kind;
 mod page;
 mod reader;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "ogg";
 
@@ -49,6 +51,14 @@ impl Format for Ogg {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn is_document(&self, _head: &[u8]) -> bool {
+        true
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("how its streams were put together"))
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -22,9 +22,11 @@ mod reader;
 mod text;
 mod xref;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "pdf";
 const MAGIC: &[u8] = b"%PDF-";
@@ -56,6 +58,14 @@ impl Format for Pdf {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn is_document(&self, _head: &[u8]) -> bool {
+        true
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("the document itself, of which only text, images and what is attached are files"))
     }
 
     fn reader(&self) -> Reader<'_> {

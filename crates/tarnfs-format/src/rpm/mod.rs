@@ -15,7 +15,11 @@ mod files;
 mod header;
 mod reader;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream};
+use std::io;
+
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 const NAME: &str = "rpm";
 
@@ -39,6 +43,10 @@ impl Format for Rpm {
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         // A magic of 8 bytes, and the first entry of the header of the signatures.
         if header::begins_package(probe.head()) { 64 + 32 } else { 0 }
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("the headers of the package: what it needs, and its scripts"))
     }
 
     fn reader(&self) -> Reader<'_> {

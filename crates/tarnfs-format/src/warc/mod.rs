@@ -13,7 +13,11 @@ mod header;
 mod place;
 mod reader;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told};
+use std::io;
+
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
 
 const NAME: &str = "warc";
 
@@ -44,6 +48,10 @@ impl Format for Warc {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("the headers of its records and of HTTP"))
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -403,8 +403,10 @@ impl FirstPass<'_> {
         let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
-        let format =
-            self.names.preferred.detect(&Probe::of_head(&head)).filter(|_| !is_a_file && !self.options.only_decompress);
+        let format = self.names.preferred.detect(&Probe::of_head(&head)).filter(|format| {
+            let stays = format.is_document(&head) && self.names.recursion.is_none();
+            !is_a_file && !stays && !self.options.only_decompress
+        });
         let content = format.map(Content::Format).or_else(|| self.inner(&head).map(Content::Codec));
         if let Some(format) = format
             && let Some(forwards) = format.forwards()
