@@ -390,8 +390,7 @@ fn an_index_is_not_read_by_who_may_not_read_the_archive() {
             fs::set_permissions(&archive, fs::Permissions::from_mode(0o640)).unwrap();
             scratch.shell("chmod 755 .");
             let index = place.join("index");
-            let program = scratch.path("tarnfs");
-            fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+            let program = scratch.program("tarnfs");
             let done = std::process::Command::new("setpriv")
                 .args([&format!("--reuid={user}"), &format!("--regid={own_group}"), "--clear-groups"])
                 .args(["sh", "-c", "umask 022; exec \"$@\"", "sh"])

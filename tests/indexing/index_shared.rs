@@ -167,7 +167,7 @@ fn users_who_share_a_folder_leave_each_others_index() {
     }
     let scratch = Scratch::new();
     archive(&scratch, 1200);
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+    scratch.program("tarnfs");
     scratch.shell(
         "mkdir shared home1 home2; mv a.tar shared; chown 3000 shared/a.tar; chown 1001 home1; chown 1002 home2
          chmod 755 . tarnfs; chmod 644 shared/a.tar; chmod 777 shared",

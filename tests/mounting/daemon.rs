@@ -267,8 +267,7 @@ fn another_user_mounts_with_fusermount3_and_is_told_what_is_missing() {
     }
     let scratch = Scratch::new();
     small(&scratch);
-    let program = scratch.path("tarnfs");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let program = scratch.program("tarnfs");
     scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown nobody home");
     let nobody = |script: &str| {
         let script = format!("cd {}; export XDG_CACHE_HOME=$PWD; {script}", scratch.path("home").display());
@@ -421,8 +420,7 @@ fn another_user_is_told_whose_mount_it_is() {
     }
     let scratch = Scratch::new();
     small(&scratch);
-    let program = scratch.path("tarnfs");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let program = scratch.program("tarnfs");
     scratch.shell("chmod 755 . tarnfs a.tar.gz");
     let mount = Mounted::new(&scratch, scratch.path("a.tar.gz"), &["-o", "allow_other"]);
     let script = format!("{} -u {}", program.display(), mount.at.display());

@@ -418,7 +418,7 @@ fn what_may_not_be_looked_at_is_refused_and_listed() {
     );
     support::in_own_namespace(|_| {
         // Where the user can execute it.
-        fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+        scratch.program("tarnfs");
         let script = "./tarnfs tree at || exit; cat at/file at/secret; find at -printf '%y %P\\n' | LC_ALL=C sort; ./tarnfs -u at";
         let mut command = behind(&scratch, &[&may[..], &["bash", "-c", script]].concat());
         let done = support::Ran::from(command.current_dir(scratch.path("")).output().unwrap()).ok();

@@ -323,7 +323,7 @@ fn stage(scratch: &Scratch) {
          echo secret > tree/private; chmod 600 tree/private; chmod 755 . tree
          tar --xattrs --xattrs-include='*' --format=posix -C tree -cf a.tar .; chmod 644 a.tar",
     );
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+    scratch.program("tarnfs");
 }
 
 #[test]

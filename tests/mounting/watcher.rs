@@ -67,8 +67,7 @@ fn a_killed_daemon_of_another_user_leaves_nothing_either() {
     }
     let scratch = Scratch::new();
     archive(&scratch);
-    let program = scratch.path("tarnfs");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let program = scratch.program("tarnfs");
     scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown 65534:65534 home");
     in_own_namespace(|_| {
         let at = scratch.path("home/mnt");
@@ -89,8 +88,7 @@ fn a_helper_that_was_led_elsewhere_has_mounted_nothing() {
     }
     let scratch = Scratch::new();
     archive(&scratch);
-    let (program, helper) = (scratch.path("tarnfs"), scratch.path("helper"));
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let (program, helper) = (scratch.program("tarnfs"), scratch.path("helper"));
     let script = "#!/bin/sh\n[ $1 = -u ] || [ ! -e swap ] || { mv d moved; ln -s other d; }\nexec fusermount3 \"$@\"\n";
     fs::write(&helper, script).unwrap();
     scratch.shell(

@@ -33,6 +33,15 @@ impl Scratch {
         self.0.path().join(name)
     }
 
+    /// A copy of the program. Another process writes it: a child that a test beside this one starts meanwhile would
+    /// have the file open, too, and nobody could run it (ETXTBSY).
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tarnfs")).arg(&path).status().unwrap();
+        assert!(copied.success());
+        path
+    }
+
     pub(crate) fn folder(&self, name: impl AsRef<Path>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).unwrap();

@@ -451,8 +451,7 @@ fn names_go_to_a_pipe_as_they_are() {
 fn what_cannot_be_read_is_told() {
     let scratch = Scratch::new();
     scratch.shell("chmod 755 .; mkdir tree; cd tree; echo 1 > closed; echo 2 > open; mkdir shut; echo 3 > shut/in; chmod 755 . shut; chmod 644 *; chmod 755 shut; tar -czf ../a.tar.gz .; chmod 0 closed shut; echo x > open");
-    let program = scratch.path("program");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let program = scratch.program("program");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(scratch.path("a.tar.gz"), fs::Permissions::from_mode(0o644)).unwrap();
     let words = "./program compare --index-file :memory: --cache-size 0 a.tar.gz tree --ignore=mtime,mode,owner";

@@ -119,8 +119,7 @@ fn for_another_user_all_is_as_gnu_tar_extracts_it() {
     scratch.shell("rm tree/null tree/wide tree/loop; chmod 755 .; mkdir -m 777 all");
     pack(&scratch, "all.tar.gz");
     scratch.shell("cp all.tar all.tar.gz all; chmod 644 all/*");
-    let program = scratch.path("all/tarnfs");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let program = scratch.program("all/tarnfs");
     for (options, mask) in [("", "022"), ("-p", "022"), ("", "077"), ("-p", "007"), ("--no-same-permissions", "0")] {
         // GNU tar keeps access lists also where the umask lessens modes.
         let acls = if options == "-p" { "--acls" } else { "" };
@@ -520,7 +519,7 @@ fn devices_are_for_root() {
     }
     let scratch = Scratch::new();
     scratch.shell("mkdir tree all; mknod tree/null c 1 3; mkfifo tree/fifo; printf x > tree/x; tar cf all/a.tar -C tree .; chmod 777 all; chmod 755 .");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("all/tarnfs")).unwrap();
+    scratch.program("all/tarnfs");
     let said =
         scratch.shell("cd all; su nobody -s /bin/bash -c './tarnfs extract -C to a.tar 2>&1 || echo code $?; ls to'");
     assert!(

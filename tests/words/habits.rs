@@ -226,7 +226,7 @@ fn where_no_mount_point_can_be_made_another_place_is_proposed() {
     }
     let scratch = Scratch::new();
     scratch.shell("echo one > one; tar -cf a.tar one; chmod 755 .");
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+    scratch.program("tarnfs");
     let at = scratch.path("a");
     let other_user = |words: &str| {
         let script = format!("cd {}; XDG_CACHE_HOME=/nonexistent ./tarnfs {words}", scratch.path("").display());

@@ -315,7 +315,7 @@ fn a_folder_for_indexes_that_cannot_be_read_is_told_once() {
         "mkdir tree cache; for i in $(seq 1200); do echo $i > tree/$i; done; tar -cjf a.tar.bz2 tree
          chmod 755 .; chmod 000 cache",
     );
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+    scratch.program("tarnfs");
     let at = scratch.path("cache").parent().unwrap().to_owned();
     let script = format!("XDG_CACHE_HOME={0}/cache {0}/tarnfs ls {0}/a.tar.bz2", at.display());
     let ran = Ran::from(
