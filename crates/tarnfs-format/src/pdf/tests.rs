@@ -1,5 +1,7 @@
 //! Documents that ask for more than they have.
 
+#![allow(clippy::format_push_string, clippy::format_collect, reason = "it is read more easily so")]
+
 use std::sync::Arc;
 
 use tarnfs_source::{MemorySource, SharedSource};
@@ -121,7 +123,7 @@ fn work(resources: &str, content: &str, more: &[(u32, String)]) -> (String, u64)
     let page = Dict(Arc::new(vec![(b"Contents".to_vec(), Object::Reference(3, 0))]));
     let resources = Parser::new(resources.as_bytes()).object().unwrap();
     let (text, is_whole) = text::of(&mut document, &mut Fonts::default(), &page, Some(&resources)).unwrap();
-    assert!(is_whole);
+    assert_eq!(is_whole, text.len() < 2 << 20);
     assert_eq!(document.held, 0);
     (text, most - document.work)
 }

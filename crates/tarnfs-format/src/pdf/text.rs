@@ -89,13 +89,12 @@ impl Named {
         if let Some(object) = self.found.get(name) {
             return Ok(object.clone());
         }
-        let dict = match &self.dict {
-            Some(dict) => dict,
-            None => {
-                let dict = document.dict(of.0, of.1)?.unwrap_or_default();
-                document.hold(dict.parts())?;
-                self.dict.insert(dict)
-            }
+        let dict = if let Some(dict) = &self.dict {
+            dict
+        } else {
+            let dict = document.dict(of.0, of.1)?.unwrap_or_default();
+            document.hold(dict.parts())?;
+            self.dict.insert(dict)
         };
         // A name is searched for among all.
         document.spend(dict.0.len() as u64)?;
@@ -175,7 +174,8 @@ pub(super) fn of(
     let (line, leading, last, size) = (Matrix::NONE, 0.0, None, 1.0);
     let mut page = Drawn { document, fonts, font, text, line, leading, last, size, left: MOST_DRAWN, is_partial };
     page.draw(&drawn, &resources, 0)?;
-    let (mut text, is_partial) = (page.text, page.is_partial);
+    let is_partial = page.is_partial || page.text.len() >= LONGEST;
+    let mut text = page.text;
     text.truncate(text.trim_end().len());
     if !text.is_empty() {
         text.push('\n');
@@ -264,7 +264,7 @@ impl Drawn<'_, '_> {
             Err(error) => return Err(error),
         };
         if bytes.len() > self.left {
-            self.left = 0;
+            (self.left, self.is_partial) = (0, true);
             return Ok(());
         }
         let held = self.document.held;

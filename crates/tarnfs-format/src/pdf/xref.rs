@@ -160,7 +160,7 @@ impl Document<'_> {
         let mut rest = bytes.as_slice();
         for range in index.as_chunks::<2>().0 {
             let [first, count] = *range;
-            let count = count.min((rest.len() / row) as u64);
+            let count = count.min(rest.len().checked_div(row).unwrap_or(0) as u64);
             self.spend(count.saturating_add(1))?;
             for number in first..first.saturating_add(count) {
                 let mut field = |width: usize| -> Option<u64> {
