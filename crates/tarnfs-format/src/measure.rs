@@ -111,8 +111,9 @@ impl Base64 {
         }
         let count = text.iter().filter(|&&byte| is_base64(byte)).count();
         if count == text.len() {
-            self.add(count as u64);
+            self.is_dirty |= self.padding > 0;
             self.padding = 0;
+            self.add(count as u64);
             return;
         }
         for &byte in text {
@@ -263,6 +264,8 @@ mod tests {
             ("=", 0, None),
             ("Q=UJD\n", 3, None),
             ("QUI", 2, Some((3, 0))),
+            // Halves of a line, of which the first ends in padding that completes nothing.
+            ("QUJDQQ=QUJDQQ\n", 9, None),
         ] {
             let properties = lines.map(|(all, end): (u32, u8)| [&all.to_le_bytes()[..], &[end]].concat());
             let (found, told) = measured(Encoding::Base64, text);

@@ -109,6 +109,8 @@ pub(super) struct Quads {
     count: u32,
     padding: u32,
     has_ended: bool,
+    /// Of the letters that came last, how many were looked at.
+    taken: usize,
     /// What does not belong into it is an error.
     is_strict: bool,
 }
@@ -119,7 +121,7 @@ impl Quads {
     }
 
     pub(super) fn with(is_strict: bool) -> Self {
-        Self { bits: 0, count: 0, padding: 0, has_ended: false, is_strict }
+        Self { bits: 0, count: 0, padding: 0, has_ended: false, taken: 0, is_strict }
     }
 
     /// Whole groups of four at the start of `text`, up to where there is something else; returns how long they are.
@@ -167,7 +169,11 @@ impl Letters for Quads {
             } else if letter == b'=' {
                 if self.count >= 2 {
                     self.padding += 1;
-                    self.has_ended = self.count + self.padding >= 4;
+                    if self.count + self.padding >= 4 {
+                        // A file may go on behind it: some programs put one text behind the other.
+                        (self.bits, self.count, self.padding) = (0, 0, 0);
+                        self.has_ended = !self.is_strict;
+                    }
                 } else if self.is_strict {
                     // A line of these stands behind the last one, as uuencode writes it.
                     self.has_ended = self.count == 0;
@@ -179,6 +185,7 @@ impl Letters for Quads {
                 return Err((at - 1, "a character that base64 does not have"));
             }
         }
+        self.taken = at;
         if is_last && self.is_strict && !self.has_ended && self.count > 0 {
             return Err((text.len(), "four characters of base64"));
         }
@@ -191,5 +198,9 @@ impl Letters for Quads {
 
     fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    fn ends_at(&self) -> Option<usize> {
+        self.is_strict.then_some(self.taken)
     }
 }

@@ -14,13 +14,21 @@ pub(super) struct Begin<'h> {
     pub(super) length: usize,
 }
 
-/// True of a line as mail has them before its text: a field, one that goes on, or an empty one.
-fn is_of_mail(line: &[u8]) -> bool {
-    let line = line.trim_ascii_end();
+/// True of a line that begins a field, as mail has them before its text.
+fn is_field(line: &[u8]) -> bool {
     let colon = line.iter().position(|&byte| byte == b':');
     let name = colon.and_then(|colon| line.get(..colon)).unwrap_or_default();
-    let is_field = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
-    line.is_empty() || is_field || line.first().is_some_and(u8::is_ascii_whitespace)
+    !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
+}
+
+/// True of a line that goes on with a field, if one stands before it.
+fn is_more(line: &[u8]) -> bool {
+    line.first().is_some_and(u8::is_ascii_whitespace)
+}
+
+/// True of a line as mail has them before its text: a field, one that goes on, or an empty one.
+fn is_of_mail(line: &[u8]) -> bool {
+    line.trim_ascii_end().is_empty() || is_field(line) || is_more(line)
 }
 
 /// The line that begins with `mark` and permissions, at the start of `head` or behind fields.
@@ -51,15 +59,17 @@ pub(super) fn start(source: &dyn Source, mark: &[u8]) -> io::Result<u64> {
     if let Some(begin) = begin(&head, mark) {
         return Ok(begin.length as u64);
     }
-    let mut length = 0;
+    // A line that begins with a blank is text, unless a field stands before it: some indent what they encode.
+    let (mut length, mut has_field) = (0, false);
     for line in head.split_inclusive(|&byte| byte == b'\n') {
-        if !is_of_mail(line) {
-            return Ok(0);
-        }
         length += line.len();
-        if line.trim_ascii().is_empty() {
+        if has_field && line.trim_ascii().is_empty() {
             return Ok(length as u64);
         }
+        if !(is_field(line) || has_field && is_more(line)) {
+            return Ok(0);
+        }
+        has_field = true;
     }
     Ok(0)
 }

@@ -23,7 +23,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{DecodeContext, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Damage, DecodeContext, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// Bytes of text that are decoded at once. Where seek points are depends on it.
 const STEP: usize = 64 << 10;
@@ -39,6 +39,11 @@ trait Letters: Send {
 
     /// What follows is no part of it.
     fn has_ended(&self) -> bool;
+
+    /// How many of the letters that came last are before the end; `None` if it does not matter what is behind it.
+    fn ends_at(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Decodes text.
@@ -127,7 +132,15 @@ impl<L: Letters> Text<L> {
         let text = self.input.peek(step)?;
         let length = text.len();
         let decoded = self.letters.decode(text, is_last, &mut self.block);
+        let end = self.letters.ends_at().filter(|_| self.letters.has_ended());
+        let behind = end.and_then(|end| text.get(end..)).unwrap_or_default();
+        // The line behind the last one of base64 goes on.
+        let blanks = behind.iter().take_while(|letter| letter.is_ascii_whitespace() || **letter == b'=').count();
+        let mut ignored = (behind.len() - blanks) as u64;
         self.input.consume(length);
+        if end.is_some() {
+            ignored += self.input.remaining();
+        }
         self.position += self.block.len() as u64;
         let wrong = decoded.err().map(|(place, what)| {
             let place = at.saturating_add(place as u64);
@@ -139,6 +152,21 @@ impl<L: Letters> Text<L> {
             let more = usize::try_from(self.position.saturating_sub(most)).unwrap_or(usize::MAX);
             self.block.truncate(self.block.len().saturating_sub(more));
             self.position = self.position.min(most);
+        }
+        if ignored > 0
+            && wrong.is_none()
+            && self.length.is_none()
+            && let Some(findings) = &mut self.findings
+        {
+            let what = format!("{ignored} bytes behind the end of the text belong to nothing and are ignored");
+            let (end, compressed) = (self.position, self.input.position());
+            findings.report(Damage {
+                decoded: end..end,
+                lost_from: end,
+                compressed,
+                compressed_from: compressed,
+                what,
+            });
         }
         self.ended = wrong.is_some() || is_last || self.letters.has_ended() || self.length == Some(self.position);
         if let Some(wrong) = wrong {

@@ -86,7 +86,10 @@ fn what_is_wrong_with_base64_is_told_or_passed() {
         ("QUJD*", "ABC", Some("does not have")),
         ("QUJDR", "ABC", Some("cut short inside four")),
         ("QUJDR=", "ABC", Some("where none can be")),
-        ("QUI=\nQUJD", "AB", None),
+        ("QUI=\nQUJD", "ABABC", None),
+        ("QUI=\nQQ==\nQUJD\n", "ABAABC", None),
+        ("QQ=\nQUJD\n", "A", Some("goes on behind its padding")),
+        ("QUI=\n*", "AB", Some("does not have")),
         ("QUJD\n====\n*", "ABC", None),
     ] {
         let (found, error, _) = decoded(&Base64, text.as_bytes(), CoderContext::default());
@@ -135,6 +138,44 @@ fn quoted_printable_is_what_python_makes_of_it() {
     }
 }
 
+/// Nothing that is left out is taken for nothing.
+#[test]
+fn what_is_behind_the_end_is_told() {
+    use super::base64::Base64File;
+    use super::uu::Uuencode;
+    let uu = "begin 644 a.txt\n#86)C\n`\nend\n";
+    let base64 = "begin-base64 644 a\nYWJj\n====\n";
+    for (codec, text) in [(&Uuencode as &dyn Codec, uu), (&Base64File, base64)] {
+        let rest = [("", 0), ("\n \n\n", 0), ("more\n", 5), (text, text.len())];
+        for (behind, ignored) in rest {
+            let text = format!("{text}{behind}");
+            let mut pass = codec.first_pass(source(text.as_bytes()), &Options::default()).unwrap();
+            let (mut bytes, mut buffer) = (Vec::new(), [0; 100]);
+            while let read @ 1.. = pass.read(&mut buffer).unwrap() {
+                bytes.extend_from_slice(&buffer[..read]);
+            }
+            assert_eq!(bytes, b"abc");
+            let damage = pass.findings().map(|findings| findings.damage.clone()).unwrap();
+            assert_eq!(damage.len(), usize::from(ignored > 0), "{text:?}: {damage:?}");
+            assert!(damage.iter().all(|damage| damage.what.starts_with(&format!("{ignored} bytes"))), "{damage:?}");
+        }
+    }
+}
+
+#[test]
+fn text_that_is_indented_is_no_header() {
+    use super::base64::Base64File;
+    for (text, expected) in [
+        ("  SGVsbG8g\n  d29ybGQh\n\n", "Hello world!"),
+        ("  SGVsbG8g\n  d29ybGQh\n\n  SGVsbG8g\n", "Hello world!Hello "),
+        ("\nSGVsbG8g\n\nd29ybGQh\n", "Hello world!"),
+        ("Subject: x\n  Zm9sZGVk\n\nSGVsbG8g\n", "Hello "),
+    ] {
+        let (found, error, _) = decoded(&Base64File, text.as_bytes(), CoderContext::default());
+        assert_eq!((String::from_utf8(found).unwrap().as_str(), error), (expected, None), "{text:?}");
+    }
+}
+
 #[test]
 fn files_have_heads() {
     use super::base64::Base64File;
@@ -147,6 +188,9 @@ fn files_have_heads() {
         let (found, error, _) = decoded(&Uuencode, text.as_bytes(), CoderContext::default());
         assert_eq!((String::from_utf8(found).unwrap().as_str(), error), ("abcde", None));
     }
+    let empty = "begin 644 a.txt\nend\n";
+    assert!(Uuencode.bid(empty.as_bytes()) > 48);
+    assert_eq!(decoded(&Uuencode, empty.as_bytes(), CoderContext::default()).1, None);
     for text in
         ["begin 644 a.txt\nThis is text.\n", "begin the\n#86)C\n", "text\nbegin 644 a\n#86)C\n", "begin 644 a\n"]
     {

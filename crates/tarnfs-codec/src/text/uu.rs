@@ -93,7 +93,11 @@ fn decode_line(line: &[u8], bytes: &mut Vec<u8>) -> Result<bool, &'static str> {
 struct Lines {
     /// The start of one.
     line: Vec<u8>,
+    /// The line without letters has come, behind which "end" is.
+    has_last_line: bool,
     has_ended: bool,
+    /// Of the letters that came last, how many were looked at.
+    taken: usize,
 }
 
 impl Letters for Lines {
@@ -104,27 +108,43 @@ impl Letters for Lines {
                 break;
             }
             if self.line.len() + part.len() > LONGEST {
+                if self.has_last_line {
+                    self.has_ended = true;
+                    break;
+                }
                 return Err((at, "a line that is too long for uuencode"));
             }
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") || is_last && at + part.len() == text.len() {
-                let goes_on = decode_line(&self.line, bytes).map_err(|what| (at, what))?;
-                self.has_ended = !goes_on;
+                let is_end = self.line.trim_ascii_end() == b"end";
+                if self.has_last_line && !is_end {
+                    self.has_ended = true;
+                    break;
+                }
+                self.has_ended = is_end;
+                if !is_end {
+                    self.has_last_line = !decode_line(&self.line, bytes).map_err(|what| (at, what))?;
+                }
                 self.line.clear();
             }
             at += part.len();
         }
-        if is_last && !self.has_ended {
+        self.taken = at;
+        if is_last && !self.has_ended && !self.has_last_line {
             return Err((text.len(), "what uuencode has written"));
         }
         Ok(())
     }
 
     fn is_between(&self) -> bool {
-        self.line.is_empty()
+        self.line.is_empty() && !self.has_last_line
     }
 
     fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    fn ends_at(&self) -> Option<usize> {
+        Some(self.taken)
     }
 }

@@ -5,6 +5,12 @@ use crate::Probe;
 /// Bytes of a page before a data URL in which its name is looked for.
 pub(super) const BEFORE: usize = 8 << 10;
 
+/// Bytes of a data URL before its content, and of a tag behind one.
+pub(super) const LONGEST_HEAD: usize = 512;
+
+/// Signs before a data URL that may begin its tag.
+const MOST_STARTS: usize = 256;
+
 /// Bytes of a page in which one is looked for before it is opened, and how many of them together.
 const SEARCHED: u64 = 16 << 20;
 const TOGETHER: usize = 256 << 10;
@@ -21,6 +27,8 @@ pub(super) fn holds_files(probe: &Probe<'_>) -> bool {
         for place in memchr::memmem::find_iter(&bytes, b"data:") {
             let (before, rest) = bytes.split_at_checked(place).unwrap_or_default();
             let before = before.get(before.len().saturating_sub(BEFORE)..).unwrap_or_default();
+            // A comma further away is not its own, and would be looked for again for each of them.
+            let rest = rest.get(..LONGEST_HEAD).unwrap_or(rest);
             if Said::of(rest).is_some() && Place::of(before).is_some() {
                 return true;
             }
@@ -115,7 +123,7 @@ fn attribute(before: &[u8]) -> Option<String> {
 
 /// The tag that `before` ends in, from its start on.
 fn tag(before: &[u8]) -> &[u8] {
-    let starts = memchr::memrchr_iter(b'<', before);
+    let starts = memchr::memrchr_iter(b'<', before).take(MOST_STARTS);
     for start in starts {
         let rest = before.get(start..).unwrap_or_default();
         if rest.get(1).is_some_and(u8::is_ascii_alphabetic) {
@@ -199,6 +207,21 @@ mod tests {
         for before in ["", "x", "(", "x(", "<img data-savepage-src=\"", "x="] {
             assert_eq!(Place::of(before.as_bytes()), None, "{before}");
         }
+    }
+
+    #[test]
+    fn pages_hold_files_whose_heads_are_short() {
+        use tarnfs_source::MemorySource;
+        let holds = |page: &str| {
+            let source = MemorySource::new(page.as_bytes(), "a page");
+            holds_files(&Probe::new(&page.as_bytes()[..page.len().min(4096)], &source))
+        };
+        assert!(holds("<img src=\"data:image/png;base64,QUJD\">"));
+        assert!(holds(&format!("<p>{}<img src=\"data:,x\">", "data: ".repeat(5000))));
+        assert!(holds(&format!("<img src=\"data:text/{},x\">", "y".repeat(LONGEST_HEAD - 20))));
+        // What the reader does not take is none here.
+        assert!(!holds(&format!("<img src=\"data:text/{},x\">", "y".repeat(LONGEST_HEAD))));
+        assert!(!holds(&format!("<html>{},", "data:".repeat(100_000))));
     }
 
     #[test]

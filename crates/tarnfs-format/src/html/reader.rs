@@ -8,7 +8,7 @@ use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
 use super::kinds::with_extension;
-use super::place::{BEFORE, End, Place, Said, saved_from};
+use super::place::{BEFORE, End, LONGEST_HEAD, Place, Said, saved_from};
 use crate::image::{Teller, is_damage};
 use crate::measure::{Encoding, Measure};
 use crate::name::bounded_path;
@@ -18,8 +18,6 @@ use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step
 /// Bytes that are looked at together.
 const TOGETHER: usize = 256 << 10;
 
-/// Bytes of a data URL before its content, and of a tag behind one.
-const LONGEST_HEAD: usize = 512;
 const BEHIND: usize = 4 << 10;
 
 /// Bytes of contents that are decoded to name them.
@@ -72,8 +70,9 @@ impl Page<'_> {
         let end = self.source.len();
         let mut in_comment = false;
         while at < end {
+            self.options.cancel.check()?;
             let bytes = self.window.bytes(at, end, TOGETHER)?;
-            let mut from = 0;
+            let (mut from, mut found) = (0_usize, None::<usize>);
             loop {
                 let rest = bytes.get(from..).unwrap_or_default();
                 if in_comment {
@@ -81,16 +80,21 @@ impl Page<'_> {
                     (from, in_comment) = (from.saturating_add(place).saturating_add(3), false);
                     continue;
                 }
-                let found = memchr::memmem::find(rest, b"data:");
-                let before = rest.get(..found.unwrap_or(rest.len())).unwrap_or_default();
+                // Looked for once, however many comments stand before it.
+                if found.is_none_or(|found| found < from) {
+                    let place = memchr::memmem::find(rest, b"data:").unwrap_or(rest.len());
+                    found = Some(from.saturating_add(place));
+                }
+                let found = found.unwrap_or(bytes.len());
+                let before = bytes.get(from..found).unwrap_or_default();
                 if let Some(place) = memchr::memmem::find(before, b"<!--") {
                     (from, in_comment) = (from.saturating_add(place).saturating_add(4), true);
                     continue;
                 }
-                match found {
-                    Some(place) => return Ok(Some(at.saturating_add(from.saturating_add(place) as u64))),
-                    None => break,
+                if found >= bytes.len() {
+                    break;
                 }
+                return Ok(Some(at.saturating_add(found as u64)));
             }
             if bytes.len() < TOGETHER {
                 return Ok(None);

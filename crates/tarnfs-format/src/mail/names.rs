@@ -87,18 +87,36 @@ pub(super) struct Names {
 impl Names {
     /// `name` in `folder` (which ends in a slash, or is the root), with a number if there is another one.
     pub(super) fn path(&mut self, folder: &[u8], name: &str) -> Vec<u8> {
-        let path = [folder, name.as_bytes()].concat();
-        let Some(count) = self.taken.get_mut(&xxh3_64(&path)) else {
-            self.taken.insert(xxh3_64(&path), 2);
-            return path;
-        };
+        let dot = name.rfind('.').filter(|dot| *dot > 0);
+        let parts = dot.and_then(|dot| name.split_at_checked(dot)).unwrap_or((name, ""));
+        self.free(folder, parts, &[""])
+    }
+
+    /// The same of a message, which has two names: one of its folder, and one that ends in `suffix`.
+    pub(super) fn message(&mut self, folder: &[u8], name: &str, suffix: &str) -> Vec<u8> {
+        self.free(folder, (name, ""), &["", suffix])
+    }
+
+    /// A name that nothing has yet, with each of these behind it. A number is between its parts.
+    fn free(&mut self, folder: &[u8], (stem, end): (&str, &str), behind: &[&str]) -> Vec<u8> {
+        let named = |name: &str| [folder, name.as_bytes()].concat();
+        let hash = |path: &[u8], more: &&str| xxh3_64(&[path, more.as_bytes()].concat());
+        let mut path = named(&format!("{stem}{end}"));
+        let first = xxh3_64(&path);
         // All of one name are numbered in one go, so that many take no longer than few.
-        let number = *count;
-        *count = count.saturating_add(1);
-        let (stem, end) =
-            name.rfind('.').filter(|dot| *dot > 0).and_then(|dot| name.split_at_checked(dot)).unwrap_or((name, ""));
-        let path = [folder, format!("{stem} ({number}){end}").as_bytes()].concat();
-        self.taken.entry(xxh3_64(&path)).or_insert(2);
+        let mut number = self.taken.get(&first).copied().unwrap_or(1);
+        loop {
+            if number > 1 {
+                path = named(&format!("{stem} ({number}){end}"));
+            }
+            // Another part may have the number in its own name.
+            if !behind.iter().any(|more| self.taken.contains_key(&hash(&path, more))) {
+                break;
+            }
+            number = number.saturating_add(1);
+        }
+        self.taken.extend(behind.iter().map(|more| (hash(&path, more), 2)));
+        self.taken.insert(first, number.saturating_add(1));
         path
     }
 }
@@ -130,5 +148,13 @@ mod tests {
             (path(".a"), path(".a"), path("b"), path("b")),
             ("f/.a".into(), "f/.a (2)".into(), "f/b".into(), "f/b (2)".into())
         );
+        // Names with a number in them are names, too.
+        assert_eq!((path("c (2).txt"), path("c (3).txt")), ("f/c (2).txt".into(), "f/c (3).txt".into()));
+        assert_eq!((path("c.txt"), path("c.txt")), ("f/c.txt".into(), "f/c (4).txt".into()));
+        assert_eq!((path("c (2).txt"), path("c.txt")), ("f/c (2) (2).txt".into(), "f/c (5).txt".into()));
+        assert_eq!((path("m.eml"), path("n")), ("f/m.eml".into(), "f/n".into()));
+        let mut message = |name: &str| String::from_utf8(names.message(b"f/", name, ".eml")).unwrap();
+        assert_eq!((message("m"), message("m"), message("n")), ("f/m (2)".into(), "f/m (3)".into(), "f/n (2)".into()));
+        assert_eq!(names.path(b"f/", "n (2).eml"), b"f/n (2) (2).eml");
     }
 }

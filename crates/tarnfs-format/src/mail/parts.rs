@@ -21,6 +21,9 @@ const LONGEST_BOUNDARY: usize = 512;
 /// A message as it is stored.
 const WHOLE: &str = "message.eml";
 
+/// The same of a message in a message, behind the name of its folder.
+const SUFFIX: &str = ".eml";
+
 /// A message that is being read.
 #[derive(Debug)]
 pub(super) struct Message {
@@ -139,8 +142,11 @@ impl Message {
             // The empty line is missing.
             self.header_ends(line.at, out);
         }
-        if let State::Part { measure, .. } = &mut self.state {
-            measure.end(&self.pending);
+        if let State::Part { measure, start, .. } = &mut self.state {
+            // No line of the part ends before its first one, nor where only a piece of one ends.
+            if line.is_start && line.at > *start {
+                measure.end(&self.pending);
+            }
             measure.text(line.text);
         }
         self.pending.clear();
@@ -157,7 +163,6 @@ impl Message {
         self.close(end, out);
         self.leave(0, end, out);
         if self.number.is_some() {
-            self.names.path(&self.folder, WHOLE);
             let path = [self.folder.as_slice(), WHOLE.as_bytes()].concat();
             out.push(self.file(path, self.start, (self.start, end), Measure::Stored));
             out.push(self.folder_at(self.folder.clone(), self.start));
@@ -172,7 +177,7 @@ impl Message {
             if let Some(behind) = rest.strip_prefix(boundary.as_slice()) {
                 match behind.trim_ascii_end() {
                     b"" => return Some((number, false)),
-                    [b'-', b'-', ..] => return Some((number, true)),
+                    b"--" => return Some((number, true)),
                     _ => {}
                 }
             }
@@ -236,12 +241,14 @@ impl Message {
                     Some(subject) => format!("{number:06} {subject}/").into_bytes(),
                     None => format!("{number:06}/").into_bytes(),
                 };
+                // No part of it takes that name.
+                self.names.path(&self.folder, WHOLE);
             }
             return;
         };
-        let label = label.take().map(|label| label.strip_suffix(".eml").map_or(label.clone(), str::to_owned));
+        let label = label.take().map(|label| label.strip_suffix(SUFFIX).map_or(label.clone(), str::to_owned));
         let name = label.filter(|label| !matches!(label.as_str(), "" | "." | "..")).or(subject);
-        *path = self.names.path(outside, name.as_deref().unwrap_or("message"));
+        *path = self.names.message(outside, name.as_deref().unwrap_or("message"), SUFFIX);
         self.folder = [path.as_slice(), b"/"].concat();
     }
 
@@ -268,7 +275,7 @@ impl Message {
     fn leave(&mut self, kept: usize, end: u64, out: &mut Vec<Event>) {
         while self.levels.len() > kept {
             let Some(Level::Message { start, outside, time, path, .. }) = self.levels.pop() else { continue };
-            let (whole, folder) = ([path.as_slice(), b".eml"].concat(), [path.as_slice(), b"/"].concat());
+            let (whole, folder) = ([path.as_slice(), SUFFIX.as_bytes()].concat(), [path.as_slice(), b"/"].concat());
             out.push(self.file(whole, start, (start, end), Measure::Stored));
             out.push(self.folder_at(folder, start));
             (self.folder, self.time) = (outside, time);

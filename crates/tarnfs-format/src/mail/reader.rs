@@ -6,8 +6,9 @@ use super::lines::Lines;
 use super::parts::Message;
 use crate::{Error, Event, Options, Receive, Stream, Time};
 
-/// Fields that messages have, of which a message by itself must have some.
-const FIELDS: [&[u8]; 10] = [
+/// Fields that messages have, of which a message by itself must have some. What hosts that it passed have signed comes
+/// before all that its author has written, and may be long.
+const FIELDS: [&[u8]; 18] = [
     b"received",
     b"return-path",
     b"delivered-to",
@@ -18,10 +19,24 @@ const FIELDS: [&[u8]; 10] = [
     b"message-id",
     b"mime-version",
     b"x-mozilla-status",
+    b"x-received",
+    b"arc-seal",
+    b"dkim-signature",
+    b"reply-to",
+    b"sender",
+    b"in-reply-to",
+    b"references",
+    b"content-type",
 ];
 
 /// How many of them.
 const LEAST_FIELDS: usize = 3;
+
+/// Bytes of its start that are looked at. A bid sees fewer, but no more than these.
+const HEAD: usize = 64 << 10;
+
+/// Bytes of it in which there is no zero: it is text.
+const TEXT: usize = 4 << 10;
 
 /// Bytes that are looked at ahead for the end of a message which says how long it is: in all so many, and so many more
 /// for each byte of the file.
@@ -69,7 +84,8 @@ impl Kind {
                 known = known.saturating_add(usize::from(!std::mem::replace(seen, true)));
             }
         }
-        (known >= LEAST_FIELDS && !head.contains(&0)).then_some(Self::One)
+        let text = head.get(..TEXT).unwrap_or(head);
+        (known >= LEAST_FIELDS && !text.contains(&0)).then_some(Self::One)
     }
 }
 
@@ -83,7 +99,7 @@ fn separator(line: &[u8]) -> Option<Time> {
 
 pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
     let offset = stream.position();
-    let head = stream.peek(1024).map_err(|error| Error::Read { offset, error })?;
+    let head = stream.peek(HEAD).map_err(|error| Error::Read { offset, error })?;
     let Some(kind) = Kind::of(head) else {
         return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as mail does".to_owned() });
     };
@@ -200,6 +216,103 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(Kind::of(head.as_bytes()), kind, "{head}");
+        }
+    }
+
+    /// As Gmail's "Download original" begins: the author's fields come behind some KiB of others.
+    fn signed(lines: usize) -> String {
+        let folded = format!("         {}\r\n", "x".repeat(70)).repeat(lines);
+        format!(
+            "Delivered-To: me@a.example\r\nReceived: by 2002:a05 with SMTP id x;\r\n        Tue, 1 Jul 2003\r\n\
+            X-Google-Smtp-Source: A\r\nARC-Authentication-Results: i=1;\r\n{folded}\
+            ARC-Message-Signature: i=1;\r\n{folded}ARC-Seal: i=1; a=rsa-sha256;\r\n{folded}\
+            Return-Path: <a@b>\r\nFrom: a@b\r\nSubject: signed\r\n\r\nHello\r\n"
+        )
+    }
+
+    #[test]
+    fn fields_of_hosts_may_stand_before_those_of_the_author() {
+        for lines in [1, 20, 200] {
+            let text = signed(lines);
+            assert_eq!(entries(&text), [("body.txt".to_owned(), "Hello\r\n".to_owned())], "{lines}");
+            // What a bid takes, the reader takes, too.
+            if Kind::of(&text.as_bytes()[..4096.min(text.len())]).is_none() {
+                assert!(text.len() > 4096, "{lines}");
+            }
+        }
+        assert_eq!(Kind::of(&signed(20).as_bytes()[..4096]), Some(Kind::One));
+    }
+
+    #[test]
+    fn parts_never_take_the_names_of_messages() {
+        let part =
+            |kind: &str, name: &str, text: &str| format!("--B\nContent-Type: {kind}; name=\"{name}\"\n\n{text}\n");
+        let parts = [
+            part("message/rfc822", "message.eml", "From: inner\n\ninner text"),
+            part("text/plain", "message.eml", "attached"),
+            part("text/plain", "message (2).eml", "attached, too"),
+            part("text/plain", "a (2).txt", "two"),
+            part("text/plain", "a.txt", "one"),
+            part("text/plain", "a.txt", "three"),
+        ];
+        let message = format!("Subject: outer\nContent-Type: multipart/mixed; boundary=B\n\n{}--B--\n", parts.concat());
+        let found = entries(&format!("{SEPARATOR}{message}"));
+        let expected = [
+            ("message (2)/body.txt", "inner text"),
+            ("message (2).eml", "From: inner\n\ninner text"),
+            ("message (2)/", ""),
+            ("message (3).eml", "attached"),
+            ("message (2) (2).eml", "attached, too"),
+            ("a (2).txt", "two"),
+            ("a.txt", "one"),
+            ("a (3).txt", "three"),
+            ("message.eml", message.as_str()),
+            ("", ""),
+        ];
+        let expected = expected.map(|(path, text)| (format!("000001 outer/{path}"), text.to_owned()));
+        assert_eq!(found, expected);
+    }
+
+    /// What decodes a part of that text.
+    fn properties(text: &str) -> (u64, Vec<u8>) {
+        let text =
+            format!("From: a\nTo: b\nSubject: c\nContent-Type: text/x\nContent-Transfer-Encoding: base64\n\n{text}");
+        let source = Arc::new(MemorySource::new(text.as_bytes(), "mail"));
+        let mut found = Vec::new();
+        read(&mut SourceStream::new(source, Cancel::default()), &Options::default(), &mut |event, _| {
+            if let Event::Entry(entry) = event {
+                let coder = entry.body.pieces.iter().flatten().next().and_then(|piece| piece.coder.clone()).unwrap();
+                found.push((entry.body.size, coder.steps[0].properties.clone()));
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    #[test]
+    fn base64_in_equal_lines_is_told() {
+        let told = |all: u32, end: u8| [&all.to_le_bytes()[..], &[end]].concat();
+        assert_eq!(properties("QUJD\nREVG\nRw==\n"), (7, told(4, 1)));
+        assert_eq!(properties("QUJDREVG\r\nQUJD\r\n\r\n"), (9, told(8, 2)));
+        assert_eq!(properties("\nQUJD\n"), (3, Vec::new()));
+        assert_eq!(properties("QUJD\nREVGQUJD\n"), (9, Vec::new()));
+        // A line that comes in pieces is one line.
+        let long = "QUJD".repeat(300_000);
+        assert_eq!(properties(&format!("{long}\n")), (900_000, told(1_200_000, 1)));
+        assert_eq!(properties(&format!("{long}\n{long}\n")), (1_800_000, told(1_200_000, 1)));
+    }
+
+    /// The padding that ends a piece of a line takes a byte of it, though it ends nothing.
+    #[test]
+    fn padding_at_the_end_of_a_piece_is_seen() {
+        let place = super::super::lines::TOGETHER;
+        for behind in 0..80 {
+            let head = 88 + behind;
+            let before = (place - head) / 4 * 4 + 2;
+            let text = format!("{}={}\n", "A".repeat(before), "A".repeat(300_002));
+            assert_eq!(properties(&text).1, Vec::<u8>::new(), "{behind}");
         }
     }
 

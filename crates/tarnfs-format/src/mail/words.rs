@@ -2,6 +2,10 @@
 
 use encoding_rs::Encoding;
 
+/// Bytes in which an encoded word ends: RFC 2047 allows 75, and some programs write long ones. A header may have any
+/// number of starts without an end.
+const LONGEST_WORD: usize = 4 << 10;
+
 /// `bytes` in that charset as text; `None` if it is not known.
 fn decoded(charset: &[u8], bytes: &[u8]) -> Option<String> {
     // RFC 2231 allows a language behind it.
@@ -64,7 +68,8 @@ pub(super) fn text(value: &[u8]) -> String {
 
 /// Charset and bytes of the encoded word at the start of `bytes`, and what is behind it.
 fn word(bytes: &[u8]) -> Option<(&[u8], Vec<u8>, &[u8])> {
-    let rest = bytes.strip_prefix(b"=?")?;
+    let all = bytes.get(..LONGEST_WORD).unwrap_or(bytes);
+    let rest = all.strip_prefix(b"=?")?;
     let (charset, rest) = split(rest, b'?')?;
     let (kind, rest) = split(rest, b'?')?;
     let end = memchr::memmem::find(rest, b"?=")?;
@@ -79,7 +84,8 @@ fn word(bytes: &[u8]) -> Option<(&[u8], Vec<u8>, &[u8])> {
         b"Q" | b"q" => escaped(content, b'=', true),
         _ => return None,
     };
-    Some((charset, decoded, behind.get(2..)?))
+    let length = all.len().checked_sub(behind.len())?.checked_add(2)?;
+    Some((charset, decoded, bytes.get(length..)?))
 }
 
 fn split(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
@@ -161,6 +167,10 @@ mod tests {
             assert_eq!(text(value.as_bytes()), expected, "{value}");
         }
         assert_eq!(text(b"gr\xfcn"), "grün");
+        // Long ones are words, and starts without an end are text, however many there are.
+        assert_eq!(text(format!("=?utf-8?q?{}?= b", "a".repeat(3000)).as_bytes()), "a".repeat(3000) + " b");
+        let starts = "=?zz?q?a ".repeat(7000) + "?=";
+        assert_eq!(text(starts.as_bytes()), starts);
         assert_eq!(extended(b"utf-8'en'%e2%82%ac%20rates").as_deref(), Some("€ rates"));
         assert_eq!((extended(b"iso-8859-1''gr%FCn").as_deref(), extended(b"x")), (Some("grün"), None));
         assert_eq!(escaped(b"%+1%4", b'%', false), b"%+1%4");

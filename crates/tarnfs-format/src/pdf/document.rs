@@ -35,13 +35,36 @@ const MOST_BYTES: usize = 64 << 20;
 /// Bytes of a string that is decrypted.
 const LONGEST_STRING: usize = 64 << 10;
 
+/// Steps that are taken for a document, each of some nanoseconds to a microsecond, and so many more for each of its
+/// bytes: it may ask for the same thing any number of times.
+pub(super) const MOST_WORK: u64 = 256 << 20;
+pub(super) const WORK_FOR_EACH_BYTE: u64 = 64;
+
+/// Steps that decrypting a string takes.
+const WORK_OF_STRING: u64 = 256;
+
+/// Objects that are kept at once while pages, forms and lists in each other are read: of about 100 bytes each.
+const MOST_HELD: usize = 1 << 20;
+
+/// Objects in a stream of them.
+const MOST_IN_STREAM: usize = 1 << 20;
+
+/// Objects that the smallest document may have. Others may have one for each of their bytes.
+const LEAST_OBJECTS: u64 = 64 << 10;
+
+/// What is read of a dictionary that says how a document is encrypted, and objects in one of these.
+const OF_ENCRYPTION: [&str; 14] =
+    ["Filter", "V", "R", "Length", "EncryptMetadata", "P", "CF", "StmF", "StrF", "EFF", "O", "U", "OE", "UE"];
+const MOST_OF_ENCRYPTION: usize = 1 << 12;
+
 /// Streams in which the length of others is found. Each may be in another one.
 const MOST_NESTED: u32 = 8;
 
 /// Where an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    Free,
+    /// Nowhere, by the table with that number.
+    Free(u32),
     At(u64),
     /// In a stream of objects, and which of these it is.
     In(u32, u32),
@@ -71,7 +94,14 @@ pub(super) struct Stream {
 struct Objects {
     bytes: Vec<u8>,
     /// Number and place of each.
-    places: Vec<(u32, usize)>,
+    places: Vec<(u32, u32)>,
+}
+
+impl Objects {
+    /// Bytes of memory that they take.
+    fn weight(&self) -> usize {
+        self.bytes.len().saturating_add(self.places.len().saturating_mul(size_of::<(u32, u32)>()))
+    }
 }
 
 pub(super) struct Document<'s> {
@@ -81,27 +111,40 @@ pub(super) struct Document<'s> {
     /// Where it begins: places count from there.
     pub(super) start: u64,
     places: HashMap<u32, Place>,
+    /// The number of the table that is read.
+    pub(super) table: u32,
     pub(super) trailer: Dict,
     pub(super) encryption: Option<Encryption>,
     pub(super) budget: Budget,
     streams: VecDeque<(u32, Arc<Objects>)>,
     nested: u32,
+    most_objects: usize,
+    /// Steps that may still be taken.
+    pub(super) work: u64,
+    /// Objects that who reads it keeps, by what it has told with [`Document::hold`].
+    pub(super) held: usize,
 }
 
 impl<'s> Document<'s> {
     /// The document that begins at byte `start` of `source`.
     pub(super) fn open(source: &'s SharedSource, options: &'s Options, start: u64) -> io::Result<Self> {
+        let most_objects = usize::try_from(source.len().saturating_add(LEAST_OBJECTS)).unwrap_or(MOST_OBJECTS);
+        let work = MOST_WORK.checked_div(options.shares).unwrap_or(MOST_WORK);
         let mut document = Self {
             source,
             options,
             window: Window::growing(&**source).until(&options.cancel),
             start,
             places: HashMap::new(),
+            table: 0,
             trailer: Dict::default(),
             encryption: None,
             budget: Budget::new(source.len(), options.shares),
             streams: VecDeque::new(),
             nested: 0,
+            most_objects: most_objects.min(MOST_OBJECTS),
+            work: work.saturating_add(source.len().saturating_mul(WORK_FOR_EACH_BYTE)),
+            held: 0,
         };
         document.find_objects()?;
         document.set_encryption()?;
@@ -118,10 +161,16 @@ impl<'s> Document<'s> {
             return Ok(());
         }
         let dict = self.resolve(&said)?;
-        let mut dict = dict.dict().cloned().unwrap_or_default();
-        for (_, value) in &mut dict.0 {
-            *value = self.resolve(value)?;
+        let all = dict.dict().cloned().unwrap_or_default();
+        let mut dict = Vec::new();
+        for name in OF_ENCRYPTION {
+            if let Some(value) = all.get(name) {
+                let value = self.resolve(value)?;
+                dict.push((name.as_bytes().to_vec(), value));
+            }
         }
+        dict.retain(|(_, value)| value.parts() <= MOST_OF_ENCRYPTION);
+        let dict = Dict(Arc::new(dict));
         let id = self.trailer.get("ID").cloned().unwrap_or(Object::Null);
         let id = self.resolve(&id)?;
         let id = match id.array().and_then(<[Object]>::first) {
@@ -152,10 +201,41 @@ impl<'s> Document<'s> {
         self.options.cancel.check()
     }
 
+    /// Takes so many steps of those that may be taken. Each loop does whose length the document says.
+    pub(super) fn spend(&mut self, steps: u64) -> io::Result<()> {
+        self.cancel()?;
+        let left = self.work.checked_sub(steps);
+        // Once they do not suffice, there are none: whoever goes on ends here, too.
+        self.work = left.unwrap_or(0);
+        left.map(drop).ok_or_else(|| damaged("it takes too much work to read it"))
+    }
+
+    /// True if nothing more can be read of it.
+    pub(super) fn is_spent(&self) -> bool {
+        self.work == 0 || self.budget.bytes == 0
+    }
+
+    fn take_bytes(&mut self, count: usize) -> io::Result<()> {
+        let taken = self.budget.take_bytes(count as u64);
+        if taken.is_err() {
+            self.budget.bytes = 0;
+        }
+        taken
+    }
+
+    /// So many objects are kept until who reads it sets `held` back.
+    pub(super) fn hold(&mut self, parts: usize) -> io::Result<()> {
+        self.held = self.held.saturating_add(parts);
+        if self.held > MOST_HELD {
+            return Err(damaged("too much of it would have to be kept in memory"));
+        }
+        Ok(())
+    }
+
     /// Up to `length` bytes from byte `at` on.
     pub(super) fn bytes(&mut self, at: u64, length: usize) -> io::Result<Vec<u8>> {
         let bytes = self.window.bytes(at, u64::MAX, length)?.to_vec();
-        self.budget.take_bytes(bytes.len() as u64)?;
+        self.take_bytes(bytes.len())?;
         Ok(bytes)
     }
 
@@ -167,18 +247,23 @@ impl<'s> Document<'s> {
         self.encryption = None;
     }
 
-    /// An object is there, unless a later table has told of it.
+    /// An object is there, unless a later table has told of it. What a table calls free, the stream that belongs to it
+    /// may have: it hides that from old programs (section 7.5.8.4).
     pub(super) fn place(&mut self, number: u64, place: Place) {
-        if let Ok(number) = u32::try_from(number)
-            && self.places.len() < MOST_OBJECTS
-        {
-            self.places.entry(number).or_insert(place);
+        let Ok(number) = u32::try_from(number) else { return };
+        let is_full = self.places.len() >= self.most_objects;
+        match self.places.get_mut(&number) {
+            Some(known) if *known == Place::Free(self.table) => *known = place,
+            None if !is_full => {
+                self.places.insert(number, place);
+            }
+            _ => {}
         }
     }
 
     /// An object is there, whatever was said before.
     pub(super) fn replace(&mut self, number: u32, place: Place) {
-        if self.places.len() < MOST_OBJECTS || self.places.contains_key(&number) {
+        if self.places.len() < self.most_objects || self.places.contains_key(&number) {
             self.places.insert(number, place);
         }
     }
@@ -241,15 +326,26 @@ impl<'s> Document<'s> {
 
     /// The object with that number, and where its stream is.
     fn found(&mut self, number: u32) -> io::Result<Option<Found>> {
+        self.spend(1)?;
         let found = match self.places.get(&number).copied() {
-            None | Some(Place::Free) => None,
+            None | Some(Place::Free(_)) => None,
             Some(Place::At(at)) => self.object_at(at)?.filter(|found| found.id.0 == number),
             Some(Place::In(stream, index)) => {
                 let objects = self.objects_in(stream)?;
                 let index = index as usize;
                 let by_index = objects.places.get(index).filter(|(found, _)| *found == number);
-                let place = by_index.or_else(|| objects.places.iter().find(|(found, _)| *found == number));
-                let object = place.and_then(|(_, at)| Parser::new(objects.bytes.get(*at..)?).object());
+                let place = match by_index {
+                    None => {
+                        self.spend(objects.places.len() as u64)?;
+                        objects.places.iter().find(|(found, _)| *found == number)
+                    }
+                    place => place,
+                };
+                let Some(bytes) = place.and_then(|(_, at)| objects.bytes.get(*at as usize..)) else { return Ok(None) };
+                let mut parser = Parser::new(bytes.get(..LONGEST_OBJECT).unwrap_or(bytes));
+                let object = parser.object();
+                // It is read anew for each reference to it.
+                self.take_bytes(parser.at())?;
                 // They were decrypted with the stream.
                 return Ok(object.map(|object| Found { object, id: (number, 0), stream: None }));
             }
@@ -269,6 +365,7 @@ impl<'s> Document<'s> {
         while let Some(object) = waiting.pop() {
             match object {
                 Object::String(string) if !string.is_empty() && string.len() <= LONGEST_STRING => {
+                    self.spend(WORK_OF_STRING)?;
                     let stored = Arc::new(MemorySource::new(string.as_slice(), "a string"));
                     match self.decode(stage, stored, LONGEST_STRING) {
                         Ok(clear) => *string = clear,
@@ -276,8 +373,8 @@ impl<'s> Document<'s> {
                         Err(error) => return Err(error),
                     }
                 }
-                Object::Array(array) => waiting.extend(array),
-                Object::Dict(dict) => waiting.extend(dict.0.iter_mut().map(|(_, object)| object)),
+                Object::Array(array) => waiting.extend(Arc::make_mut(array)),
+                Object::Dict(dict) => waiting.extend(Arc::make_mut(&mut dict.0).iter_mut().map(|(_, object)| object)),
                 _ => {}
             }
         }
@@ -291,7 +388,7 @@ impl<'s> Document<'s> {
             match self.found(number) {
                 Ok(Some(Found { object: Object::Reference(next, _), .. })) => number = next,
                 Ok(found) => return Ok(found.map_or(Object::Null, |found| found.object)),
-                Err(error) if is_damage(&error) && self.budget.bytes > 0 => return Ok(Object::Null),
+                Err(error) if is_damage(&error) && !self.is_spent() => return Ok(Object::Null),
                 Err(error) => return Err(error),
             }
         }
@@ -300,13 +397,9 @@ impl<'s> Document<'s> {
 
     /// What stands in `dict` under that name.
     pub(super) fn get(&mut self, dict: &Dict, name: &str) -> io::Result<Object> {
-        match dict.get(name) {
-            Some(object) => {
-                let object = object.clone();
-                self.resolve(&object)
-            }
-            None => Ok(Object::Null),
-        }
+        // Some names are compared in one step.
+        self.spend((dict.0.len() / 16).saturating_add(1) as u64)?;
+        dict.get(name).map_or(Ok(Object::Null), |object| self.resolve(object))
     }
 
     /// The dictionary in `dict` under that name.
@@ -386,7 +479,7 @@ impl<'s> Document<'s> {
             bytes.extend_from_slice(part);
             Ok(())
         })?;
-        self.budget.take_bytes(bytes.len() as u64)?;
+        self.take_bytes(bytes.len())?;
         Ok(bytes)
     }
 
@@ -397,7 +490,10 @@ impl<'s> Document<'s> {
         stored: SharedSource,
         receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.options.decode.each(&step(stages), stored, receive)
+        self.options.decode.each(&step(stages), stored, &mut |part| {
+            self.cancel()?;
+            receive(part)
+        })
     }
 
     /// The whole content of a stream.
@@ -441,10 +537,10 @@ impl<'s> Document<'s> {
         let read = if self.nested <= MOST_NESTED { self.read_objects(at, number) } else { Err(wrong()) };
         self.nested = self.nested.saturating_sub(1);
         let objects = Arc::new(read?);
-        let mut bytes: usize = self.streams.iter().map(|(_, objects)| objects.bytes.len()).sum();
+        let mut bytes = self.streams.iter().map(|(_, objects)| objects.weight()).fold(0, usize::saturating_add);
         while self.streams.len() >= MOST_STREAMS || bytes > MOST_BYTES {
             match self.streams.pop_back() {
-                Some((_, objects)) => bytes = bytes.saturating_sub(objects.bytes.len()),
+                Some((_, objects)) => bytes = bytes.saturating_sub(objects.weight()),
                 None => break,
             }
         }
@@ -460,10 +556,11 @@ impl<'s> Document<'s> {
         let first = self.get(&stream.dict, "First")?.unsigned().and_then(|first| usize::try_from(first).ok());
         let (first, mut parser) = (first.ok_or_else(wrong)?, Parser::of_content(&bytes));
         let mut places = Vec::new();
-        while parser.at() < first {
+        while parser.at() < first && places.len() < MOST_IN_STREAM {
+            self.spend(1)?;
             let Some(number) = parser.object().and_then(|object| u32::try_from(object.integer()?).ok()) else { break };
             let Some(place) = parser.object().and_then(|object| usize::try_from(object.integer()?).ok()) else { break };
-            places.push((number, first.saturating_add(place)));
+            places.push((number, u32::try_from(first.saturating_add(place)).unwrap_or(u32::MAX)));
         }
         Ok(Objects { bytes, places })
     }

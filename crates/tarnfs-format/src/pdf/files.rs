@@ -9,8 +9,8 @@ use super::reader::Reader;
 use crate::image::damaged;
 use crate::{Error, Time, calendar};
 
-/// Nodes of the tree of names that wait.
-const MOST_WAITING: usize = 1 << 20;
+/// Characters of a name in the document: the standard allows 127.
+const LONGEST_NAME: usize = 127;
 
 /// Where the stream of a file may be told: the last one that a program writes first.
 const KINDS: [&str; 5] = ["UF", "F", "Unix", "Mac", "DOS"];
@@ -22,27 +22,32 @@ impl Reader<'_, '_> {
             let names = document.dict(root, "Names")?.unwrap_or_default();
             Ok(names.get("EmbeddedFiles").cloned())
         })?;
-        let mut waiting: Vec<Object> = names.flatten().into_iter().collect();
+        let mut waiting: Vec<(Object, usize)> = names.flatten().into_iter().map(|names| (names, 0)).collect();
         let mut seen = HashSet::new();
-        while let Some(node) = waiting.pop() {
+        while let Some((node, held)) = waiting.pop() {
+            if self.document.is_spent() {
+                break;
+            }
             if node.reference().is_some_and(|(number, _)| !seen.insert(number)) {
                 continue;
             }
             let found = self.of(0, |document| {
+                document.held = held;
+                document.spend(1)?;
                 let node = document.resolve(&node)?.dict().cloned().unwrap_or_default();
-                Ok((document.get(&node, "Kids")?, document.get(&node, "Names")?))
+                let kids = document.get(&node, "Kids")?;
+                document.hold(kids.parts())?;
+                Ok((kids, document.get(&node, "Names")?))
             })?;
             let Some((kids, names)) = found else { continue };
             for pair in names.array().unwrap_or_default().as_chunks::<2>().0 {
                 let [name, file] = pair;
                 self.attached(Some(name), file)?;
             }
-            let kids = kids.array().unwrap_or_default();
-            if waiting.len().saturating_add(kids.len()) > MOST_WAITING {
-                return self.tell.damage(0, "its list of files has too many parts".to_owned());
-            }
-            waiting.extend(kids.iter().rev().cloned());
+            let (kids, held) = (kids.array().unwrap_or_default(), self.document.held);
+            waiting.extend(kids.iter().rev().map(|kid| (kid.clone(), held)));
         }
+        self.document.held = 0;
         Ok(())
     }
 
@@ -117,6 +122,7 @@ fn date(text: &[u8]) -> Option<Time> {
 pub(super) fn plain(name: &[u8]) -> String {
     String::from_utf8_lossy(name)
         .chars()
+        .take(LONGEST_NAME)
         .map(|letter| if matches!(letter, '/' | '\0') { '_' } else { letter })
         .collect()
 }

@@ -1,6 +1,7 @@
 //! What undoes the filters of a stream, in the form of the decoder.
 
 use std::io;
+use std::sync::Arc;
 
 use super::document::Document;
 use super::object::{Dict, Object};
@@ -44,13 +45,13 @@ pub(super) fn of(document: &mut Document<'_>, dict: &Dict, cipher: Option<Vec<u8
     }
     let names = match names {
         Object::Array(names) => names,
-        Object::Name(name) => vec![Object::Name(name)],
-        _ => Vec::new(),
+        Object::Name(name) => Arc::new(vec![Object::Name(name)]),
+        _ => Arc::default(),
     };
     let parameters = match parameters {
         Object::Array(parameters) => parameters,
-        Object::Dict(dict) => vec![Object::Dict(dict)],
-        _ => Vec::new(),
+        Object::Dict(dict) => Arc::new(vec![Object::Dict(dict)]),
+        _ => Arc::default(),
     };
     if names.len() > MOST {
         return Err(damaged("a stream has too many filters"));

@@ -9,8 +9,17 @@ use super::object::{Dict, Object, Parser};
 /// Codes of a font that are known.
 const MOST_CODES: usize = 1 << 17;
 
+/// Codes of one range: they have two bytes.
+const MOST_IN_RANGE: u32 = 1 << 16;
+
 /// Bytes of what one code stands for: a ligature takes a few.
 const LONGEST: usize = 64;
+
+/// The same as it is stored, where each byte of a text takes at most two.
+const LONGEST_STORED: usize = 2 * LONGEST;
+
+/// What takes steps of those that may be taken.
+type Spend<'d> = dyn FnMut(usize) -> io::Result<()> + 'd;
 
 /// A font.
 #[derive(Debug, Default)]
@@ -186,7 +195,7 @@ impl Font {
         let map = dict.get("ToUnicode").cloned().unwrap_or(Object::Null);
         if let Some(stream) = document.stream(&map)? {
             let bytes = document.decoded(&stream)?;
-            font.read_map(&bytes);
+            font.read_map(&bytes, &mut |steps| document.spend(steps as u64))?;
         }
         Ok(font)
     }
@@ -207,6 +216,7 @@ impl Font {
             let text = table.decode_without_bom_handling(&[code]).0.into_owned();
             self.codes.insert(code.into(), text);
         }
+        document.spend(self.codes.len().saturating_add(differences.parts()) as u64)?;
         let mut code = 0_u32;
         for difference in differences.array().unwrap_or_default() {
             match difference {
@@ -224,16 +234,20 @@ impl Font {
     }
 
     /// Takes what a map of codes to Unicode says (Adobe technical note 5411).
-    fn read_map(&mut self, bytes: &[u8]) {
+    fn read_map(&mut self, bytes: &[u8], spend: &mut Spend<'_>) -> io::Result<()> {
         let mut parser = Parser::of_content(bytes);
-        let mut waiting: Vec<Object> = Vec::new();
+        // What waits for its operator, and how many objects are in it.
+        let (mut waiting, mut held) = (Vec::<Object>::new(), 0_usize);
         while let Some(object) = parser.object() {
+            spend(parser.parts())?;
             let Object::Word(word) = object else {
-                if waiting.len() < MOST_CODES {
+                held = held.saturating_add(parser.parts());
+                if held <= MOST_CODES {
                     waiting.push(object);
                 }
                 continue;
             };
+            held = 0;
             match word.as_slice() {
                 b"endcodespacerange" => {
                     self.is_wide = waiting.iter().filter_map(Object::string).any(|code| code.len() > 1);
@@ -241,14 +255,14 @@ impl Font {
                 b"endbfchar" => {
                     for pair in waiting.as_chunks::<2>().0 {
                         if let [Object::String(code), Object::String(text)] = pair {
-                            self.add(number(code), utf16(text));
+                            self.add(number(code), text);
                         }
                     }
                 }
                 b"endbfrange" => {
                     for range in waiting.as_chunks::<3>().0 {
                         if let [Object::String(first), Object::String(last), to] = range {
-                            self.range(number(first), number(last), to);
+                            self.range(number(first), number(last), to, spend)?;
                         }
                     }
                 }
@@ -256,47 +270,52 @@ impl Font {
             }
             waiting.clear();
         }
+        Ok(())
     }
 
-    fn range(&mut self, first: u32, last: u32, to: &Object) {
-        for (count, code) in (first..=last).enumerate() {
-            if self.codes.len() >= MOST_CODES {
-                return;
-            }
-            let text = match to {
-                Object::Array(texts) => match texts.get(count).and_then(Object::string) {
-                    Some(text) => utf16(text),
-                    None => return,
-                },
-                Object::String(text) => {
-                    // The last unit counts up.
-                    let mut text = text.clone();
-                    let Some(place) = text.len().checked_sub(2) else { return };
-                    let last = text
-                        .get(place..)
-                        .and_then(|last| last.first_chunk::<2>())
-                        .map_or(0, |last| u16::from_be_bytes(*last));
-                    let last = last.wrapping_add(count as u16).to_be_bytes();
-                    text.truncate(place);
-                    text.extend(last);
-                    utf16(&text)
+    fn range(&mut self, first: u32, last: u32, to: &Object, spend: &mut Spend<'_>) -> io::Result<()> {
+        let last = last.min(first.saturating_add(MOST_IN_RANGE - 1));
+        match to {
+            Object::Array(texts) => {
+                for (code, text) in (first..=last).zip(texts.iter()) {
+                    let Some(text) = text.string() else { break };
+                    self.add(code, text);
                 }
-                _ => return,
-            };
-            self.add(code, text);
+            }
+            Object::String(text) if text.len() <= LONGEST_STORED => {
+                // The last unit counts up.
+                let mut text = text.clone();
+                let Some((_, end)) = text.split_last_chunk::<2>() else { return Ok(()) };
+                let (unit, place) = (u16::from_be_bytes(*end), text.len().saturating_sub(2));
+                spend(last.checked_sub(first).map_or(0, |count| count as usize))?;
+                for (count, code) in (first..=last).enumerate() {
+                    text.truncate(place);
+                    text.extend(unit.wrapping_add(count as u16).to_be_bytes());
+                    self.add(code, &text);
+                }
+            }
+            _ => {}
         }
+        Ok(())
     }
 
-    fn add(&mut self, code: u32, text: String) {
-        if text.len() <= LONGEST && self.codes.len() < MOST_CODES {
+    fn add(&mut self, code: u32, text: &[u8]) {
+        if text.len() > LONGEST_STORED || self.codes.len() >= MOST_CODES {
+            return;
+        }
+        let text = utf16(text);
+        if text.len() <= LONGEST {
             self.codes.insert(code, text);
         }
     }
 
-    /// Appends what `codes` stand for.
-    pub(super) fn text(&self, codes: &[u8], text: &mut String) {
+    /// Appends what `codes` stand for, until `text` has `most` bytes.
+    pub(super) fn text(&self, codes: &[u8], text: &mut String, most: usize) {
         let width = if self.is_wide { 2 } else { 1 };
         for code in codes.chunks(width) {
+            if text.len() >= most {
+                return;
+            }
             if let Some(found) = self.codes.get(&number(code)) {
                 text.push_str(found);
             }
@@ -305,7 +324,7 @@ impl Font {
 
     /// Bytes of memory that it takes, about.
     pub(super) fn weight(&self) -> usize {
-        self.codes.len().saturating_mul(64)
+        self.codes.len().saturating_mul(2 * LONGEST)
     }
 }
 
@@ -352,11 +371,46 @@ mod tests {
             b"1 begincodespacerange <0000> <FFFF> endcodespacerange 2 beginbfchar <0001> <0041> <0002> <00660069> \
             endbfchar 2 beginbfrange <0010> <0012> <0061> <0020> <0021> [<D83DDE00> <0042>] endbfrange";
         let mut font = Font::default();
-        font.read_map(map);
+        font.read_map(map, &mut |_| Ok(())).unwrap();
         let mut text = String::new();
-        font.text(&[0, 1, 0, 2, 0, 0x10, 0, 0x12, 0, 0x20, 0, 0x21, 0xff, 0xff], &mut text);
+        font.text(&[0, 1, 0, 2, 0, 0x10, 0, 0x12, 0, 0x20, 0, 0x21, 0xff, 0xff], &mut text, 1000);
         assert_eq!(text, "Afiac😀B");
-        font.read_map(b"1 beginbfrange <0000> <FFFFFFFF> <0000> endbfrange");
-        assert!(font.codes.len() <= MOST_CODES);
+        // No more than there is room for.
+        let mut text = String::new();
+        font.text(&[0, 1].repeat(1000), &mut text, 10);
+        assert_eq!(text, "A".repeat(10));
+    }
+
+    /// What a map takes of the work that is allowed.
+    fn work(map: &[u8]) -> (Font, usize) {
+        let (mut font, mut work) = (Font::default(), 0);
+        let spend = &mut |steps| {
+            work += steps;
+            if work > 1 << 30 { Err(crate::image::damaged("too much")) } else { Ok(()) }
+        };
+        font.read_map(map, spend).unwrap();
+        (font, work)
+    }
+
+    #[test]
+    fn ranges_of_codes_are_no_longer_than_codes_are() {
+        let (font, work) = work(b"1 beginbfrange <0000> <FFFFFFFF> <0000> endbfrange");
+        assert_eq!(font.codes.len(), MOST_IN_RANGE as usize);
+        assert!((MOST_IN_RANGE as usize - 1..MOST_IN_RANGE as usize + 100).contains(&work), "{work}");
+        let (font, _) = self::work(b"1 beginbfrange <0005> <0004> <0000> <FFFFFFFF> <FFFFFFFF> <0041> endbfrange");
+        assert_eq!(font.codes.into_iter().collect::<Vec<_>>(), [(u32::MAX, "A".to_owned())]);
+    }
+
+    /// Texts that are not kept let no table grow: neither may the loop wait for that.
+    #[test]
+    fn ranges_of_long_texts_take_nothing() {
+        let map = format!("1 beginbfrange <00000000> <FFFFFFFF> <{}> endbfrange", "0061".repeat(2000));
+        let (font, work) = work(map.as_bytes());
+        assert!(font.codes.is_empty() && work < 100, "{work}");
+        // Those that overlap count each time.
+        let map = format!("1 beginbfrange {} endbfrange", "<0000> <0FFF> <0061> ".repeat(100));
+        let (font, work) = self::work(map.as_bytes());
+        assert_eq!(font.codes.len(), 0x1000);
+        assert!(work >= 100 * 0xfff, "{work}");
     }
 }

@@ -19,6 +19,8 @@ mod font;
 mod images;
 mod object;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod text;
 mod xref;
 

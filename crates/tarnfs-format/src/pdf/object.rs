@@ -1,12 +1,17 @@
 //! Objects, as they are written.
 
+use std::sync::Arc;
+
 /// Objects in each other.
 const MOST_LEVELS: usize = 64;
 
 /// Objects in one, with all that is in them.
 const MOST_PARTS: usize = 1 << 19;
 
-/// What an object is.
+/// Bytes of a string or a name that take as much memory as one more object.
+const BYTES_OF_PART: usize = 64;
+
+/// What an object is. A clone shares what is in it: a document may ask for one as often as it likes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Object {
     Null,
@@ -16,7 +21,7 @@ pub(super) enum Object {
     String(Vec<u8>),
     /// Without the slash.
     Name(Vec<u8>),
-    Array(Vec<Object>),
+    Array(Arc<Vec<Object>>),
     Dict(Dict),
     /// Of an object with that number and generation.
     Reference(u32, u16),
@@ -26,15 +31,33 @@ pub(super) enum Object {
 
 /// Names and objects.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Dict(pub(super) Vec<(Vec<u8>, Object)>);
+pub(super) struct Dict(pub(super) Arc<Vec<(Vec<u8>, Object)>>);
 
 impl Dict {
     pub(super) fn get(&self, name: &str) -> Option<&Object> {
         self.0.iter().rev().find(|(found, _)| found == name.as_bytes()).map(|(_, object)| object)
     }
+
+    /// Objects in it, and itself: what it takes of memory.
+    pub(super) fn parts(&self) -> usize {
+        let names = self.0.iter().map(|(name, object)| object.parts().saturating_add(name.len() / BYTES_OF_PART));
+        names.fold(1, usize::saturating_add)
+    }
 }
 
 impl Object {
+    /// Objects in it, and itself. They lie in each other no deeper than `MOST_LEVELS`.
+    pub(super) fn parts(&self) -> usize {
+        match self {
+            Self::Array(array) => array.iter().map(Self::parts).fold(1, usize::saturating_add),
+            Self::Dict(dict) => dict.parts(),
+            Self::String(bytes) | Self::Name(bytes) | Self::Word(bytes) => {
+                (bytes.len() / BYTES_OF_PART).saturating_add(1)
+            }
+            _ => 1,
+        }
+    }
+
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
@@ -142,6 +165,11 @@ impl<'b> Parser<'b> {
         Self { has_references: false, ..Self::new(bytes) }
     }
 
+    /// Objects in the last one, and itself.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
+    }
+
     /// How far it has come.
     pub(super) fn at(&self) -> usize {
         self.at
@@ -204,11 +232,13 @@ impl<'b> Parser<'b> {
                     self.skip_white();
                     if self.peek()? == b']' {
                         self.at = self.at.saturating_add(1);
-                        return Some(Object::Array(array));
+                        return Some(Object::Array(Arc::new(array)));
                     }
                     match self.at_level(level.saturating_add(1))? {
                         // An end that belongs to what is around it.
-                        Object::Word(word) if word == b"endobj" || word == b">>" => return Some(Object::Array(array)),
+                        Object::Word(word) if word == b"endobj" || word == b">>" => {
+                            return Some(Object::Array(Arc::new(array)));
+                        }
                         object => array.push(object),
                     }
                 }
@@ -231,20 +261,20 @@ impl<'b> Parser<'b> {
     }
 
     fn dict(&mut self, level: usize) -> Option<Dict> {
-        let mut dict = Dict::default();
+        let mut dict = Vec::new();
         loop {
             let name = match self.at_level(level.saturating_add(1))? {
                 Object::Name(name) => name,
-                Object::Word(word) if word == b">>" => return Some(dict),
+                Object::Word(word) if word == b">>" => return Some(Dict(Arc::new(dict))),
                 Object::Word(word) if word == b"endobj" || word == b"stream" => {
                     self.at = self.at.saturating_sub(word.len());
-                    return Some(dict);
+                    return Some(Dict(Arc::new(dict)));
                 }
                 _ => continue,
             };
             match self.at_level(level.saturating_add(1))? {
-                Object::Word(word) if word == b">>" => return Some(dict),
-                object => dict.0.push((name, object)),
+                Object::Word(word) if word == b">>" => return Some(Dict(Arc::new(dict))),
+                object => dict.push((name, object)),
             }
         }
     }
@@ -419,6 +449,22 @@ mod tests {
         Parser::new(text.as_bytes()).object()
     }
 
+    fn dict(parts: Vec<(&str, Object)>) -> Object {
+        let parts = parts.into_iter().map(|(name, object)| (name.as_bytes().to_vec(), object)).collect();
+        Object::Dict(Dict(Arc::new(parts)))
+    }
+
+    #[test]
+    fn clones_share_what_is_in_them() {
+        let object = read("<</A [1 2 3]/B <</C (d)>>>>").unwrap();
+        assert_eq!(object.parts(), 7);
+        let (dict, clone) = (object.dict().unwrap(), object.clone());
+        assert!(Arc::ptr_eq(&dict.0, &clone.dict().unwrap().0));
+        let inner = |dict: &Dict| dict.get("B").and_then(Object::dict).cloned().unwrap();
+        assert!(Arc::ptr_eq(&inner(dict).0, &inner(clone.dict().unwrap()).0));
+        assert_eq!(Object::String(vec![0; 640]).parts(), 11);
+    }
+
     #[test]
     fn objects_are_read_as_they_are_written() {
         let name = |name: &str| Object::Name(name.as_bytes().to_vec());
@@ -434,20 +480,20 @@ mod tests {
             ("<48 656c6C6F2>", string("Hello ")),
             (
                 "% x\n[1 2 R 3 0 R]",
-                Object::Array(vec![
+                Object::Array(Arc::new(vec![
                     Object::Integer(1),
                     Object::Integer(2),
                     Object::Word(b"R".to_vec()),
                     Object::Reference(3, 0),
-                ]),
+                ])),
             ),
             (
                 "<</A 1/B<</C true>>/D null>>",
-                Object::Dict(Dict(vec![
-                    (b"A".to_vec(), Object::Integer(1)),
-                    (b"B".to_vec(), Object::Dict(Dict(vec![(b"C".to_vec(), Object::Bool(true))]))),
-                    (b"D".to_vec(), Object::Null),
-                ])),
+                dict(vec![
+                    ("A", Object::Integer(1)),
+                    ("B", dict(vec![("C", Object::Bool(true))])),
+                    ("D", Object::Null),
+                ]),
             ),
         ] {
             if text.contains("2 R 3") {

@@ -18,9 +18,6 @@ use crate::image::{Teller, is_damage};
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
-/// Pages that wait to be read.
-const MOST_WAITING: usize = 1 << 20;
-
 /// Forms in each other in which images are looked for.
 const MOST_FORMS: usize = 8;
 
@@ -89,28 +86,34 @@ impl Reader<'_, '_> {
         let root = self.of(0, |document| document.dict(&trailer, "Root"))?.flatten();
         let Some(root) = root else { return self.tell.damage(0, "the document has no root".to_owned()) };
         self.listed(&root)?;
-        let mut waiting = vec![(root.get("Pages").cloned().unwrap_or(Object::Null), None::<Object>)];
+        // Nodes with what they inherit, and how much is kept for that: of each node, what it is in.
+        let mut waiting = vec![(root.get("Pages").cloned().unwrap_or(Object::Null), None::<Object>, 0_usize)];
         let (mut seen, mut number) = (HashSet::new(), 0_u64);
-        while let Some((node, inherited)) = waiting.pop() {
+        while let Some((node, inherited, held)) = waiting.pop() {
+            if self.document.is_spent() {
+                return self.tell.damage(0, "the rest of the document is not read".to_owned());
+            }
             if node.reference().is_some_and(|(number, _)| !seen.insert(number)) {
                 continue;
             }
             let found = self.of(0, |document| {
-                document.cancel()?;
+                document.held = held;
+                document.spend(1)?;
                 let dict = document.resolve(&node)?.dict().cloned().unwrap_or_default();
                 let kids = document.get(&dict, "Kids")?;
-                Ok((dict, kids))
+                let own = dict.get("Resources").cloned();
+                document.hold(own.as_ref().map_or(0, Object::parts).saturating_add(kids.parts()))?;
+                Ok((dict, kids, own))
             })?;
-            let Some((dict, kids)) = found else { continue };
-            let resources = dict.get("Resources").cloned().or(inherited);
+            let Some((dict, kids, own)) = found else { continue };
+            let resources = own.or(inherited);
             if let Object::Array(kids) = kids {
-                if waiting.len().saturating_add(kids.len()) > MOST_WAITING {
-                    return self.tell.damage(0, "the document has too many pages".to_owned());
-                }
-                waiting.extend(kids.into_iter().rev().map(|kid| (kid, resources.clone())));
+                let held = self.document.held;
+                waiting.extend(kids.iter().rev().map(|kid| (kid.clone(), resources.clone(), held)));
                 continue;
             }
             if dict.0.is_empty() {
+                self.tell.damage(0, format!("page {number}, or what lists it, is missing"))?;
                 continue;
             }
             self.page(number, &dict, resources.as_ref())?;
@@ -124,15 +127,18 @@ impl Reader<'_, '_> {
         self.on_page(page)?;
         // What is drawn in a form has a name there.
         let mut waiting = vec![(resources.cloned().unwrap_or(Object::Null), String::new(), 0_usize)];
+        let held = self.document.held;
         let mut seen = HashSet::new();
         while let Some((resources, prefix, level)) = waiting.pop() {
             let drawn = self.of(0, |document| {
                 let resources = document.resolve(&resources)?.dict().cloned().unwrap_or_default();
-                document.dict(&resources, "XObject")
+                let drawn = document.dict(&resources, "XObject")?.unwrap_or_default();
+                document.spend(drawn.0.len() as u64)?;
+                Ok(drawn)
             })?;
-            for (name, object) in drawn.flatten().unwrap_or_default().0 {
+            for (name, object) in drawn.unwrap_or_default().0.iter() {
                 let Some((id, _)) = object.reference() else { continue };
-                let name = format!("{prefix}{}", plain(&name));
+                let name = format!("{prefix}{}", plain(name));
                 if let Some(known) = self.images.get(&id) {
                     if let Some((end, found)) = known.clone() {
                         self.file(format!("page_{number}_{name}{end}").into_bytes(), Time::default(), &found)?;
@@ -140,7 +146,7 @@ impl Reader<'_, '_> {
                     continue;
                 }
                 let found = self.of(0, |document| {
-                    let stream = document.stream(&object)?;
+                    let stream = document.stream(object)?;
                     let Some(stream) = stream else { return Ok(None) };
                     let kind = document.get(&stream.dict, "Subtype")?;
                     Ok(kind.name().map(|kind| (kind.to_vec(), stream)))
@@ -156,15 +162,17 @@ impl Reader<'_, '_> {
                         }
                     }
                     Some((kind, stream)) if kind == b"Form" && level < MOST_FORMS && seen.insert(id) => {
-                        if let Some(resources) = stream.dict.get("Resources") {
-                            let level = level.saturating_add(1);
-                            waiting.push((resources.clone(), format!("{name}_"), level));
+                        let resources = stream.dict.get("Resources").cloned().unwrap_or(Object::Null);
+                        let is_kept = self.of(stream.offset, |document| document.hold(resources.parts()))?.is_some();
+                        if resources != Object::Null && is_kept {
+                            waiting.push((resources, format!("{name}_"), level.saturating_add(1)));
                         }
                     }
                     _ => {}
                 }
             }
         }
+        self.document.held = held;
         Ok(())
     }
 
@@ -176,7 +184,13 @@ impl Reader<'_, '_> {
         let mut fonts = std::mem::take(&mut self.fonts);
         let text = self.of(0, |document| text::of(document, &mut fonts, page, resources));
         self.fonts = fonts;
-        let Some(text) = text?.filter(|text| !text.is_empty()) else { return Ok(()) };
+        let Some((text, is_whole)) = text? else { return Ok(()) };
+        if !is_whole {
+            self.tell.damage(0, format!("not all that page {number} shows can be read"))?;
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
         self.text = self.text.saturating_add(text.len());
         if self.text >= MOST_OF_TEXT {
             let what = format!("there is more than {MOST_OF_TEXT} bytes of text: that of later pages is not shown");

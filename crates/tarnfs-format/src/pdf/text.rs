@@ -16,8 +16,11 @@ const MOST_DRAWN: usize = 64 << 20;
 /// Forms in each other.
 const MOST_LEVELS: usize = 8;
 
-/// Objects that wait for their operator.
-const MOST_OPERANDS: usize = 1 << 12;
+/// Objects that wait for their operator, with those in them.
+const MOST_OPERANDS: usize = 1 << 16;
+
+/// Names of fonts and of what is drawn that are remembered of one page or form.
+const MOST_NAMES: usize = 1 << 12;
 
 /// Fonts that are kept, and bytes that they take.
 const MOST_FONTS: usize = 256;
@@ -26,18 +29,35 @@ const MOST_OF_FONTS: usize = 32 << 20;
 /// A gap in a line, in thousandths of the size of its letters, from which on it parts two words.
 const GAP: f64 = -200.0;
 
-/// Fonts that were read, by their numbers.
+/// Bytes of memory that an object in a dictionary takes, about.
+const BYTES_OF_PART: usize = 96;
+
+/// Which font it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Number(u32),
+    /// One that has no number: where its dictionary is in memory.
+    Inline(usize),
+    Nothing,
+}
+
+/// Fonts that were read.
 #[derive(Debug, Default)]
 pub(super) struct Fonts {
-    fonts: HashMap<u32, Arc<Font>>,
+    /// With the dictionaries of those that have no number: while these are kept, nothing else has their places.
+    fonts: HashMap<Key, (Arc<Font>, Option<Dict>)>,
     bytes: usize,
 }
 
 impl Fonts {
     /// The font that `object` is.
     fn get(&mut self, document: &mut Document<'_>, object: &Object) -> io::Result<Arc<Font>> {
-        let number = object.reference().map(|(number, _)| number);
-        if let Some(font) = number.and_then(|number| self.fonts.get(&number)) {
+        let key = match object {
+            Object::Reference(number, _) => Key::Number(*number),
+            Object::Dict(dict) => Key::Inline(Arc::as_ptr(&dict.0).addr()),
+            _ => Key::Nothing,
+        };
+        if let Some((font, _)) = self.fonts.get(&key) {
             return Ok(Arc::clone(font));
         }
         let dict = document.resolve(object)?.dict().cloned().unwrap_or_default();
@@ -46,15 +66,43 @@ impl Fonts {
             Err(error) if is_damage(&error) => Font::default(),
             Err(error) => return Err(error),
         };
-        let font = Arc::new(font);
-        if let Some(number) = number {
-            if self.fonts.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
-                *self = Self::default();
-            }
-            self.bytes = self.bytes.saturating_add(font.weight());
-            self.fonts.insert(number, Arc::clone(&font));
+        let (font, kept) = (Arc::new(font), object.dict().cloned());
+        if self.fonts.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
+            *self = Self::default();
         }
+        let of_dict = kept.as_ref().map_or(0, |dict| dict.parts().saturating_mul(BYTES_OF_PART));
+        self.bytes = self.bytes.saturating_add(font.weight()).saturating_add(of_dict);
+        self.fonts.insert(key, (Arc::clone(&font), kept));
         Ok(font)
+    }
+}
+
+/// What resources have of one kind, looked up when it is used first.
+#[derive(Debug, Default)]
+struct Named {
+    dict: Option<Dict>,
+    found: HashMap<Vec<u8>, Object>,
+}
+
+impl Named {
+    fn get(&mut self, document: &mut Document<'_>, of: (&Dict, &str), name: &[u8]) -> io::Result<Object> {
+        if let Some(object) = self.found.get(name) {
+            return Ok(object.clone());
+        }
+        let dict = if let Some(dict) = &self.dict {
+            dict
+        } else {
+            let dict = document.dict(of.0, of.1)?.unwrap_or_default();
+            document.hold(dict.parts())?;
+            self.dict.insert(dict)
+        };
+        // A name is searched for among all.
+        document.spend(dict.0.len() as u64)?;
+        let object = std::str::from_utf8(name).ok().and_then(|name| dict.get(name)).cloned().unwrap_or(Object::Null);
+        if self.found.len() < MOST_NAMES {
+            self.found.insert(name.to_vec(), object.clone());
+        }
+        Ok(object)
     }
 }
 
@@ -83,29 +131,39 @@ pub(super) struct Drawn<'d, 's> {
     last: Option<(f64, f64)>,
     size: f64,
     left: usize,
+    /// Not all that it draws could be read.
+    is_partial: bool,
 }
 
-/// The text of a page.
+/// The text of a page, and whether that is all of it.
 pub(super) fn of(
     document: &mut Document<'_>,
     fonts: &mut Fonts,
     page: &Dict,
     resources: Option<&Object>,
-) -> io::Result<String> {
+) -> io::Result<(String, bool)> {
     let contents = page.get("Contents").cloned().unwrap_or(Object::Null);
     let parts = match document.resolve(&contents)? {
         Object::Array(parts) => parts,
-        _ => vec![contents],
+        _ => Arc::new(vec![contents]),
     };
-    let mut drawn = Vec::new();
-    for part in parts {
-        let Some(stream) = document.stream(&part)? else { continue };
+    let (mut drawn, mut is_partial) = (Vec::new(), false);
+    for part in parts.iter() {
+        let Some(stream) = document.stream(part)? else {
+            is_partial |= *part != Object::Null;
+            continue;
+        };
+        is_partial |= stream.is_cut;
         let bytes = match document.decoded(&stream) {
             Ok(bytes) => bytes,
-            Err(error) if is_damage(&error) => continue,
+            Err(error) if is_damage(&error) && !document.is_spent() => {
+                is_partial = true;
+                continue;
+            }
             Err(error) => return Err(error),
         };
         if drawn.len().saturating_add(bytes.len()) > MOST_DRAWN {
+            is_partial = true;
             break;
         }
         drawn.extend(bytes);
@@ -114,39 +172,41 @@ pub(super) fn of(
     let resources = document.resolve(resources.unwrap_or(&Object::Null))?.dict().cloned().unwrap_or_default();
     let (text, font) = (String::new(), None);
     let (line, leading, last, size) = (Matrix::NONE, 0.0, None, 1.0);
-    let mut page = Drawn { document, fonts, font, text, line, leading, last, size, left: MOST_DRAWN };
+    let mut page = Drawn { document, fonts, font, text, line, leading, last, size, left: MOST_DRAWN, is_partial };
     page.draw(&drawn, &resources, 0)?;
+    let is_partial = page.is_partial || page.text.len() >= LONGEST;
     let mut text = page.text;
     text.truncate(text.trim_end().len());
     if !text.is_empty() {
         text.push('\n');
     }
-    Ok(text)
+    Ok((text, !is_partial))
 }
 
 impl Drawn<'_, '_> {
     /// Follows what `bytes` draw. Forms lie in each other no deeper than `MOST_LEVELS`.
     fn draw(&mut self, bytes: &[u8], resources: &Dict, level: usize) -> io::Result<()> {
         self.left = self.left.saturating_sub(bytes.len());
-        let fonts = self.document.dict(resources, "Font")?.unwrap_or_default();
+        let held = self.document.held;
+        let (mut fonts, mut forms) = (Named::default(), Named::default());
         let mut parser = Parser::of_content(bytes);
-        let (mut operands, mut count) = (Vec::new(), 0_u32);
+        let (mut operands, mut waiting) = (Vec::new(), 0_usize);
         while self.text.len() < LONGEST {
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(4096) {
-                self.document.cancel()?;
-            }
             let before = parser.at();
-            let Some(object) = parser.object() else {
+            let object = parser.object();
+            self.document.spend(parser.parts() as u64)?;
+            let Some(object) = object else {
                 // What is none is passed.
                 if parser.at() <= before || parser.at() >= bytes.len() {
                     break;
                 }
                 operands.clear();
+                waiting = 0;
                 continue;
             };
             let Object::Word(word) = object else {
-                if operands.len() < MOST_OPERANDS {
+                waiting = waiting.saturating_add(parser.parts());
+                if waiting <= MOST_OPERANDS {
                     operands.push(object);
                 }
                 continue;
@@ -165,45 +225,53 @@ impl Drawn<'_, '_> {
                 }
                 b"Do" if level < MOST_LEVELS && self.left > 0 => {
                     if let Some(Object::Name(name)) = operands.last() {
-                        self.form(&name.clone(), resources, level)?;
+                        let form = forms.get(self.document, (resources, "XObject"), name)?;
+                        self.form(&form, resources, level)?;
                     }
                 }
-                b"Tf" => self.set_font(&fonts, &operands)?,
+                b"Tf" => self.set_font(&mut fonts, resources, &operands)?,
                 word => self.operator(word, &operands),
             }
             operands.clear();
+            waiting = 0;
         }
+        self.document.held = held;
         Ok(())
     }
 
-    fn set_font(&mut self, fonts: &Dict, operands: &[Object]) -> io::Result<()> {
+    fn set_font(&mut self, fonts: &mut Named, resources: &Dict, operands: &[Object]) -> io::Result<()> {
         let [Object::Name(name), size] = operands else { return Ok(()) };
         self.size = size.number().unwrap_or(1.0);
-        let font = std::str::from_utf8(name).ok().and_then(|name| fonts.get(name)).cloned();
-        if let Some(font) = font {
+        let font = fonts.get(self.document, (resources, "Font"), name)?;
+        if font != Object::Null {
             self.font = Some(self.fonts.get(self.document, &font)?);
         }
         Ok(())
     }
 
-    fn form(&mut self, name: &[u8], resources: &Dict, level: usize) -> io::Result<()> {
-        let drawn = self.document.dict(resources, "XObject")?.unwrap_or_default();
-        let object = std::str::from_utf8(name).ok().and_then(|name| drawn.get(name)).cloned();
-        let Some(stream) = self.document.stream(&object.unwrap_or(Object::Null))? else { return Ok(()) };
+    fn form(&mut self, object: &Object, resources: &Dict, level: usize) -> io::Result<()> {
+        let Some(stream) = self.document.stream(object)? else { return Ok(()) };
         if self.document.get(&stream.dict, "Subtype")?.name() != Some(b"Form") {
             return Ok(());
         }
         let own = self.document.dict(&stream.dict, "Resources")?;
         let bytes = match self.document.decoded(&stream) {
             Ok(bytes) => bytes,
-            Err(error) if is_damage(&error) => return Ok(()),
+            Err(error) if is_damage(&error) && !self.document.is_spent() => {
+                self.is_partial = true;
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
         if bytes.len() > self.left {
-            self.left = 0;
+            (self.left, self.is_partial) = (0, true);
             return Ok(());
         }
-        self.draw(&bytes, own.as_ref().unwrap_or(resources), level.saturating_add(1))
+        let held = self.document.held;
+        self.document.hold(own.as_ref().map_or(0, Dict::parts))?;
+        self.draw(&bytes, own.as_ref().unwrap_or(resources), level.saturating_add(1))?;
+        self.document.held = held;
+        Ok(())
     }
 
     fn operator(&mut self, word: &[u8], operands: &[Object]) {
@@ -249,7 +317,7 @@ impl Drawn<'_, '_> {
 
     fn codes(&mut self, codes: &[u8]) {
         if let Some(font) = &self.font {
-            font.text(codes, &mut self.text);
+            font.text(codes, &mut self.text, LONGEST);
         }
     }
 
@@ -259,7 +327,6 @@ impl Drawn<'_, '_> {
         }
     }
 
-    /// Text is drawn where it is now: in another line than what was drawn before, or at another place of it.
     /// Ends a line that has begun.
     fn end_line(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with('\n') {
@@ -268,6 +335,7 @@ impl Drawn<'_, '_> {
         }
     }
 
+    /// Text is drawn where it is now: in another line than what was drawn before, or at another place of it.
     fn place(&mut self) {
         let Matrix([_, _, _, scale, x, y]) = self.line;
         let size = (self.size * scale).abs().max(1.0);

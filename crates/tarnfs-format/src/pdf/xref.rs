@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 
 use super::document::{Document, Place};
 use super::object::{Dict, Object, Parser};
@@ -54,12 +55,13 @@ impl Document<'_> {
             if !seen.insert(at) || seen.len() > MOST_TABLES {
                 return Err(damaged("its tables lead to each other"));
             }
-            let dict = self.table(self.start.saturating_add(at))?;
-            // What is hidden from old programs comes first.
+            self.table = self.table.saturating_add(1);
+            let dict = self.read_table(self.start.saturating_add(at))?;
+            // What is hidden from old programs.
             if let Some(at) = dict.get("XRefStm").and_then(Object::unsigned)
                 && seen.insert(at)
             {
-                self.table(self.start.saturating_add(at))?;
+                self.read_table(self.start.saturating_add(at))?;
             }
             next = dict.get("Prev").and_then(Object::unsigned);
             if self.trailer.0.is_empty() {
@@ -70,7 +72,7 @@ impl Document<'_> {
     }
 
     /// Takes the table at that byte; returns what stands behind it.
-    fn table(&mut self, at: u64) -> io::Result<Dict> {
+    fn read_table(&mut self, at: u64) -> io::Result<Dict> {
         let head = self.bytes(at, LONGEST_LINE)?;
         let blanks = head.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         let is_plain = head.get(blanks..).is_some_and(|head| head.starts_with(b"xref"));
@@ -114,7 +116,7 @@ impl Document<'_> {
                     Object::Word(word) if word == b"n" => {
                         self.place(number, Place::At(self.start.saturating_add(first)));
                     }
-                    Object::Word(word) if word == b"f" => self.place(number, Place::Free),
+                    Object::Word(word) if word == b"f" => self.place(number, Place::Free(self.table)),
                     _ => return Err(wrong()),
                 }
                 (number, left) = (number.saturating_add(1), left.saturating_sub(1));
@@ -144,7 +146,9 @@ impl Document<'_> {
             .filter_map(|width| usize::try_from(width.integer()?).ok())
             .collect();
         let [kinds, firsts, seconds] = widths.try_into().map_err(|_| wrong())?;
-        if [kinds, firsts, seconds].iter().any(|width| *width > 8) {
+        let row = kinds.saturating_add(firsts).saturating_add(seconds);
+        // Rows of no bytes would never end.
+        if row == 0 || [kinds, firsts, seconds].iter().any(|width| *width > 8) {
             return Err(wrong());
         }
         let whole = [0, dict.get("Size").and_then(Object::unsigned).unwrap_or(0)];
@@ -156,6 +160,8 @@ impl Document<'_> {
         let mut rest = bytes.as_slice();
         for range in index.as_chunks::<2>().0 {
             let [first, count] = *range;
+            let count = count.min(rest.len().checked_div(row).unwrap_or(0) as u64);
+            self.spend(count.saturating_add(1))?;
             for number in first..first.saturating_add(count) {
                 let mut field = |width: usize| -> Option<u64> {
                     let (bytes, behind) = rest.split_at_checked(width)?;
@@ -167,7 +173,7 @@ impl Document<'_> {
                 let (Some(first), Some(second)) = (field(firsts), field(seconds)) else { break };
                 let kind = if kinds == 0 { 1 } else { kind };
                 let place = match kind {
-                    0 => Place::Free,
+                    0 => Place::Free(self.table),
                     1 => Place::At(self.start.saturating_add(first)),
                     2 => match (u32::try_from(first), u32::try_from(second)) {
                         (Ok(stream), Ok(index)) => Place::In(stream, index),
@@ -177,7 +183,7 @@ impl Document<'_> {
                 };
                 self.place(number, place);
             }
-            if rest.is_empty() {
+            if rest.len() < row {
                 break;
             }
         }
@@ -233,10 +239,11 @@ impl Document<'_> {
         if self.trailer.0.is_empty()
             && let Some(number) = catalog
         {
-            self.trailer = Dict(vec![(b"Root".to_vec(), Object::Reference(number, 0))]);
+            self.trailer = Dict(Arc::new(vec![(b"Root".to_vec(), Object::Reference(number, 0))]));
         }
         self.set_encryption()?;
-        for number in streams {
+        // The last one of each number counts here, too.
+        for number in streams.into_iter().rev() {
             let numbers = match self.numbers_in(number) {
                 Ok(numbers) => numbers,
                 Err(error) if is_damage(&error) => continue,

@@ -78,6 +78,9 @@ struct Feed {
     buffer: Vec<u8>,
     start: usize,
     cancel: Cancel,
+    /// What was wrong. A stage has taken it from its own input by then, and what it had decoded before it is lost: what
+    /// would come next does not belong there.
+    failed: Option<(io::ErrorKind, String)>,
 }
 
 enum From {
@@ -87,13 +90,16 @@ enum From {
 
 impl Feed {
     fn new(from: From) -> Self {
-        Self { from, buffer: Vec::new(), start: 0, cancel: Cancel::default() }
+        Self { from, buffer: Vec::new(), start: 0, cancel: Cancel::default(), failed: None }
     }
 
     /// The next bytes; none only at the end.
     fn bytes(&mut self) -> io::Result<&[u8]> {
         if self.start >= self.buffer.len() {
             self.cancel.check()?;
+            if let Some((kind, what)) = &self.failed {
+                return Err(io::Error::new(*kind, what.clone()));
+            }
             self.buffer.resize(TOGETHER, 0);
             self.start = 0;
             let read = match &mut self.from {
@@ -107,7 +113,10 @@ impl Feed {
                 From::Stage(stage) => stage.undo.undo(&mut stage.feed, &mut self.buffer),
             };
             self.buffer.truncate(*read.as_ref().unwrap_or(&0));
-            read?;
+            if let Err(error) = read {
+                self.failed = Some((error.kind(), error.to_string()));
+                return Err(error);
+            }
         }
         Ok(&self.buffer[self.start..])
     }
@@ -195,7 +204,11 @@ impl Stage {
     }
 }
 
-struct Chain(Feed);
+struct Chain {
+    feed: Feed,
+    /// What was wrong behind the bytes that were handed out last.
+    failure: Option<io::Error>,
+}
 
 impl Chain {
     fn new(source: SharedSource, coder: &CoderContext) -> io::Result<Self> {
@@ -209,19 +222,25 @@ impl Chain {
             (undo, rest) = Stage::of(rest, coder)?;
             feed = Feed::new(From::Stage(Box::new(Stage { undo, feed })));
         }
-        if rest.is_empty() { Ok(Self(feed)) } else { Err(invalid_properties("a stream of PDF")) }
+        if rest.is_empty() { Ok(Self { feed, failure: None }) } else { Err(invalid_properties("a stream of PDF")) }
     }
 }
 
 impl Unpack for Chain {
     fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize> {
-        self.0.set_cancel(cancel);
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        self.feed.set_cancel(cancel);
         let mut filled = 0;
         while filled < buffer.len() {
-            let bytes = match self.0.bytes() {
+            let bytes = match self.feed.bytes() {
                 Ok(bytes) => bytes,
-                // What came before it comes first; it will be met again.
-                Err(_) if filled > 0 => break,
+                // What came before it comes first.
+                Err(error) if filled > 0 => {
+                    self.failure = Some(error);
+                    break;
+                }
                 Err(error) => return Err(error),
             };
             let length = bytes.len().min(buffer.len() - filled);
@@ -229,18 +248,18 @@ impl Unpack for Chain {
                 break;
             }
             buffer[filled..filled + length].copy_from_slice(&bytes[..length]);
-            self.0.consume(length);
+            self.feed.consume(length);
             filled += length;
         }
         Ok(filled)
     }
 
     fn position(&self) -> u64 {
-        self.0.position()
+        self.feed.position()
     }
 
     fn memory(&self, _decoded: u64) -> usize {
-        self.0.memory()
+        self.feed.memory()
     }
 }
 

@@ -41,6 +41,27 @@ fn letters_are_bytes() {
     assert!(decoded(&[], b"as it is").0 == b"as it is" && decoded(&[9], b"").1 && decoded(&[4; 9], b"").1);
 }
 
+/// What comes behind something wrong is never taken for what would have been there.
+#[test]
+fn nothing_follows_what_is_wrong() {
+    const GROUPS: usize = 20_000;
+    let text = ["z".repeat(GROUPS), "v".to_owned(), "z".repeat(3 * GROUPS), "~>".to_owned()].concat();
+    let digits = ["00".repeat(GROUPS), "x".to_owned(), "00".repeat(3 * GROUPS), ">".to_owned()].concat();
+    let [a, b] = 300_u16.to_le_bytes();
+    let prefix = [8, 1, 0, b'x'];
+    let image = [9, a, b, 0, 0, a, b, 0, 0, 8, 0, 0, 0, 0];
+    let rows = [6, 2, 1, 8, 7, 0, 0, 0];
+    for (letters, stored, whole) in [(3, text, 4 * GROUPS), (4, digits, GROUPS)] {
+        for stages in [&[][..], &prefix, &image, &rows, &[6, 2, 1, 8, 7, 0, 0, 0, 8, 1, 0, b'x']] {
+            let properties = [&[letters][..], stages].concat();
+            let (bytes, fails) = decoded(&properties, stored.as_bytes());
+            assert!(fails, "{properties:?}");
+            // An image has something before its pixels, and between them.
+            assert!(bytes.len() < whole + 1000, "{properties:?}: {}", bytes.len());
+        }
+    }
+}
+
 #[test]
 fn lzw_is_that_of_the_standard() {
     // The example of ISO 32000, 7.4.4.2.

@@ -1,0 +1,196 @@
+//! Documents that ask for more than they have.
+
+#![allow(clippy::format_push_string, clippy::format_collect, reason = "it is read more easily so")]
+
+use std::sync::Arc;
+
+use tarnfs_source::{MemorySource, SharedSource};
+
+use super::document::{Document, MOST_WORK, WORK_FOR_EACH_BYTE};
+use super::object::{Dict, Object, Parser};
+use super::reader;
+use super::text::{self, Fonts};
+use crate::{Event, Options};
+
+/// A document of these objects, whose first one is the root.
+fn document(objects: &[(u32, String)]) -> Vec<u8> {
+    let mut out = String::from("%PDF-1.7\n");
+    let mut table = String::new();
+    for (number, object) in objects {
+        table += &format!("{number} 1\n{:010} 00000 n \n", out.len());
+        out += &format!("{number} 0 obj\n{object}\nendobj\n");
+    }
+    let place = out.len();
+    out += &format!("xref\n{table}trailer\n<</Root 1 0 R>>\nstartxref\n{place}\n%%EOF\n");
+    out.into_bytes()
+}
+
+fn stream(dict: &str, content: &str) -> String {
+    format!("<<{dict}/Length {}>>stream\n{content}\nendstream", content.len())
+}
+
+/// What is told of it: files, and damage.
+fn told(bytes: &[u8]) -> (Vec<String>, Vec<String>) {
+    let source: SharedSource = Arc::new(MemorySource::new(bytes, "a document"));
+    let (mut files, mut damage) = (Vec::new(), Vec::new());
+    let mut receive = |event| {
+        match event {
+            Event::Entry(entry) => files.push(String::from_utf8(entry.path).unwrap()),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    };
+    if let Err(error) = reader::read(&source, &Options::default(), 0, &mut receive) {
+        damage.push(error.to_string());
+    }
+    (files, damage)
+}
+
+const CATALOG: &str = "<</Type/Catalog/Pages 2 0 R>>";
+
+#[test]
+fn tables_of_rows_without_bytes_are_none() {
+    for index in ["/Index[0 9000000000000000000]", "/Size 9000000000000000000"] {
+        for widths in ["0 0 0", "0 0 1", "1 4 1"] {
+            let mut bytes = format!("%PDF-1.7\n1 0 obj\n{CATALOG}\nendobj\n2 0 obj\n<</Kids[]>>\nendobj\n");
+            let place = bytes.len();
+            let table = stream(&format!("/Type/XRef/Root 1 0 R/W[{widths}]{index}"), "x");
+            bytes += &format!("3 0 obj\n{table}\nendobj\nstartxref\n{place}\n%%EOF\n");
+            // It is as if there was no table.
+            assert_eq!(told(bytes.as_bytes()), (Vec::new(), Vec::new()), "{index} {widths}");
+        }
+    }
+}
+
+#[test]
+fn what_a_table_hides_is_in_the_stream_that_belongs_to_it() {
+    let mut bytes = String::from("%PDF-1.7\n");
+    let mut places = vec![None; 8];
+    let objects = [
+        (1, "<</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles 5 0 R>>>>".to_owned()),
+        (2, "<</Kids[]>>".to_owned()),
+        (4, stream("", "content")),
+        (7, stream("/Type/ObjStm/N 2/First 9", "5 0 6 25 <</Names[(a.txt) 6 0 R]>><</UF(a.txt)/EF<</F 4 0 R>>>>")),
+    ];
+    for (number, object) in objects {
+        places[number] = Some(bytes.len());
+        bytes += &format!("{number} 0 obj\n{object}\nendobj\n");
+    }
+    let coded = bytes.len();
+    let rows = "\u{2}\0\0\0\u{7}\0\u{2}\0\0\0\u{7}\u{1}";
+    bytes += &format!("8 0 obj\n{}\nendobj\n", stream("/Type/XRef/W[1 4 1]/Index[5 2]/Size 9", rows));
+    let plain = bytes.len();
+    bytes += "xref\n0 8\n";
+    for place in places {
+        bytes += &place.map_or("0000000000 65535 f \n".to_owned(), |place| format!("{place:010} 00000 n \n"));
+    }
+    bytes += &format!("trailer\n<</Size 9/Root 1 0 R/XRefStm {coded}>>\nstartxref\n{plain}\n%%EOF\n");
+    assert_eq!(told(bytes.as_bytes()), (vec!["a.txt".to_owned()], Vec::new()));
+}
+
+/// A dictionary of so many names.
+fn many(count: usize) -> String {
+    format!("<<{}>>", "/a 1".repeat(count))
+}
+
+#[test]
+fn resources_in_each_other_are_not_kept_without_end() {
+    const LEVELS: u32 = 8;
+    let chain = |count: usize| {
+        let mut objects = vec![(1, CATALOG.to_owned())];
+        for level in 2..LEVELS + 2 {
+            let kids = format!("[{} 0 R<</A 1>>]", level + 1);
+            objects.push((level, format!("<</Kids{kids}/Resources{}>>", many(count))));
+        }
+        objects.push((LEVELS + 2, "<</Type/Page>>".to_owned()));
+        document(&objects)
+    };
+    assert_eq!(told(&chain(10)).1, Vec::<String>::new());
+    let (_, damage) = told(&chain(200_000));
+    assert!(damage.len() == 1 && damage[0].contains("kept in memory"), "{damage:?}");
+}
+
+/// What it takes to read the text of a page that draws `content`.
+fn work(resources: &str, content: &str, more: &[(u32, String)]) -> (String, u64) {
+    let mut objects = vec![(1, CATALOG.to_owned()), (2, "<</Kids[]>>".to_owned()), (3, stream("", content))];
+    objects.extend_from_slice(more);
+    let bytes = document(&objects);
+    let most = MOST_WORK + bytes.len() as u64 * WORK_FOR_EACH_BYTE;
+    let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
+    let options = Options::default();
+    let mut document = Document::open(&source, &options, 0).unwrap();
+    let page = Dict(Arc::new(vec![(b"Contents".to_vec(), Object::Reference(3, 0))]));
+    let resources = Parser::new(resources.as_bytes()).object().unwrap();
+    let (text, is_whole) = text::of(&mut document, &mut Fonts::default(), &page, Some(&resources)).unwrap();
+    assert_eq!(is_whole, text.len() < 2 << 20);
+    assert_eq!(document.held, 0);
+    (text, most - document.work)
+}
+
+/// A font is read once, and a name is looked up once, however often they are asked for.
+#[test]
+fn fonts_in_the_resources_are_read_once() {
+    let font = format!("<</Encoding<</Differences[65/b {}]>>>>", "/a ".repeat(50_000));
+    let resources = format!("<</Font<<{}/F{font}>>>>", "/x 1".repeat(50_000));
+    let (text, work) = work(&resources, &format!("{}(A) Tj", "/F 1 Tf\n".repeat(20_000)), &[]);
+    assert_eq!(text, "b\n");
+    assert!(work < 500_000, "{work}");
+}
+
+#[test]
+fn names_of_forms_are_looked_up_once() {
+    let resources = format!("<</XObject<<{}/F 4 0 R>>>>", "/x 1".repeat(50_000));
+    let form = stream("/Subtype/Form", "");
+    let (_, work) = work(&resources, &"/F Do\n".repeat(5000), &[(4, form)]);
+    assert!(work < 200_000, "{work}");
+}
+
+/// What waits for an operator is no more than some.
+#[test]
+fn operands_are_passed_if_there_are_too_many() {
+    let array = format!("[{}]", "(A)".repeat(100_000));
+    let font = "<</Font<</F<</Type/Font>>>>>>";
+    assert_eq!(work(font, &format!("/F 1 Tf {array} TJ (B) Tj"), &[]).0, "B\n");
+    // No more text comes of a string than a page has.
+    let long = format!("/F 1 Tf ({}) Tj", "A".repeat(3 << 20));
+    assert!(work(font, &long, &[]).0.len() < (2 << 20) + 100);
+}
+
+/// Objects in a stream are read anew for each reference to them.
+#[test]
+fn long_objects_in_streams_count_each_time() {
+    const COUNT: usize = 2000;
+    let index: String = (0..COUNT).map(|number| format!("{} 0 ", 10 + number)).collect();
+    let content = format!("{index}({})", "a".repeat(1 << 20));
+    let kids: String = (0..COUNT).map(|number| format!("{} 0 R ", 10 + number)).collect();
+    let mut bytes = format!("%PDF-1.7\n1 0 obj\n{CATALOG}\nendobj\n2 0 obj\n<</Kids[{kids}]>>\nendobj\n");
+    let objects = stream(&format!("/Type/ObjStm/N {COUNT}/First {}", index.len()), &content);
+    // There is no table.
+    bytes += &format!("3 0 obj\n{objects}\nendobj\n");
+    let (files, damage) = told(bytes.as_bytes());
+    assert!(files.is_empty());
+    assert!(damage.iter().any(|what| what.contains("is not read")), "{:?}", damage.last());
+    assert!(damage.len() < COUNT, "{}", damage.len());
+}
+
+#[test]
+fn pages_that_are_missing_are_told() {
+    let bytes = document(&[(1, CATALOG.to_owned()), (2, "<</Kids[3 0 R]>>".to_owned())]);
+    assert_eq!(told(&bytes).1, ["page 0, or what lists it, is missing"]);
+    let page = "<</Type/Page/Contents 4 0 R>>".to_owned();
+    let bytes = document(&[(1, CATALOG.to_owned()), (2, "<</Kids[3 0 R]>>".to_owned()), (3, page)]);
+    assert_eq!(told(&bytes).1, ["not all that page 0 shows can be read"]);
+    // Cut anywhere, it is never taken for whole, unless it is.
+    let bytes = document(&[
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, "<</Type/Page/Resources<</Font<</F<</Type/Font>>>>>>/Contents 4 0 R>>".to_owned()),
+        (4, stream("", "BT /F 1 Tf (Hello) Tj ET")),
+    ]);
+    assert_eq!(told(&bytes), (vec!["page_0.txt".to_owned()], Vec::new()));
+    for length in 0..bytes.len() {
+        let (files, damage) = told(&bytes[..length]);
+        assert!(files.len() == 1 || !damage.is_empty(), "{length}");
+    }
+}
