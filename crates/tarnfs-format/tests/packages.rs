@@ -345,6 +345,75 @@ fn rows_that_go_on_in_the_same_pages_are_walked_as_often_as_the_file_is_long() {
     }
 }
 
+/// An archive of WIM with one image, whose tree has so many bytes and is stored as so many.
+fn image_of_windows(stored: usize, length: u64) -> Vec<u8> {
+    let mut archive = vec![0; 208 + stored + 50];
+    let mut put = |at: usize, bytes: &[u8]| archive[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"MSWIM\0\0\0");
+    put(8, &[208, 0x1_0d00, 0x4_0002, 1 << 15].map(u32::to_le_bytes).concat());
+    put(40, &[1, 0, 1, 0, 1, 0, 0, 0]);
+    put(48, &[50, 208 + stored as u64, 50].map(u64::to_le_bytes).concat());
+    put(208 + stored, &[stored as u64 | 6 << 56, 208, length].map(u64::to_le_bytes).concat());
+    put(208 + stored + 24, &[1, 0, 1, 0, 0, 0]);
+    archive
+}
+
+/// A tree is held in memory: of a few bytes no large one comes, so that many small archives take little together.
+#[test]
+fn trees_of_wim_are_as_long_as_what_is_stored_of_them_allows() {
+    let refused = |stored: usize, length: u64| {
+        let decode = Decode::new(|_, _, length, _| Ok(vec![0; length as usize]));
+        let options = Options { decode, ..Options::default() };
+        let source: SharedSource = Arc::new(MemorySource::new(image_of_windows(stored, length), "bytes"));
+        let Reader::Random(reader) = by_name("wim").unwrap().reader() else { unreachable!() };
+        let read = reader.read(&source, &options, &mut |_| Ok(()));
+        read.is_err_and(|error| error.to_string().contains("more than"))
+    };
+    assert!(!refused(1000, 32 << 20) && !refused(1 << 20, 90 << 20));
+    assert!(refused(1000, 33 << 20) && refused(1 << 20, 97 << 20) && refused(16 << 20, 257 << 20));
+}
+
+/// The streams of a file have bounds in all, as the attributes of any other file have.
+#[test]
+fn streams_of_wim_are_bounded() {
+    let padded = |mut bytes: Vec<u8>| {
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    };
+    let units = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let dentry = |attributes: u32, below: u64, name: &str, streams: u16| {
+        let name = units(name);
+        let mut own = vec![0; 102];
+        own[..8].copy_from_slice(&(102 + name.len() as u64 + 2).to_le_bytes());
+        own[8..12].copy_from_slice(&attributes.to_le_bytes());
+        own[12..16].fill(0xff);
+        own[16..24].copy_from_slice(&below.to_le_bytes());
+        own[96..98].copy_from_slice(&streams.to_le_bytes());
+        own[100..102].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        padded([own, name, vec![0; 2]].concat())
+    };
+    let stream = |name: &str| {
+        let name = units(name);
+        let mut own = vec![0; 38];
+        own[..8].copy_from_slice(&(38 + name.len() as u64 + 2).to_le_bytes());
+        own[36..38].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        padded([own, name, vec![0; 2]].concat())
+    };
+    // A name that is no name of NTFS, one that is none of Linux, and more than may be.
+    let streams = [stream(&"x".repeat(256)), stream(&"\u{4e2d}".repeat(84)), stream("a"), stream("b"), stream("c")];
+    let root = dentry(0x10, 8 + 104, "", 0);
+    let tree = [vec![8, 0, 0, 0, 0, 0, 0, 0], root, dentry(0x80, 0, "x", 5), streams.concat(), vec![0; 16]].concat();
+    let archive = image_of_windows(tree.len(), tree.len() as u64);
+    let decode = Decode::new(move |_, _, _, _| Ok(tree.clone()));
+    let mut options = Options { decode, ..Options::default() };
+    options.limits.xattrs = 2;
+    let (entries, damage) = told_with("wim", &archive, &options);
+    assert_eq!(paths(&entries), [".", "x"], "{damage:?}");
+    let names: Vec<_> = entries[1].xattrs.iter().map(|(name, _)| name.as_slice()).collect();
+    assert_eq!(names, [b"user.a", b"user.b"]);
+    assert!(damage.len() == 1 && damage[0].contains("3 of its streams are left out"), "{damage:?}");
+}
+
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
