@@ -315,6 +315,37 @@ fn each_partition_has_a_format() {
     assert!(named("ext").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
 }
 
+/// A partition of a disk that lies in an image keeps what it does on a disk: its files lie where their headers do.
+#[test]
+fn each_partition_in_an_image_of_a_disk_has_a_format() {
+    let mut bytes = disk(&[small(), vec![1; 1 << 20]]);
+    bytes.resize(bytes.len().next_multiple_of(4096), 0);
+    let blocks = bytes.len() as u32 / 4096;
+    // A sparse image of Android: one chunk that is stored, but for the second half of the first partition.
+    let (before, behind) = (3 << 20, 4 << 20);
+    let halves = u16::to_le_bytes;
+    let chunk = |kind: u16, blocks: u32, content: &[u8]| {
+        let head = [&halves(kind)[..], &[0; 2], &blocks.to_le_bytes(), &(12 + content.len() as u32).to_le_bytes()];
+        [&head.concat()[..], content].concat()
+    };
+    let image = [
+        [0xed26_ff3a_u32, 1].map(u32::to_le_bytes).concat(),
+        [halves(28), halves(12)].concat(),
+        [4096, blocks, 3, 0].map(u32::to_le_bytes).concat(),
+        chunk(0xcac1, before / 4096, &bytes[..before as usize]),
+        chunk(0xcac3, (behind - before) / 4096, &[]),
+        chunk(0xcac1, blocks - behind / 4096, &bytes[behind as usize..]),
+    ]
+    .concat();
+    let image = MemorySource::new(image, "image");
+    let parts = named("disk-image").parts(&image).unwrap().unwrap();
+    let ranges: Vec<_> = parts.iter().map(|part| part.range.clone()).collect();
+    assert_eq!(ranges, [40 + (1 << 20)..40 + (3 << 20), 64 + (3 << 20)..64 + (4 << 20)]);
+    assert!(parts.iter().all(|part| part.format.name() == "ext" && part.tells_of_unix));
+    assert!(named("disk-image").tells_of_unix(&image).unwrap());
+    assert!(named("disk-image").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
+}
+
 /// A GUID table with one partition of more bytes than a file can have.
 #[test]
 fn a_partition_without_an_end_is_left_out() {

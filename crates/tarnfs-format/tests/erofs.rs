@@ -127,6 +127,39 @@ fn an_image_made_by_hand_is_one() {
     assert!(damage.iter().any(|what| what.contains("another device: blob")), "{damage:?}");
 }
 
+/// Attributes that have neither a name nor a value take memory as well, again for each name of their inode.
+#[test]
+fn empty_attributes_are_no_more_than_the_image_may_have() {
+    const COUNT: u16 = 16_000;
+    let names: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
+    let names: Vec<_> = names.iter().map(|name| (2, name.as_str())).collect();
+    let mut image = image(40, 0);
+    let listing = list(&names);
+    put(&mut image, 30 * BLOCK, &listing);
+    inode(&mut image, 0, (FOLDER, listing.len() as u32, 2), (PLAIN, 30));
+    let at = inode(&mut image, 2, (FILE, 0, 1), (PLAIN, 0));
+    put(&mut image, at - 32 + 2, &(COUNT + 1).to_le_bytes());
+    // Behind the head of twelve bytes.
+    for number in 0..usize::from(COUNT) {
+        put(&mut image, at + 12 + 4 * number, &[0, 1, 0, 0]);
+    }
+    let (mut kept, mut damage) = (0, Vec::new());
+    let source: SharedSource = Arc::new(MemorySource::new(&image[..], "image"));
+    let options = Options { shares: 256, ..Options::default() };
+    Erofs
+        .read(&source, &options, &mut |event| {
+            match event {
+                Event::Entry(entry) => kept += entry.xattrs.len(),
+                Event::Damage(told) => damage.push(told.what),
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(kept, 2 * usize::from(COUNT), "{:?}", damage.first());
+    assert!(damage.len() == 98 && damage.iter().all(|what| what.contains("too often")), "{:?}", damage.first());
+}
+
 /// Short entries of an index, as two and as sixteen in a pack, are where the kernel has them.
 #[test]
 fn an_index_is_read() {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_format::{Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
+use tarnfs_format::{Decode, Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
 use tarnfs_source::{Cancel, Joined, MemorySource, SharedSource};
 
 use common::{END, file};
@@ -52,7 +52,7 @@ fn read(format: &dyn Format, bytes: &[u8]) -> usize {
 }
 
 /// All entries that are told of `source`, and what is damaged.
-fn told(name: &str, source: SharedSource) -> (Vec<Entry>, Vec<String>) {
+fn told(name: &str, source: SharedSource, options: &Options) -> (Vec<Entry>, Vec<String>) {
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
     let mut take = |event: Event| {
         match event {
@@ -62,20 +62,23 @@ fn told(name: &str, source: SharedSource) -> (Vec<Entry>, Vec<String>) {
         }
         Ok(())
     };
-    let options = Options::default();
     match by_name(name).unwrap().reader() {
         Reader::Forwards(forwards) => {
             let mut stream = SourceStream::new(source, Cancel::default());
-            forwards.read(&mut stream, &options, &mut |event, _| take(event)).unwrap();
+            forwards.read(&mut stream, options, &mut |event, _| take(event)).unwrap();
         }
-        Reader::Random(random) => random.read(&source, &options, &mut take).unwrap(),
+        Reader::Random(random) => random.read(&source, options, &mut take).unwrap(),
         _ => unreachable!(),
     }
     (entries, damage)
 }
 
 fn told_of(name: &str, bytes: &[u8]) -> (Vec<Entry>, Vec<String>) {
-    told(name, Arc::new(MemorySource::new(bytes, "bytes")))
+    told_with(name, bytes, &Options::default())
+}
+
+fn told_with(name: &str, bytes: &[u8], options: &Options) -> (Vec<Entry>, Vec<String>) {
+    told(name, Arc::new(MemorySource::new(bytes, "bytes")), options)
 }
 
 fn paths(entries: &[Entry]) -> Vec<String> {
@@ -121,7 +124,7 @@ fn cabinets_of_different_sets_are_not_joined() {
         let sources = parts.iter().map(|part| Arc::new(MemorySource::new(part.as_slice(), "part")) as SharedSource);
         Arc::new(Joined::new(sources.collect(), "cabinets").unwrap())
     };
-    let (entries, damage) = told("cab", joined(&parts));
+    let (entries, damage) = told("cab", joined(&parts), &Options::default());
     assert_eq!((paths(&entries), damage), (["one", "sub/two", "three", "four"].map(str::to_owned).to_vec(), vec![]));
     let cab = by_name("cab").unwrap();
     let volume = |bytes: &[u8]| cab.volume(&MemorySource::new(bytes, "part")).unwrap().unwrap();
@@ -132,7 +135,7 @@ fn cabinets_of_different_sets_are_not_joined() {
         let mut others = parts.clone();
         others[1][place] ^= 8;
         assert!(!volume(&others[1]).may_follow(&volume(&others[0])));
-        let (entries, damage) = told("cab", joined(&others));
+        let (entries, damage) = told("cab", joined(&others), &Options::default());
         assert_eq!(paths(&entries), ["one", "sub/two"]);
         assert_eq!(entries.iter().map(is_unreadable).collect::<Vec<_>>(), [false, true]);
         assert!(damage.iter().any(|what| what.contains("does not belong")), "{damage:?}");
@@ -246,6 +249,169 @@ fn a_damaged_header_of_lha_is_told() {
         right[19] ^= 2;
         assert_eq!(told_of("lha", &right).1, Vec::<String>::new());
     }
+}
+
+/// A table of SQLite whose rows have their data before all else: each leaf of `leaves` has rows that lie in the same
+/// place and go on in the same list of so many pages. The file, bytes of a row, and its last ones.
+fn rows_with_one_list(pages: usize, leaves: usize) -> (Vec<u8>, u64, Vec<u8>) {
+    const PAGE: usize = 512;
+    let varint = |number: usize| -> Vec<u8> {
+        let parts = (0..5).rev().map(|place| number >> (7 * place)).skip_while(|rest| *rest == 0);
+        let mut bytes: Vec<u8> = parts.map(|rest| rest as u8 | 0x80).collect();
+        *bytes.last_mut().unwrap() &= 0x7f;
+        bytes
+    };
+    let local = (PAGE - 12) * 32 / 255 - 23;
+    let length = local + (PAGE - 4) * pages;
+    let tail = [&b"abcdefghij"[..], &0o644_u16.to_be_bytes(), &[5, 7]].concat();
+    // Three bytes tell the length of the data.
+    let data = length - 8 - tail.len();
+    let types = [varint(2 * data + 12), vec![2 * 10 + 13, 2, 1, 1]].concat();
+    assert_eq!(types.len(), 7);
+    let row = [&[8][..], &types, &vec![b'x'; data], &tail].concat();
+    assert_eq!(row.len(), length);
+    let first_of_list = 3 + leaves;
+    let mut file = vec![0; PAGE * (2 + leaves + pages)];
+    let mut put = |page: usize, at: usize, bytes: &[u8]| {
+        let at = (page - 1) * PAGE + at;
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+    };
+    let start = |kind: u8, cells: usize, at: usize| -> Vec<u8> {
+        [&[kind, 0, 0][..], &(cells as u16).to_be_bytes(), &(at as u16).to_be_bytes(), &[0]].concat()
+    };
+    let sql = b"CREATE TABLE sqlar(data BLOB, name TEXT, mode INT, mtime INT, sz INT)";
+    let words = [&b"tablesqlarsqlar\x02"[..], sql].concat();
+    let header = [vec![7, 23, 23, 23, 1], varint(2 * sql.len() + 13)].concat();
+    let table = [varint(header.len() + words.len()), vec![1], header, words].concat();
+    put(1, 0, b"SQLite format 3\0");
+    put(1, 16, &[2, 0, 1, 1, 0, 64, 32, 32]);
+    put(1, 56, &1_u32.to_be_bytes());
+    put(1, 100, &start(13, 1, PAGE - table.len()));
+    put(1, 108, &((PAGE - table.len()) as u16).to_be_bytes());
+    put(1, PAGE - table.len(), &table);
+    // Inner nodes have the number of a page, and one of a row.
+    put(2, 0, &start(5, leaves - 1, PAGE - 5 * (leaves - 1)));
+    put(2, 8, &(2 + leaves as u32).to_be_bytes());
+    for number in 0..leaves - 1 {
+        let at = PAGE - 5 * (number + 1);
+        put(2, 12 + 2 * number, &(at as u16).to_be_bytes());
+        put(2, at, &[&(3 + number as u32).to_be_bytes()[..], &[1]].concat());
+    }
+    let cell = [&varint(length)[..], &[1], &row[..local], &(first_of_list as u32).to_be_bytes()].concat();
+    for page in 3..3 + leaves {
+        // Many rows that are one.
+        let at = PAGE - cell.len();
+        put(page, 0, &start(13, 30, at));
+        put(page, 8, &(at as u16).to_be_bytes().repeat(30));
+        put(page, at, &cell);
+    }
+    for (number, part) in row[local..].chunks(PAGE - 4).enumerate() {
+        let next = if number + 1 < pages { (first_of_list + number + 1) as u32 } else { 0 };
+        put(first_of_list + number, 0, &[&next.to_be_bytes()[..], part].concat());
+    }
+    (file, length as u64, tail)
+}
+
+/// Rows of SQLite may all lead to one list of pages, which is walked for what lies at its end. What is walked has a
+/// bound that grows with the file, and a row costs one walk.
+#[test]
+fn rows_that_go_on_in_the_same_pages_are_walked_as_often_as_the_file_is_long() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    for (leaves, shares, all) in [(2, 1, Some(20)), (40, 1 << 14, None)] {
+        let (file, length, tail) = rows_with_one_list(200, leaves);
+        let (walks, far) = (Arc::new(AtomicU64::new(0)), length - tail.len() as u64);
+        let counted = Arc::clone(&walks);
+        let decode = Decode::new(move |coder, _, wanted, _| {
+            let properties = &coder.steps[0].properties;
+            assert_eq!(coder.steps[0].codec, "overflow");
+            let skip = u64::from_le_bytes(properties[24..32].try_into().unwrap());
+            assert_eq!((skip, wanted), (far, tail.len() as u64), "one walk for all that is wanted");
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(tail.clone())
+        });
+        let options = Options { decode, shares, ..Options::default() };
+        let (entries, damage) = told_with("sqlar", &file, &options);
+        let walks = walks.load(Ordering::Relaxed);
+        assert_eq!(walks, entries.len() as u64);
+        assert!(entries.iter().all(|entry| entry.path == b"abcdefghij" && entry.mtime.seconds == 5));
+        if let Some(all) = all {
+            // No more rows of a leaf than fit into it.
+            assert_eq!(entries.len(), all, "{damage:?}");
+            assert!(damage.iter().all(|what| what.contains("overlap")) && damage.len() == leaves, "{damage:?}");
+        } else {
+            assert!(walks > 0 && walks * length < 4 * file.len() as u64, "{walks} walks");
+            assert!(damage.last().unwrap().contains("too often") && damage.len() < leaves, "{damage:?}");
+        }
+    }
+}
+
+/// An archive of WIM with one image, whose tree has so many bytes and is stored as so many.
+fn image_of_windows(stored: usize, length: u64) -> Vec<u8> {
+    let mut archive = vec![0; 208 + stored + 50];
+    let mut put = |at: usize, bytes: &[u8]| archive[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"MSWIM\0\0\0");
+    put(8, &[208, 0x1_0d00, 0x4_0002, 1 << 15].map(u32::to_le_bytes).concat());
+    put(40, &[1, 0, 1, 0, 1, 0, 0, 0]);
+    put(48, &[50, 208 + stored as u64, 50].map(u64::to_le_bytes).concat());
+    put(208 + stored, &[stored as u64 | 6 << 56, 208, length].map(u64::to_le_bytes).concat());
+    put(208 + stored + 24, &[1, 0, 1, 0, 0, 0]);
+    archive
+}
+
+/// A tree is held in memory: of a few bytes no large one comes, so that many small archives take little together.
+#[test]
+fn trees_of_wim_are_as_long_as_what_is_stored_of_them_allows() {
+    let refused = |stored: usize, length: u64| {
+        let decode = Decode::new(|_, _, length, _| Ok(vec![0; length as usize]));
+        let options = Options { decode, ..Options::default() };
+        let source: SharedSource = Arc::new(MemorySource::new(image_of_windows(stored, length), "bytes"));
+        let Reader::Random(reader) = by_name("wim").unwrap().reader() else { unreachable!() };
+        let read = reader.read(&source, &options, &mut |_| Ok(()));
+        read.is_err_and(|error| error.to_string().contains("more than"))
+    };
+    assert!(!refused(1000, 32 << 20) && !refused(1 << 20, 90 << 20));
+    assert!(refused(1000, 33 << 20) && refused(1 << 20, 97 << 20) && refused(16 << 20, 257 << 20));
+}
+
+/// The streams of a file have bounds in all, as the attributes of any other file have.
+#[test]
+fn streams_of_wim_are_bounded() {
+    let padded = |mut bytes: Vec<u8>| {
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    };
+    let units = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let dentry = |attributes: u32, below: u64, name: &str, streams: u16| {
+        let name = units(name);
+        let mut own = vec![0; 102];
+        own[..8].copy_from_slice(&(102 + name.len() as u64 + 2).to_le_bytes());
+        own[8..12].copy_from_slice(&attributes.to_le_bytes());
+        own[12..16].fill(0xff);
+        own[16..24].copy_from_slice(&below.to_le_bytes());
+        own[96..98].copy_from_slice(&streams.to_le_bytes());
+        own[100..102].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        padded([own, name, vec![0; 2]].concat())
+    };
+    let stream = |name: &str| {
+        let name = units(name);
+        let mut own = vec![0; 38];
+        own[..8].copy_from_slice(&(38 + name.len() as u64 + 2).to_le_bytes());
+        own[36..38].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        padded([own, name, vec![0; 2]].concat())
+    };
+    // A name that is no name of NTFS, one that is none of Linux, and more than may be.
+    let streams = [stream(&"x".repeat(256)), stream(&"\u{4e2d}".repeat(84)), stream("a"), stream("b"), stream("c")];
+    let root = dentry(0x10, 8 + 104, "", 0);
+    let tree = [vec![8, 0, 0, 0, 0, 0, 0, 0], root, dentry(0x80, 0, "x", 5), streams.concat(), vec![0; 16]].concat();
+    let archive = image_of_windows(tree.len(), tree.len() as u64);
+    let decode = Decode::new(move |_, _, _, _| Ok(tree.clone()));
+    let mut options = Options { decode, ..Options::default() };
+    options.limits.xattrs = 2;
+    let (entries, damage) = told_with("wim", &archive, &options);
+    assert_eq!(paths(&entries), [".", "x"], "{damage:?}");
+    let names: Vec<_> = entries[1].xattrs.iter().map(|(name, _)| name.as_slice()).collect();
+    assert_eq!(names, [b"user.a", b"user.b"]);
+    assert!(damage.len() == 1 && damage[0].contains("3 of its streams are left out"), "{damage:?}");
 }
 
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.

@@ -92,12 +92,20 @@ fn decoded(
                 *of_step = Arc::new(MemorySource::new(Vec::new(), "the directory"));
             }
         }
-        done.push(if let Some(decoded) = link.codec.random_access(&source, &coder)? {
-            decoded
-        } else {
-            let options = tarnfs_codec::Options { coder, ..options.clone() };
-            Arc::new(MemorySource::new(all(link.codec, source, link.decoded_length(), &options)?, "the directory"))
-        });
+        if let Some(decoded) = link.codec.random_access(&source, &coder)? {
+            done.push(decoded);
+            continue;
+        }
+        let options = tarnfs_codec::Options { coder, ..options.clone() };
+        let told = link.decoded_length();
+        if number.saturating_add(1) < links.len() {
+            done.push(Arc::new(MemorySource::new(all(link.codec, source, (told, told), &options)?, "the directory")));
+            continue;
+        }
+        // Of what holds many files, only the start may be wanted; a copy of it would take its memory twice.
+        let mut bytes = all(link.codec, source, (told, length), &options)?;
+        bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        return Ok(bytes);
     }
     let source = done.pop().unwrap_or_else(|| SharedSource::clone(stored));
     let mut bytes = vec![0; length.min(source.len()) as usize];
@@ -105,11 +113,11 @@ fn decoded(
     Ok(bytes)
 }
 
-/// All that `codec` gives, up to `length` bytes.
+/// All that `codec` gives, which is up to `length` bytes. If fewer are wanted, little more than these.
 fn all(
     codec: &'static dyn Codec,
     source: SharedSource,
-    length: u64,
+    (length, wanted): (u64, u64),
     options: &tarnfs_codec::Options,
 ) -> io::Result<Vec<u8>> {
     const STEP: usize = 128 << 10;
@@ -131,8 +139,59 @@ fn all(
             let what = format!("more comes out of it than the {length} bytes that the archive says");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        if read == 0 {
+        // What is read whole is read to the end of its checksum.
+        let is_enough = wanted < length && bytes.len() as u64 >= wanted;
+        if read == 0 || is_enough {
             return Ok(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tarnfs_source::Source;
+
+    /// Counts what is read of it.
+    #[derive(Debug)]
+    struct Counted(MemorySource, AtomicU64);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let read = self.0.read_at(buffer, offset)?;
+            self.1.fetch_add(read as u64, Ordering::Relaxed);
+            Ok(read)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// What holds all files of an archive has gigabytes: for the target of a link, only its start is decoded.
+    #[test]
+    fn of_what_holds_many_files_only_the_start_is_decoded() {
+        const LENGTH: u64 = 8 << 20;
+        const CHUNK: u32 = 64 << 10;
+        let header = [&LENGTH.to_le_bytes()[..], &CHUNK.to_le_bytes(), &0_u32.to_le_bytes()].concat();
+        let table = CHUNK.to_le_bytes().repeat((LENGTH / u64::from(CHUNK)) as usize);
+        let content: Vec<u8> = (0..LENGTH / 4).flat_map(|number| (number as u32).to_le_bytes()).collect();
+        let stored = [header, table, content.clone()].concat();
+        let step = Step { codec: "chunked-solid".to_owned(), decoded_length: Some(LENGTH), ..Step::default() };
+        let coder = Coder { steps: vec![step], is_behind_header: None };
+        for wanted in [100_000, LENGTH] {
+            let counted = Arc::new(Counted(MemorySource::new(stored.clone(), "solid"), AtomicU64::new(0)));
+            let source: SharedSource = Arc::<Counted>::clone(&counted);
+            let found = decode(&Options::default()).decode(&coder, source, wanted, &|_| true).unwrap();
+            assert!(found == content[..wanted as usize]);
+            let read = counted.1.load(Ordering::Relaxed);
+            assert!((wanted..wanted + (1 << 20)).contains(&read), "{read} bytes read for {wanted}");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Extensions(Vec<Rule>);
 const SETS: &[(&str, &str)] = &[
     (
         "archive",
-        "7z 7zip ar asar cab cb7 cbr cbt cbz cpio rar sfs sif snap sqfs sqlar sqsh squashfs tar xar zip \
+        "7z 7zip ar asar cab cb7 cbr cbt cbz cpio esd rar sfs sif snap sqfs sqlar sqsh squashfs tar wim xar zip \
          taz tb2 tbz tbz2 tbzip2 tdeflate tgrz tgrzip tgz tgzip tlrz tlrzip tlz tlz4 tlzip tlzma tlzo tlzop tpzstd trpm tuu \
          txz tz tz2 tzlib tzst tzstd tzz \
          tar.br tar.bz2 tar.bzip2 tar.deflate tar.grz tar.grzip tar.gz tar.gzip tar.lrz tar.lrzip tar.lz tar.lz4 tar.lzip \
@@ -31,7 +31,7 @@ const SETS: &[(&str, &str)] = &[
         "compressed",
         "br bz2 bzip2 deflate grz grzip gz gzip lrz lrzip lz lz4 lzip lzma lzo lzop pzstd rpm sz uu xz z zlib zst zstd zz",
     ),
-    ("disk", "dd erofs ext4 fat fat12 fat16 fat32 img iso qcow2 raw simg udf vhd vhdx vmdk"),
+    ("disk", "dd erofs ext4 fat fat12 fat16 fat32 img iso qcow qcow2 raw simg udf vhd vhdx vmdk"),
     (
         "document",
         "3mf aasx amlx appv cddx cspkg docm docx dotm dotx dwf dwfx epub familyx fdix htm html index.sqlite jtx kmlz mmzx odg \
@@ -275,6 +275,33 @@ mod tests {
             assert_eq!(stem(values, name).as_deref(), expected, "{values:?} {name}");
         }
         assert!(Extensions::new(&["/pictures".to_owned()]).unwrap_err().contains("/pictures"));
+    }
+
+    /// A format whose files nothing takes for archives is not found in an archive.
+    #[test]
+    fn each_end_of_the_name_of_a_format_is_in_a_set_or_has_a_reason() {
+        const EXCEPTIONS: &[(&str, &str)] = &[
+            ("swm", "what its other parts hold is not read"),
+            ("mtree", "what its files hold lies elsewhere"),
+            ("mbox mbx eml", "a mailbox is a file to who keeps one"),
+            ("xhtml ogg oga ogx opus spx", "a page or a sound is a file, as in ratarmount"),
+            (
+                "war ear aab odp kmz msix pkg mpkg xip udeb ddeb srpm spm",
+                "a package or document that ratarmount leaves",
+            ),
+            ("arj lzh lha lzs", "as in ratarmount, which does not read them"),
+            ("vfat ima vfd mbr gpt ext2 ext3 exfat", "as in ratarmount; what holds a file system is mostly an img"),
+        ];
+        let all = Extensions::new(&["/all".to_owned()]).unwrap();
+        let exceptions: Vec<_> = EXCEPTIONS.iter().flat_map(|(ends, _)| ends.split_whitespace()).collect();
+        for suffix in tarnfs_format::FORMATS.iter().flat_map(|format| format.suffixes()) {
+            let is_in_a_set = all.stem(format!("x{suffix}").as_bytes()).is_some();
+            let is_exception = exceptions.contains(&&suffix[1..]);
+            assert!(is_in_a_set != is_exception, "{suffix} is in a set: {is_in_a_set}");
+        }
+        for (set, name) in [("/archive", "x.wim"), ("/archive", "x.ESD"), ("/disk", "x.qcow")] {
+            assert_eq!(stem(&[set], name).as_deref(), Some("x"));
+        }
     }
 
     /// As in glob(7); a bracket that never ends stands for itself.

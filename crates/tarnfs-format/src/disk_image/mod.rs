@@ -29,7 +29,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::image::told_of_any;
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 /// Images of disks.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl Format for DiskImage {
 
     fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
         reader::tells_of_unix(source)
+    }
+
+    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+        reader::parts(source)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::NAME;
-use super::layout::{self, Found, Refusal};
+use super::layout::{self, Found, Packed, Place, Refusal};
 use super::moved::moved;
 use super::view::View;
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::image::{Budget, Teller, data_of, format_of, is_damage};
 use crate::name::excerpt;
-use crate::{Body, Damage, Decode, Entry, Error, Event, Format, Kind, Options, Piece, Reader, ReceiveRandom, Unlisted};
+use crate::{
+    Body, Damage, Decode, Entry, Error, Event, Format, Kind, Options, Part, Piece, Reader, ReceiveRandom, Unlisted,
+};
 
 /// The name of a disk on which nothing is known.
 const AS_FILE: &[u8] = b"disk.img";
@@ -37,11 +39,55 @@ fn unless_packed<T>(known: io::Result<Option<T>>) -> io::Result<Option<T>> {
     }
 }
 
+/// Places of the image that the partitions of a disk may lie in: each file is looked for among them.
+const MOST_PLACES: usize = 1 << 12;
+
+/// Runs that are looked at to find these.
+const MOST_RUNS: usize = 1 << 18;
+
+/// The partitions of the disk, each as often as it lies somewhere else in the image. `None` where there are none, or
+/// they lie in too many places.
+pub(super) fn parts(image: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+    let Some((disk, _)) = borrowed(image)? else { return Ok(None) };
+    let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
+    let on_disk = format.map(|format| format.parts(&disk)).map(unless_packed).transpose()?.flatten();
+    let Some(on_disk) = on_disk else { return Ok(None) };
+    let (mut parts, mut runs) = (Vec::<Part>::new(), 0_usize);
+    for part in on_disk {
+        let (mut at, first) = (part.range.start, parts.len());
+        while at < part.range.end {
+            let run = match disk.run(at, part.range.end.saturating_sub(at)) {
+                Err(error) if is_damage(&error) => break,
+                run => run?,
+            };
+            at = at.saturating_add(run.length.max(1));
+            runs = runs.saturating_add(1);
+            let range = match run.place {
+                Place::At(start) => start..start.saturating_add(run.length),
+                Place::Packed(Packed { at: start, stored, .. }) => start..start.saturating_add(stored),
+                Place::Hole | Place::Nowhere(_) => 0..0,
+            };
+            match parts.get_mut(first..).and_then(<[Part]>::last_mut).filter(|last| last.range.end == range.start) {
+                Some(last) => last.range.end = range.end,
+                None if range.is_empty() => {}
+                None => parts.push(Part { range, ..part.clone() }),
+            }
+            if parts.len() > MOST_PLACES || runs > MOST_RUNS {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(parts))
+}
+
 /// False if the disk has a file system that keeps neither modes, owners nor hard links.
 pub(super) fn tells_of_unix(image: &dyn Source) -> io::Result<bool> {
     let Some((disk, _)) = borrowed(image)? else { return Ok(true) };
     let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
-    let told = format.map(|format| format.tells_of_unix(&disk).map(Some));
+    let told = format.map(|format| match format.parts(&disk)? {
+        Some(parts) => Ok(Some(parts.iter().all(|part| part.tells_of_unix))),
+        None => format.tells_of_unix(&disk).map(Some),
+    });
     Ok(told.map(unless_packed).transpose()?.flatten().unwrap_or(true))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Source};
 
-use super::layout::{Found, Layout, Packed, Place, Refusal, Run, Show, coder, read, stored};
+use super::layout::{Found, LONGEST, Layout, Packed, Place, Refusal, Run, Show, coder, read, stored};
 use crate::Coder;
 use crate::little::{u16_at, u32_at};
 use crate::window::Window;
@@ -75,6 +75,9 @@ pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusa
         header(&head).ok_or_else(|| Refusal::because("the header of the sparse image is damaged"))?;
     let block = u64::from(block);
     let length = block.saturating_mul(blocks.into());
+    if length > LONGEST {
+        return Err(Refusal::because(format!("the disk would have {blocks} blocks of {block} bytes")));
+    }
     let mut window = Window::growing(source).until(cancel);
     let (mut at, mut start, mut found) = (u64::from(header), 0_u64, Vec::<Chunk>::new());
     let mut wrong = None;

@@ -10,14 +10,16 @@ use tarnfs_source::{SharedSource, Source};
 
 use super::layout::{Layout, Packed, Place, Run};
 use crate::Decode;
-use crate::image::damaged;
+use crate::image::{damaged, data_of};
 
 /// Packed blocks that are kept when they were decoded, and bytes of them.
 const KEPT: usize = 64;
 const MOST_KEPT: usize = 16 << 20;
 
-/// Runs that are looked at in all to say where holes are: only bounds need to know it.
+/// Runs that are looked at in all to say where holes are, and one more for so many bytes of the image: only bounds need
+/// to know it, once for each file system on the disk. Of an image that is packed, each cluster is one.
 const MOST_RUNS: u64 = 1 << 18;
+const BYTES_FOR_EACH_RUN: u64 = 512;
 
 /// An image: borrowed, or shared.
 pub(super) trait Under: Send + Sync + Debug {
@@ -49,11 +51,15 @@ pub(super) struct View<S> {
     blocks: Mutex<VecDeque<(Key, Arc<[u8]>)>>,
     /// How many runs may still be looked at for holes.
     runs: AtomicU64,
+    /// Bytes of the image that are no holes.
+    data: u64,
 }
 
 impl<S: Under> View<S> {
     pub(super) fn new(image: S, layout: Box<dyn Layout>, decode: Decode) -> Self {
-        Self { image, layout, decode, blocks: Mutex::default(), runs: AtomicU64::new(MOST_RUNS) }
+        let data = data_of(image.image());
+        let runs = AtomicU64::new(MOST_RUNS.saturating_add(data / BYTES_FOR_EACH_RUN));
+        Self { image, layout, decode, blocks: Mutex::default(), runs, data }
     }
 
     /// Where byte `at` of the disk lies, and at most `wanted` bytes behind it.
@@ -168,6 +174,43 @@ impl<S: Under> Source for View<S> {
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
-        self.next(offset, true).unwrap_or(offset).min(self.len()).max(offset)
+        // Where nobody may look on, as much is there as the image has: a bound had better be too large than too small.
+        let unknown = || offset.saturating_add(self.data);
+        self.next(offset, true).unwrap_or_else(unknown).min(self.len()).max(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_source::MemorySource;
+
+    /// Clusters of 512 bytes, none behind the one before it.
+    #[derive(Debug)]
+    struct Scattered(u64);
+
+    impl Layout for Scattered {
+        fn length(&self) -> u64 {
+            self.0
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            Ok(Run { length: 512 - at % 512, place: Place::At(0) })
+        }
+    }
+
+    /// The bounds of each file system on a disk are reckoned from what is there, however many were before it.
+    #[test]
+    fn what_is_there_is_known_of_each_file_system_on_a_scattered_disk() {
+        let length = 60 << 20;
+        let image: SharedSource = Arc::new(MemorySource::new(vec![0; length as usize], "image"));
+        let view = View::new(SharedSource::clone(&image), Box::new(Scattered(length)), Decode::default());
+        for _ in 0..3 {
+            assert_eq!(data_of(&view), length);
+        }
+        // Tables may say any length.
+        let view = View::new(image, Box::new(Scattered(1 << 60)), Decode::default());
+        assert!((length..1 << 30).contains(&data_of(&view)));
+        assert!(data_of(&view) <= length);
     }
 }

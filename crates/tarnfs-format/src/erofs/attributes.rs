@@ -29,6 +29,17 @@ const MOST_BYTES: u64 = 512 << 20;
 /// Bytes of a start that the image tells.
 const LONGEST_START: usize = 256;
 
+/// Bytes of memory that each takes beside its name and its value, which may be empty.
+const OF_ONE: u64 = size_of::<(Vec<u8>, Vec<u8>)>() as u64;
+
+/// Those of an inode.
+#[derive(Debug, Default)]
+struct Found {
+    all: Xattrs,
+    /// Bytes of their names and values.
+    bytes: usize,
+}
+
 /// Reads them.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
@@ -44,9 +55,9 @@ impl Attributes {
         inode: &Inode,
         (budget, limits): (&mut Budget, &Limits),
     ) -> io::Result<Xattrs> {
-        let mut found = Xattrs::new();
+        let mut found = Found::default();
         if inode.attributes < HEAD as u64 {
-            return Ok(found);
+            return Ok(found.all);
         }
         budget.take_bytes(inode.attributes)?;
         let all = volume.behind(inode.attributes_at(), inode.attributes as usize)?.to_vec();
@@ -66,7 +77,7 @@ impl Attributes {
             self.add(volume, entry, &mut found, (&mut *budget, limits))?;
             at = at.saturating_add(length).checked_next_multiple_of(4).unwrap_or(usize::MAX);
         }
-        Ok(found)
+        Ok(found.all)
     }
 
     /// Adds what is in an entry.
@@ -74,7 +85,7 @@ impl Attributes {
         &mut self,
         volume: &mut Volume<'_>,
         entry: &[u8],
-        found: &mut Xattrs,
+        found: &mut Found,
         (budget, limits): (&mut Budget, &Limits),
     ) -> io::Result<()> {
         let [name_length, kind, ..] = *entry else { return Ok(()) };
@@ -97,15 +108,16 @@ impl Attributes {
         if self.bytes > MOST_BYTES {
             return Err(damaged("those of all files are too many"));
         }
-        let all =
-            found.iter().map(|(name, value)| name.len().saturating_add(value.len())).fold(bytes, usize::saturating_add);
+        found.bytes = found.bytes.saturating_add(bytes);
         if value.len() > limits.xattr_value
-            || found.len() >= limits.xattrs
-            || all > limits.xattr_value.saturating_mul(16)
+            || found.all.len() >= limits.xattrs
+            || found.bytes > limits.xattr_value.saturating_mul(16)
         {
             return Err(damaged("they are too many, or one is too long"));
         }
-        found.push((name, value.to_vec()));
+        // Any number of names may lead to one inode.
+        budget.take_bytes(OF_ONE)?;
+        found.all.push((name, value.to_vec()));
         Ok(())
     }
 

@@ -151,8 +151,11 @@ impl<'s> Pages<'s> {
                 let mut known = 0_usize;
                 for place in places {
                     let cell = place.and_then(|place| self.cell(&page, place, at));
-                    // Any number of rows could share the same bytes.
-                    known = known.saturating_add(cell.map_or(4, |cell| cell.at.saturating_sub(cell.header) as usize));
+                    // Any number of rows could share the same bytes: each has its own, with the page it goes on in.
+                    known = known.saturating_add(cell.map_or(4, |cell| {
+                        let head = cell.at.saturating_sub(cell.header) as usize;
+                        head.saturating_add(cell.local as usize).saturating_add(cell.next.map_or(0, |_| 4))
+                    }));
                     match cell {
                         Some(_) if known > page.len() => {
                             lost(at, damaged(format!("rows of page {number} overlap")))?;

@@ -8,13 +8,18 @@ use super::NAME;
 use super::pages::{Cell, Database, Pages};
 use super::row::{self, Value, ValueKind};
 use super::table::{self, Table};
-use crate::image::{Teller, data_of, is_damage};
+use crate::image::{Budget, Teller, data_of, is_damage};
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Time};
 
 /// Bytes of the header of a row that are looked at: those of a table of five columns are some ten.
 const LONGEST_HEADER: u64 = 1 << 10;
+
+/// Bytes of memory that a row takes beside its name, and what one page of the list of a row counts as at least: to go
+/// on to the next one costs more than its bytes.
+const OF_ROW: u64 = 64;
+const OF_PAGE: u32 = 1024;
 
 /// What links have in place of a length.
 const IS_LINK: i64 = -1;
@@ -28,7 +33,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let mut window = Window::growing(&**source).until(&options.cancel);
     let mut show = |at: u64, length: usize| window.bytes(at, u64::MAX, length).map(<[u8]>::to_vec);
     // What lies in holes is no page of a table.
-    let most = data_of(&**source).checked_div(database.page.into()).unwrap_or_default().saturating_add(2);
+    let data = data_of(&**source);
+    let most = data.checked_div(database.page.into()).unwrap_or_default().saturating_add(2);
     let mut pages = Pages::new(database, &mut show, most.saturating_mul(2));
     let table = table::find(&mut pages, &options.cancel).map_err(|error| {
         if is_damage(&error) {
@@ -39,23 +45,26 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     })?;
     let table = table.ok_or_else(|| none("it has no table sqlar with a name, mode, mtime, sz and data"))?;
     let tell = std::cell::RefCell::new(Teller::new(receive));
-    let rows = Rows { source, options, database, table };
+    let budget = Budget::new(data, options.shares);
+    let mut rows = Rows { source, options, database, table, budget };
     let mut has_told = false;
     let mut first_damage = None;
-    pages
-        .rows::<Failure>(
-            table.root,
-            &options.cancel,
-            &mut |cell, page, at| {
-                has_told = true;
-                rows.row(cell, page, at, &mut tell.borrow_mut()).map_err(Failure)
-            },
-            &mut |at, error| {
-                first_damage.get_or_insert_with(|| error.to_string());
-                tell.borrow_mut().damage(at, format!("some files are lost: {error}")).map_err(Failure)
-            },
-        )
-        .map_err(|Failure(error)| error)?;
+    let walked = pages.rows::<Failure>(
+        table.root,
+        &options.cancel,
+        &mut |cell, page, at| {
+            has_told = true;
+            rows.row(cell, page, at, &mut tell.borrow_mut())
+        },
+        &mut |at, error| {
+            first_damage.get_or_insert_with(|| error.to_string());
+            let what = format!("some files are lost: {error}");
+            tell.borrow_mut().damage(at, what).map_err(Failure::Of)
+        },
+    );
+    if let Err(Failure::Of(error)) = walked {
+        return Err(error);
+    }
     match first_damage {
         Some(reason) if !has_told => Err(Error::Unreadable { format: NAME, reason }),
         _ => Ok(()),
@@ -63,11 +72,35 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
 }
 
 /// Why walking the table ended.
-struct Failure(Error);
+enum Failure {
+    Of(Error),
+    /// The budget is spent, and that was told.
+    Spent,
+}
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self(Error::Read { offset: 0, error })
+        Self::Of(Error::Read { offset: 0, error })
+    }
+}
+
+/// Why a row is no file.
+enum Lost {
+    /// What is wrong with it.
+    Row(String),
+    /// The budget is spent, for all that follow, too.
+    Rest,
+}
+
+impl From<String> for Lost {
+    fn from(what: String) -> Self {
+        Self::Row(what)
+    }
+}
+
+impl From<&str> for Lost {
+    fn from(what: &str) -> Self {
+        Self::Row(what.to_owned())
     }
 }
 
@@ -76,24 +109,34 @@ struct Rows<'o> {
     options: &'o Options,
     database: Database,
     table: Table,
+    /// Any number of rows may go on in the same pages.
+    budget: Budget,
 }
 
 impl Rows<'_> {
-    fn row(&self, cell: Cell, page: &[u8], at: u64, tell: &mut Teller<'_>) -> Result<(), Error> {
-        match self.entry(cell, page, at) {
-            Ok((entry, damage)) => {
-                if let Some(what) = damage {
-                    tell.damage(cell.header, format!("'{}' {what}", excerpt(&entry.path)))?;
-                }
-                tell.entry(entry)
+    fn row(&mut self, cell: Cell, page: &[u8], at: u64, tell: &mut Teller<'_>) -> Result<(), Failure> {
+        let told = match self.entry(cell, page, at) {
+            Ok((entry, damage)) => damage
+                .map_or(Ok(()), |what| tell.damage(cell.header, format!("'{}' {what}", excerpt(&entry.path))))
+                .and_then(|()| tell.entry(entry)),
+            Err(Lost::Row(what)) => tell.damage(cell.header, format!("a file is lost: {what}")),
+            Err(Lost::Rest) => {
+                let what = "this file and all behind it are lost: rows lead to the same pages too often";
+                tell.damage(cell.header, what.to_owned()).map_err(Failure::Of)?;
+                return Err(Failure::Spent);
             }
-            Err(what) => tell.damage(cell.header, format!("a file is lost: {what}")),
-        }
+        };
+        told.map_err(Failure::Of)
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<(), Lost> {
+        self.budget.take_bytes(bytes).map_err(|_| Lost::Rest)
     }
 
     /// The entry of a row, and what is wrong with it.
-    fn entry(&self, cell: Cell, page: &[u8], at: u64) -> Result<(Entry, Option<String>), String> {
-        let limits = &self.options.limits;
+    fn entry(&mut self, cell: Cell, page: &[u8], at: u64) -> Result<(Entry, Option<String>), Lost> {
+        self.take(OF_ROW)?;
+        let limits = self.options.limits;
         let start = usize::try_from(cell.at.saturating_sub(at)).unwrap_or(usize::MAX);
         let local = page.get(start..start.saturating_add(cell.local as usize)).unwrap_or_default();
         let header = row::header_length(local).filter(|length| *length <= LONGEST_HEADER.min(cell.length));
@@ -108,15 +151,14 @@ impl Rows<'_> {
             .table
             .columns
             .map(|column| values.get(column).copied().unwrap_or(Value { kind: ValueKind::Null, at: 0, length: 0 }));
-        let number = |value: Value| {
-            let bytes = if value.length > 64 { Vec::new() } else { self.bytes(cell, local, (value.at, value.length))? };
-            Ok::<_, String>(value.number(&bytes))
-        };
         if name.length > limits.path as u64 {
-            return Err(format!("its name has {} bytes", name.length));
+            return Err(format!("its name has {} bytes", name.length).into());
         }
-        let (bits, mtime, size) = (number(mode)?, number(mtime)?, number(size)?.unwrap_or_default());
-        let path = row::decoded(self.database.text, self.bytes(cell, local, (name.at, name.length))?);
+        let short = |value: Value| Value { length: if value.length > 64 { 0 } else { value.length }, ..value };
+        let wanted = [name, short(mode), short(mtime), short(size)];
+        let [path, bits, time, length] = self.together(cell, local, wanted)?;
+        let (bits, mtime, size) = (mode.number(&bits), mtime.number(&time), size.number(&length).unwrap_or_default());
+        let path = row::decoded(self.database.text, path);
         let bits = bits.unwrap_or(0o100_644) as u32;
         let has_data = matches!(data.kind, ValueKind::Blob | ValueKind::Text);
         let stored = if has_data { data.length } else { 0 };
@@ -141,7 +183,7 @@ impl Rows<'_> {
         let mut damage = None;
         match kind {
             Kind::Symlink if stored > limits.path as u64 => {
-                return Err(format!("its target has {stored} bytes"));
+                return Err(format!("its target has {stored} bytes").into());
             }
             Kind::Symlink => {
                 let target = self.bytes(cell, local, (data.at, stored))?;
@@ -166,16 +208,45 @@ impl Rows<'_> {
         Ok((entry, damage))
     }
 
+    /// The bytes of these values of a row. Those behind its first page are had by one walk over its list, unless much
+    /// lies between them.
+    fn together(&mut self, cell: Cell, local: &[u8], values: [Value; 4]) -> Result<[Vec<u8>; 4], Lost> {
+        let is_far = |value: &&Value| value.length > 0 && value.at.saturating_add(value.length) > local.len() as u64;
+        let far = values.iter().filter(is_far);
+        let start = far.clone().map(|value| value.at).min().unwrap_or_default();
+        let end = far.clone().map(|value| value.at.saturating_add(value.length)).max().unwrap_or_default();
+        let sum = far.map(|value| value.length).fold(0, u64::saturating_add);
+        let span = end.saturating_sub(start);
+        let are_near = span <= sum.saturating_add(self.database.page.into());
+        let walked = if span > 0 && are_near { self.bytes(cell, local, (start, span))? } else { Vec::new() };
+        let mut found = [const { Vec::new() }; 4];
+        for (found, value) in found.iter_mut().zip(&values) {
+            let inside = usize::try_from(value.at.wrapping_sub(start)).unwrap_or(usize::MAX);
+            let inside = inside..inside.saturating_add(value.length as usize);
+            *found = match walked.get(inside) {
+                Some(bytes) if is_far(&value) => bytes.to_vec(),
+                _ => self.bytes(cell, local, (value.at, value.length))?,
+            };
+        }
+        Ok(found)
+    }
+
     /// What lies in `(at, length)` of a row, of which the first bytes are `local`.
-    fn bytes(&self, cell: Cell, local: &[u8], (at, length): (u64, u64)) -> Result<Vec<u8>, String> {
+    fn bytes(&mut self, cell: Cell, local: &[u8], (at, length): (u64, u64)) -> Result<Vec<u8>, Lost> {
+        self.take(length)?;
         let end = at.saturating_add(length);
-        if end <= local.len() as u64 {
+        if end <= local.len() as u64 || length == 0 {
             return Ok(local.get(at as usize..end as usize).unwrap_or_default().to_vec());
         }
+        // All pages of its list before that are walked.
+        let Database { page, used, .. } = self.database;
+        let pages = end.saturating_sub(local.len() as u64).checked_div(used.saturating_sub(4).into());
+        let pages = pages.unwrap_or_default().saturating_add(1);
+        self.take(pages.saturating_mul(page.max(OF_PAGE).into()))?;
         let coder = Coder { steps: vec![self.overflow(cell, (at, length))?], is_behind_header: None };
         let all = self.options.decode.decode(&coder, SharedSource::clone(self.source), length, &|_| true);
         let all = all.map_err(|error| error.to_string())?;
-        if all.len() as u64 == length { Ok(all) } else { Err("its row is cut".to_owned()) }
+        if all.len() as u64 == length { Ok(all) } else { Err("its row is cut".into()) }
     }
 
     fn inflated(&self, stored: Vec<u8>, length: u64) -> Result<Vec<u8>, String> {

@@ -20,6 +20,9 @@ pub(super) const REPARSE: u32 = 0x400;
 /// Streams of a file.
 const MOST_STREAMS: u16 = 4096;
 
+/// Bytes of the name of a stream: NTFS has no longer ones.
+const LONGEST_STREAM_NAME: u16 = 2 * 255;
+
 /// What is told of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Dentry {
@@ -39,6 +42,8 @@ pub(super) struct Dentry {
     pub(super) short_name: Vec<u16>,
     pub(super) unix: Option<Unix>,
     pub(super) streams: Vec<Stream>,
+    /// Streams that are not among these, as their names are too long.
+    pub(super) lost: u16,
 }
 
 /// As a file was on Unix.
@@ -98,7 +103,7 @@ pub(super) fn read(bytes: &[u8], at: u64) -> Result<Option<(Dentry, u64)>, &'sta
             name: units(own, FIXED, length)?,
             short_name: units(own, short_at, short_length)?,
             unix: unix(own, short_at.checked_add(behind(short_length))?),
-            streams: Vec::new(),
+            ..Dentry::default()
         };
         Some((dentry, u16_at(own, 96)?))
     };
@@ -110,12 +115,19 @@ pub(super) fn read(bytes: &[u8], at: u64) -> Result<Option<(Dentry, u64)>, &'sta
     for _ in 0..count {
         let start = usize::try_from(next).map_err(|_| CUT)?;
         let length = u64_at(bytes, start).ok_or(CUT)?;
-        let stream = || -> Option<Stream> {
+        let stream = || -> Option<Option<Stream>> {
             let own = bytes.get(start..start.checked_add(usize::try_from(length).ok()?)?)?;
-            let name = units(own, STREAM, u16_at(own, 36)?)?;
-            Some(Stream { name, hash: *own.get(16..)?.first_chunk()? })
+            let name_length = u16_at(own, 36)?;
+            let hash = *own.get(16..)?.first_chunk()?;
+            if name_length > LONGEST_STREAM_NAME {
+                return Some(None);
+            }
+            Some(Some(Stream { name: units(own, STREAM, name_length)?, hash }))
         };
-        dentry.streams.push(stream().ok_or("a stream of it goes on behind the end of its tree")?);
+        match stream().ok_or("a stream of it goes on behind the end of its tree")? {
+            Some(stream) => dentry.streams.push(stream),
+            None => dentry.lost = dentry.lost.saturating_add(1),
+        }
         next = next.checked_add(length).and_then(aligned).ok_or(CUT)?;
     }
     Ok(Some((dentry, next)))
@@ -136,20 +148,20 @@ fn unix(own: &[u8], names_end: usize) -> Option<Unix> {
     }
 }
 
-/// Where the root is, and where each security descriptor lies.
-pub(super) fn start(bytes: &[u8]) -> Option<(u64, Vec<(usize, usize)>)> {
+/// Where the root is, and where each security descriptor begins and the last one ends: there may be millions.
+pub(super) fn start(bytes: &[u8]) -> Option<(u64, Vec<u32>)> {
     let [total, count] = [0, 4].map(|at| u32_at(bytes, at));
     let (total, count) = (total?, count? as usize);
     let root = aligned(u64::from(total).max(8))?;
     let mut place = count.checked_mul(8)?.checked_add(8)?;
-    let mut places = Vec::new();
+    let mut places = vec![u32::try_from(place).ok()?];
     if count > 0 && place > total as usize {
         return None;
     }
     for number in 0..count {
         let length = usize::try_from(u64_at(bytes, number.checked_mul(8)?.checked_add(8)?)?).ok()?;
         let end = place.checked_add(length).filter(|end| *end <= total as usize && *end <= bytes.len())?;
-        places.push((place, end));
+        places.push(u32::try_from(end).ok()?);
         place = end;
     }
     Some((root, places))
@@ -237,8 +249,8 @@ mod tests {
         for length in 8..bytes.len() - 8 {
             assert!(read(&bytes[..length], 8).is_err(), "{length}");
         }
-        assert_eq!(start(&[0; 8]), Some((8, vec![])));
-        assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), Some((24, vec![(16, 20)])));
+        assert_eq!(start(&[0; 8]), Some((8, vec![8])));
+        assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), Some((24, vec![16, 20])));
         assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), None);
     }
 }

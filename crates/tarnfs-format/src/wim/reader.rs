@@ -16,8 +16,14 @@ use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs};
 
-/// Bytes of the tree of an image: those of Windows have some 50 MB.
+/// Bytes of the tree of an image: those of Windows have some 50 MB, of which a tenth is stored. What is small gives no
+/// large one: a tree is held in memory, and an archive may hold any number of archives.
 const MOST_TREE: u64 = 256 << 20;
+const OF_SMALL_ONE: u64 = 32 << 20;
+const FOR_EACH_STORED: u64 = 64;
+
+/// Bytes of the name of an attribute that Linux has.
+const LONGEST_NAME: usize = 255;
 
 /// Resources: each takes some 100 bytes of memory.
 const MOST_RESOURCES: u64 = 1 << 20;
@@ -218,8 +224,10 @@ impl Reader<'_> {
     /// The bytes of the tree of an image.
     fn tree(&mut self, image: &Listed) -> io::Result<Vec<u8>> {
         let place = image.place;
-        if place.length > MOST_TREE {
-            return Err(crate::image::damaged(format!("it has {} bytes, more than {MOST_TREE}", place.length)));
+        let of_stored = place.stored.saturating_mul(FOR_EACH_STORED).saturating_add(OF_SMALL_ONE);
+        let most = MOST_TREE.min(of_stored);
+        if place.length > most {
+            return Err(crate::image::damaged(format!("it has {} bytes, more than {most}", place.length)));
         }
         self.budget.take_bytes(place.length)?;
         self.decoded(&self.coder(&place, &image.hash), (place.offset, place.stored), place.length)
@@ -356,7 +364,7 @@ impl Reader<'_> {
     fn named(
         &mut self,
         dentry: &Dentry,
-        (tree, descriptors): (&[u8], &[(usize, usize)]),
+        (tree, descriptors): (&[u8], &[u32]),
         path: &[u8],
         at: u64,
         tell: &mut Teller<'_>,
@@ -485,7 +493,7 @@ impl Reader<'_> {
     fn xattrs(
         &mut self,
         dentry: &Dentry,
-        (tree, descriptors): (&[u8], &[(usize, usize)]),
+        (tree, descriptors): (&[u8], &[u32]),
         is_symlink: bool,
         path: &[u8],
         header: u64,
@@ -503,12 +511,16 @@ impl Reader<'_> {
         if dentry.created != 0 && dentry.unix.is_none() {
             add("ntfs.created", dentry.created.to_string().into_bytes());
         }
-        if let Some(short) = name_of(dentry.short_name.iter().copied()) {
+        let limits = self.options.limits;
+        let short = name_of(dentry.short_name.iter().copied()).filter(|short| short.len() <= limits.xattr_value);
+        if let Some(short) = short
+            && self.budget.take_bytes(short.len() as u64).is_ok()
+        {
             add("ntfs.short_name", short);
         }
-        let limits = self.options.limits;
-        let descriptor = dentry.security.and_then(|number| descriptors.get(number as usize));
-        let descriptor = descriptor.and_then(|(start, end)| tree.get(*start..*end));
+        let place = |number: u32| descriptors.get(number as usize..)?.first_chunk::<2>();
+        let descriptor = dentry.security.and_then(place);
+        let descriptor = descriptor.and_then(|[start, end]| tree.get(*start as usize..*end as usize));
         let descriptor = descriptor.filter(|bytes| !bytes.is_empty() && bytes.len() <= limits.xattr_value);
         // Any number of files may share one.
         if let Some(bytes) = descriptor
@@ -516,15 +528,32 @@ impl Reader<'_> {
         {
             add("ntfs.security", bytes.to_vec());
         }
+        let mut lost = usize::from(dentry.lost);
+        let mut sum = xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum::<usize>();
         for stream in dentry.streams.iter().filter(|stream| !stream.name.is_empty()) {
             let Some(name) = name_of(stream.name.iter().copied()) else { continue };
-            match self.bytes(&stream.hash, limits.xattr_value as u64) {
-                Ok(value) => xattrs.push(([b"user.", name.as_slice()].concat(), value)),
+            let full = [b"user.", name.as_slice()].concat();
+            let room = limits.xattr_value.saturating_mul(16).saturating_sub(sum);
+            let fits = full.len() <= LONGEST_NAME.min(room) && xattrs.len() < limits.xattrs;
+            if !fits || self.budget.take_bytes(full.len() as u64).is_err() {
+                lost = lost.saturating_add(1);
+                continue;
+            }
+            match self.bytes(&stream.hash, limits.xattr_value.min(room.saturating_sub(full.len())) as u64) {
+                Ok(value) => {
+                    sum = sum.saturating_add(full.len()).saturating_add(value.len());
+                    xattrs.push((full, value));
+                }
                 Err(why) => {
                     let what = format!("'{}': what is in its stream '{}' {why}", excerpt(path), excerpt(&name));
                     tell.damage(header, what)?;
                 }
             }
+        }
+        if lost > 0 {
+            let what =
+                format!("'{}': {lost} of its streams are left out, for long names or as too many", excerpt(path));
+            tell.damage(header, what)?;
         }
         Ok(xattrs)
     }
