@@ -590,7 +590,8 @@ fn bounded(mut names: Vec<String>) -> Names {
     names.truncate(MOST_NAMES);
     for name in &mut names {
         if name.len() > LONGEST_NAME {
-            name.truncate(name.floor_char_boundary(LONGEST_NAME));
+            let end = (0..=LONGEST_NAME).rev().find(|&end| name.is_char_boundary(end));
+            name.truncate(end.unwrap_or_default());
             name.shrink_to_fit();
         }
     }
