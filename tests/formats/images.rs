@@ -152,8 +152,9 @@ fn what_only_looks_like_an_image_is_a_tar() {
     }
 }
 
-/// > An image of which a layer is missing is not shown, with a line that says so. If there is no other one,
-/// > the archive is shown as it is stored.
+/// > An image of which a layer is missing or damaged is not shown, with a line that says so. If there is no other one,
+/// > the archive is shown as it is stored. `--force` shows an image with damaged layers: files that these have lost may
+/// > show as lower layers have them.
 #[test]
 fn what_is_broken_is_told_and_shown_as_it_is() {
     if !can_make_images() {
@@ -167,14 +168,44 @@ fn what_is_broken_is_told_and_shown_as_it_is() {
          mkdir other; tar -xf oci.tar -C other; cd other
          for f in $(grep -l config.v1 -r blobs); do echo ' ' >> $f; done; tar -cf ../other.tar oci-layout index.json blobs",
     );
-    for (name, word) in [("less.tar", "is not in the archive"), ("other.tar", "digest")] {
+    // A layer that is cut in its half, in an archive that is whole.
+    scratch.shell(
+        "mkdir cut; tar -xf docker.tar -C cut; cd cut; f=$(ls -S $(tar -tf ../docker.tar | grep layer.tar) | head -n 1)
+         truncate -s $(($(stat -c %s $f) / 2)) $f; tar -cf ../cut.tar *",
+    );
+    for (name, word) in [("less.tar", "is not in the archive"), ("other.tar", "digest"), ("cut.tar", "is damaged")] {
         let mounted = Mounted::new(&scratch, scratch.path(name), &[]);
         assert!(mounted.ran.err.contains(word), "{name}: {}", mounted.ran.err);
         assert!(names(&mounted.at).iter().any(|name| name.as_bytes().ends_with(b".json")), "{name}");
         mounted.unmount();
     }
+    let mounted = Mounted::new(&scratch, scratch.path("cut.tar"), &["--force"]);
+    assert!(mounted.ran.err.contains("may show files of lower layers"), "{}", mounted.ran.err);
+    assert!(names(&mounted.at).contains(&"etc".to_owned()));
+    mounted.unmount();
     let checked = told(&scratch, "check", "less.tar", &[]);
     assert_eq!(checked.code, 0, "{}", checked.err);
+}
+
+/// > Layers and documents of a layout that is a folder are files in it: symbolic links are not followed.
+#[test]
+fn a_layout_does_not_lead_elsewhere_and_does_not_wait() {
+    if !can_make_images() || !have("mkfifo") {
+        return println!("left out: no mounts, no python3 or no zstd here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(MAKE);
+    scratch.shell(
+        "f=$(ls -S oci/blobs/sha256/* | head -n 1); mv $f secret; ln -s $PWD/secret $f
+         mkdir waits; mkfifo waits/manifest.json waits/oci-layout waits/index.json; echo x > waits/x",
+    );
+    let mounted = Mounted::new(&scratch, scratch.path("oci"), &[]);
+    assert_eq!(names(&mounted.at), ["blobs", "index.json", "oci-layout"]);
+    assert!(mounted.ran.err.contains("is not in the archive"), "{}", mounted.ran.err);
+    mounted.unmount();
+    let mounted = Mounted::new(&scratch, scratch.path("waits"), &[]);
+    assert_eq!(fs::read_to_string(mounted.path("x")).unwrap(), "x\n");
+    mounted.unmount();
 }
 
 #[test]

@@ -206,6 +206,26 @@ fn volumes_with_headers_of_their_own_are_not_simply_joined() {
     }
 }
 
+/// What a later entry of an archive replaces is no part any more, however it spells the path.
+#[test]
+fn a_part_that_was_replaced_in_an_archive_is_not_joined() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir p q out; seq 10000 19999 > f; tar cf - f | split -b 40k -a 3 --numeric-suffixes=1 - p/x.tar.; tar cf a.tar p
+         seq 20000 29999 > f; tar cf - f | split -b 40k -a 3 --numeric-suffixes=1 - q/x.tar.; cp q/x.tar.002 p
+         tar rf a.tar ./p/x.tar.002; gzip -k a.tar; tar xf a.tar -C out; cat out/p/x.tar.* | tar xOf - > right",
+    );
+    let right = fs::read(scratch.path("right")).unwrap();
+    for name in ["a.tar", "a.tar.gz"] {
+        let mounted = Mounted::new(&scratch, scratch.path(name), &["-r"]);
+        assert!(fs::read(mounted.path("p/x.tar.001/f")).unwrap() == right, "{name}");
+        mounted.unmount();
+    }
+}
+
 /// Archives in several parts, in a folder `set`; and what is shown of each, beside `tree`.
 fn make_set(scratch: &Scratch) -> Vec<&'static str> {
     make_tree(scratch);

@@ -36,6 +36,13 @@ const MOST_DOCUMENTS: usize = 4096;
 /// Layers of one image. Docker builds no more than 127.
 const MOST_LAYERS: usize = 1024;
 
+/// Layers of all images of an archive: each is looked for, and a few bytes can name one over and over.
+const MOST_LAYERS_OF_ALL: usize = 65_536;
+
+/// Names of one image, and bytes of each: with a tag, Docker allows 384. Any number of images may have the same ones.
+const MOST_NAMES: usize = 1024;
+const LONGEST_NAME: usize = 512;
+
 /// Indexes inside each other.
 const MOST_DEPTH: u32 = 4;
 
@@ -134,11 +141,14 @@ pub struct Layer {
     pub path: String,
 }
 
+/// What people call an image. Those of one index have it together.
+pub type Names = Arc<[String]>;
+
 /// One image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// What people call it: "debian:12". Perhaps nothing.
-    pub names: Vec<String>,
+    pub names: Names,
     /// The digest of its configuration, or the path of that: what it is called if it has no name.
     pub id: String,
     /// What it is made for.
@@ -226,7 +236,8 @@ pub fn header(path: &str, size: u64, mtime: u64) -> Option<[u8; 512]> {
 /// The images in an archive, or in a folder. `None` if it is none of such; an error if that can not be read.
 pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
     let (found, seen) = Default::default();
-    let mut reading = Reading { members, left: MOST_DOCUMENTS, bytes: MOST_OF_ALL, found, seen };
+    let (left, bytes, layers) = (MOST_DOCUMENTS, MOST_OF_ALL, MOST_LAYERS_OF_ALL);
+    let mut reading = Reading { members, left, bytes, layers, found, seen };
     let docker = reading.docker()?;
     let is_oci = reading.oci()?;
     let mut found = reading.found;
@@ -239,7 +250,7 @@ pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
         return Ok(Some(found));
     }
     // People know the names that `docker save` gives; its other document has longer ones.
-    let names: HashMap<String, Vec<String>> = docker
+    let names: HashMap<String, Names> = docker
         .into_iter()
         .flatten()
         .filter(|image| !image.names.is_empty())
@@ -247,7 +258,7 @@ pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
         .collect();
     for image in &mut found.images {
         if let Some(names) = names.get(&image.id) {
-            image.names.clone_from(names);
+            image.names = Arc::clone(names);
         }
     }
     Ok(Some(found))
@@ -292,9 +303,10 @@ struct Reading<'m> {
     members: &'m dyn Members,
     left: usize,
     bytes: u64,
+    layers: usize,
     found: Images,
-    /// Manifests by digest: an archive may name one twice.
-    seen: HashSet<String>,
+    /// Manifests by digest and names: an archive may name one twice.
+    seen: HashSet<(String, Names)>,
 }
 
 /// A thing that is named by its digest.
@@ -414,13 +426,26 @@ impl Reading<'_> {
             if ids.len() != layers.len() {
                 return Ok(None);
             }
+            if !self.has_room_for(layers.len()) {
+                break;
+            }
             let layers: Vec<Layer> = ids.into_iter().zip(layers).map(|(digest, path)| Layer { digest, path }).collect();
             let id = config_id(&saved.config);
-            let names = saved.repo_tags.unwrap_or_default();
+            let names = bounded(saved.repo_tags.unwrap_or_default());
             let (platform, created) = (config.target.platform(), config.created());
             self.add(Image { names, id, platform, created, layers, group }, &mut images);
         }
         Ok((!images.is_empty()).then_some(images))
+    }
+
+    /// True if so many layers more may be looked for. Else that is told.
+    fn has_room_for(&mut self, layers: usize) -> bool {
+        let left = self.layers.checked_sub(layers);
+        match left {
+            Some(left) => self.layers = left,
+            None => self.note(format!("images of more than {MOST_LAYERS_OF_ALL} layers together: not all are shown")),
+        }
+        left.is_some()
     }
 
     /// Adds `image`, if all of its layers are there.
@@ -445,13 +470,13 @@ impl Reading<'_> {
         let Some(manifests) = index.manifests.filter(|_| index.schema_version == 2) else { return Ok(false) };
         let mut images = Vec::new();
         // The last one of the first index comes last, so that it is taken last.
-        let mut waiting: Vec<(Descriptor, Vec<String>, usize, u32)> = Vec::new();
+        let mut waiting: Vec<(Descriptor, Names, usize, u32)> = Vec::new();
         for (group, descriptor) in manifests.into_iter().enumerate().rev() {
             let names = names_of(&descriptor);
             waiting.push((descriptor, names, group, 0));
         }
         while let Some((descriptor, names, group, depth)) = waiting.pop() {
-            let is_new = self.seen.insert(format!("{} {}", descriptor.digest, names.join(" ")));
+            let is_new = self.seen.insert((descriptor.digest.clone(), Arc::clone(&names)));
             if !is_new || self.left == 0 {
                 continue;
             }
@@ -459,7 +484,7 @@ impl Reading<'_> {
             if let Some(mut manifests) = manifest.manifests {
                 manifests.truncate(if depth < MOST_DEPTH { MOST_DOCUMENTS.saturating_sub(waiting.len()) } else { 0 });
                 let depth = depth.saturating_add(1);
-                waiting.extend(manifests.into_iter().rev().map(|below| (below, names.clone(), group, depth)));
+                waiting.extend(manifests.into_iter().rev().map(|below| (below, Arc::clone(&names), group, depth)));
                 continue;
             }
             self.image(&descriptor, manifest, names, group, &mut images)?;
@@ -489,7 +514,7 @@ impl Reading<'_> {
         &mut self,
         descriptor: &Descriptor,
         manifest: Manifest,
-        names: Vec<String>,
+        names: Names,
         group: usize,
         images: &mut Vec<Image>,
     ) -> io::Result<()> {
@@ -506,6 +531,9 @@ impl Reading<'_> {
             self.note(format!("the image {} cannot be shown: {what}", excerpt(descriptor.digest.as_bytes())));
             return Ok(());
         };
+        if !self.has_room_for(layers.len()) {
+            return Ok(());
+        }
         let of_descriptor = descriptor.platform.as_ref().map(Target::platform).filter(|found| !found.os.is_empty());
         let platform = of_descriptor.unwrap_or_else(|| document.target.platform());
         let created = document.created();
@@ -535,7 +563,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Images without a name that lie beside each other are one for several platforms, if these all differ; so are those of
 /// one name. Each other one is an image of its own.
 fn regroup(images: &mut [Image]) {
-    let mut of_name: HashMap<Vec<String>, usize> = HashMap::new();
+    let mut of_name: HashMap<Names, usize> = HashMap::new();
     let mut platforms = HashSet::new();
     let unnamed = || images.iter().filter(|image| image.names.is_empty());
     let do_differ = unnamed().all(|image| platforms.insert(image.platform.clone()));
@@ -550,11 +578,24 @@ fn regroup(images: &mut [Image]) {
 }
 
 /// What people call the image that `descriptor` leads to: by the annotations of containerd and of the specification.
-fn names_of(descriptor: &Descriptor) -> Vec<String> {
+fn names_of(descriptor: &Descriptor) -> Names {
     let annotations = descriptor.annotations.as_ref();
     let of = |key: &str| annotations.and_then(|annotations| annotations.get(key)).filter(|name| !name.is_empty());
     let name = of("io.containerd.image.name").or_else(|| of("org.opencontainers.image.ref.name"));
-    name.cloned().into_iter().collect()
+    bounded(name.cloned().into_iter().collect())
+}
+
+/// `names`, as many of them and as much of each as is kept.
+fn bounded(mut names: Vec<String>) -> Names {
+    names.truncate(MOST_NAMES);
+    for name in &mut names {
+        if name.len() > LONGEST_NAME {
+            let end = (0..=LONGEST_NAME).rev().find(|&end| name.is_char_boundary(end));
+            name.truncate(end.unwrap_or_default());
+            name.shrink_to_fit();
+        }
+    }
+    names.into()
 }
 
 /// Where the document or layer with this digest lies in an OCI layout; `None` if it is none, and might lead anywhere.
@@ -702,6 +743,40 @@ mod tests {
         assert_eq!(images(&files).unwrap().unwrap().images, []);
     }
 
+    /// An index that gives a long name to one of many manifests: each of these has the same one, not one of its own.
+    #[test]
+    fn names_of_an_index_take_memory_once() {
+        let config = config("riscv64", 0);
+        let manifest = |number: usize| {
+            let digest = digest_of(&config);
+            format!(r#"{{"schemaVersion":2,"config":{{"digest":"{digest}"}},"layers":[],"number":{number}}}"#)
+        };
+        let manifests: Vec<String> = (0..100).map(manifest).collect();
+        let list = |digests: Vec<String>| format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, digests.join(","));
+        let inner = list(manifests.iter().map(|text| format!(r#"{{"digest":"{}"}}"#, digest_of(text))).collect());
+        let name = "é".repeat(1_000_000);
+        let key = "io.containerd.image.name";
+        let annotated = format!(r#"{{"digest":"{}","annotations":{{"{key}":"{name}"}}}}"#, digest_of(&inner));
+        let place = |text: &String| (blob(&digest_of(text)).unwrap(), text.clone());
+        let mut all: HashMap<String, String> = manifests.iter().chain([&inner, &config]).map(place).collect();
+        all.insert("oci-layout".to_owned(), r#"{"imageLayoutVersion":"1.0.0"}"#.to_owned());
+        all.insert("index.json".to_owned(), list(vec![annotated]));
+        let found = images(&Files(all)).unwrap().unwrap().images;
+        assert_eq!(found.len(), 100);
+        assert_eq!(*found[0].names, ["é".repeat(LONGEST_NAME / 2)]);
+        assert!(found.iter().all(|image| Arc::ptr_eq(&image.names, &found[0].names)));
+    }
+
+    /// One configuration with many layers, named by many images.
+    #[test]
+    fn layers_of_all_images_are_bounded() {
+        let layers = vec![r#""x.tar""#; MOST_LAYERS].join(",");
+        let saved = vec![format!(r#"{{"Config":"c.json","Layers":[{layers}]}}"#); 80].join(",");
+        let config = config("amd64", MOST_LAYERS);
+        let found = images(&files(&[("manifest.json", &format!("[{saved}]")), ("c.json", &config)])).unwrap().unwrap();
+        assert_eq!((found.images.len(), found.notes.len()), (MOST_LAYERS_OF_ALL / MOST_LAYERS, 1), "{:?}", found.notes);
+    }
+
     #[test]
     fn archives_with_images_begin_with_their_names() {
         let begins = |path: &str| may_begin(&[&header(path, 0, 0).unwrap()[..], &[0; 1024]].concat());
@@ -719,7 +794,7 @@ mod tests {
     #[test]
     fn platforms_are_chosen_for_each_image() {
         let image = |name: &str, platform: &str, group| Image {
-            names: vec![name.to_owned()],
+            names: [name.to_owned()].into(),
             id: ID.to_owned(),
             platform: platform.parse().unwrap(),
             created: None,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::fstat;
+use tarnfs_index::Archive;
 use tarnfs_source::SharedSource;
 
 use crate::alone::{Names, told_apart};
@@ -125,15 +126,24 @@ pub fn assemble(
     if locations.iter().filter(is_archive).count() > 1 && matches!(options.index.place, IndexPlace::File(_)) {
         return Err(AssembleError::OneIndexFile);
     }
-    let mut sources =
-        Sources { how, options, observer, folders: Vec::new(), alone: Vec::new(), is_lazy: false, first: None };
+    let (folders, alone, known) = Default::default();
+    let mut sources = Sources { how, options, observer, folders, alone, known, is_lazy: false, first: None };
     let (mut names, mut trees) = (Vec::with_capacity(locations.len()), Vec::with_capacity(locations.len()));
     for (number, location) in locations.iter().enumerate() {
         names.push(location.path().file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec());
         trees.push(sources.open(number, location)?);
     }
-    let Sources { folders, alone, is_lazy, first, .. } = sources;
+    let Sources { folders, mut alone, known, is_lazy, first, .. } = sources;
     if how.union {
+        let mut is_kept = are_kept(&known, locations).into_iter();
+        let mut keep = || is_kept.next().unwrap_or(true);
+        (names, trees, alone) = names
+            .into_iter()
+            .zip(trees)
+            .zip(alone)
+            .filter(|_| keep())
+            .map(|((name, tree), alone)| (name, tree, alone))
+            .collect();
         trees = told_apart(trees.into_iter().zip(alone).collect());
     }
     let named = names.into_iter().zip(trees).collect();
@@ -150,6 +160,42 @@ pub(crate) fn opened(location: &Location, options: &Options) -> Result<OpenArchi
     }
 }
 
+/// What is known of a location that is no folder.
+#[derive(Debug)]
+struct Known {
+    archive: Archive,
+    index: Option<PathBuf>,
+    /// It is an index whose archive was not looked for.
+    is_index: bool,
+}
+
+/// For each of `locations` whether it is shown in a union. The index of an archive that is shown, too, is not: `d/*`
+/// names both, and what one reads in the index alone is an error.
+fn are_kept(known: &[Option<Known>], locations: &[Location]) -> Vec<bool> {
+    let is_same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    };
+    let archive_of = |index: &Known, path: &Path| {
+        let is_its = |archive: &Known| {
+            let is_of_it = (archive.archive.length, archive.archive.fingerprint)
+                == (index.archive.length, index.archive.fingerprint);
+            !archive.is_index && (is_of_it || archive.index.as_deref().is_some_and(|own| is_same(own, path)))
+        };
+        known.iter().position(|known| known.as_ref().is_some_and(is_its))
+    };
+    let is_kept = |(known, location): (&Option<Known>, &Location)| {
+        let path = location.path();
+        let index = known.as_ref().filter(|known| known.is_index);
+        let archive = index.and_then(|index| archive_of(index, path)).and_then(|place| locations.get(place));
+        if let Some(archive) = archive {
+            log::warn!("{}: left out: it is the index of {}", path.display(), archive.path().display());
+        }
+        archive.is_none()
+    };
+    known.iter().zip(locations).map(is_kept).collect()
+}
+
 /// Locations while they are opened.
 struct Sources<'a> {
     how: &'a Composition,
@@ -158,6 +204,7 @@ struct Sources<'a> {
     folders: Vec<Arc<FolderTree>>,
     /// The names of each that is a single compressed file.
     alone: Vec<Option<Names>>,
+    known: Vec<Option<Known>>,
     is_lazy: bool,
     first: Option<(u64, u64)>,
 }
@@ -188,6 +235,7 @@ impl Sources<'_> {
         }
         self.folders.push(Arc::clone(&folder));
         self.alone.push(None);
+        self.known.push(None);
         if self.options.shape.recursion.is_some() { self.lazily(Base::Folder(folder), path) } else { Ok(folder) }
     }
 
@@ -210,6 +258,9 @@ impl Sources<'_> {
         if number == 0 {
             self.first = archive.file;
         }
+        let known = archive.index.summary().archive;
+        let is_index = matches!(location, Location::Path(path) if archive.index_path.as_deref() == Some(path));
+        self.known.push(Some(Known { archive: known, index: archive.index_path.clone(), is_index }));
         let is_alone = self.how.union && image.is_none();
         self.alone.push(if is_alone { Names::of(&archive, path) } else { None });
         let tree = image.unwrap_or(archive.tree);

@@ -9,19 +9,24 @@
 //! first file has such a name) is looked through for them; all others are opened as ever.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, open as open_folder, openat, statat};
+use rustix::io::Errno;
 use tarnfs_format::containers::{self, Image, Images, Layer, Members};
+use tarnfs_format::name;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Source as _};
+use tarnfs_source::{FileSource, Fingerprint, Joined, Limits, MemorySource, SharedSource, Source as _};
 
 pub use tarnfs_format::containers::Platform;
 
 use crate::assemble::{Location, opened};
+use crate::build::may_lack_notes;
 use crate::extensions::MEMBERS;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem, Recreate};
 use crate::union::Beside;
@@ -61,13 +66,22 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
     if options.index.recreate != Recreate::Always {
         let index = open::IndexOptions { recreate: Recreate::Never, ..layered.index.clone() };
         if let Ok(archive) = opened(location, &Options { index, ..layered.clone() })
-            && let Some(tree) = shown(&archive, location, wanted)?
+            && let Some(tree) = shown(&archive, location, options, wanted)?
         {
             return Ok(Some(Opened { archive, tree }));
         }
     }
     if options.index.recreate == Recreate::Never {
         return Ok(None);
+    }
+    // Of what has an index with other options than these, that one may say that there are none.
+    if options.index.recreate != Recreate::Always && options.shape.recursion.is_some() {
+        let index = open::IndexOptions { recreate: Recreate::Never, ..options.index.clone() };
+        if let Ok(archive) = opened(location, &Options { index, ..options.clone() })
+            && found(&archive, location).is_none()
+        {
+            return Ok(None);
+        }
     }
     // Without the layers: what is in them takes longer to read.
     let mut first = Options { sink: None, contents: None, ..options.clone() };
@@ -79,7 +93,7 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
         first.index.place = IndexPlace::Memory;
     }
     let found = match opened(location, &first) {
-        Ok(archive) => found(&*archive.tree, location),
+        Ok(archive) => found(&archive, location),
         Err(Problem::Cancelled) => return Err(Problem::Cancelled),
         // That is said by who opens it as ever.
         Err(_) => None,
@@ -91,7 +105,7 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
         return Ok(None);
     }
     let archive = opened(location, &layered)?;
-    Ok(shown(&archive, location, wanted)?.map(|tree| Opened { archive, tree }))
+    Ok(shown(&archive, location, options, wanted)?.map(|tree| Opened { archive, tree }))
 }
 
 /// `shape` where the archives in it that are members of the archive itself are read, whatever their names are.
@@ -143,10 +157,10 @@ fn decoded(source: &SharedSource, head: Vec<u8>, options: &Options) -> io::Resul
     Ok(decoded)
 }
 
-/// What the documents in `tree` say; `None` if they do not say anything of images, or cannot be read.
-fn found(tree: &dyn Tree, location: &Location) -> Option<Images> {
+/// What the documents in `archive` say; `None` if they do not say anything of images, or cannot be read.
+fn found(archive: &OpenArchive, location: &Location) -> Option<Images> {
     let shown = location.path().display();
-    match containers::images(&InTree(tree)) {
+    match containers::images(&InTree { tree: &*archive.tree, spellings: spellings_in(archive) }) {
         Ok(found) => found,
         Err(error) => {
             log::warn!("{shown}: shown as it is stored: its images cannot be read: {error}");
@@ -156,8 +170,13 @@ fn found(tree: &dyn Tree, location: &Location) -> Option<Images> {
 }
 
 /// The images in `archive` as one tree.
-fn shown(archive: &OpenArchive, location: &Location, wanted: &Wanted) -> Result<Option<Arc<dyn Tree>>, Problem> {
-    let Some(found) = found(&*archive.tree, location) else { return Ok(None) };
+fn shown(
+    archive: &OpenArchive,
+    location: &Location,
+    options: &Options,
+    wanted: &Wanted,
+) -> Result<Option<Arc<dyn Tree>>, Problem> {
+    let Some(found) = found(archive, location) else { return Ok(None) };
     let shown = location.path().display();
     for note in &found.notes {
         log::warn!("{shown}: {note}");
@@ -167,21 +186,29 @@ fn shown(archive: &OpenArchive, location: &Location, wanted: &Wanted) -> Result<
     }
     let images = containers::chosen(found.images, wanted.platform.as_ref())
         .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
-    let of_archive: Arc<dyn Tree> = Arc::clone(&archive.tree) as Arc<dyn Tree>;
+    let mut layers = Layers::of(archive);
     let host = Platform::of_this_machine();
     let mut trees: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
     for image in &images {
+        if options.cancel.is_cancelled() {
+            return Err(Problem::Cancelled);
+        }
         if wanted.platform.is_none() && !host.takes(&image.platform) && !image.platform.os.is_empty() {
             log::info!("{shown}: {} is for {}", name_of(image), image.platform);
         }
-        let tree = match one(&of_archive, image) {
-            Ok(tree) => tree,
+        let tree = match one(&mut layers, image, options.decoding.force) {
+            Ok((tree, damage)) => {
+                if let Some(damage) = damage {
+                    log::warn!("{shown}: the image {} may show files of lower layers: {damage}", name_of(image));
+                }
+                tree
+            }
             Err(what) => {
                 log::warn!("{shown}: the image {} cannot be shown: {what}", name_of(image));
                 continue;
             }
         };
-        let names = if image.names.is_empty() { vec![short(&image.id)] } else { image.names.clone() };
+        let names = if image.names.is_empty() { [short(&image.id)].into() } else { Arc::clone(&image.names) };
         trees.extend(names.iter().map(|name| (folder_name(name), Arc::clone(&tree))));
     }
     // One image is shown as it is, whatever its names are.
@@ -219,17 +246,23 @@ fn folder_name(name: &str) -> Vec<u8> {
     if matches!(name.as_slice(), b"" | b"." | b"..") { b"_".to_vec() } else { name }
 }
 
-/// One image.
-fn one(archive: &Arc<dyn Tree>, image: &Image) -> Result<Arc<dyn Tree>, String> {
-    let of_layer = |layer: &Layer| {
-        tree_of(archive, layer).map_err(|what| {
-            let digest = tarnfs_format::name::excerpt(layer.digest.as_bytes());
-            format!("its layer {digest} {what}")
-        })
-    };
-    let layers = image.layers.iter().map(of_layer).collect::<Result<Vec<_>, _>>()?;
+/// One image. What is wrong with its layers is no error if it `is_forced`, but told.
+fn one(layers: &mut Layers, image: &Image, is_forced: bool) -> Result<(Arc<dyn Tree>, Option<String>), String> {
+    let (mut trees, mut damage) = (Vec::with_capacity(image.layers.len()), None);
+    for layer in &image.layers {
+        let digest = || name::excerpt(layer.digest.as_bytes()).to_string();
+        let found = layers.get(layer).map_err(|what| format!("its layer {} {what}", digest()))?;
+        if let Some(what) = &found.damage {
+            let what = format!("its layer {} is damaged: {what}", digest());
+            if !is_forced {
+                return Err(format!("{what} (--force shows it)"));
+            }
+            damage.get_or_insert(what);
+        }
+        trees.push(Arc::clone(&found.tree));
+    }
     let mut named: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
-    for (layer, tree) in image.layers.iter().zip(&layers) {
+    for (layer, tree) in image.layers.iter().zip(&trees) {
         let name = folder_name(&layer.digest);
         // The same one may be there several times: what changes nothing is.
         if !named.iter().any(|(other, _)| *other == name) {
@@ -238,32 +271,160 @@ fn one(archive: &Arc<dyn Tree>, image: &Image) -> Result<Arc<dyn Tree>, String> 
     }
     let failed = |error: Error| error.to_string();
     let beside = Beside { name: LAYERS, tree: Arc::new(Subvolumes::new(named).map_err(failed)?) };
-    Ok(Arc::new(UnionTree::of_layers(layers, beside, image.created).map_err(failed)?))
+    Ok((Arc::new(UnionTree::of_layers(trees, beside, image.created).map_err(failed)?), damage))
 }
 
-/// The tree of one layer, or what is wrong with it.
-fn tree_of(archive: &Arc<dyn Tree>, layer: &Layer) -> Result<Arc<dyn Tree>, String> {
-    for path in spellings(layer.path.as_bytes()) {
-        match Subdirectory::new(Arc::clone(archive), path) {
-            Ok(tree) if is_empty_file_in(&tree, path) => return empty(),
-            Ok(tree) => return Ok(Arc::new(tree)),
-            Err(Error::NotFound) => {}
-            Err(Error::NotAFolder) if is_empty_archive(&**archive, path) => return empty(),
-            Err(Error::NotAFolder) => return Err("is no archive that can be read".to_owned()),
-            Err(error) => return Err(format!("cannot be read: {error}")),
+/// The layers in an archive.
+struct Layers<'a> {
+    archive: &'a OpenArchive,
+    tree: Arc<dyn Tree>,
+    /// By their paths: many images may have the same ones.
+    found: HashMap<String, Result<Found, String>>,
+    damages: Damages<'a>,
+}
+
+/// One layer.
+#[derive(Clone)]
+struct Found {
+    tree: Arc<dyn Tree>,
+    /// What is wrong with it, so that nobody knows all the names that it has. Each of them is perhaps one that lower
+    /// layers have, too, or that it removes.
+    damage: Option<String>,
+}
+
+impl Found {
+    fn whole(tree: Arc<dyn Tree>) -> Self {
+        Self { tree, damage: None }
+    }
+}
+
+impl<'a> Layers<'a> {
+    fn of(archive: &'a OpenArchive) -> Self {
+        let tree = Arc::clone(&archive.tree) as Arc<dyn Tree>;
+        Self { archive, tree, found: HashMap::new(), damages: Damages::of(archive) }
+    }
+
+    /// One of them, or what is wrong with it.
+    fn get(&mut self, layer: &Layer) -> Result<Found, String> {
+        if let Some(found) = self.found.get(&layer.path) {
+            return found.clone();
+        }
+        let found = self.look_for(layer);
+        self.found.insert(layer.path.clone(), found.clone());
+        found
+    }
+
+    fn look_for(&self, layer: &Layer) -> Result<Found, String> {
+        for path in spellings(layer.path.as_bytes(), spellings_in(self.archive)) {
+            match Subdirectory::new(Arc::clone(&self.tree), path) {
+                Ok(tree) if is_empty_file_in(&tree, path) => return empty().map(Found::whole),
+                Ok(tree) => {
+                    let damage = self.damages.of_layer(&tree, layer.path.as_bytes());
+                    return Ok(Found { tree: Arc::new(tree), damage });
+                }
+                Err(Error::NotFound) => {}
+                Err(Error::NotAFolder) if is_empty_archive(&*self.tree, path) => return empty().map(Found::whole),
+                Err(Error::NotAFolder) => return Err("is no archive that can be read".to_owned()),
+                Err(error) => return Err(format!("cannot be read: {error}")),
+            }
+        }
+        Err("is not in the archive".to_owned())
+    }
+}
+
+/// What is known to be broken of an archive.
+struct Damages<'a> {
+    archive: &'a OpenArchive,
+    /// What is wrong with the archives in it, by the paths of these.
+    by_path: HashMap<Vec<u8>, &'a str>,
+    /// Something that may concern any of them.
+    of_any: Option<&'a str>,
+}
+
+impl<'a> Damages<'a> {
+    fn of(archive: &'a OpenArchive) -> Self {
+        let notes = &archive.index.summary().notes;
+        let mut by_path = HashMap::new();
+        for (_, what) in notes {
+            // What is wrong with a file in one says nothing of other names.
+            if let Some((path, _)) = what.split_once(": ") {
+                by_path.entry(normal(path.as_bytes())).or_insert(what.as_str());
+            }
+        }
+        let of_any = may_lack_notes(notes).then_some("more is damaged than is known");
+        Self { archive, by_path, of_any }
+    }
+
+    /// What is wrong with the layer that is `tree`, and was looked for at `path`.
+    fn of_layer(&self, tree: &Subdirectory, path: &[u8]) -> Option<String> {
+        /// Bytes of a path that a note has for certain.
+        const LONGEST: usize = 190;
+        // Mostly there is none.
+        if self.archive.index.summary().notes.is_empty() {
+            return None;
+        }
+        if let Some(what) = self.of_any {
+            return Some(what.to_owned());
+        }
+        let place = tree.place().unwrap_or_else(|| path.to_vec());
+        for path in [path, &place] {
+            let shown = name::excerpt(path).to_string();
+            // Which note is about it cannot be told.
+            if shown.len() > LONGEST || shown.contains(": ") {
+                return self.by_path.values().next().map(|what| (*what).to_owned());
+            }
+            if let Some(what) = self.by_path.get(&normal(shown.as_bytes())) {
+                return Some((*what).to_owned());
+            }
+            // Where its folder has a shorter name, that of the file is meant.
+            let names = spellings_in(self.archive);
+            let is_of = |file: &[u8]| spellings(file, names).skip(1).any(|short| short == place);
+            if let Some((_, what)) = self.by_path.iter().find(|(file, _)| is_of(file)) {
+                return Some((*what).to_owned());
+            }
+        }
+        // It lies in what is damaged, or may do so.
+        let summary = self.archive.index.summary();
+        let length = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
+        let stored =
+            path::find(&*self.archive.tree, &place, true).and_then(|found| self.archive.tree.stored(found.node));
+        let start = stored.ok().filter(|stored| stored.stream == 0).map_or(0, |stored| stored.place);
+        match self.archive.index.damage_in(start..length) {
+            Ok(damage) => damage.map(|damage| damage.what),
+            Err(error) => Some(error.to_string()),
         }
     }
-    Err("is not in the archive".to_owned())
 }
 
-/// `path`, and what becomes of it where folders of archives have their names without extensions (`-s`).
-fn spellings(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// `path` without what has no meaning in it.
+fn normal(path: &[u8]) -> Vec<u8> {
+    let mut normal = Vec::with_capacity(path.len());
+    for component in &name::components(path, &Limits::DEFAULT) {
+        if !normal.is_empty() {
+            normal.push(b'/');
+        }
+        normal.extend_from_slice(component);
+    }
+    normal
+}
+
+/// Names that a path has where folders of archives have theirs without extensions.
+const SHORTER: usize = 3;
+
+/// As how many names a path is looked for in `archive`.
+fn spellings_in(archive: &OpenArchive) -> usize {
+    let recursion = archive.index.summary().shape.recursion.as_ref();
+    if recursion.is_some_and(|recursion| recursion.strip_extension) { SHORTER } else { 1 }
+}
+
+/// `path`, and what becomes of it where folders of archives have their names without extensions (`-s`): so many.
+fn spellings(path: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
     fn shorter(path: &[u8]) -> Option<&[u8]> {
         let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let dot = path.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > name)?;
         path.get(..dot)
     }
-    std::iter::successors(Some(path), |path| shorter(path)).take(3)
+    std::iter::successors(Some(path), |path| shorter(path)).take(most)
 }
 
 /// A layer that changes nothing.
@@ -291,7 +452,7 @@ fn is_empty_file_in(tree: &dyn Tree, path: &[u8]) -> bool {
         names.len() < 2
     });
     let own = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    let is_own = |name: &[u8]| spellings(own).any(|own| own == name);
+    let is_own = |name: &[u8]| spellings(own, SHORTER).any(|own| own == name);
     match names.as_slice() {
         [name] => listed.is_ok() && is_own(name) && is_empty_archive(tree, name),
         _ => false,
@@ -299,11 +460,15 @@ fn is_empty_file_in(tree: &dyn Tree, path: &[u8]) -> bool {
 }
 
 /// Documents in a tree.
-struct InTree<'t>(&'t dyn Tree);
+struct InTree<'t> {
+    tree: &'t dyn Tree,
+    /// As how many names a layer is looked for.
+    spellings: usize,
+}
 
 impl Members for InTree<'_> {
     fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let found = match path::find(self.0, path.as_bytes(), true) {
+        let found = match path::find(self.tree, path.as_bytes(), true) {
             Ok(found) => found,
             Err(Error::Io(error)) => return Err(error),
             Err(_) => return Ok(None),
@@ -311,34 +476,75 @@ impl Members for InTree<'_> {
         if found.kind != Kind::File || found.size > most {
             return Ok(None);
         }
-        let source = self.0.open(found.node).map_err(into_io)?;
+        let source = self.tree.open(found.node).map_err(into_io)?;
         let mut bytes = vec![0; usize::try_from(found.size).unwrap_or(usize::MAX)];
         source.read_exact_at(&mut bytes, 0)?;
         Ok(Some(bytes))
     }
 
     fn has(&self, path: &str) -> bool {
-        spellings(path.as_bytes()).any(|path| path::find(self.0, path, true).is_ok())
+        spellings(path.as_bytes(), self.spellings).any(|path| path::find(self.tree, path, true).is_ok())
     }
 }
 
-/// Documents in a folder.
+/// Documents in a folder: files that lie below it. Symbolic links could lead anywhere, and what is no file could wait,
+/// or do something, when it is opened.
 struct InFolder<'f> {
     folder: &'f Path,
+    root: OwnedFd,
     /// Those that were read.
     read: RefCell<BTreeSet<String>>,
 }
 
+/// What is no file below the folder is as if it were not there.
+fn or_none<T>(result: Result<T, Errno>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL | Errno::NAMETOOLONG | Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl<'f> InFolder<'f> {
+    fn new(folder: &'f Path) -> io::Result<Self> {
+        let root = open_folder(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { folder, root, read: RefCell::default() })
+    }
+
+    /// The folder of the file at `path`, which has no `..`, and the name of the file in it.
+    fn folder_of<'p>(&self, path: &'p str) -> io::Result<Option<(OwnedFd, &'p str)>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut folder = self.root.try_clone()?;
+        let mut rest = path;
+        while let Some((component, behind)) = rest.split_once('/') {
+            let Some(next) = or_none(openat(&folder, component, flags, Mode::empty()))? else { return Ok(None) };
+            (folder, rest) = (next, behind);
+        }
+        Ok(Some((folder, rest)))
+    }
+
+    /// The file at `path`, if there is one.
+    fn open(&self, path: &str) -> io::Result<Option<File>> {
+        let Some((folder, name)) = self.folder_of(path)? else { return Ok(None) };
+        let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
+        let found = or_none(statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW))?;
+        if !found.is_some_and(|found| is_file(found.st_mode)) {
+            return Ok(None);
+        }
+        // Somebody may have put something else there by now.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let Some(file) = or_none(openat(&folder, name, flags, Mode::empty()))? else { return Ok(None) };
+        Ok(if is_file(fstat(&file)?.st_mode) { Some(File::from(file)) } else { None })
+    }
+}
+
 impl Members for InFolder<'_> {
     fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.folder.join(path)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(file) = self.open(path)?.filter(|file| file.metadata().is_ok_and(|facts| facts.len() <= most)) else {
+            return Ok(None);
         };
-        let is_one = file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= most);
         let mut bytes = Vec::new();
-        if !is_one || file.take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64 > most {
+        if file.take(most.saturating_add(1)).read_to_end(&mut bytes)? as u64 > most {
             return Ok(None);
         }
         self.read.borrow_mut().insert(path.to_owned());
@@ -346,17 +552,21 @@ impl Members for InFolder<'_> {
     }
 
     fn has(&self, path: &str) -> bool {
-        self.folder.join(path).is_file()
+        self.open(path).is_ok_and(|file| file.is_some())
     }
 }
 
 /// The layout in `folder` as an archive of its documents and of the layers that are wanted; `None` if it is none.
 pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Location>, Problem> {
-    let members = InFolder { folder, read: RefCell::default() };
+    // Who shows the folder says why it cannot be opened.
+    let Ok(members) = InFolder::new(folder) else { return Ok(None) };
     let shown = folder.display();
     let found = match containers::images(&members) {
         Ok(Some(found)) if !found.images.is_empty() => found,
-        Ok(_) => return Ok(None),
+        Ok(found) => {
+            found.into_iter().flat_map(|found| found.notes).for_each(|note| log::warn!("{shown}: {note}"));
+            return Ok(None);
+        }
         Err(error) => {
             log::warn!("{shown}: shown as the folder that it is: its images cannot be read: {error}");
             return Ok(None);
@@ -364,7 +574,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Location>,
     };
     let images = containers::chosen(found.images, wanted.platform.as_ref())
         .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
-    let mut paths = members.read.into_inner();
+    let mut paths = members.read.take();
     paths.extend(images.into_iter().flat_map(|image| image.layers).map(|layer| layer.path));
     if paths.len() > MOST_FILES {
         let what =
@@ -375,7 +585,9 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Location>,
     let mut parts: Vec<SharedSource> = Vec::new();
     let (mut owner, mut modified) = (None, i64::MIN);
     for path in paths {
-        let file = FileSource::open(folder.join(&path)).map_err(Problem::CannotOpen)?;
+        let file = members.open(&path).and_then(|file| file.ok_or_else(|| io::ErrorKind::NotFound.into()));
+        let file = file.and_then(|file| FileSource::from_file(file, members.folder.join(&path)));
+        let file = file.map_err(Problem::CannotOpen)?;
         let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
         file.watch(Fingerprint::of(&file).map_err(|error| Problem::Read { offset: 0, error })?);
         let mtime = u64::try_from(facts.mtime().seconds).unwrap_or(0);

@@ -40,6 +40,11 @@ impl Subdirectory {
         Ok(Self { tree, path: path.to_vec(), is_immutable, root, way_is_ready })
     }
 
+    /// Where the folder lies in its tree, if that is known: symbolic links lead there from the path that was given.
+    pub(crate) fn place(&self) -> Option<Vec<u8>> {
+        self.tree.path_of(self.last_root())
+    }
+
     /// The folder. In a tree that changes it is looked for each time, as if its path stood before each one that is
     /// asked for.
     fn root(&self) -> Result<Node, Error> {

@@ -5,15 +5,17 @@
 mod common;
 
 use std::cell::RefCell;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_index::{Recursion, Shape, trust};
 use tarnfs_tree::build::Progress;
+use tarnfs_tree::containers::Wanted;
 use tarnfs_tree::open::{FileFacts, IndexPlace, OpenArchive, Options, Problem};
 use tarnfs_tree::{AssembleError, ComposeError, Composition, Location, Observer, assemble};
 
-use common::{archives, memory, options, paths};
+use common::{archives, content, member, memory, options, paths};
 
 /// The small archive of all tests, as bytes that are given.
 fn given(path: &str) -> Location {
@@ -107,4 +109,309 @@ fn what_cannot_be_opened_is_named() {
 fn nothing_is_an_empty_folder() {
     let assembly = assemble(&[], &Composition::default(), &options(), &()).unwrap();
     assert!(paths(&*assembly.tree).is_empty());
+}
+
+/// The command line of the first mount names the index as well from then on (`d/*`): what the archive has is read in it.
+#[test]
+fn the_index_of_an_archive_beside_it_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, tar) = archives().into_iter().find(|(name, _)| *name == "tar").unwrap();
+    let (archive, index) = (folder.path().join("a.tar"), folder.path().join("a.tar.tarnfs.sqlite"));
+    std::fs::write(&archive, tar).unwrap();
+    let mut options = options();
+    options.index.place = IndexPlace::Folders(vec![PathBuf::new()]);
+    options.index.is_written = true;
+    options.index.minimum_file_count = 0;
+    let locations = [Location::Path(archive), Location::Path(index.clone())];
+    let first = assemble(&locations[..1], &Composition::default(), &options, &()).unwrap();
+    assert!(index.exists());
+    let expected = contents(&*first.tree);
+    assert!(expected.iter().any(Result::is_ok));
+    for locations in [locations.clone(), [locations[1].clone(), locations[0].clone()]] {
+        let both = assemble(&locations, &Composition::default(), &options, &()).unwrap();
+        assert_eq!(contents(&*both.tree), expected);
+    }
+    // By itself it is shown, and nothing can be read.
+    let alone = assemble(&locations[1..], &Composition::default(), &options, &()).unwrap();
+    assert_eq!(listed(&*alone.tree), listed(&*first.tree));
+    assert!(!contents(&*alone.tree).iter().any(Result::is_ok));
+}
+
+/// Every path. Nothing is read.
+fn listed(tree: &dyn tarnfs_tree::Tree) -> Vec<Vec<u8>> {
+    let (mut found, mut waiting) = (Vec::new(), vec![(tarnfs_tree::Node::ROOT, Vec::new())]);
+    while let Some((folder, path)) = waiting.pop() {
+        let receive = &mut |child: tarnfs_tree::Child<'_>| {
+            let path = [&path[..], b"/", child.name].concat();
+            if child.attributes.kind == tarnfs_tree::Kind::Folder {
+                waiting.push((child.attributes.node, path.clone()));
+            }
+            found.push(path);
+            true
+        };
+        tree.read_dir(folder, 0, receive).unwrap();
+    }
+    found.sort();
+    found
+}
+
+/// The first byte of each file that has one.
+fn contents(tree: &dyn tarnfs_tree::Tree) -> Vec<Result<u8, ()>> {
+    let mut read = Vec::new();
+    for path in listed(tree) {
+        let found = tarnfs_tree::path::find(tree, &path, false).unwrap();
+        if found.kind == tarnfs_tree::Kind::File && found.size > 0 {
+            let mut byte = [0];
+            let source = tree.open(found.node);
+            let first = source.and_then(|source| Ok(source.read_exact_at(&mut byte, 0)?));
+            read.push(first.map(|()| byte[0]).map_err(drop));
+        }
+    }
+    read
+}
+
+/// A tar of these files.
+fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar: Vec<u8> = files.iter().flat_map(|(name, bytes)| member(b'0', name, bytes)).collect();
+    tar.resize(tar.len() + 1024, 0);
+    tar
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    // A window of 2^15, and 16 for the wrapper of gzip.
+    let config = zlib_rs::DeflateConfig { window_bits: 15 + 16, ..zlib_rs::DeflateConfig::default() };
+    let mut packed = vec![0; zlib_rs::compress_bound(bytes.len()) + 64];
+    let (packed, code) = zlib_rs::compress_slice(&mut packed, bytes, config);
+    assert_eq!(code, zlib_rs::ReturnCode::Ok);
+    packed.to_vec()
+}
+
+/// Bytes that cannot be compressed.
+fn noise(length: u32) -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// The documents of an archive of `docker save` of these two layers.
+fn documents(layers: [&str; 2]) -> [(String, String); 2] {
+    let id = format!("\"sha256:{}\"", "0123456789abcdef".repeat(4));
+    let config = format!(
+        r#"{{"os":"linux","architecture":"amd64","rootfs":{{"type":"layers","diff_ids":[{id},{}]}}}}"#,
+        id.replace('0', "1")
+    );
+    let manifest = format!(r#"[{{"Config":"config.json","Layers":["{}","{}"]}}]"#, layers[0], layers[1]);
+    [("manifest.json".to_owned(), manifest), ("config.json".to_owned(), config)]
+}
+
+fn layers() -> [Vec<u8>; 2] {
+    let noise = noise(200_000);
+    let lower = tar(&[("etc/passwd", b"old"), ("gone", b"must be gone")]);
+    let upper = tar(&[("a", &noise), ("b", &noise), ("etc/passwd", b"new"), (".wh.gone", b"")]);
+    [lower, upper]
+}
+
+/// Paths of what is assembled of an archive, and what the file `etc/passwd` holds if there is one.
+fn image(archive: &[u8], force: bool, strip_extension: bool) -> (Vec<String>, Option<Vec<u8>>) {
+    let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
+    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000 };
+    let location = Location::Source { source: memory("image", archive), facts, path: PathBuf::from("image") };
+    let mut options = options();
+    options.decoding.force = force;
+    if strip_extension {
+        options.shape.recursion = Some(Recursion { strip_extension, ..Recursion::default() });
+    }
+    let how = Composition { images: Some(Wanted::default()), file_versions: false, ..Composition::default() };
+    let assembly = assemble(&[location], &how, &options, &()).unwrap();
+    let found = tarnfs_tree::path::find(&*assembly.tree, b"etc/passwd", true).ok();
+    let passwd = found.and_then(|found| content(&*assembly.tree, found.node).ok());
+    (listed(&*assembly.tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect(), passwd)
+}
+
+/// > An image of which a layer is missing or damaged is not shown, with a line that says so.
+#[test]
+fn an_image_with_a_damaged_layer_is_shown_as_it_is_stored() {
+    let [lower, upper] = layers();
+    let packed = gzip(&upper);
+    let broken_header = {
+        let mut upper = upper.clone();
+        let at = upper.windows(8).position(|bytes| bytes == b".wh.gone").unwrap();
+        upper[at] = b'x';
+        upper
+    };
+    let wrong_check = {
+        let mut packed = packed.clone();
+        let at = packed.len() - 8;
+        packed[at] ^= 1;
+        packed
+    };
+    for prefix in ["", "./"] {
+        for strip_extension in [false, true] {
+            let shown = |name: &str, upper: &[u8], force: bool| {
+                let [manifest, config] = documents(["lower.tar", name]);
+                let names = [manifest.0, config.0, "lower.tar".to_owned(), name.to_owned()];
+                let names = names.map(|name| format!("{prefix}{name}"));
+                let contents = [manifest.1.as_bytes(), config.1.as_bytes(), &lower, upper];
+                let files: Vec<_> = names.iter().map(String::as_str).zip(contents).collect();
+                image(&tar(&files), force, strip_extension)
+            };
+            for (name, whole) in [("upper.tar", &upper), ("upper.tar.gz", &packed)] {
+                let (paths, passwd) = shown(name, whole, false);
+                assert_eq!(passwd.as_deref(), Some(&b"new"[..]), "{prefix}{name} {paths:?}");
+                assert!(!paths.contains(&"/gone".to_owned()) && paths.contains(&"/a".to_owned()), "{paths:?}");
+            }
+            for (name, damaged) in [
+                ("upper.tar", &upper[..250_000]),
+                ("upper.tar", &broken_header),
+                ("upper.tar.gz", &packed[..250_000]),
+                ("upper.tar.gz", &wrong_check),
+            ] {
+                let (paths, passwd) = shown(name, damaged, false);
+                assert_eq!(passwd, None, "{prefix}{name} {strip_extension} {} {paths:?}", damaged.len());
+                assert!(paths.contains(&"/manifest.json".to_owned()), "{paths:?}");
+                let (paths, _) = shown(name, damaged, true);
+                assert!(paths.contains(&"/etc/passwd".to_owned()), "{prefix}{name} {paths:?}");
+            }
+        }
+    }
+}
+
+/// The archive around the layers is damaged, where one of them lies.
+#[test]
+fn an_image_in_a_damaged_archive_is_shown_as_it_is_stored() {
+    let [lower, upper] = layers();
+    let [manifest, config] = documents(["lower.tar", "upper.tar"]);
+    let before = tar(&[(&manifest.0, manifest.1.as_bytes()), (&config.0, config.1.as_bytes()), ("lower.tar", &lower)]);
+    // Members of gzip of their own, so that only the last one is damaged.
+    let first = gzip(&before[..before.len() - 1024]);
+    let last = gzip(&tar(&[("upper.tar", &upper)]));
+    let whole = [&first[..], &last].concat();
+    assert_eq!(image(&whole, false, false).1.as_deref(), Some(&b"new"[..]));
+    let mut damaged = whole.clone();
+    let at = damaged.len() - 8;
+    damaged[at] ^= 1;
+    for damaged in [&damaged[..], &whole[..250_000]] {
+        let (paths, passwd) = image(damaged, false, false);
+        assert_eq!(passwd, None, "{paths:?}");
+        assert!(paths.contains(&"/manifest.json".to_owned()), "{paths:?}");
+    }
+}
+
+/// A hard link to a file of a lower layer is told as one that leads nowhere, and damages nothing. What is wrong with an
+/// archive in a layer does not, either.
+#[test]
+fn what_is_wrong_inside_a_layer_does_not_hide_the_image() {
+    let [lower, upper] = layers();
+    let mut link = member(b'1', "link", b"");
+    link[157..161].copy_from_slice(b"gone");
+    link[148..156].fill(b' ');
+    let sum: u32 = link[..512].iter().map(|&byte| u32::from(byte)).sum();
+    link[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let inner = &gzip(&tar(&[("x", &noise(100_000))]))[..50_000];
+    let upper = [link, member(b'0', "inner.tar.gz", inner), upper].concat();
+    let [manifest, config] = documents(["lower.tar", "upper.tar"]);
+    let files: [(&str, &[u8]); 4] = [
+        (&manifest.0, manifest.1.as_bytes()),
+        (&config.0, config.1.as_bytes()),
+        ("lower.tar", &lower),
+        ("upper.tar", &upper),
+    ];
+    for strip_extension in [false, true] {
+        let (paths, passwd) = image(&tar(&files), false, strip_extension);
+        assert_eq!(passwd.as_deref(), Some(&b"new"[..]), "{paths:?}");
+    }
+}
+
+/// > Layers and documents of a layout that is a folder are files in it: symbolic links are not followed.
+#[test]
+fn a_layout_does_not_lead_out_of_its_folder() {
+    let all = tempfile::tempdir().unwrap();
+    let (folder, outside) = (all.path().join("image"), all.path().join("outside"));
+    let how = Composition { images: Some(Wanted::default()), ..Composition::default() };
+    let shown = |folder: &Path| {
+        let assembly = assemble(&[Location::Path(folder.to_owned())], &how, &options(), &()).unwrap();
+        listed(&*assembly.tree)
+    };
+    let [lower, upper] = layers();
+    for make in 0..6 {
+        for folder in [&folder, &outside] {
+            let _ = std::fs::remove_dir_all(folder);
+            std::fs::create_dir_all(folder.join("l")).unwrap();
+        }
+        for (name, text) in documents(["l/lower.tar", "l/upper.tar"]) {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        std::fs::write(outside.join("upper.tar"), &upper).unwrap();
+        std::fs::write(folder.join("l/lower.tar"), &lower).unwrap();
+        std::fs::write(folder.join("l/upper.tar"), &upper).unwrap();
+        let fifo = |name: &str| {
+            std::fs::remove_file(folder.join(name)).unwrap();
+            let made = std::process::Command::new("mkfifo").arg(folder.join(name)).status().unwrap();
+            assert!(made.success());
+        };
+        match make {
+            0 => {}
+            1 => {
+                std::fs::remove_file(folder.join("l/upper.tar")).unwrap();
+                symlink(outside.join("upper.tar"), folder.join("l/upper.tar")).unwrap();
+            }
+            2 => {
+                std::fs::write(outside.join("lower.tar"), &lower).unwrap();
+                std::fs::remove_dir_all(folder.join("l")).unwrap();
+                symlink(&outside, folder.join("l")).unwrap();
+            }
+            3 => {
+                std::fs::rename(folder.join("manifest.json"), outside.join("manifest.json")).unwrap();
+                symlink(outside.join("manifest.json"), folder.join("manifest.json")).unwrap();
+            }
+            // Nobody waits for who writes into them.
+            4 => ["manifest.json", "config.json"].into_iter().for_each(fifo),
+            _ => fifo("l/upper.tar"),
+        }
+        let paths = shown(&folder);
+        let is_image = paths.contains(&b"/etc/passwd".to_vec());
+        assert_eq!((is_image, paths.contains(&b"/manifest.json".to_vec())), (make == 0, make != 0), "{make}");
+    }
+}
+
+/// What a later entry replaces is no part any more, also where it spells the path in another way.
+#[test]
+fn parts_that_were_replaced_are_not_joined() {
+    let whole = |text: &str| tar(&[("a", &[b'a'; 6000]), ("f", text.repeat(100).as_bytes())]);
+    let (old, new) = (whole("OLD content\n"), whole("NEW content\n"));
+    let half = 7168;
+    for (later, target) in
+        [("./p/x.tar.002", false), ("p//x.tar.002", false), ("q/../p/x.tar.002", false), ("./p/x.tar.002", true)]
+    {
+        let mut members =
+            [member(b'0', "p/x.tar.001", &old[..half]), member(b'0', "p/x.tar.002", &old[half..])].concat();
+        members.extend(if target { member(b'2', later, b"") } else { member(b'0', later, &new[half..]) });
+        members.resize(members.len() + 1024, 0);
+        for archive in [members.clone(), gzip(&members)] {
+            let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
+            let recursion = Recursion { extensions, ..Recursion::default() };
+            let shape = Shape { recursion: Some(recursion), ..options().shape };
+            let opened = common::open(memory("archive", &archive), &Options { shape, ..options() }).unwrap();
+            let found = tarnfs_tree::path::find(&*opened.tree, b"p/x.tar.001/f", true);
+            let read = found.ok().and_then(|found| content(&*opened.tree, found.node).ok());
+            let expected = "NEW content\n".repeat(100).into_bytes();
+            assert!(target && read.is_none() || !target && read == Some(expected), "{later} {target}");
+        }
+    }
+}
+
+/// Each numbered file counts up from the first one, but what one of them has found holds for all.
+#[test]
+fn very_many_numbered_files_are_looked_at_once() {
+    const COUNT: usize = 20_000;
+    let mut tar: Vec<u8> =
+        (0..COUNT).flat_map(|number| member(b'0', &format!("frame.{number:05}"), b"frame")).collect();
+    tar.resize(tar.len() + 1024, 0);
+    let recursion = Recursion { extensions: vec!["*".to_owned()], ..Recursion::default() };
+    let shape = Shape { recursion: Some(recursion), ..options().shape };
+    let opened = common::open(memory("archive", &tar), &Options { shape, ..options() }).unwrap();
+    assert_eq!((listed(&*opened.tree).len(), opened.index.summary().notes.len()), (COUNT, 0));
 }

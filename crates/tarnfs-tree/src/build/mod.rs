@@ -46,6 +46,7 @@ use hashing::rest_of;
 pub(crate) use names::{Names, converted, most_layers};
 pub(crate) use nested::is_damage;
 use nested::{Candidate, Expansion, is_certain};
+pub(crate) use receiver::may_lack_notes;
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;
 use walk::{Content, GUESS, MemberPlace, Walk, content_of_head, hand_on_bytes};

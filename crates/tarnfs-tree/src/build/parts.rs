@@ -1,12 +1,13 @@
 //! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its
 //! end, since they come in any order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use tarnfs_format::{Body, Entry, Format, Piece, name};
-use tarnfs_source::{MemorySource, SharedSource, Slice, Source};
+use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
 
 use super::names::last_component;
 use super::walk::{Content, MemberPlace, Walk, Wanted, content_of_head};
@@ -18,6 +19,10 @@ use crate::problem::Problem;
 
 /// Bytes of what is gathered of one archive. Each takes some hundred.
 const MOST_GATHERED: usize = 32 << 20;
+
+/// Parts that are looked for in one archive. Each file may count up from the first one of its folder, so what it takes
+/// would grow with the square of their number.
+const MOST_LOOKS: u64 = 2_000_000;
 
 /// Where there are more, those stay of which at least one in so many is there. Names of programs end like parts that
 /// are counted with letters: `x.py` would be the 414th of one archive.
@@ -41,11 +46,24 @@ pub(super) struct Gathered {
     weight: usize,
     /// Some were left out.
     is_full: bool,
+    /// To make room has freed so little that no more are taken: else all would be gone through for each one.
+    is_closed: bool,
 }
 
-/// The folder of what is called `path`.
-fn folder_of(path: &[u8]) -> &[u8] {
-    path.get(..path.len().saturating_sub(last_component(path).len())).unwrap_or_default()
+/// The folder of what is at `path`, empty or with a slash at its end, and what it is called there: `name`, where that
+/// is another one than in the path. However the path is spelled: `./x` and `a/../x` replace `x`.
+fn place_of(path: &[u8], name: &[u8], limits: &Limits) -> (Vec<u8>, Vec<u8>) {
+    let components = name::components(path, limits);
+    let (mut folder, mut last): (Vec<u8>, &[u8]) = (Vec::with_capacity(path.len()), &[]);
+    for component in &components {
+        if !last.is_empty() {
+            folder.extend_from_slice(last);
+            folder.push(b'/');
+        }
+        last = component;
+    }
+    let name = if last_component(path) == name { last } else { name };
+    (folder, name.to_vec())
 }
 
 /// The place of `suffix` among those of its length, where it counts parts.
@@ -60,12 +78,20 @@ fn number_of(suffix: &[u8]) -> Option<u64> {
 
 impl Gathered {
     fn weight_of(name: &[u8], part: &Part) -> usize {
-        name.len() + part.entry.weight() + size_of::<Part>() + 64
+        Self::weight_of_length(name.len(), part)
+    }
+
+    fn weight_of_length(name: usize, part: &Part) -> usize {
+        name + part.entry.weight() + size_of::<Part>() + 64
     }
 
     /// Takes one in, in the place of an earlier one of its path.
-    pub(super) fn add(&mut self, name: &[u8], part: Part) {
-        let weight = Self::weight_of(name, &part);
+    pub(super) fn add(&mut self, name: &[u8], part: Part, limits: &Limits) {
+        if self.is_closed {
+            return;
+        }
+        let (folder, name) = place_of(&part.entry.path, name, limits);
+        let weight = Self::weight_of(&name, &part);
         if self.weight.saturating_add(weight) > MOST_GATHERED {
             self.leave_out();
         }
@@ -74,24 +100,33 @@ impl Gathered {
             return;
         }
         self.weight += weight;
-        let folder = folder_of(&part.entry.path).to_vec();
-        if let Some(before) = self.folders.entry(folder).or_default().insert(name.to_vec(), part) {
-            self.weight = self.weight.saturating_sub(Self::weight_of(name, &before));
+        let length = name.len();
+        if let Some(before) = self.folders.entry(folder).or_default().insert(name, part) {
+            self.weight = self.weight.saturating_sub(Self::weight_of_length(length, &before));
         }
     }
 
-    /// The file at `path` is another one.
-    pub(super) fn remove(&mut self, path: &[u8], name: &[u8]) {
-        if let Some(before) = self.folders.get_mut(folder_of(path)).and_then(|names| names.remove(name)) {
-            self.weight = self.weight.saturating_sub(Self::weight_of(name, &before));
+    /// What is at `path` is another file, or none.
+    pub(super) fn remove(&mut self, path: &[u8], name: &[u8], limits: &Limits) {
+        // Mostly there is none.
+        if self.folders.is_empty() {
+            return;
+        }
+        let (folder, name) = place_of(path, name, limits);
+        if let Some(before) = self.folders.get_mut(&folder).and_then(|names| names.remove(&name)) {
+            self.weight = self.weight.saturating_sub(Self::weight_of(&name, &before));
         }
     }
 
     /// True if the archive of which the file `name` at `path` would be a part has a first part that is known, and is
     /// one by its start.
-    pub(super) fn has_first(&self, path: &[u8], name: &[u8]) -> bool {
-        let Some((stem, suffix)) = parts::split_suffix(name) else { return false };
-        let Some(names) = self.folders.get(folder_of(path)) else { return false };
+    pub(super) fn has_first(&self, path: &[u8], name: &[u8], limits: &Limits) -> bool {
+        if self.folders.is_empty() {
+            return false;
+        }
+        let (folder, name) = place_of(path, name, limits);
+        let Some((stem, suffix)) = parts::split_suffix(&name) else { return false };
+        let Some(names) = self.folders.get(&folder) else { return false };
         parts::firsts(suffix).any(|first| {
             let first = [stem, b".", &first].concat();
             names.get(&first).is_some_and(|part| part.alone)
@@ -120,6 +155,7 @@ impl Gathered {
         self.folders.retain(|_, names| !names.is_empty());
         let weights = self.folders.values().flatten().map(|(name, part)| Self::weight_of(name, part));
         self.weight = weights.sum();
+        self.is_closed = self.weight > MOST_GATHERED / 4 * 3;
     }
 }
 
@@ -227,7 +263,7 @@ impl Walk<'_> {
     fn is_likely_part(&self, entry: &Entry, name: &[u8]) -> bool {
         parts::is_called_volume(name)
             || parts::stem_of_number(name).is_some_and(|stem| self.names.stem(stem).is_some())
-            || self.parts.borrow().has_first(&entry.path, name)
+            || self.parts.borrow().has_first(&entry.path, name, &self.options.limits)
     }
 
     /// Puts together what was gathered of the archive that has come to its end, whose members lie in `stream`, which
@@ -240,13 +276,35 @@ impl Walk<'_> {
         place: &MemberPlace,
     ) -> io::Result<()> {
         let gathered = self.parts.take();
-        if gathered.is_full {
+        let looks = Cell::new(0_u64);
+        let are_all = self.put_all_together(&gathered, &looks, stream, is_forwards, place)?;
+        if gathered.is_full || !are_all {
             let what = "it has so many files with numbers that not all archives in several parts are put together";
             self.note_at(0, what.to_owned())?;
         }
+        Ok(())
+    }
+
+    /// The same of all that was `gathered`. False if that took too many `looks`.
+    fn put_all_together(
+        &self,
+        gathered: &Gathered,
+        looks: &Cell<u64>,
+        stream: Option<(&SharedSource, u64)>,
+        is_forwards: bool,
+        place: &MemberPlace,
+    ) -> io::Result<bool> {
         for (folder, names) in &gathered.folders {
             let mut told = BTreeSet::new();
+            // They show under the name of another part.
+            let mut others: HashSet<Vec<u8>> = HashSet::new();
             for (name, part) in names {
+                if others.remove(name) {
+                    continue;
+                }
+                if looks.get() > MOST_LOOKS {
+                    return Ok(false);
+                }
                 if !self.may_be_archive(name, place) && !parts::is_called_volume(name) {
                     continue;
                 }
@@ -256,8 +314,16 @@ impl Walk<'_> {
                     None => (Self::kept(names), 0),
                 };
                 let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.entry.body)) };
-                let open = |name: &[u8]| Ok(names.get(name).map(bytes));
-                match parts::find(name, &open) {
+                let open = |name: &[u8]| {
+                    looks.set(looks.get().saturating_add(1));
+                    Ok(names.get(name).map(bytes))
+                };
+                let found = parts::find(name, &open);
+                if let Ok(Some(found)) = &found {
+                    let files = found.files.iter().map(|(file, _)| file);
+                    others.extend(files.filter(|file| **file != found.shown && *file > name).cloned());
+                }
+                match found {
                     Ok(Some(found)) if found.shown == *name => {
                         self.put_together_one(found, names, (&source, base), is_forwards, place)?;
                     }
@@ -290,7 +356,7 @@ impl Walk<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn kept(names: &BTreeMap<Vec<u8>, Part>) -> SharedSource {
@@ -364,7 +430,8 @@ impl Walk<'_> {
         let body = Body { offset, stored: size, size, pieces: Some(vec![piece]), extents: None };
         let header = entry.header.saturating_sub(base);
         let entry = Box::new(Entry { header, body, ..entry.clone() });
-        self.parts.borrow_mut().add(name, Part { entry, alone: content.is_some(), kept });
+        let part = Part { entry, alone: content.is_some(), kept };
+        self.parts.borrow_mut().add(name, part, &self.options.limits);
     }
 }
 
@@ -380,7 +447,7 @@ mod tests {
     fn gathered(paths: &[&str]) -> Gathered {
         let mut gathered = Gathered::default();
         for path in paths {
-            gathered.add(last_component(path.as_bytes()), part(path));
+            gathered.add(last_component(path.as_bytes()), part(path), &Limits::DEFAULT);
         }
         gathered
     }
@@ -390,8 +457,29 @@ mod tests {
         let gathered = gathered(&["a/x.aa", "a/y.001", "b/x.ab"]);
         for (path, has) in [("a/x.ac", true), ("a/y.002", true), ("b/x.ac", false), ("x.ab", false), ("a/z.ab", false)]
         {
-            assert_eq!(gathered.has_first(path.as_bytes(), last_component(path.as_bytes())), has, "{path}");
+            let name = last_component(path.as_bytes());
+            assert_eq!(gathered.has_first(path.as_bytes(), name, &Limits::DEFAULT), has, "{path}");
         }
+    }
+
+    /// What a later entry replaces is no part any more, however its path is spelled.
+    #[test]
+    fn spellings_of_a_path_are_one_place() {
+        for path in ["p/x.tar.02", "./p/x.tar.02", "/p//x.tar.02", "q/../p/x.tar.02", "p/x.tar.02/", "p/x.tar.02/."] {
+            let mut gathered = gathered(&["./p/x.tar.01", "p/x.tar.02"]);
+            let name = last_component(path.as_bytes());
+            assert_eq!(gathered.folders[&b"p/"[..]].len(), 2);
+            gathered.add(name, part(path), &Limits::DEFAULT);
+            assert_eq!(gathered.folders[&b"p/"[..]][&b"x.tar.02"[..]].entry.path, path.as_bytes());
+            assert_eq!(gathered.folders[&b"p/"[..]].len(), 2, "{path}");
+            assert!(gathered.has_first(path.as_bytes(), name, &Limits::DEFAULT), "{path}");
+            gathered.remove(path.as_bytes(), name, &Limits::DEFAULT);
+            assert_eq!(gathered.folders[&b"p/"[..]].len(), 1, "{path}");
+            gathered.remove(b"p/x.tar.01", b"x.tar.01", &Limits::DEFAULT);
+            assert_eq!(gathered.weight, 0, "{path}");
+        }
+        // A name that `--transform` has changed.
+        assert_eq!(place_of(b"./a/b", b"x.001", &Limits::DEFAULT), (b"a/".to_vec(), b"x.001".to_vec()));
     }
 
     #[test]
@@ -402,9 +490,28 @@ mod tests {
         let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
         assert_eq!(names, ["n.001", "n.009", "v.r01", "x.aa", "x.ab", "x.ad"]);
         for name in ["n.001", "n.009", "v.r01", "x.aa", "x.ab", "x.ad"] {
-            gathered.remove(name.as_bytes(), name.as_bytes());
+            gathered.remove(name.as_bytes(), name.as_bytes(), &Limits::DEFAULT);
         }
         assert_eq!(gathered.weight, 0);
+    }
+
+    /// A dense series is all kept, so nothing makes room: that is seen once.
+    #[test]
+    fn who_is_full_of_parts_takes_no_more() {
+        let mut gathered = Gathered::default();
+        let add = |gathered: &mut Gathered, number: usize| {
+            let path = format!("frame.{number:06}");
+            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT);
+        };
+        let mut number = 0;
+        while !gathered.is_full {
+            add(&mut gathered, number);
+            number += 1;
+        }
+        assert!(gathered.is_closed);
+        let count = gathered.folders.values().map(BTreeMap::len).sum::<usize>();
+        (number..200_000).for_each(|number| add(&mut gathered, number));
+        assert_eq!(gathered.folders.values().map(BTreeMap::len).sum::<usize>(), count);
     }
 
     #[test]
@@ -412,7 +519,7 @@ mod tests {
         let mut gathered = Gathered::default();
         for number in 0..200_000 {
             let path = format!("{number:06}.py");
-            gathered.add(path.as_bytes(), part(&path));
+            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT);
             assert!(gathered.weight <= MOST_GATHERED);
         }
         assert!(gathered.is_full);

@@ -30,6 +30,12 @@ const MOST_OF_NOTES: usize = 4 << 20;
 /// several times and compresses to nothing.
 const MOST_OF_WAITING: usize = 64 << 20;
 
+/// True if `notes` may lack some of what was found broken.
+pub(crate) fn may_lack_notes(notes: &[(u64, String)]) -> bool {
+    let bytes: usize = notes.iter().map(|(_, what)| what.len()).sum();
+    notes.len() >= MOST_NOTES || bytes > MOST_OF_NOTES - MOST_OF_NOTE
+}
+
 /// Takes what is found in one stream, in its order.
 pub(super) trait Receiver {
     /// A file, folder, link, ...; its place counts in the stream that is read.

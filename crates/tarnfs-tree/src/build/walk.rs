@@ -482,6 +482,7 @@ impl Walk<'_> {
         place: &MemberPlace,
     ) -> io::Result<Option<Wanted>> {
         let Some(rules) = &self.names.recursion else { return Ok(None) };
+        let limits = &self.options.limits;
         let may_be_part = self.names.goes_below(place.depth) && parts::may_be_part(name);
         let body = &entry.body;
         // A body that is not in one piece, or was passed already, cannot be read here.
@@ -491,10 +492,8 @@ impl Walk<'_> {
             && body.stored == body.size
             && stream.position() == body.offset;
         let may_be_archive = self.may_be_archive(name, place);
-        if may_be_part {
-            // What was there under this path before is another file.
-            self.parts.borrow_mut().remove(&entry.path, name);
-        }
+        // What was there under this path before is another file.
+        self.parts.borrow_mut().remove(&entry.path, name, limits);
         if !is_readable || !may_be_archive && !may_be_part {
             return Ok(None);
         }

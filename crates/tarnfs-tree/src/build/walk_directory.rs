@@ -130,14 +130,12 @@ impl Walk<'_> {
         let name = own_name.of(&entry);
         let may_be_archive = self.may_be_archive(name, place);
         let may_be_part = self.names.goes_below(place.depth) && parts::may_be_part(name);
-        if may_be_part {
-            // What was there under this path before is another file.
-            self.parts.borrow_mut().remove(&entry.path, name);
-        }
+        // What was there under this path before is another file.
+        self.parts.borrow_mut().remove(&entry.path, name, &self.options.limits);
         if has_content && may_be_part && self.is_part_of_directory(&entry, name, source, place)? {
             let alone = may_be_archive && parts::is_first(name);
             let part = Part { entry: Box::new(entry.clone()), alone, kept: None };
-            self.parts.borrow_mut().add(name, part);
+            self.parts.borrow_mut().add(name, part, &self.options.limits);
         } else if has_content && may_be_archive {
             candidate = self.candidate_of(&entry, name, (source, base), place, Split::default())?;
         }
