@@ -267,7 +267,7 @@ fn another_user_mounts_with_fusermount3_and_is_told_what_is_missing() {
     }
     let scratch = Scratch::new();
     small(&scratch);
-    let program = scratch.program("tarnfs");
+    scratch.program("tarnfs");
     scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown nobody home");
     let nobody = |script: &str| {
         let script = format!("cd {}; export XDG_CACHE_HOME=$PWD; {script}", scratch.path("home").display());

@@ -119,7 +119,7 @@ fn for_another_user_all_is_as_gnu_tar_extracts_it() {
     scratch.shell("rm tree/null tree/wide tree/loop; chmod 755 .; mkdir -m 777 all");
     pack(&scratch, "all.tar.gz");
     scratch.shell("cp all.tar all.tar.gz all; chmod 644 all/*");
-    let program = scratch.program("all/tarnfs");
+    scratch.program("all/tarnfs");
     for (options, mask) in [("", "022"), ("-p", "022"), ("", "077"), ("-p", "007"), ("--no-same-permissions", "0")] {
         // GNU tar keeps access lists also where the umask lessens modes.
         let acls = if options == "-p" { "--acls" } else { "" };
