@@ -111,7 +111,7 @@ fn nothing_is_an_empty_folder() {
     assert!(paths(&*assembly.tree).is_empty());
 }
 
-/// The command line of the first mount names the index as well from then on (`d/*`): what the archive has is read in it.
+/// The command line of the first mount names the index as well from then on (`d/*`): what the archive has is read.
 #[test]
 fn the_index_of_an_archive_beside_it_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
