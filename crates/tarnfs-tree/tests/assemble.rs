@@ -231,7 +231,7 @@ fn image(archive: &[u8], force: bool, strip_extension: bool) -> (Vec<String>, Op
     (listed(&*assembly.tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect(), passwd)
 }
 
-/// > An image of which a layer is missing or damaged is not shown, with a line that says so.
+/// An image of which a layer is missing or damaged is not shown, with a line that says so.
 #[test]
 fn an_image_with_a_damaged_layer_is_shown_as_it_is_stored() {
     let [lower, upper] = layers();
