@@ -180,6 +180,22 @@ fn an_index_is_read() {
     assert!(damage.is_empty() && pieces[3].coder.is_none() && pieces[0].coder.is_some(), "{damage:?}");
 }
 
+/// A block that lies behind the end, from which more would come than it has, is missing at the end.
+#[test]
+fn a_packed_block_behind_the_end_is_missing_there() {
+    let mut image = image(16, 0x1);
+    root(&mut image, &[(2, "far"), (4, "strange")]);
+    for (number, kind, method) in [(2, 0, 0), (4, 1, 9)] {
+        let at = inode(&mut image, number, (FILE, 4096 * 2, 1), (SHORT, 0));
+        put(&mut image, at, &[0, 0, 0, 0, 0, 0, method, 0]);
+        put(&mut image, at + 8, &[(kind << 12 | 2_u32 << 28 | 1 << 16).to_le_bytes(), 9000_u32.to_le_bytes()].concat());
+    }
+    let (entries, damage) = told(&image);
+    let ends: Vec<_> = entries[1..].iter().flat_map(|entry| entry.body.pieces.iter().flatten()).collect();
+    assert!(ends.len() == 2 && ends.iter().all(|end| end.offset == image.len() as u64 && end.stored == 0), "{ends:?}");
+    assert!(damage.len() == 2 && damage[0].contains("more would come") && damage[1].contains("not known"), "{damage:?}");
+}
+
 /// Folders that share a listing, in which they all are, are told once each.
 #[test]
 fn folders_that_share_a_listing_do_not_multiply() {

@@ -334,7 +334,7 @@ fn stored_at(
         // Bytes lie where they would in a block of the file, or all from the first one on.
         let turned = block.saturating_sub(packed.start & block.saturating_sub(1));
         if length > stored {
-            content.add_missing(at, length, "more would come of a block than it has");
+            content.add_missing(at.min(there), length, "more would come of a block than it has");
         } else if head.advice & advice::ROTATED != 0 && !is_inside && turned <= stored {
             let first = turned.min(length);
             content.add(at.saturating_add(stored).saturating_sub(turned), first, there);
@@ -346,7 +346,7 @@ fn stored_at(
     }
     let number = if packed.kind == SECOND { head.methods >> 4 } else { head.methods & 0x0f };
     let Some(coder) = volume.coder(number) else {
-        content.add_missing(at, length, format!("it is packed in a way that is not known ({number})"));
+        content.add_missing(at.min(there), length, format!("it is packed in a way that is not known ({number})"));
         return;
     };
     if stored == 0 || stored.max(length) > LONGEST_BLOCK || at.checked_add(stored).is_none_or(|end| end > there) {
