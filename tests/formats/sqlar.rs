@@ -62,6 +62,15 @@ fn what_sqlite_has_packed_is_read() {
     }
 }
 
+/// The statement that makes the table goes on in another page of the list of tables.
+#[test]
+fn small_pages_of_long_text_are_no_obstacle() {
+    let scratch = Scratch::new();
+    fs::copy(small("utf16.sqlar"), scratch.path("a.sqlar")).unwrap();
+    let checked = told(&scratch, "check", "a.sqlar", &[]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
+}
+
 #[test]
 fn rows_that_were_removed_and_pages_out_of_order_change_nothing() {
     if !have("sqlite3") {

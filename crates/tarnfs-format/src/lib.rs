@@ -58,6 +58,7 @@ pub mod stream;
 pub mod tar;
 mod time;
 pub mod udf;
+mod unlisted;
 pub mod warc;
 pub mod wim;
 mod window;
@@ -78,6 +79,7 @@ pub use decode::{Decode, IsRight, Take};
 pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
+pub use unlisted::{Unlisted, around};
 
 /// What shapes how an archive is read. Kept in the index: another value means another tree.
 #[derive(Debug, Clone)]
@@ -173,22 +175,6 @@ pub enum Error {
     /// The receiver of the events failed; reading stopped.
     #[error(transparent)]
     Receiver(io::Error),
-}
-
-/// What is in an archive and in none of its entries. It has no place in a tree.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unlisted {
-    /// The comment on all of it, in whatever encoding; mostly empty.
-    pub comment: Vec<u8>,
-    /// All else, in words: "12 bytes before its first file".
-    pub others: Vec<String>,
-}
-
-impl Unlisted {
-    /// Of a format that shows only a part of what it reads: what else is there.
-    fn but(what: &str) -> Self {
-        Self { others: vec![what.to_owned()], ..Self::default() }
-    }
 }
 
 /// What a volume says of itself.
@@ -350,10 +336,16 @@ pub trait Format: Send + Sync {
         false
     }
 
-    /// What is in the archive `source` and in none of its entries.
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let _ = (source, cancel);
-        Ok(Unlisted::default())
+    /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its
+    /// entries are kept elsewhere: a format that cannot tell says [`Unlisted::unknown`]. What is around the archive
+    /// ([`around`]) belongs to it, of formats that have a directory; of those that are read forwards, whoever has read
+    /// them knows where they end.
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted>;
+
+    /// True if a codec has made the stream that it reads of headers and a payload, and nobody can make the archive of
+    /// that again: packages.
+    fn is_rewritten(&self) -> bool {
+        false
     }
 
     /// What reads it, if it is read forwards.
@@ -363,31 +355,6 @@ pub trait Format: Send + Sync {
             Reader::Random(_) => None,
         }
     }
-}
-
-/// In words, what is before and behind an archive that has the bytes `own` of `source`. Zeros behind it are padding.
-fn around(source: &dyn Source, own: Range<u64>, cancel: &Cancel) -> io::Result<Vec<String>> {
-    let mut found = Vec::new();
-    if own.start > 0 {
-        found.push(format!("{} bytes before the archive", own.start));
-    }
-    let (mut at, mut bytes) = (own.end, vec![0; 64 << 10]);
-    // Holes are zeros.
-    while let Some(data) = source.next_data(at) {
-        cancel.check()?;
-        at = at.max(data);
-        let read = source.read_at(&mut bytes, at)?;
-        let read = bytes.get(..read).unwrap_or_default();
-        if read.is_empty() {
-            break;
-        }
-        if read.iter().any(|&byte| byte != 0) {
-            found.push(format!("{} bytes behind its end", source.len().saturating_sub(own.end)));
-            break;
-        }
-        at = at.saturating_add(read.len() as u64);
-    }
-    Ok(found)
 }
 
 /// The two ways in which archives are read.

@@ -11,7 +11,12 @@
 pub(crate) mod header;
 mod reader;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told};
+use std::io;
+
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
+use header::{HEADER, Header, Name, is_symbols};
 
 /// All dialects of ar.
 #[derive(Debug)]
@@ -20,6 +25,9 @@ pub struct Ar;
 /// At the start of an archive, and of one whose members lie in other files.
 const MAGIC: &[u8; 8] = b"!<arch>\n";
 const THIN: &[u8; 8] = b"!<thin>\n";
+
+/// What the name of a table of symbols begins with, of BSD.
+const SYMBOLS: &[u8] = b"__.SYMDEF";
 
 /// Bits of its magic.
 const MAGIC_BITS: u32 = 64;
@@ -50,6 +58,25 @@ impl Format for Ar {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn unlisted(&self, source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        // It comes first. The longest name of one is less than 32 bytes.
+        let mut head = [0; MAGIC.len() + HEADER + 32];
+        let read = source.read_at(&mut head, 0)?;
+        let has_magic = head.starts_with(MAGIC) || head.starts_with(THIN);
+        let start = if has_magic { MAGIC.len() } else { 0 };
+        let bytes = head.get(start..read).and_then(|bytes| bytes.split_first_chunk::<HEADER>());
+        // It may have no members at all.
+        let Some((first, content)) = bytes else { return Ok(Unlisted::default()) };
+        let has_symbols = match Header::read(first).map(|header| header.name) {
+            Some(Name::Symbols) => true,
+            Some(Name::Short(name)) => is_symbols(name),
+            Some(Name::Before(_)) => content.starts_with(SYMBOLS),
+            Some(Name::Names | Name::Table(_)) | None => false,
+        };
+        let others = has_symbols.then(|| "its table of symbols".to_owned());
+        Ok(Unlisted::of(others.into_iter().collect()))
     }
 
     fn reader(&self) -> Reader<'_> {

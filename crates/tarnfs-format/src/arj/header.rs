@@ -41,6 +41,7 @@ pub(super) struct Header {
     pub(super) mode: u32,
     pub(super) mtime: Time,
     pub(super) path: Vec<u8>,
+    pub(super) comment: Vec<u8>,
 }
 
 /// The bytes of a header that its checksum is of, if `bytes` begin with one and the checksum is right.
@@ -74,7 +75,8 @@ impl Header {
             4 | 5 => Kind::Other,
             _ => Kind::Unknown,
         };
-        let name = bytes.get(names_at..)?.split(|&byte| byte == 0).next()?;
+        let mut texts = bytes.get(names_at..)?.split(|&byte| byte == 0);
+        let (name, comment) = (texts.next()?, texts.next().unwrap_or_default());
         let (stamp, access) = (u32_at(bytes, 8)?, u16_at(bytes, 26)?);
         let is_unix = matches!(host, UNIX | NEXT);
         let is_dos = matches!(host, DOS | WINDOWS_95 | WINDOWS);
@@ -102,6 +104,7 @@ impl Header {
             mode,
             mtime,
             path: name.iter().map(|&byte| if is_separated(byte) { b'/' } else { byte }).collect(),
+            comment: comment.to_vec(),
         })
     }
 }

@@ -1,8 +1,9 @@
 //! Walks along an archive, from header to header.
 
+use std::io;
 use std::sync::Arc;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::NAME;
 use super::header::{BEFORE, CHECKSUM, Header, Kind, LONGEST, MAGIC, checked};
@@ -10,15 +11,14 @@ use crate::image::Teller;
 use crate::little::u16_at;
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
-use crate::{Body, Coder, Entry, Error, Options, Piece, ReceiveRandom, Step};
+use crate::{Body, Coder, Entry, Error, Options, Piece, ReceiveRandom, Step, Unlisted};
 
 /// Extensions of one header: there is none, or one.
 const MOST_EXTENSIONS: usize = 16;
 
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let mut reader = Reader {
-        window: Window::new(&**source, &options.cancel),
-        end: source.len(),
+        headers: Headers::new(&**source, &options.cancel),
         tell: Teller::new(receive),
         most: options.limits.path,
         coders: [32, 33].map(|number| {
@@ -26,12 +26,11 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             Arc::new(Coder { steps: vec![step], is_behind_header: None })
         }),
     };
-    reader.window.jumps(true);
     let mut at = 0;
     let mut is_begun = false;
     loop {
         options.cancel.check().map_err(Error::Receiver)?;
-        let Some((header, data)) = reader.header(at)? else { return Ok(()) };
+        let Some(Found { header, behind: data, .. }) = reader.headers.at(at)? else { return Ok(()) };
         let Some(header) = header else {
             if !is_begun {
                 return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
@@ -48,9 +47,104 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     }
 }
 
-struct Reader<'o, 'r> {
+/// What is in the archive and in none of its files: comments, and what else headers have.
+pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let mut headers = Headers::new(source, cancel);
+    let (mut unlisted, mut commented, mut extended, mut others, mut at) = (Unlisted::default(), 0_u64, 0_u64, 0_u64, 0);
+    loop {
+        cancel.check()?;
+        let found = headers.at(at).map_err(|error| match error {
+            Error::Read { error, .. } => error,
+            error => io::Error::other(error.to_string()),
+        })?;
+        let Some(Found { header, behind, is_extended }) = found else { break };
+        let Some(header) = header else { return Ok(Unlisted::unknown()) };
+        extended = extended.saturating_add(is_extended.into());
+        if header.kind == Kind::Archive {
+            if unlisted.comment.is_empty() {
+                unlisted.comment = header.comment;
+            } else {
+                commented = commented.saturating_add(1);
+            }
+            at = behind;
+            continue;
+        }
+        commented = commented.saturating_add((!header.comment.is_empty()).into());
+        others = others.saturating_add((header.kind == Kind::Other).into());
+        at = behind.saturating_add(header.stored);
+    }
+    if at == 0 {
+        return Ok(Unlisted::unknown());
+    }
+    for (count, what) in [
+        (commented, "comments on its files"),
+        (extended, "what is told in extended headers"),
+        (others, "labels of disks, or chapters"),
+    ] {
+        if count > 0 {
+            unlisted.others.push(format!("{what} ({count})"));
+        }
+    }
+    // Some have no mark of the end.
+    let end = at.saturating_add(BEFORE as u64).min(source.len());
+    unlisted.others.extend(crate::around(source, 0..end, cancel)?);
+    Ok(unlisted)
+}
+
+/// What is at a byte of an archive.
+struct Found {
+    /// `None` if it is no header.
+    header: Option<Header>,
+    /// Where what is behind it begins.
+    behind: u64,
+    is_extended: bool,
+}
+
+/// Looks at headers.
+struct Headers<'o> {
     window: Window<'o>,
     end: u64,
+}
+
+impl<'o> Headers<'o> {
+    fn new(source: &'o dyn Source, cancel: &'o Cancel) -> Self {
+        let mut window = Window::new(source, cancel);
+        window.jumps(true);
+        Self { window, end: source.len() }
+    }
+
+    fn bytes(&mut self, at: u64, length: usize) -> Result<&[u8], Error> {
+        self.window.bytes(at, self.end, length).map_err(|error| Error::Read { offset: at, error })
+    }
+
+    /// What is at byte `at`; `None` at the end.
+    fn at(&mut self, at: u64) -> Result<Option<Found>, Error> {
+        let bytes = self.bytes(at, BEFORE.saturating_add(LONGEST).saturating_add(CHECKSUM))?;
+        // A header without a length ends an archive; some just end.
+        if bytes.is_empty() || bytes.starts_with(&MAGIC) && u16_at(bytes, 2) == Some(0) {
+            return Ok(None);
+        }
+        let Some(found) = checked(bytes) else {
+            return Ok(Some(Found { header: None, behind: at, is_extended: false }));
+        };
+        let (length, header) = (found.len() as u64, Header::read(found));
+        let mut behind = at.saturating_add(length).saturating_add((BEFORE + CHECKSUM) as u64);
+        let mut is_extended = false;
+        for _ in 0..MOST_EXTENSIONS {
+            let more = u16_at(self.bytes(behind, 2)?, 0).unwrap_or_default();
+            behind = behind.saturating_add(2);
+            if more == 0 {
+                break;
+            }
+            is_extended = true;
+            behind = behind.saturating_add(more.into()).saturating_add(CHECKSUM as u64);
+        }
+        Ok(Some(Found { header, behind, is_extended }))
+    }
+}
+
+struct Reader<'o, 'r> {
+    headers: Headers<'o>,
     tell: Teller<'r>,
     most: usize,
     /// Of methods 1 to 3, and of method 4.
@@ -58,31 +152,6 @@ struct Reader<'o, 'r> {
 }
 
 impl Reader<'_, '_> {
-    fn bytes(&mut self, at: u64, length: usize) -> Result<&[u8], Error> {
-        self.window.bytes(at, self.end, length).map_err(|error| Error::Read { offset: at, error })
-    }
-
-    /// The header at byte `at`, if it is one, and where what is behind it begins. `None` at the end.
-    fn header(&mut self, at: u64) -> Result<Option<(Option<Header>, u64)>, Error> {
-        let bytes = self.bytes(at, BEFORE.saturating_add(LONGEST).saturating_add(CHECKSUM))?;
-        // A header without a length ends an archive; some just end.
-        if bytes.is_empty() || bytes.starts_with(&MAGIC) && u16_at(bytes, 2) == Some(0) {
-            return Ok(None);
-        }
-        let Some(found) = checked(bytes) else { return Ok(Some((None, at))) };
-        let (length, header) = (found.len() as u64, Header::read(found));
-        let mut behind = at.saturating_add(length).saturating_add((BEFORE + CHECKSUM) as u64);
-        for _ in 0..MOST_EXTENSIONS {
-            let more = u16_at(self.bytes(behind, 2)?, 0).unwrap_or_default();
-            behind = behind.saturating_add(2);
-            if more == 0 {
-                break;
-            }
-            behind = behind.saturating_add(more.into()).saturating_add(CHECKSUM as u64);
-        }
-        Ok(Some((header, behind)))
-    }
-
     fn file(&mut self, header: Header, at: u64, data: u64) -> Result<(), Error> {
         let kind = match header.kind {
             Kind::File => crate::Kind::File,
@@ -98,7 +167,7 @@ impl Reader<'_, '_> {
         let size = if kind == crate::Kind::File { header.size.max(least) } else { 0 };
         let mut body = Body { offset: at, size, ..Body::default() };
         if size > 0 {
-            let there = self.end.saturating_sub(data);
+            let there = self.headers.end.saturating_sub(data);
             let unreadable = if header.stored > there {
                 Some(format!("has {} bytes, of which {there} are there", header.stored))
             } else if header.is_continued {

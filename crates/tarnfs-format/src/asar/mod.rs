@@ -11,9 +11,11 @@
 mod reader;
 mod tree;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "asar";
 
@@ -45,6 +47,10 @@ impl Format for Asar {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::{NAME, tree};
 use crate::image::Teller;
 use crate::little::u32_at;
 use crate::name::{bounded_path, excerpt};
-use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom};
+use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Unlisted};
 
 /// Bytes before the header.
 const LENGTHS: usize = 16;
@@ -37,7 +37,28 @@ impl Start {
     }
 }
 
-pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+/// What is in the archive and in none of its files: what is behind the last one of them.
+pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let error_of = |error: Error| match error {
+        Error::Read { error, .. } => error,
+        error => io::Error::other(error.to_string()),
+    };
+    let (header, base) = header_of(source).map_err(error_of)?;
+    let mut end = base;
+    let found = tree::read(&header, &mut |_, node| {
+        let own = node.offset.and_then(|offset| base.checked_add(offset)?.checked_add(node.size));
+        end = end.max(own.unwrap_or(base));
+        cancel.check().map_err(|error| error.to_string())
+    });
+    cancel.check()?;
+    if found.is_err() {
+        return Ok(Unlisted::unknown());
+    }
+    crate::around(source, 0..end, cancel).map(Unlisted::of)
+}
+
+/// The header, and where files begin.
+fn header_of(source: &dyn Source) -> Result<(Vec<u8>, u64), Error> {
     let mut head = [0; LENGTHS];
     source.read_exact_at(&mut head, 0).map_err(|error| Error::Read { offset: 0, error })?;
     let none = || Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() };
@@ -53,10 +74,15 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     }
     let mut header = vec![0; json as usize];
     source.read_exact_at(&mut header, start).map_err(|error| Error::Read { offset: start, error })?;
+    Ok((header, base))
+}
+
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+    let (header, base) = header_of(&**source)?;
     let (end, most) = (source.len(), options.limits.path);
     let mut tell = Teller::new(receive);
     let mut failure = None;
-    let mut number = start;
+    let mut number = LENGTHS as u64;
     let found = tree::read(&header, &mut |path, node| {
         number = number.saturating_add(1);
         let told = options.cancel.check().map_err(Error::Receiver);
@@ -68,7 +94,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     match (found, failure) {
         (_, Some(error)) => Err(error),
         (Ok(()), None) => Ok(()),
-        (Err(what), None) => Err(unreadable(format!("its header is damaged: {what}"))),
+        (Err(what), None) => Err(Error::Unreadable { format: NAME, reason: format!("its header is damaged: {what}") }),
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) struct Header {
     /// The number of the set that it belongs to, and its place there.
     pub(super) set: u16,
     pub(super) place: u16,
-    /// Bytes that are reserved behind each folder, and in each block.
+    /// Bytes that are reserved in it, behind each folder, and in each block.
+    pub(super) reserved: u16,
     pub(super) of_folder: u8,
     pub(super) of_block: u8,
     /// The names of the cabinets before and behind it.
@@ -62,9 +63,9 @@ impl Header {
         };
         let mut at = HEADER;
         if flags & HAS_RESERVE != 0 {
-            let of_header = u16_at(bytes, at)?;
+            header.reserved = u16_at(bytes, at)?;
             (header.of_folder, header.of_block) = (*bytes.get(38)?, *bytes.get(39)?);
-            at = at.checked_add(4)?.checked_add(of_header.into())?;
+            at = at.checked_add(4)?.checked_add(header.reserved.into())?;
         }
         let mut name = || {
             let rest = bytes.get(at..)?;

@@ -17,9 +17,9 @@ mod reader;
 
 use std::io;
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Volume};
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted, Volume};
 
 const NAME: &str = "cab";
 
@@ -72,6 +72,10 @@ impl Format for Cab {
 
     fn volume(&self, source: &dyn Source) -> io::Result<Option<Volume>> {
         reader::volume(source)
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
     }
 
     fn reader(&self) -> Reader<'_> {

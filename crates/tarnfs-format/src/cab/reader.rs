@@ -11,7 +11,7 @@ use crate::image::Teller;
 use crate::name::{bounded_path, excerpt};
 use crate::time::dos_time;
 use crate::window::Window;
-use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, Probe, ReceiveRandom, Step, Volume};
+use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, Probe, ReceiveRandom, Step, Unlisted, Volume};
 
 /// The compression of folders that nothing is compressed in, and of the last one that is known.
 const LAST_METHOD: u8 = 3;
@@ -50,6 +50,31 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
     // Its whole files are read without the others.
     let set = Some((header.set, header.place));
     Ok(is_one.then(|| Volume { is_followed: Some(header.next.is_some()), is_part: false, next, set }))
+}
+
+/// Where cabinets begin: the first one at `first`, each other one where a file does.
+fn starts(first: u64, parts: &[u64]) -> Vec<u64> {
+    std::iter::once(first).chain(parts.iter().copied().filter(|part| *part > first)).collect()
+}
+
+/// What is in the cabinets and in none of their files.
+pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let Some(first) = start(source)? else { return Ok(Unlisted::unknown()) };
+    let (mut end, mut has_reserved) = (first, false);
+    for at in starts(first, source.part_starts()) {
+        let mut bytes = vec![0; LONGEST];
+        let read = source.read_at(&mut bytes, at)?;
+        let header = Header::read(bytes.get(..read).unwrap_or_default());
+        let Some(header) = header else { return Ok(Unlisted::unknown()) };
+        has_reserved |= (header.reserved, header.of_folder, header.of_block) != (0, 0, 0);
+        end = at.saturating_add(header.length);
+    }
+    let mut others = Vec::new();
+    if has_reserved {
+        others.push("what other programs have put into its reserved bytes, such as a signature".to_owned());
+    }
+    others.extend(crate::around(source, first..end, cancel)?);
+    Ok(Unlisted::of(others))
 }
 
 /// A cabinet.
@@ -142,8 +167,7 @@ impl Reader<'_, '_> {
 
     /// All cabinets, with their folders: the first one begins at `first`, each other one where a file begins.
     fn cabinets(&mut self, first: u64, parts: &[u64]) -> Result<Vec<Cabinet>, Error> {
-        let starts: Vec<u64> =
-            std::iter::once(first).chain(parts.iter().copied().filter(|part| *part > first)).collect();
+        let starts = starts(first, parts);
         let mut cabinets: Vec<Cabinet> = Vec::new();
         for (number, &at) in starts.iter().enumerate() {
             let limit = starts.get(number.saturating_add(1)).copied().unwrap_or(self.length);

@@ -20,9 +20,12 @@ mod header;
 mod links;
 mod reader;
 
-use header::{Dialect, find, is_plausible};
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream};
+use header::{Dialect, find, is_plausible};
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 /// All dialects of cpio.
 #[derive(Debug)]
@@ -62,6 +65,11 @@ impl Format for Cpio {
             }
             _ => 0,
         }
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        // Inodes and sums say nothing of what files are.
+        Ok(Unlisted::default())
     }
 
     fn reader(&self) -> Reader<'_> {

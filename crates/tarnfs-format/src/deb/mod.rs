@@ -7,7 +7,11 @@
 
 mod reader;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream};
+use std::io;
+
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 const NAME: &str = "deb";
 
@@ -33,6 +37,15 @@ impl Format for Deb {
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         if probe.head().starts_with(MAGIC) { 64 } else { 0 }
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        // Each member is shown.
+        Ok(Unlisted::default())
+    }
+
+    fn is_rewritten(&self) -> bool {
+        true
     }
 
     fn reader(&self) -> Reader<'_> {

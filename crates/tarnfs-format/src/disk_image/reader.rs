@@ -93,7 +93,7 @@ pub(super) fn tells_of_unix(image: &dyn Source) -> io::Result<bool> {
 
 /// What is in the image and in none of its entries.
 pub(super) fn unlisted(image: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-    let Some((disk, mut others)) = borrowed(image)? else { return Ok(Unlisted::default()) };
+    let Some((disk, mut others)) = borrowed(image)? else { return Ok(Unlisted::unknown()) };
     others.insert(0, "the tables of the disk image".to_owned());
     let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
     let on_disk = format.map(|format| format.unlisted(&disk, cancel).map(Some));

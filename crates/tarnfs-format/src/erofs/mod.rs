@@ -78,10 +78,9 @@ impl Format for Erofs {
         if show(0, superblock::START as usize).iter().any(|byte| *byte != 0) {
             others.push("boot code in its first 1024 bytes".to_owned());
         }
-        if let Some(found) = superblock::find(&show) {
-            others.extend(crate::around(source, 0..found.length(), cancel)?);
-        }
-        Ok(Unlisted { others, ..Unlisted::default() })
+        let Some(found) = superblock::find(&show) else { return Ok(Unlisted::unknown()) };
+        others.extend(crate::around(source, 0..found.length(), cancel)?);
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

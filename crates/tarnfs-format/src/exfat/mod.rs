@@ -67,9 +67,10 @@ impl Format for ExFat {
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let Ok(boot) = open(source) else { return Ok(Unlisted::default()) };
-        let others = crate::around(source, 0..boot.length, cancel)?;
-        Ok(Unlisted { others, ..Unlisted::default() })
+        let Ok(boot) = open(source) else { return Ok(Unlisted::unknown()) };
+        let mut others = vec!["its boot sector, and which files are hidden or of the system".to_owned()];
+        others.extend(crate::around(source, 0..boot.length, cancel)?);
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -83,11 +83,10 @@ impl Format for Ext {
         if show(0, superblock::START as usize).iter().any(|byte| *byte != 0) {
             others.push("boot code in its first 1024 bytes".to_owned());
         }
-        if let Some((found, _)) = superblock::find(show) {
-            let end = found.blocks.saturating_mul(found.block);
-            others.extend(crate::around(source, 0..end, cancel)?);
-        }
-        Ok(Unlisted { others, ..Unlisted::default() })
+        let Some((found, _)) = superblock::find(show) else { return Ok(Unlisted::unknown()) };
+        let end = found.blocks.saturating_mul(found.block);
+        others.extend(crate::around(source, 0..end, cancel)?);
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -74,7 +74,7 @@ impl Format for Iso9660 {
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let Some(volume) = descriptor::find(source)? else { return Ok(Unlisted::default()) };
+        let Some(volume) = descriptor::find(source)? else { return Ok(Unlisted::unknown()) };
         let mut others = Vec::new();
         let mut before = vec![0; descriptor::FIRST.saturating_mul(descriptor::SECTOR) as usize];
         source.read_exact_at(&mut before, 0)?;
@@ -108,7 +108,7 @@ impl Format for Iso9660 {
         }
         let end = volume.start.saturating_add(volume.sectors).saturating_mul(descriptor::SECTOR);
         others.extend(crate::around(source, 0..end, cancel)?);
-        Ok(Unlisted { others, ..Unlisted::default() })
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

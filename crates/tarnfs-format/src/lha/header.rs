@@ -43,6 +43,8 @@ pub(super) struct Header {
     pub(super) is_damaged: bool,
     /// Its extensions go beyond what is there.
     pub(super) is_cut: bool,
+    /// It tells something that is not here: a comment, or what a system had beside the file.
+    pub(super) tells_more: bool,
 }
 
 fn method_of(bytes: &[u8]) -> Option<Method> {
@@ -146,6 +148,7 @@ impl Header {
             atime: None,
             is_damaged: false,
             is_cut: false,
+            tells_more: false,
         };
         let mut folder = Vec::new();
         match level {
@@ -195,6 +198,9 @@ impl Header {
             self.unix_mode(mode);
             self.uid = u16_at(bytes, 8).unwrap_or_default().into();
             self.gid = u16_at(bytes, 10).unwrap_or_default().into();
+        } else {
+            // The letter of another system, and more.
+            self.tells_more = bytes.len() > 1;
         }
     }
 
@@ -218,6 +224,8 @@ impl Header {
                 0x00 => checked = start.checked_add(1).zip(half(0)).or(checked),
                 0x01 => self.path = content.to_vec(),
                 0x02 => *folder = content.to_vec(),
+                // DOS: whether it is read-only, a folder, or is to be archived; and whether it is hidden, or of the system.
+                0x40 => self.tells_more |= half(0).is_none_or(|attributes| attributes & !0x31 != 0),
                 // Windows: when it was made, changed, and read.
                 0x41 => {
                     let time = |at: usize| u64_at(content, at).and_then(file_time);
@@ -231,6 +239,8 @@ impl Header {
                 }
                 0x44 => self.path = of_utf_16(content),
                 0x45 => *folder = of_utf_16(content),
+                // In which code page names are.
+                0x46 => {}
                 0x50 => {
                     if let Some(mode) = half(0) {
                         self.unix_mode(mode);
@@ -247,7 +257,7 @@ impl Header {
                         self.mtime = Time { seconds: seconds.into(), nanoseconds: 0 };
                     }
                 }
-                _ => {}
+                _ => self.tells_more = true,
             }
         }
         self.is_cut = extensions.is_cut;
@@ -262,8 +272,10 @@ impl Header {
 
     /// Makes the path of a folder and a name, and takes the target of a link out of it.
     fn name(&mut self, folder: &[u8]) {
-        // A NUL ends what some programs write.
-        let name = self.path.split(|&byte| byte == 0).next().unwrap_or_default();
+        // A NUL ends what some programs write. On the Amiga a comment follows.
+        let mut texts = self.path.split(|&byte| byte == 0);
+        let name = texts.next().unwrap_or_default();
+        self.tells_more |= texts.any(|text| !text.is_empty());
         let is_separated = folder.is_empty() || folder.ends_with(&[SEPARATOR]) || folder.ends_with(b"/");
         let between: &[u8] = if is_separated { b"" } else { b"/" };
         let mut path = [folder, between, name].concat();

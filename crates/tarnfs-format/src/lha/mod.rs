@@ -14,9 +14,11 @@
 mod header;
 mod reader;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 const NAME: &str = "lha";
 
@@ -53,6 +55,10 @@ impl Format for Lha {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
     }
 
     fn reader(&self) -> Reader<'_> {

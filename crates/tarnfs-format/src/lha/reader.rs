@@ -1,15 +1,16 @@
 //! Walks along an archive, from header to header.
 
+use std::io;
 use std::sync::Arc;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::NAME;
 use super::header::{self, Header, LONGEST, Method, START};
 use crate::image::Teller;
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
-use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step};
+use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Unlisted};
 
 /// Stored files of up to so many bytes go through the decoder, which compares their checksum. Longer ones are read
 /// where they lie, and nothing compares them.
@@ -30,25 +31,10 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     loop {
         options.cancel.check().map_err(Error::Receiver)?;
         let failed = |error| Error::Read { offset: at, error };
-        let start = window.bytes(at, end, START).map_err(failed)?;
-        // A byte of zero ends an archive; some just end.
-        if start.first().is_none_or(|first| *first == 0) {
+        if ends_at(&mut window, at, end).map_err(failed)? {
             return Ok(());
         }
-        let header = match header::length(start).map(|length| length.min(MOST)) {
-            // Of level 1, the extensions follow, which are short as a rule.
-            Some(length) => {
-                let wanted = length.saturating_add(EXTENSIONS);
-                let header = Header::read(window.bytes(at, end, wanted).map_err(failed)?);
-                if header.as_ref().is_some_and(|header| header.is_cut) && wanted < LONGEST {
-                    Header::read(window.bytes(at, end, LONGEST).map_err(failed)?)
-                } else {
-                    header
-                }
-            }
-            None => None,
-        };
-        let Some(header) = header else {
+        let Some(header) = header_at(&mut window, at, end).map_err(failed)? else {
             if at == 0 {
                 return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
             }
@@ -71,6 +57,49 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             return Ok(());
         }
     }
+}
+
+/// True if the archive ends at byte `at`: a byte of zero ends it; some just end.
+fn ends_at(window: &mut Window<'_>, at: u64, end: u64) -> io::Result<bool> {
+    Ok(window.bytes(at, end, START)?.first().is_none_or(|first| *first == 0))
+}
+
+/// The header at byte `at`, if it is one.
+fn header_at(window: &mut Window<'_>, at: u64, end: u64) -> io::Result<Option<Header>> {
+    let length = header::length(window.bytes(at, end, START)?).map(|length| length.min(MOST));
+    let Some(length) = length else { return Ok(None) };
+    // Of level 1, the extensions follow, which are short as a rule.
+    let wanted = length.saturating_add(EXTENSIONS);
+    let header = Header::read(window.bytes(at, end, wanted)?);
+    if header.as_ref().is_some_and(|header| header.is_cut) && wanted < LONGEST {
+        return window.bytes(at, end, LONGEST).map(Header::read);
+    }
+    Ok(header)
+}
+
+/// What is in the archive and in none of its files.
+pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+    let mut window = Window::new(source, cancel);
+    window.jumps(true);
+    let (mut others, mut count, mut at, end) = (Vec::new(), 0_u64, 0_u64, source.len());
+    while !ends_at(&mut window, at, end)? {
+        cancel.check()?;
+        let Some(header) = header_at(&mut window, at, end)? else { return Ok(Unlisted::unknown()) };
+        count = count.saturating_add(header.tells_more.into());
+        let next = at.saturating_add(header.length).saturating_add(header.stored);
+        if next <= at {
+            return Ok(Unlisted::unknown());
+        }
+        at = next;
+    }
+    if at == 0 {
+        return Ok(Unlisted::unknown());
+    }
+    if count > 0 {
+        others.push(format!("comments, or what else headers have that is not shown ({count})"));
+    }
+    others.extend(crate::around(source, 0..at.saturating_add(1).min(end), cancel)?);
+    Ok(Unlisted::of(others))
 }
 
 fn file(header: Header, at: u64, data: u64, end: u64, options: &Options, tell: &mut Teller<'_>) -> Result<(), Error> {

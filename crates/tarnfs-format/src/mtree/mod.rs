@@ -14,9 +14,11 @@ mod keywords;
 mod line;
 mod reader;
 
-use tarnfs_source::SharedSource;
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "mtree";
 
@@ -65,6 +67,10 @@ impl Format for Mtree {
 
     fn has_hard_links(&self) -> bool {
         false
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        Ok(Unlisted::but("the text of the list, with sums and comments"))
     }
 
     fn reader(&self) -> Reader<'_> {

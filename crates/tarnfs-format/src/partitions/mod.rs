@@ -98,9 +98,8 @@ impl Format for Partitions {
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
         let _ = cancel;
         let has_table = reader::open(source)?.is_some();
-        let others =
-            if has_table { vec!["its table of partitions, and what is between these".to_owned()] } else { Vec::new() };
-        Ok(Unlisted { others, ..Unlisted::default() })
+        let of_table = || Unlisted::but("its table of partitions, and what is between these");
+        Ok(if has_table { of_table() } else { Unlisted::unknown() })
     }
 
     fn reader(&self) -> Reader<'_> {

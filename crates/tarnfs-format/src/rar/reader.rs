@@ -205,7 +205,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     let (start, version) = match find_start(source) {
         Ok(found) => found,
         Err(Error::Read { error, .. }) => return Err(error),
-        Err(_) => return Ok(Unlisted::default()),
+        Err(_) => return Ok(Unlisted::unknown()),
     };
     let mut walk = Walk::new(source, start, version, &Decode::default(), cancel);
     let (mut unlisted, mut is_locked, mut left_out) = (Unlisted::default(), false, false);

@@ -49,6 +49,10 @@ impl Format for Rpm {
         Ok(Unlisted::but("the headers of the package: what it needs, and its scripts"))
     }
 
+    fn is_rewritten(&self) -> bool {
+        true
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader::Forwards(self)
     }

@@ -90,12 +90,12 @@ impl Format for SevenZip {
         let (at, start) = match reader::find_start(source) {
             Ok(found) => found,
             Err(Error::Read { error, .. }) => return Err(error),
-            Err(_) => return Ok(Unlisted::default()),
+            Err(_) => return Ok(Unlisted::unknown()),
         };
         // The header is the last of it.
         let header = at.saturating_add(start::LENGTH as u64).saturating_add(start.offset);
         let others = crate::around(source, at..header.saturating_add(start.length), cancel)?;
-        Ok(Unlisted { others, ..Unlisted::default() })
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

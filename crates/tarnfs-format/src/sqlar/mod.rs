@@ -18,6 +18,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
+use crate::window::Window;
 use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 use pages::{Database, Pages};
 
@@ -77,12 +78,29 @@ impl Format for Sqlar {
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let _ = cancel;
         let mut head = [0; 100];
         let read = source.read_at(&mut head, 0)?;
-        let has_log = Database::read(head.get(..read).unwrap_or_default(), None).is_some_and(|found| found.has_log);
-        let log = "what its write-ahead log holds, if there is one beside it (its name with -wal)".to_owned();
-        Ok(Unlisted { others: has_log.then_some(log).into_iter().collect(), ..Unlisted::default() })
+        let head = head.get(..read).unwrap_or_default();
+        let Some(database) = Database::read(head, Some(source.len())) else { return Ok(Unlisted::unknown()) };
+        let mut window = Window::growing(source).until(cancel);
+        let mut show = |at: u64, length: usize| window.bytes(at, u64::MAX, length).map(<[u8]>::to_vec);
+        let most = source.len().checked_div(database.page.into()).unwrap_or_default().saturating_add(2);
+        let listed = table::listed(&mut Pages::new(database, &mut show, most.saturating_mul(2)), cancel)?;
+        let Some(listed) = listed else { return Ok(Unlisted::unknown()) };
+        let mut others = Vec::new();
+        if listed.others > 0 {
+            others.push(format!("other tables of the database, views, or the like ({})", listed.others));
+        }
+        for (is_there, what) in [
+            (listed.has_more_columns, "further columns of its table, or rules for them"),
+            (database.is_of_program, "numbers with which a program marks its databases"),
+            (database.has_log, "what its write-ahead log holds, if there is one beside it (its name with -wal)"),
+        ] {
+            others.extend(is_there.then(|| what.to_owned()));
+        }
+        let end = database.end(head).unwrap_or(source.len());
+        others.extend(crate::around(source, 0..end, cancel)?);
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

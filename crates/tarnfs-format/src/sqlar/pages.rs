@@ -33,6 +33,8 @@ pub(super) struct Database {
     pub(super) text: Text,
     /// Changes may lie in a write-ahead log.
     pub(super) has_log: bool,
+    /// It says whose it is, or has a number that belongs to whoever uses it.
+    pub(super) is_of_program: bool,
     /// Bytes of the file.
     length: u64,
 }
@@ -58,7 +60,15 @@ impl Database {
             _ => return None,
         };
         let has_log = *head.get(19)? == 2;
-        is_one.then_some(Self { page, used, text, has_log, length: length.unwrap_or(u64::MAX) })
+        let is_of_program = u32_at(head, 60)? != 0 || u32_at(head, 68)? != 0;
+        is_one.then_some(Self { page, used, text, has_log, is_of_program, length: length.unwrap_or(u64::MAX) })
+    }
+
+    /// Bytes that it has, where the header of the file tells: with these two numbers the same, it was SQLite that wrote
+    /// how many pages there are.
+    pub(super) fn end(&self, head: &[u8]) -> Option<u64> {
+        let pages = u32_at(head, 28).filter(|pages| *pages > 0 && u32_at(head, 24) == u32_at(head, 92))?;
+        u64::from(pages).checked_mul(self.page.into())
     }
 }
 
@@ -106,6 +116,18 @@ impl<'s> Pages<'s> {
         }
         bytes.truncate(self.database.used as usize);
         Ok((bytes, at))
+    }
+
+    /// What is in a list of pages that begins at page `first`: so many bytes.
+    pub(super) fn listed(&mut self, first: u32, length: usize) -> io::Result<Vec<u8>> {
+        let (mut bytes, mut next) = (Vec::new(), first);
+        while bytes.len() < length {
+            let (page, at) = self.page(next)?;
+            next = u32_at(&page, 0).filter(|_| at > 0).ok_or_else(|| damaged("a row goes on nowhere"))?;
+            let rest = page.get(4..).unwrap_or_default();
+            bytes.extend_from_slice(rest.get(..length.saturating_sub(bytes.len())).unwrap_or(rest));
+        }
+        Ok(bytes)
     }
 
     /// Hands each row of the table whose tree begins at page `root` to `take`, with the page that it lies in; pages

@@ -69,9 +69,9 @@ impl Format for Squashfs {
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
         let found = reader::find(source).map_err(|(_, error)| error)?;
-        let Some((base, Ok(superblock))) = found else { return Ok(Unlisted::default()) };
+        let Some((base, Ok(superblock))) = found else { return Ok(Unlisted::unknown()) };
         let others = crate::around(source, base..base.saturating_add(superblock.length), cancel)?;
-        Ok(Unlisted { others, ..Unlisted::default() })
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

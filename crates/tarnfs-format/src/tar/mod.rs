@@ -31,9 +31,12 @@ mod reader;
 mod sparse;
 mod volumes;
 
-use header::{BLOCK, Block, Check, Dialect, Header, check};
+use std::io;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream};
+use header::{BLOCK, Block, Check, Dialect, Header, check};
+use tarnfs_source::{Cancel, Source};
+
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 /// All dialects of tar.
 #[derive(Debug)]
@@ -75,6 +78,21 @@ impl Format for Tar {
             Check::Zero if others.iter().all(|block| check(block) == Check::Zero) && rest.is_empty() => EMPTY_BITS,
             _ => 0,
         }
+    }
+
+    fn unlisted(&self, source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        /// Bytes of a global header that are looked at: that of git has 52.
+        const LONGEST: u64 = 4 << 10;
+        let mut block = [0; BLOCK];
+        let read = source.read_at(&mut block, 0)?;
+        if read < BLOCK || check(&block) != Check::Header || Header(&block).typeflag() != b'g' {
+            return Ok(Unlisted::default());
+        }
+        let length = Header(&block).size().unwrap_or_default().min(LONGEST);
+        let mut body = vec![0; length as usize];
+        let read = source.read_at(&mut body, BLOCK as u64)?;
+        let comment = pax::comment(body.get(..read).unwrap_or_default());
+        Ok(Unlisted { comment: comment.unwrap_or_default().to_vec(), ..Unlisted::default() })
     }
 
     fn is_later_volume(&self, head: &[u8]) -> bool {

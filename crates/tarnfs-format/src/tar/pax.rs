@@ -248,6 +248,18 @@ fn record(bytes: &[u8]) -> Result<Option<Record<'_>>, &'static str> {
     Ok(Some((key, value.get(1..).unwrap_or_default(), behind)))
 }
 
+/// The comment in a header: `git archive` has the commit there.
+pub(super) fn comment(body: &[u8]) -> Option<&[u8]> {
+    let (mut rest, mut found) = (body, None);
+    while let Ok(Some((key, value, behind))) = record(rest) {
+        if key == b"comment" {
+            found = Some(value);
+        }
+        rest = behind;
+    }
+    found
+}
+
 /// True if the bytes that cannot be read as records might have had one about the size.
 fn mentions_size(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|window| window == b"size=")

@@ -121,7 +121,7 @@ impl Format for Udf {
         let whole = at_end.and_then(|anchor| source.len().checked_div(anchor.sector)?.checked_mul(anchor.sector));
         let end = whole.unwrap_or(end);
         others.extend(crate::around(source, 0..end, cancel)?);
-        Ok(Unlisted { others, ..Unlisted::default() })
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

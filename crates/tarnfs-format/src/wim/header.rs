@@ -27,6 +27,10 @@ pub(super) struct Header {
     pub(super) images: u32,
     /// The table of resources.
     pub(super) table: Place,
+    /// What is said of the images, in XML.
+    pub(super) descriptions: Place,
+    /// Sums of the whole archive.
+    integrity: Place,
 }
 
 /// Where a resource lies.
@@ -91,7 +95,16 @@ impl Header {
             parts: u16_at(head, 42)?,
             images: u32_at(head, 44)?,
             table: Place::read(head, 48)?,
+            descriptions: Place::read(head, 72)?,
+            integrity: Place::read(head, 124)?,
         })
+    }
+
+    /// Where the archive ends: these are written behind all else.
+    pub(super) fn end(&self) -> u64 {
+        let ends =
+            [self.table, self.descriptions, self.integrity].map(|place| place.offset.saturating_add(place.stored));
+        ends.into_iter().max().unwrap_or_default()
     }
 
     pub(super) fn is_known(&self) -> bool {

@@ -20,10 +20,10 @@ mod reader;
 
 use std::io;
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
-use header::Header;
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use header::{HEADER, Header};
 
 const NAME: &str = "wim";
 
@@ -59,6 +59,19 @@ impl Format for Wim {
     fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
         let _ = source;
         Ok(false)
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        let mut head = [0; HEADER];
+        let read = source.read_at(&mut head, 0)?;
+        let header = Header::read(head.get(..read).unwrap_or_default());
+        let Some(header) = header else { return Ok(Unlisted::unknown()) };
+        let mut others = Vec::new();
+        if header.descriptions.length > 0 {
+            others.push("the names and descriptions of its images (XML)".to_owned());
+        }
+        others.extend(crate::around(source, 0..header.end(), cancel)?);
+        Ok(Unlisted::of(others))
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -14,8 +14,11 @@
 mod reader;
 mod toc;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, big};
-use tarnfs_source::SharedSource;
+use std::io;
+
+use tarnfs_source::{Cancel, SharedSource, Source};
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted, big};
 
 const NAME: &str = "xar";
 
@@ -44,6 +47,11 @@ impl Format for Xar {
         let head = probe.head();
         let is_one = head.starts_with(MAGIC) && big::u16_at(head, 6) == Some(VERSION);
         if is_one && big::u16_at(head, 4).is_some_and(|length| length >= 28) { 64 } else { 0 }
+    }
+
+    fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
+        // The table is compressed, and nothing here undoes that.
+        Ok(Unlisted::but("what its table has beside files, such as signatures, and what is behind these"))
     }
 
     fn reader(&self) -> Reader<'_> {

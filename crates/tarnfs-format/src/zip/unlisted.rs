@@ -21,7 +21,7 @@ const MARKS: [&[u8; 4]; 2] = [b"PK\x07\x08", b"PK00"];
 /// See [`crate::Format::unlisted`].
 pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
     let mut found = Unlisted::default();
-    let End::Directory(mut directory) = end::find(source, cancel)? else { return Ok(found) };
+    let End::Directory(mut directory) = end::find(source, cancel)? else { return Ok(Unlisted::unknown()) };
     let mut walk = Walk::new(Window::new(source, cancel), directory.range.clone());
     let (mut first, mut lowest, mut commented) = (None, None::<(u64, Vec<u8>)>, 0_u64);
     while let Some(header) = walk.next_header()? {
