@@ -420,6 +420,37 @@ fn an_archive_that_is_removed_leaves_no_index() {
         assert_eq!(scratch.shell("ls -d x.* in/x.* 2> /dev/null || true"), "x.tar.mine\n", "{from} {to}");
         scratch.shell(&format!("rm {to}"));
     }
+    // With whatever options they were made. What is of another archive stays.
+    scratch.shell("cp a.tar x.tar; rm x.tar.mine; tar -cf other.tar in");
+    for words in ["index x.tar", "index -r x.tar", "index other.tar"] {
+        assert_eq!(run_in(&scratch, words).0, 0);
+    }
+    scratch.shell("ls x.tar.options-*; mv other.tar.tarnfs.sqlite x.tar.options-0123456789abcdef.tarnfs.sqlite");
+    convert(&scratch, "--encoding latin1 --replace x.tar y.zip");
+    assert_eq!(scratch.shell("ls -d x.*"), "x.tar.options-0123456789abcdef.tarnfs.sqlite\n");
+    // Where one lies alone, nothing is to be converted.
+    assert_eq!(run_in(&scratch, "index a.tar").0, 0);
+    scratch.shell("rm a.tar");
+    let (code, said) = run_in(&scratch, "convert --replace a.tar.tarnfs.sqlite b.tar");
+    assert!(code == 2 && said.contains("it is an index without its archive"), "{code} {said}");
+    let told = tarnfs(&scratch).args(["info", "a.tar.tarnfs.sqlite"]).current_dir(scratch.path("")).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("Format: ") && !told.contains("joined from several files"), "{told}");
+}
+
+/// > Who may not read an archive may not read what `convert` makes of it.
+#[test]
+fn who_may_not_read_a_part_may_not_read_the_whole() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "umask 022; head -c 9000 /dev/urandom > f; tar -cf x.tar f; split -b 4096 -d -a 3 --numeric-suffixes=1 x.tar x.tar.
+         rm x.tar; chmod 644 x.tar.*; chmod 600 x.tar.002",
+    );
+    convert(&scratch, "x.tar.001 y.tar.gz");
+    assert_eq!(fs::metadata(scratch.path("y.tar.gz")).unwrap().mode() & 0o777, 0o600);
+    scratch.shell("chmod 640 x.tar.002");
+    convert(&scratch, "x.tar.001 z.zip");
+    assert_eq!(fs::metadata(scratch.path("z.zip")).unwrap().mode() & 0o777, 0o640);
 }
 
 /// > Nothing that is damaged is made to look whole by `convert`.
@@ -640,6 +671,128 @@ fn what_is_around_an_archive_that_has_a_directory_is_told() {
         assert!(code == 1 && said.contains(&message) && said.contains("it is kept"), "{from}: {code} {said}");
         scratch.shell(&format!("cmp {from} before; test ! -e new.tar.zst"));
     }
+}
+
+/// > `convert --replace` removes the old archive only when all of it was found in the new one.
+#[test]
+fn what_a_format_has_beside_its_files_is_told() {
+    let scratch = Scratch::new();
+    for sample in ["method0.arj", "level1.lzh", "stored.cab", "lzx.wim", "gzip.xar"] {
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
+        fs::copy(samples.join(sample), scratch.path(sample)).unwrap();
+    }
+    scratch.shell(
+        r#"python3 - <<'E'
+import sqlite3
+for name, more in [('plain', []), ('app', ['CREATE TABLE important(x)', 'INSERT INTO important VALUES (1)']),
+                   ('own', ['PRAGMA user_version=3']), ('wide', ['ALTER TABLE sqlar ADD COLUMN note'])]:
+    database = sqlite3.connect(name + '.sqlar')
+    database.execute('CREATE TABLE sqlar(name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLOB)')
+    database.execute("INSERT INTO sqlar VALUES ('f', 33188, 1, 5, X'68656c6c6f')")
+    for statement in more:
+        database.execute(statement)
+    database.commit()
+E
+        for name in method0.arj level1.lzh stored.cab plain.sqlar; do (cat $name; echo PRECIOUS) > tail-$name; done
+        printf '#mtree
+empty type=file size=0
+# a comment
+' > list.mtree"#,
+    );
+    let mut cases = vec![
+        ("app.sqlar", "other tables of the database, views, or the like (1)"),
+        ("own.sqlar", "numbers with which a program marks its databases"),
+        ("wide.sqlar", "further columns of its table, or rules for them"),
+        ("tail-plain.sqlar", "9 bytes behind its end"),
+        ("tail-method0.arj", "9 bytes behind its end"),
+        ("tail-level1.lzh", "9 bytes behind its end"),
+        ("tail-stored.cab", "9 bytes behind its end"),
+        ("lzx.wim", "the names and descriptions of its images (XML)"),
+        ("gzip.xar", "what its table has beside files, such as signatures, and what is behind these"),
+        ("list.mtree", "the text of the list, with sums and comments"),
+    ];
+    if have("cpio") {
+        // Further behind it than another one is looked for.
+        scratch.shell(
+            "echo x > f; echo f | cpio -o -H newc > x.cpio 2> /dev/null
+             (cat x.cpio; head -c 3000000 /dev/zero; echo PRECIOUS) > tail.cpio",
+        );
+        cases.push(("tail.cpio", "bytes behind its end"));
+        convert(&scratch, "--replace x.cpio cpio.tar");
+    }
+    for (from, message) in cases {
+        scratch.shell(&format!("cp {from} before"));
+        let (code, said) = run_in(&scratch, &format!("convert --replace {from} new.tar"));
+        assert!(code == 1 && said.contains(message) && said.contains("it is kept"), "{from}: {code} {said}");
+        scratch.shell(&format!("cmp {from} before; test ! -e new.tar"));
+    }
+    // Those that have nothing else.
+    for from in ["plain.sqlar", "method0.arj", "level1.lzh", "stored.cab"] {
+        convert(&scratch, &format!("--replace {from} {from}.tar"));
+        assert!(!scratch.path(from).exists(), "{from}");
+    }
+    // Without --replace that is a warning.
+    let (code, said) = run_in(&scratch, "convert app.sqlar app.tar");
+    assert!(code == 0 && said.contains("other tables of the database"), "{code} {said}");
+}
+
+/// > `convert --replace` removes the old archive only when all of it was found in the new one.
+#[test]
+fn what_an_archive_has_that_is_compressed_as_a_whole_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import tarfile, zipfile
+for name, comment in [('plain.zip', b''), ('commented.zip', b'mine')]:
+    with zipfile.ZipFile(name, 'w') as file:
+        file.writestr('f', 'words ' * 50)
+        file.comment = comment
+with tarfile.open('commit.tar', 'w', format=tarfile.PAX_FORMAT, pax_headers={'comment': 'c0ffee'}) as file:
+    file.addfile(tarfile.TarInfo('f'))
+open('page.html', 'w').write('<!DOCTYPE html><html><p>precious</p><img src=\x22data:image/png;base64,iVBORw0KGgo=\x22></html>')
+E
+        gzip -k plain.zip commented.zip page.html; xz -k commented.zip",
+    );
+    let (code, said) = run_in(&scratch, "convert --replace commented.zip.gz new.tar");
+    let message = "new.tar: the comment on the archive cannot be kept there";
+    assert!(code == 1 && said.contains(message) && said.contains("it is kept"), "{code} {said}");
+    scratch.shell("gzip -dc commented.zip.gz | cmp - commented.zip; test ! -e new.tar");
+    convert(&scratch, "--replace commented.zip.gz kept.zip");
+    assert!(fs::read(scratch.path("kept.zip")).unwrap().ends_with(b"mine"));
+    assert!(!scratch.path("commented.zip.gz").exists());
+    // As one file it has all of it.
+    convert(&scratch, "--replace commented.zip.xz commented.zip.zst");
+    scratch.shell("zstd -dcq commented.zip.zst | cmp - commented.zip");
+    convert(&scratch, "--replace plain.zip.gz plain.tar");
+    assert!(!scratch.path("plain.zip.gz").exists());
+    // `git archive` has the commit in the same place of both.
+    convert(&scratch, "--replace commit.tar commit.zip");
+    assert!(fs::read(scratch.path("commit.zip")).unwrap().ends_with(b"c0ffee"));
+    // A document is one file, also where an index has been made of what is in it.
+    assert_eq!(run_in(&scratch, "index -r page.html.gz").0, 0);
+    assert!(scratch.path("page.html.gz.tarnfs.sqlite").exists());
+    let (code, said) = run_in(&scratch, "convert -r page.html.gz new.tar");
+    assert!(code == 0 && said.contains("the page itself"), "{code} {said}");
+    convert(&scratch, "--replace page.html.gz page.tar.gz");
+    scratch.shell("tar -xOf page.tar.gz page.html | cmp - page.html");
+    assert_eq!(scratch.shell("ls page.html.gz* 2> /dev/null || true"), "");
+}
+
+/// > A single compressed file that `convert` makes has the bytes of the archive, and of a package those of the package.
+#[test]
+fn a_package_that_is_compressed_is_still_a_package() {
+    if !have("ar") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo 2.0 > debian-binary; echo x > control; echo y > f; tar -czf control.tar.gz control; tar -cf data.tar.xz -J f
+         ar rc x.deb debian-binary control.tar.gz data.tar.xz; cp x.deb before",
+    );
+    convert(&scratch, "x.deb x.zst");
+    scratch.shell("zstd -dcq x.zst | cmp - before");
+    convert(&scratch, "--replace x.deb x.gz");
+    scratch.shell("gzip -dc x.gz | cmp - before; test ! -e x.deb");
 }
 
 /// Who may not give a file away to the group that it had keeps what everybody could do, and gives nobody more.

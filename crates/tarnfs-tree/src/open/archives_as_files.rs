@@ -60,6 +60,18 @@ type Replaced = (Vec<u8>, Row);
 /// Where what an archive holds is stored: its bytes in the archive's own stream.
 type Stored = Range<u64>;
 
+/// True if all that shows is one file, which is the stream of the archive.
+fn is_single_file(index: &dyn Index) -> Result<bool, Error> {
+    let (mut count, mut is_stream) = (0_u32, false);
+    index.children(Node::ROOT, 0, &mut |_, _, row| {
+        count += 1;
+        let is_at_start = (row.stream, row.body, row.has_pieces, row.is_sparse) == (0, 0, false, false);
+        is_stream = row.kind == Kind::File && is_at_start && row.size == index.summary().end;
+        count < 2
+    })?;
+    Ok(count == 1 && is_stream)
+}
+
 /// A look at all rows.
 struct Survey<'i> {
     index: &'i dyn Index,
@@ -78,6 +90,10 @@ struct Survey<'i> {
 impl<'i> Survey<'i> {
     /// What is found in `index`, whose summary says that it has so many `rows`.
     fn of(index: &'i dyn Index, rows: u64) -> Result<Option<Found>, Error> {
+        // In place of a compressed file may show what is in it, where a pass without `-r` shows the file: a document.
+        if tarnfs_format::by_name(&index.summary().format).is_none() && !is_single_file(index)? {
+            return Ok(None);
+        }
         let (replaced, nested, inner, outer, found) = Default::default();
         // Names of one file count once in a summary.
         let left = rows.saturating_mul(2).saturating_add(1024);

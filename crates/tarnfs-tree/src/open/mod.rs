@@ -39,7 +39,7 @@ use split::Parts;
 
 pub use crate::problem::Problem;
 pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
-pub use split::whole_of_parts;
+pub use split::{parts_of, whole_of_parts};
 pub use written::{ReadAlong, read_along};
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.

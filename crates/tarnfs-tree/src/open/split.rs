@@ -70,6 +70,12 @@ pub fn whole_of_parts(path: &Path) -> Result<Option<PathBuf>, Problem> {
     Ok(Parts::find(path)?.map(|parts| parts.path))
 }
 
+/// Where all files lie of the archive of which the file at `path` is one part; none if it is no part.
+pub fn parts_of(path: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let parts = Parts::find(path)?;
+    Ok(parts.into_iter().flat_map(|parts| parts.files).map(|(name, _)| sibling(path, &name)).collect())
+}
+
 /// Where the first part would lie that is not there, or is a link that is not followed, of a file that is numbered as a
 /// later one.
 pub(super) fn first_of(path: &Path) -> Option<PathBuf> {

@@ -11,8 +11,9 @@ use std::rc::Rc;
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
-use tarnfs_format::{Entry, Kind, Unlisted};
-use tarnfs_source::{Cancel, Source};
+use tarnfs_format::{Entry, Format, Kind, Probe, Unlisted};
+use tarnfs_index::location::SUFFIX;
+use tarnfs_source::{Cancel, SharedSource, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
@@ -74,6 +75,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         return Err(Failure::new(code, format!("{}: {what}", shown(from.as_os_str()))));
     }
     let locked = inside::tell_of_locked(from, &opened, &options)?.filter(|_| !arguments.decrypt);
+    if arguments.replace && opened.index_path.as_deref() == Some(from.as_path()) {
+        let what = "it is an index without its archive, and what files hold is not in it";
+        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
+    }
     if arguments.replace && opened.index.summary().archive.length != known.len() {
         let what = "it lies in several files, which --replace cannot replace: convert it without that, and remove them";
         return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
@@ -88,13 +93,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let cancel = &cancel;
     let job =
         Job { from, to, target, arguments, cancel, opened: &opened, looks_into_archives, locked, unlisted, left_out };
-    // Who may not read the archive may not read what becomes of it. Where there is an access list, only the list says
-    // who may, and the new one has none.
-    let most = if has_access_list(from) { 0o700 } else { 0o7777 };
-    let is_private = known.mode() & most & 0o044 != 0o044;
+    // Who may not read the archive may not read what becomes of it.
+    let most = readers(from, &known)?;
+    let is_private = most & 0o044 != 0o044;
     let mut output = output(to, arguments.how.overwrite || is_same, is_private)?;
     ending.removes(output.remover());
-    if let Err(error) = output.limit_mode(known.mode() & most, known.gid()) {
+    if let Err(error) = output.limit_mode(most, known.gid()) {
         let to = shown(to.as_os_str());
         log::warn!("{to}: more may read it than may read the archive, as its mode cannot be changed: {error}");
     }
@@ -110,13 +114,13 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     let length = finished.length;
     // Asked while both are there.
-    let index = opened.index_path.clone().filter(|index| is_index_of(index, from));
+    let indexes = if arguments.replace && !is_same { indexes_of(from, &opened) } else { Vec::new() };
     commit(to, finished, cancel)?;
     if arguments.replace && !is_same {
         is_unchanged(from, &known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
-        // Its index is of no use without it.
-        if let Some(index) = index {
+        // They are of no use without it.
+        for index in indexes {
             let _ = fs::remove_file(index);
         }
     }
@@ -165,10 +169,51 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
     }
 }
 
-/// What is in an archive and in none of its entries. Of a stream of bytes only the tree is known.
+/// What is in an archive and in none of its entries.
 fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unlisted> {
-    let format = tarnfs_format::by_name(&opened.index.summary().format);
-    format.map_or_else(|| Ok(Unlisted::default()), |format| format.unlisted(&*opened.stream, cancel))
+    let summary = opened.index.summary();
+    let format = match tarnfs_format::by_name(&summary.format) {
+        Some(format) => Some(format),
+        None if is_single_file(opened)? => return Ok(Unlisted::default()),
+        // In place of a file that was compressed shows what that holds. Others may have been preferred there.
+        None if summary.shape.backends.is_empty() => format_of(&*opened.stream)?,
+        None => None,
+    };
+    format.map_or_else(|| Ok(Unlisted::unknown()), |format| format.unlisted(&*opened.stream, cancel))
+}
+
+/// True if what shows of an archive is one file, and that is all of its stream.
+fn is_single_file(opened: &OpenArchive) -> io::Result<bool> {
+    // A transformation may have put folders above it. An index that lies might have a ring of them.
+    const DEEPEST: usize = 4096;
+    let mut folder = Node::ROOT;
+    for _ in 0..DEEPEST {
+        let mut rows = Vec::new();
+        let listed = opened.index.children(folder, 0, &mut |_, _, row| {
+            rows.push(row.clone());
+            rows.len() < 2
+        });
+        listed.map_err(io::Error::other)?;
+        let [row] = rows.as_slice() else { return Ok(false) };
+        if row.kind != Kind::Folder {
+            let is_at_start = (row.stream, row.body, row.has_pieces, row.is_sparse) == (0, 0, false, false);
+            return Ok(row.kind == Kind::File && is_at_start && row.size == opened.stream.len());
+        }
+        folder = row.node;
+    }
+    Ok(false)
+}
+
+/// The format of the archive in `stream`, if that is the same however much of it is looked at.
+fn format_of(stream: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
+    const HEADS: [usize; 2] = [4 << 10, 64 << 10];
+    let mut head = vec![0; usize::try_from(stream.len()).unwrap_or(usize::MAX).min(HEADS[1])];
+    stream.read_exact_at(&mut head, 0)?;
+    let short = &head[..head.len().min(HEADS[0])];
+    let all = [Probe::of_head(short), Probe::of_head(&head), Probe::new(&head, stream)];
+    let [one, two, three] = all.map(|probe| tarnfs_format::detect(&probe));
+    let name = |format: Option<&'static dyn Format>| format.map(Format::name);
+    Ok(one.filter(|_| name(one) == name(two) && name(two) == name(three)))
 }
 
 /// True if both paths lead to one file.
@@ -177,13 +222,44 @@ fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some() && identity(one) == identity(other)
 }
 
-/// True if `index` lies beside `archive` and has its name. One of another name was asked for, and stays.
-fn is_index_of(index: &Path, archive: &Path) -> bool {
-    let folder = |path: &Path| path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-    let names = index.file_name().zip(archive.file_name());
-    names.is_some_and(|(index, archive)| index.as_bytes() == [archive.as_bytes(), b".tarnfs.sqlite"].concat())
-        && folder(index).is_some()
-        && folder(index) == folder(archive)
+/// The indexes that lie beside `archive` and have its name, and with other options were made of it. One of another name
+/// was asked for, and stays.
+fn indexes_of(archive: &Path, opened: &OpenArchive) -> Vec<PathBuf> {
+    let Some(name) = archive.file_name() else { return Vec::new() };
+    let folder = archive.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_named_so = |index: &[u8]| {
+        let between = index.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+        between.is_some_and(|between| between.is_empty() || between.starts_with(b".options-"))
+    };
+    let of = opened.index.summary().archive;
+    let is_of_it = |path: &PathBuf| {
+        let index = tarnfs_index::own::open(path, None, false);
+        index.is_ok_and(|index| {
+            let found = index.summary().archive;
+            (found.length, found.fingerprint) == (of.length, of.fingerprint)
+        })
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| is_named_so(entry.file_name().as_bytes())).map(|entry| entry.path());
+    named.filter(is_of_it).collect()
+}
+
+/// Which bits of its mode say who may read the archive at `path`, of which that file is known. Of one in several files,
+/// the bits that all of them have.
+fn readers(path: &Path, known: &fs::Metadata) -> Result<u32, Failure> {
+    // Where there is an access list, only the list says who may, and the new one has none.
+    let of = |path: &Path, found: &fs::Metadata| {
+        let most = if has_access_list(path) { 0o700 } else { 0o7777 };
+        // Another group may be any.
+        found.mode() & most & if found.gid() == known.gid() { 0o7777 } else { 0o7707 }
+    };
+    let mut bits = of(path, known);
+    let cannot = |problem| Failure::new(Code::CannotOpen, format!("{}: {problem}", shown(path.as_os_str())));
+    for part in tarnfs_tree::open::parts_of(path).map_err(cannot)? {
+        let found = fs::metadata(&part).map_err(|error| of_input(&part, &error))?;
+        bits &= of(&part, &found) | 0o7000;
+    }
+    Ok(bits)
 }
 
 /// True if the bits of its mode are not all that says who may read it.
@@ -196,9 +272,9 @@ fn has_access_list(path: &Path) -> bool {
     }
 }
 
-/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: of the bits of
-/// its mode it gets those in `most`.
-fn take_over(output: &Output, old: &fs::Metadata, most: u32) -> io::Result<()> {
+/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: it gets the bits of
+/// `mode`, which the old one has.
+fn take_over(output: &Output, old: &fs::Metadata, mode: u32) -> io::Result<()> {
     let file = output.file();
     let own = file.metadata()?;
     if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
@@ -206,12 +282,12 @@ fn take_over(output: &Output, old: &fs::Metadata, most: u32) -> io::Result<()> {
         // Who may not give files away keeps it, and lets nobody read it who could not before.
         if let Err(error) = fchown(file, Some(owner.0), Some(owner.1)) {
             log::info!("the new archive belongs to who converts: {}", io::Error::from(error));
-            let mode = tarnfs_write::output::for_another_group(old.mode(), own.uid() == old.uid());
-            fchmod(file, Mode::from_raw_mode(mode & most))?;
+            let for_another = tarnfs_write::output::for_another_group(old.mode(), own.uid() == old.uid());
+            fchmod(file, Mode::from_raw_mode(for_another & mode))?;
             return Ok(());
         }
     }
-    Ok(fchmod(file, Mode::from_raw_mode(old.mode() & most))?)
+    Ok(fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
 struct Job<'a> {
@@ -251,6 +327,16 @@ impl Job<'_> {
         self.opened.index.summary().format == container.name()
     }
 
+    /// The bytes that are compressed anew. Of a package these are its own: nobody can make one of what its codec gives.
+    fn bytes(&self) -> Result<&SharedSource, Failure> {
+        let format = tarnfs_format::by_name(&self.opened.index.summary().format);
+        if !format.is_some_and(Format::is_rewritten) {
+            return Ok(&self.opened.stream);
+        }
+        let what = || format!("{}: its own bytes are too deep in it to be kept", shown(self.from.as_os_str()));
+        self.opened.inputs.last().ok_or_else(|| Failure::new(Code::Failure, what()))
+    }
+
     fn recompress(&self, output: Output) -> Result<Finished, Failure> {
         let mut writing =
             create::writing(self.target, output, &self.arguments.how, self.arguments.threads, self.cancel);
@@ -260,7 +346,7 @@ impl Job<'_> {
         }
         let failed = |error: io::Error| of_output(self.to, &error);
         let mut out = BlockStream::new(writing).map_err(failed)?;
-        let stream = &self.opened.stream;
+        let stream = self.bytes()?;
         let mut at = 0;
         loop {
             self.cancel.check().map_err(failed)?;
@@ -315,10 +401,7 @@ impl Job<'_> {
             }
             is_less = true;
         }
-        // Also of what is compressed: the new one ends where the old one does.
-        if let Some(what) =
-            inside::behind_the_end(self.opened, u64::MAX).map_err(|error| self.of_input(b"", &error.into()))?
-        {
+        for what in self.behind_the_end().map_err(|error| self.of_input(b"", &error.into()))? {
             log::warn!("{}: {what}; that is not kept", shown(self.from.as_os_str()));
             is_less = true;
         }
@@ -328,6 +411,19 @@ impl Job<'_> {
             return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(self.from.as_os_str()))));
         }
         writer.finish().map_err(failed)
+    }
+
+    /// In words, what lies behind the end of an archive that is read forwards, also of a compressed one: the new one
+    /// ends where the old one does. Those that have a directory know it themselves.
+    fn behind_the_end(&self) -> io::Result<Vec<String>> {
+        if let Some(what) = inside::behind_the_end(self.opened, u64::MAX)? {
+            return Ok(vec![what]);
+        }
+        let summary = self.opened.index.summary();
+        let format = tarnfs_format::by_name(&summary.format).filter(|format| format.forwards().is_some());
+        // Some end with the last entry, and something is wrong with what is behind that.
+        let end = summary.end.min(self.opened.stream.len());
+        format.map_or_else(|| Ok(Vec::new()), |_| tarnfs_format::around(&*self.opened.stream, 0..end, self.cancel))
     }
 
     /// Says what is not kept of all that is no entry; true if that is something. `writer` gets the comment.
@@ -375,7 +471,7 @@ impl Job<'_> {
             return Err(cannot(what.clone()));
         }
         if self.keeps_stream() {
-            return self.compare(&*self.opened.stream, &*new.stream, b"", &cannot);
+            return self.compare(&**self.bytes()?, &*new.stream, b"", &cannot);
         }
         let unlisted = unlisted(&new, self.cancel).map_err(|error| of_output(self.to, &error))?;
         if !self.unlisted.comment.is_empty() && unlisted.comment != self.unlisted.comment {

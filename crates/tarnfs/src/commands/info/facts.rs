@@ -159,6 +159,7 @@ impl<'a> Facts<'a> {
         let cache = decoded.zip(codec).and_then(|(cache, codec)| cache.kept(&summary.archive, codec));
         let members = decoded.filter(|_| !census.methods.is_empty());
         let members = members.and_then(|cache| cache.kept_of_members(&summary.archive));
+        let is_index = opened.index_path.as_deref() == Some(path);
         Ok(Self {
             path,
             opened,
@@ -172,7 +173,8 @@ impl<'a> Facts<'a> {
             cache,
             members,
             looks_into_archives: options.shape.recursion.is_some(),
-            is_split: fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() != summary.archive.length),
+            is_split: !is_index
+                && fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() != summary.archive.length),
             memory: options.decoding.cache.budget().limit() as u64,
         })
     }
