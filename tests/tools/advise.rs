@@ -339,6 +339,7 @@ fn the_command_has_the_options_of_reading() {
         "latin1",
         "--detect-gnu-incremental",
         "--recursive-extensions=.gz,.tar",
+        "--use-backend=tarfile",
         "--transform",
         "^/",
         "/zz y/",
@@ -351,6 +352,8 @@ fn the_command_has_the_options_of_reading() {
     let (code, out, errors) = said(&scratch, &words);
     let line = out.lines().last().unwrap().to_owned();
     assert!(code == 0 && errors.contains("without the password") && !line.contains("none"), "{line} {errors}");
+    // Of an image that is of two formats it says which.
+    assert!(line.contains("--use-backend=tarfile"), "{line}");
     let before = files(&scratch.path(""));
     paste(&scratch, ".", &line);
     let new: Vec<_> = files(&scratch.path("")).into_iter().filter(|name| !before.contains(name)).collect();

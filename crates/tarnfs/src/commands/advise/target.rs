@@ -151,6 +151,7 @@ fn of_reading(open: &Open) -> Vec<OsString> {
             words.extend([option, expression, replacement].map(OsString::from));
         }
     }
+    words.extend(open.use_backend.iter().map(|names| format!("--use-backend={names}").into()));
     // Standard input is another one then.
     let passwords = open.password_files().filter(|file| file.as_os_str() != "-").map(|file| ("--password-file", file));
     let dictionaries = open.zstd_dictionary.iter().map(|file| ("--zstd-dictionary", file));
