@@ -7,7 +7,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, is_root, survey};
+use crate::support::{
+    Compare, Mounted, Scratch, assert_twins, can_mount, have, is_mounted, is_root, run, survey, tarnfs, wait_until,
+};
 use crate::trees::told;
 
 const COMPARE: Compare = Compare { skip_folder_times: true, holes: false, whole_seconds: false };
@@ -66,6 +68,26 @@ fn a_container_would_see_the_same() {
     // Nothing comes into a layout that others look at.
     assert_eq!(names(&scratch.path("oci")), ["blobs", "index.json", "oci-layout"]);
     assert_eq!(names(&scratch.path("oci/blobs/sha256")).len(), 6);
+}
+
+/// > Without a mount point, the folder is named after the first archive.
+#[test]
+fn a_layout_needs_no_mount_point() {
+    if !can_make_images() {
+        return println!("left out: no mounts, no python3 or no zstd here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(MAKE);
+    let before = names(&scratch.path(""));
+    let nothing = std::process::Stdio::null;
+    let mut command = tarnfs(&scratch);
+    command.current_dir(scratch.path("")).arg("oci").stdout(nothing()).stderr(nothing());
+    assert!(command.status().unwrap().success());
+    let made: Vec<_> = names(&scratch.path("")).into_iter().filter(|name| !before.contains(name)).collect();
+    let at = scratch.path(made.iter().find(|name| is_mounted(&scratch.path(name))).unwrap());
+    assert_twins(&at, &scratch.path("rootfs"), COMPARE);
+    assert!(run(&scratch, ["-u".as_ref(), at.as_os_str()]).code == 0);
+    wait_until("it is gone", || !is_mounted(&at));
 }
 
 #[test]

@@ -556,8 +556,12 @@ impl Members for InFolder<'_> {
     }
 }
 
-/// The layout in `folder` as an archive of its documents and of the layers that are wanted; `None` if it is none.
-pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Location>, Problem> {
+/// Device and number of a folder.
+pub(crate) type Identity = (u64, u64);
+
+/// The layout in `folder` as an archive of its documents and of the layers that are wanted, and which folder that is;
+/// `None` if it is none.
+pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location, Identity)>, Problem> {
     // Who shows the folder says why it cannot be opened.
     let Ok(members) = InFolder::new(folder) else { return Ok(None) };
     let shown = folder.display();
@@ -605,5 +609,6 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Location>,
     // Beside the folder, not in it: it belongs to those who check what is in it.
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let facts = FileFacts { owner, modified };
-    Ok(Some(Location::Source { source: Arc::new(source), facts, path }))
+    let own = fstat(&members.root).map_err(|error| Problem::CannotOpen(error.into()))?;
+    Ok(Some((Location::Source { source: Arc::new(source), facts, path }, (own.st_dev, own.st_ino))))
 }
