@@ -626,6 +626,48 @@ fn another_archive_in_a_folder_has_other_etags() {
     assert_eq!(served.end(), Some(0));
 }
 
+/// Images that are always made with the same times, also of what leads to them.
+#[test]
+fn other_images_in_a_folder_have_other_etags() {
+    let scratch = Scratch::new();
+    let make = |content: &str| {
+        scratch.shell(&format!(
+            r"rm -rf img; python3 - <<'E'
+import hashlib, io, json, os, tarfile
+os.makedirs('img/blobs/sha256')
+def blob(content, kind):
+    name = hashlib.sha256(content).hexdigest()
+    open('img/blobs/sha256/' + name, 'wb').write(content)
+    return {{'mediaType': 'application/vnd.oci.image.' + kind, 'digest': 'sha256:' + name, 'size': len(content)}}
+layer = io.BytesIO()
+with tarfile.open(fileobj=layer, mode='w') as file:
+    member = tarfile.TarInfo('f')
+    member.size, member.mtime = 5, 315532800
+    file.addfile(member, io.BytesIO(b'{content}'))
+layer = blob(layer.getvalue(), 'layer.v1.tar')
+config = {{'architecture': 'amd64', 'os': 'linux', 'rootfs': {{'type': 'layers', 'diff_ids': [layer['digest']]}}}}
+config = blob(json.dumps(config).encode(), 'config.v1+json')
+manifest = blob(json.dumps({{'schemaVersion': 2, 'config': config, 'layers': [layer]}}).encode(), 'manifest.v1+json')
+open('img/index.json', 'w').write(json.dumps({{'schemaVersion': 2, 'manifests': [manifest]}}))
+open('img/oci-layout', 'w').write(json.dumps({{'imageLayoutVersion': '1.0.0'}}))
+E
+            find img -exec touch -d @315532800 {{}} +"
+        ));
+    };
+    let etag = || {
+        let served = Served::new(&scratch, ["img"]);
+        let got = served.get("/f").whole(200);
+        assert_eq!(served.end(), Some(0));
+        (got.text(), got.header("etag").to_owned())
+    };
+    make("hello");
+    let before = etag();
+    assert_eq!((&before.0[..], etag()), ("hello", before.clone()));
+    make("world");
+    let now = etag();
+    assert!(now.0 == "world" && now.1 != before.1, "{now:?} {before:?}");
+}
+
 #[test]
 fn targets_of_links_make_no_page_long() {
     let scratch = Scratch::new();

@@ -51,6 +51,9 @@ const OCI_LAYOUT: &str = "oci-layout";
 const OCI_INDEX: &str = "index.json";
 const DOCKER_MANIFEST: &str = "manifest.json";
 
+/// The files of a folder with images that lead to all else: others images, and these are others.
+pub const DOCUMENTS: [&str; 3] = [OCI_LAYOUT, OCI_INDEX, DOCKER_MANIFEST];
+
 /// Files that an archive with images holds.
 pub trait Members {
     /// The content of the file at `path`, where links are followed; `None` if there is no file, or it is longer than

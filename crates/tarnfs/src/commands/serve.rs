@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarnfs_format::containers::DOCUMENTS;
 use tarnfs_serve::{Logins, Server, Settings, Tls, TlsError};
 use tarnfs_tree::open::DecodedCache;
 use tarnfs_tree::{Composition, filling};
@@ -224,8 +225,19 @@ fn salt(archives: &[PathBuf]) -> Vec<u8> {
     for path in archives {
         salt.extend_from_slice(path.file_name().unwrap_or_default().as_bytes());
         salt.push(b'/');
-        if let Some(file) = path.metadata().ok().filter(|file| !file.is_dir()) {
-            for number in [file.ino(), file.len(), file.mtime() as u64, file.mtime_nsec() as u64] {
+        let Ok(found) = path.metadata() else { continue };
+        if !found.is_dir() {
+            for number in [found.ino(), found.len(), found.mtime() as u64, found.mtime_nsec() as u64] {
+                salt.extend_from_slice(&number.to_le_bytes());
+            }
+            continue;
+        }
+        // A folder with images shows as these, whose files have the times that they have there. Who makes images that
+        // are always the same may set the times of what leads to them, too.
+        for document in DOCUMENTS {
+            let Ok(found) = path.join(document).metadata() else { continue };
+            let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()].map(|time| time as u64);
+            for number in [found.ino(), found.len()].into_iter().chain(times) {
                 salt.extend_from_slice(&number.to_le_bytes());
             }
         }
