@@ -53,10 +53,10 @@ use walk::{Content, GUESS, MemberPlace, Walk, content_of_head, hand_on_bytes};
 pub(crate) use walk_directory::is_unreadable;
 
 /// Why something that is compressed stays a file.
+const NO_ROOM: &str = "there is no room to keep it while it is read";
+
 /// What a summary says of a compressed file that is no archive.
 const SINGLE_FILE: &str = "file";
-
-const NO_ROOM: &str = "there is no room to keep it while it is read";
 
 /// `None` where [`Bodies::take`] had no room.
 fn no_room_is_none<T>(taken: io::Result<T>) -> io::Result<Option<T>> {
