@@ -438,3 +438,121 @@ fn parts_lie_in_parts() {
         }
     }
 }
+
+/// Numbered files that cannot be read are no parts, and do no harm to what is beside them.
+#[test]
+fn numbered_files_that_cannot_be_read_do_no_harm() {
+    if !have("zip") {
+        return println!("left out: no zip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "tar cf - -C tree numbers | split -b 50k -a 3 --numeric-suffixes=1 - x.tar.; seq 9 > other.txt
+         tar cf o.tar other.txt x.tar.00*; head -c 62000 o.tar > cut.tar; gzip -k cut.tar
+         zip -q -0 flipped.zip other.txt x.tar.00*; seq 999 > f.001; cp f.001 f.002; cp f.001 f.003
+         zip -q -P secret locked.zip other.txt f.00*",
+    );
+    let flipped = scratch.path("flipped.zip");
+    let mut bytes = fs::read(&flipped).unwrap();
+    let at = bytes.windows(9).position(|part| part == b"x.tar.002").unwrap();
+    bytes[at + 300] ^= 1;
+    fs::write(&flipped, bytes).unwrap();
+    for archive in ["cut.tar", "cut.tar.gz", "flipped.zip", "locked.zip"] {
+        let path = scratch.path(archive);
+        let path = path.to_str().unwrap();
+        let listed = run(&scratch, ["ls", "-R", "-r", "-c", path]);
+        let names = if archive == "locked.zip" { ["other.txt", "f.002"] } else { ["other.txt", "x.tar.001"] };
+        assert!(names.iter().all(|name| listed.text().contains(name)), "{archive}: {}{}", listed.text(), listed.err);
+        if archive != "locked.zip" {
+            assert_eq!(run(&scratch, ["cat", "-r", path, "other.txt"]).text().lines().count(), 9, "{archive}");
+        }
+    }
+}
+
+/// > What is whole in a damaged or cut archive is served.
+#[test]
+fn what_is_whole_in_parts_of_a_cut_archive_is_served() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir y; for i in 1 2 3 4 5 6 7; do head -c 20000 /dev/urandom > y/b$i; done
+         tar cf - -C y . --sort=name | split -b 60000 -a 3 --numeric-suffixes=1 - y.tar.
+         tar cf o.tar y.tar.00*; head -c 150000 o.tar > cut.tar",
+    );
+    let path = scratch.path("cut.tar");
+    let path = path.to_str().unwrap();
+    for file in ["b1", "b2", "b5"] {
+        let right = fs::read(scratch.path("y").join(file)).unwrap();
+        let got = run(&scratch, ["cat", "-r", path, &format!("y.tar.001/{file}")]);
+        assert!(got.out == right, "{file}: {}", got.err);
+    }
+    let checked = run(&scratch, ["check", "-r", path]);
+    assert!(!checked.err.contains("broken"), "{}", checked.err);
+}
+
+/// What has gone by in a compressed archive before it was known of what it is a part is not said to be missing.
+#[test]
+fn parts_before_the_first_one_are_named_where_they_cannot_be_had() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "tar cf - -C tree . | split -b 100k - part.; ls part.* > parts; test $(wc -l < parts) -gt 3
+         tar czf a.tgz part.ab part.aa $(tail -n +3 parts); tar czf b.tgz $(tail -n +2 parts) part.aa
+         tar czf c.tgz part.aa $(tail -n +3 parts) part.ab",
+    );
+    for archive in ["a.tgz", "b.tgz"] {
+        let path = scratch.path(archive);
+        let path = path.to_str().unwrap();
+        let listed = run(&scratch, ["ls", "-R", "-r", path]);
+        assert_eq!(listed.code, 0, "{archive}: {}", listed.err);
+        assert!(listed.err.contains("part.ab, a part of it, comes before it"), "{archive}: {}", listed.err);
+        assert_eq!(run(&scratch, ["check", "-r", path]).code, 0, "{archive}");
+        for part in ["part.aa", "part.ab"] {
+            let right = fs::read(scratch.path(part)).unwrap();
+            assert!(run(&scratch, ["cat", "-r", path, part]).ok().out == right, "{archive}: {part}");
+        }
+    }
+    let path = scratch.path("c.tgz");
+    let right = fs::read(scratch.path("tree/noise")).unwrap();
+    assert!(run(&scratch, ["cat", "-r", path.to_str().unwrap(), "part.aa/noise"]).ok().out == right);
+}
+
+/// The 18th part that `split` makes is called as an archive of `ar`.
+#[test]
+fn more_parts_than_archives_have_names() {
+    if !have("zip") {
+        return println!("left out: no zip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "tar cf whole -C tree .; split -n 40 -a 2 whole x.tar.; rm whole
+         zip -q a.zip x.tar.??",
+    );
+    let path = scratch.path("a.zip");
+    let right = fs::read(scratch.path("tree/noise")).unwrap();
+    let got = run(&scratch, ["cat", "-r", path.to_str().unwrap(), "x.tar.aa/noise"]).ok();
+    assert!(got.out == right && got.err.is_empty(), "{}", got.err);
+}
+
+/// Very many files with numbers are no damage.
+#[test]
+fn many_numbered_files_are_whole() {
+    if !have("python3") {
+        return println!("left out: no python3");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - << 'END'
+import io, tarfile
+with tarfile.open('x.tar', 'w') as tar:
+    for number in range(80000):
+        entry = tarfile.TarInfo('f.%06d' % number)
+        entry.size = 1
+        tar.addfile(entry, io.BytesIO(b'x'))
+END",
+    );
+    let path = scratch.path("x.tar");
+    let checked = run(&scratch, ["check", "-r", path.to_str().unwrap()]);
+    assert_eq!((checked.code, checked.err.as_str()), (0, ""));
+}

@@ -797,3 +797,20 @@ fn sidecars_say_how_paths_were_changed() {
         assert!(sidecar.windows(part.len()).any(|bytes| bytes == part.as_bytes()), "{part}");
     }
 }
+
+/// What lies in a compressed image is no single file.
+#[test]
+fn there_is_no_index_of_what_lies_in_a_compressed_directory() {
+    if !have("zip") {
+        return println!("left out: no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 9 > a; zip -q -0 one.zip a; seq 99 > b; zip -q two.zip a b; gzip -k one.zip two.zip");
+    for archive in ["one.zip.gz", "two.zip.gz"] {
+        let path = scratch.path(archive);
+        let made = run(&scratch, ["index", "--format=ratarmount", path.to_str().unwrap()]);
+        assert!(made.code != 0 && made.err.contains("ratarmount has no"), "{archive}: {}", made.err);
+        assert!(!scratch.path(&format!("{archive}.index.sqlite")).exists(), "{archive}");
+        assert_eq!(run(&scratch, ["cat", path.to_str().unwrap(), "a"]).ok().text().lines().count(), 9);
+    }
+}

@@ -550,3 +550,23 @@ fn what_lies_in_what_was_named_is_there() {
     let ran = compare(&scratch, &["--ignore=mtime", "w.tar", ".", "home", "home/me/new"]);
     assert!(ran.code == 1 && ran.text().contains("home/me/new") && ran.err.is_empty(), "{} {}", ran.text(), ran.err);
 }
+
+/// > What differs is told in one line each, whatever the archive is compressed with.
+#[test]
+fn what_differs_is_told_of_a_compressed_directory() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir one two; seq 9 > one/a; cp -p one/a one/b; cp -pr one/. two; chmod 600 two/a; touch -d 2001-01-01 two/b
+         (cd one; zip -q -r ../one.zip .); (cd two; zip -q -r ../two.zip .); gzip one.zip two.zip",
+    );
+    let told = compare(&scratch, &["one.zip.gz", "two.zip.gz"]);
+    assert_eq!(told.code, 1, "{}", told.err);
+    for what in ["a: Mode differs", "b: Mod time differs"] {
+        assert!(told.text().contains(what), "{}{}", told.text(), told.err);
+    }
+    let info = Ran::from(tarnfs(&scratch).arg("info").arg(scratch.path("one.zip.gz")).output().unwrap()).ok();
+    assert!(info.text().contains("gzip") && info.text().contains("then zip"), "{}", info.text());
+}

@@ -139,6 +139,13 @@ pub(crate) fn firsts(suffix: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     COUNTS.iter().filter(|count| count.may_have(suffix)).flat_map(|count| count.firsts(suffix))
 }
 
+/// What a part behind the one called `name` may be called, if these are numbered.
+pub(crate) fn next_ones(name: &[u8]) -> Vec<Vec<u8>> {
+    let Some((stem, suffix)) = split_suffix(name) else { return Vec::new() };
+    let next = |count: &Count| count.next(suffix).map(|next| [stem, b".", &next].concat());
+    COUNTS.iter().filter(|count| count.may_have(suffix)).filter_map(next).collect()
+}
+
 /// The parts of the archive of which the file called `name` is one; `None` if it is no part.
 pub(crate) fn find<F: File>(name: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
     for format in FORMATS {

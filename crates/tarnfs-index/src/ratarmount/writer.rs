@@ -442,7 +442,17 @@ impl Writing<'_> {
     }
 
     fn row(&mut self, path: &str, name: &str, row: &Row) -> Result<(), Error> {
+        if row.stream != 0 {
+            let what =
+                format!("node {} lies in an archive in the archive, which ratarmount has no rows for", row.node.0);
+            return Err(Error::Foreign(what));
+        }
         if self.index.summary().format == "file" {
+            // What lies in a compressed file that is no tar is no single file.
+            if row.has_pieces || row.kind != Kind::File || !path.is_empty() {
+                let what = format!("ratarmount has no index of what lies in this file: {path}/{name}");
+                return Err(Error::Foreign(what));
+            }
             return self.single_file(path, name, row);
         }
         let Some(header) = row.header else {

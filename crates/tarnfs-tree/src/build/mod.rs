@@ -55,6 +55,9 @@ pub(crate) use walk_directory::is_unreadable;
 /// Why something that is compressed stays a file.
 const NO_ROOM: &str = "there is no room to keep it while it is read";
 
+/// What a summary says of a compressed file that is no archive.
+const SINGLE_FILE: &str = "file";
+
 /// `None` where [`Bodies::take`] had no room.
 fn no_room_is_none<T>(taken: io::Result<T>) -> io::Result<Option<T>> {
     match taken {
@@ -167,6 +170,9 @@ impl FirstPass<'_> {
         expansion.run(&direct)?;
         if expansion.has_unread() {
             self.unread.store(true, Ordering::Relaxed);
+        }
+        if direct.stays_file() {
+            SINGLE_FILE.clone_into(&mut summary.format);
         }
         let (writer, mut notes) = direct.into_parts();
         notes.append(&mut summary.notes);
@@ -399,7 +405,7 @@ impl FirstPass<'_> {
         if let Some((at, error)) = stream.ended_by.take_if(|ended| head.is_empty() && is_unsupported(ended)) {
             return Err(failed(at, error));
         }
-        let mut summary = self.summary("file");
+        let mut summary = self.summary(SINGLE_FILE);
         // In the file that was compressed.
         let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
@@ -418,6 +424,9 @@ impl FirstPass<'_> {
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
         } else if let Some(content) = content {
+            if let Content::Format(format) = content {
+                format.name().clone_into(&mut summary.format);
+            }
             let name = &self.single_file.path;
             let single_file = self.named_as_stored(codec)?;
             let is_secret = self.options.decoding.is_secret;
@@ -435,6 +444,7 @@ impl FirstPass<'_> {
                 if is_whole {
                     direct.note(0, format!("what lies in it stays a file: {NO_ROOM}"))?;
                 }
+                SINGLE_FILE.clone_into(&mut summary.format);
                 let entry = Entry { body, ..single_file };
                 shifts.borrow_mut().settle(&entry, direct)?;
                 direct.entry(&entry)?;

@@ -2,7 +2,8 @@
 //! end, since they come in any order.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
 
@@ -17,8 +18,14 @@ use crate::parts::{self, Found, Wrong};
 use crate::preferred::Preferred;
 use crate::problem::Problem;
 
-/// Bytes of what is gathered of one archive. Each takes some hundred.
+/// Bytes of what is gathered of one archive and of those around it.
 const MOST_GATHERED: usize = 32 << 20;
+
+/// Bytes that a file takes in the maps, and those that its parts are asked for take beyond their length.
+const IN_MAPS: usize = 512;
+
+/// Names that are remembered of what went by. Of each its hash is kept.
+const MOST_PASSED: usize = 1 << 16;
 
 /// Parts that are looked for in one archive. Each file may count up from the first one of its folder, so what it takes
 /// would grow with the square of their number.
@@ -44,7 +51,11 @@ pub(super) struct Part {
 pub(super) struct Gathered {
     folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Part>>,
     weight: usize,
-    /// Some were left out.
+    /// What is gathered of the archives around this one.
+    outer: usize,
+    /// Hashes of the paths and lengths of files that may have been parts, but went by before it was known of what.
+    passed: HashMap<u64, u64>,
+    /// A part of an archive was left out.
     is_full: bool,
     /// To make room has freed so little that no more are taken: else all would be gone through for each one.
     is_closed: bool,
@@ -76,27 +87,53 @@ fn number_of(suffix: &[u8]) -> Option<u64> {
     suffix.iter().try_fold(0_u64, |number, byte| number.checked_mul(base)?.checked_add(u64::from(byte - zero)))
 }
 
+/// A hash of the path of a file.
+fn hash_of(folder: &[u8], name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (folder, name).hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Gathered {
+    /// Of an archive that lies in the one of `outer`.
+    pub(super) fn inside(outer: &Self) -> Self {
+        Self { outer: outer.outer.saturating_add(outer.weight), ..Self::default() }
+    }
+
     fn weight_of(name: &[u8], part: &Part) -> usize {
         Self::weight_of_length(name.len(), part)
     }
 
     fn weight_of_length(name: usize, part: &Part) -> usize {
-        name + part.entry.weight() + size_of::<Part>() + 64
+        name + part.entry.weight() + size_of::<Part>() + IN_MAPS
+    }
+
+    fn has_room_for(&self, weight: usize) -> bool {
+        self.outer.saturating_add(self.weight).saturating_add(weight) <= MOST_GATHERED
+    }
+
+    /// Remembers that a file goes by which may be a part, but of what is not known yet.
+    fn pass(&mut self, entry: &Entry, name: &[u8], limits: &Limits) {
+        if self.passed.len() < MOST_PASSED && parts::stem_of_number(name).is_some() {
+            let (folder, name) = place_of(&entry.path, name, limits);
+            self.passed.insert(hash_of(&folder, &name), entry.body.size);
+        }
     }
 
     /// Takes one in, in the place of an earlier one of its path.
     pub(super) fn add(&mut self, name: &[u8], part: Part, limits: &Limits) {
         if self.is_closed {
+            self.is_full |= part.alone || self.has_first(&part.entry.path, name, limits);
             return;
         }
         let (folder, name) = place_of(&part.entry.path, name, limits);
         let weight = Self::weight_of(&name, &part);
-        if self.weight.saturating_add(weight) > MOST_GATHERED {
+        if !self.has_room_for(weight) {
             self.leave_out();
         }
-        if self.weight.saturating_add(weight) > MOST_GATHERED {
-            self.is_full = true;
+        if !self.has_room_for(weight) {
+            self.is_closed = true;
+            self.is_full |= part.alone || self.has_first_in(&folder, &name);
             return;
         }
         self.weight += weight;
@@ -125,17 +162,43 @@ impl Gathered {
             return false;
         }
         let (folder, name) = place_of(path, name, limits);
-        let Some((stem, suffix)) = parts::split_suffix(&name) else { return false };
-        let Some(names) = self.folders.get(&folder) else { return false };
+        self.has_first_in(&folder, &name)
+    }
+
+    fn has_first_in(&self, folder: &[u8], name: &[u8]) -> bool {
+        let Some((stem, suffix)) = parts::split_suffix(name) else { return false };
+        let Some(names) = self.folders.get(folder) else { return false };
         parts::firsts(suffix).any(|first| {
             let first = [stem, b".", &first].concat();
             names.get(&first).is_some_and(|part| part.alone)
         })
     }
 
+    /// The path of a part which went by, if that of the archive that begins in `first` would need it. No part is longer
+    /// than the first one.
+    fn passed_part(
+        &self,
+        (folder, name, first): (&[u8], &[u8], &Part),
+        found: &Result<Option<Found<SharedSource>>, Wrong>,
+    ) -> Option<Vec<u8>> {
+        if self.passed.is_empty() {
+            return None;
+        }
+        let needed = match found {
+            Ok(Some(found)) => found.next.iter().cloned().collect(),
+            Ok(None) if parts::is_first(name) => parts::next_ones(name),
+            Err(Wrong::Missing(missing)) => vec![missing.clone()],
+            Ok(None) | Err(Wrong::Problem(_)) => Vec::new(),
+        };
+        let has_passed = |needed: &&Vec<u8>| {
+            let size = self.passed.get(&hash_of(folder, needed));
+            size.is_some_and(|size| *size <= first.entry.body.size)
+        };
+        needed.iter().find(has_passed).map(|passed| [folder, passed].concat())
+    }
+
     /// Makes room: what is hardly a part is left out.
     fn leave_out(&mut self) {
-        self.is_full = true;
         for names in self.folders.values_mut() {
             // By stem and length of the number: how many there are, and the highest number.
             let mut groups: BTreeMap<(Vec<u8>, usize), (u64, u64)> = BTreeMap::new();
@@ -147,15 +210,15 @@ impl Gathered {
                 let (count, highest) = groups.entry(group).or_default();
                 (*count, *highest) = (*count + 1, number.max(*highest));
             }
-            names.retain(|name, _| {
-                let Some((group, _)) = group_of(name) else { return true };
+            names.retain(|name, part| {
+                let Some((group, _)) = group_of(name).filter(|_| !part.alone) else { return true };
                 groups.get(&group).is_some_and(|(count, highest)| count.saturating_mul(ONE_IN) > *highest)
             });
         }
         self.folders.retain(|_, names| !names.is_empty());
         let weights = self.folders.values().flatten().map(|(name, part)| Self::weight_of(name, part));
         self.weight = weights.sum();
-        self.is_closed = self.weight > MOST_GATHERED / 4 * 3;
+        self.is_closed = !self.has_room_for(MOST_GATHERED / 4);
     }
 }
 
@@ -250,6 +313,10 @@ impl Walk<'_> {
             None => content.is_none() || Self::is_volume(name, &MemorySource::new(head.to_vec(), "a head"))?,
         };
         match (is_part, self.bytes) {
+            (false, None) if content.is_none() => {
+                self.parts.borrow_mut().pass(entry, name, &self.options.limits);
+                Ok(None)
+            }
             (false, _) => Ok(None),
             (true, Some(_)) => {
                 self.gather(entry, name, content, None);
@@ -279,8 +346,10 @@ impl Walk<'_> {
         let looks = Cell::new(0_u64);
         let are_all = self.put_all_together(&gathered, &looks, stream, is_forwards, place)?;
         if gathered.is_full || !are_all {
-            let what = "it has so many files with numbers that not all archives in several parts are put together";
-            self.note_at(0, what.to_owned())?;
+            let shown = name::excerpt(place.prefix.strip_suffix(b"/").unwrap_or(b"the archive"));
+            log::warn!(
+                "{shown} has so many files with numbers that not all archives in several parts are put together"
+            );
         }
         Ok(())
     }
@@ -324,6 +393,17 @@ impl Walk<'_> {
                     others.extend(files.filter(|file| **file != found.shown && *file > name).cloned());
                 }
                 match found {
+                    // What goes by cannot be had again.
+                    Ok(_) | Err(Wrong::Missing(_))
+                        if (part.alone || parts::is_split(name, &*bytes(part)))
+                            && let Some(before) = gathered.passed_part((folder, name, part), &found) =>
+                    {
+                        let (shown, before) = (name::excerpt(&part.entry.path), name::excerpt(&before));
+                        log::warn!(
+                            "{shown}: {before}, a part of it, comes before it in a compressed archive; both stay \
+                             files: --lazy, or the archive without its compression, shows what is in them"
+                        );
+                    }
                     Ok(Some(found)) if found.shown == *name => {
                         self.put_together_one(found, names, (&source, base), is_forwards, place)?;
                     }
@@ -377,12 +457,18 @@ impl Walk<'_> {
             let shown = name::excerpt(&first.entry.path);
             self.note_at(first.entry.header.saturating_add(base), format!("{shown}: {what}; it stays a file"))
         };
+        let volumes = match parts::are_volumes(&found.files) {
+            // Of a part that cannot be read, nobody knows; what is in front of it may be right.
+            Err(error) if is_unreadable(&error) => None,
+            volumes => volumes?,
+        };
         if !self.format_options.ignore_zeros
-            && let Some(format) = parts::are_volumes(&found.files)?
+            && let Some(format) = volumes
         {
             return told(format!("its parts are volumes of {format}, each with headers of its own: -i joins them"));
         }
         let (mut pieces, mut starts, mut size, mut hole) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
+        let (mut is_cut, mut lacks) = (false, 0);
         for (name, _) in &found.files {
             let Some(part) = names.get(name) else { return Ok(()) };
             let body = &part.entry.body;
@@ -390,7 +476,24 @@ impl Walk<'_> {
             let mut there = 0_u64;
             for piece in body.pieces.iter().flatten() {
                 there = there.saturating_add(piece.hole).saturating_add(piece.length);
-                pieces.push(Piece { hole: piece.hole.saturating_add(std::mem::take(&mut hole)), ..piece.clone() });
+                if is_cut {
+                    return told("the archive that its parts lie in is cut".to_owned());
+                }
+                let mut piece = piece.clone();
+                piece.hole = piece.hole.saturating_add(std::mem::take(&mut hole));
+                let missing = piece.offset.saturating_add(piece.stored).saturating_sub(source.len());
+                if missing > 0 {
+                    // What is whole of the last one is shown, as of an archive that is no part.
+                    is_cut = true;
+                    if piece.coder.is_none() {
+                        piece.stored = piece.stored.saturating_sub(missing);
+                        (piece.length, piece.decoded) = (piece.stored, piece.stored);
+                        lacks = missing;
+                    }
+                }
+                if piece.length > 0 {
+                    pieces.push(piece);
+                }
             }
             // A part may end in a hole.
             hole = hole.saturating_add(body.size.saturating_sub(there));
@@ -400,6 +503,7 @@ impl Walk<'_> {
             };
         }
         let count = found.files.len();
+        size = size.saturating_sub(lacks);
         let body = Body { stored: size, size, offset: first.entry.body.offset, pieces: Some(pieces), extents: None };
         let entry = Entry { body, ..(*first.entry).clone() };
         // One part alone is simply what it is.
@@ -522,6 +626,11 @@ mod tests {
             gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT);
             assert!(gathered.weight <= MOST_GATHERED);
         }
-        assert!(gathered.is_full);
+        assert!(gathered.is_closed || gathered.folders.values().map(BTreeMap::len).sum::<usize>() < 200_000);
+        // None of them is an archive.
+        assert!(!gathered.is_full);
+        let mut inside = Gathered::inside(&gathered);
+        (0..200_000).for_each(|number| inside.add(b"x", part(&format!("{number:06}.001")), &Limits::DEFAULT));
+        assert!(gathered.weight + inside.weight <= MOST_GATHERED && inside.is_full);
     }
 }

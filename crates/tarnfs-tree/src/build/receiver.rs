@@ -80,6 +80,7 @@ pub(super) struct Direct {
     /// The stream that its codec undoes: that of its pieces, where it has them.
     input: Cell<u32>,
     began: Cell<bool>,
+    stays_file: Cell<bool>,
     is_put_off: Cell<bool>,
     notes: RefCell<Vec<Note>>,
     /// What is damaged: of each place the stream and where it ends, and from where on it is. As many as there are
@@ -163,6 +164,7 @@ impl Direct {
             current: RefCell::new(None),
             input: Cell::new(0),
             began: Cell::new(false),
+            stays_file: Cell::new(false),
             is_put_off: Cell::new(false),
             notes: RefCell::default(),
             damaged: RefCell::default(),
@@ -380,12 +382,19 @@ impl Direct {
         if let Some(candidate) = candidate.filter(|_| !self.began.get())
             && let Some(file) = &candidate.instead
         {
+            self.stays_file.set(self.stays_file.get() || candidate.archive == 0);
             self.writer.borrow_mut().add_from(candidate.input, file)?;
         }
         self.leave_archive();
         self.stream.set(0);
         self.layer.set(0);
         Ok(())
+    }
+
+    /// True if a layer of compression around the whole archive could not be undone, or what lies in it not be read: that
+    /// shows as a file.
+    pub(super) fn stays_file(&self) -> bool {
+        self.stays_file.get()
     }
 
     /// Keeps a note, if there is room for it.

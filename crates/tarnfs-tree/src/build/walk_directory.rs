@@ -12,7 +12,7 @@ use super::hashing;
 use super::head_length;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
-use super::parts::{Part, Split};
+use super::parts::{Gathered, Part, Split};
 use super::walk::{MemberPlace, Members, Walk, content_of, content_of_head, shown};
 use crate::access_list;
 use crate::archive::{LONGEST_TARGET, is_encrypted};
@@ -57,7 +57,7 @@ impl Walk<'_> {
     ) -> Result<Members, Problem> {
         let (mut members, mut count) = (Members { end: base.saturating_add(source.len()), ..Members::default() }, 0);
         let entries = &self.options.progress.entries;
-        let of_outer = self.parts.take();
+        let of_outer = self.parts.replace_with(|outer| Gathered::inside(outer));
         let mut result = format.read(source, self.format_options, &mut |event| {
             match event {
                 Event::Entry(mut entry) => {
@@ -171,9 +171,20 @@ impl Walk<'_> {
     ) -> io::Result<bool> {
         if !parts::is_called_whole(name) {
             // What is an archive for itself, and has a number that no first part has, is called so for another reason.
-            let may_be_one = !self.may_be_archive(name, place) || parts::is_first(name);
-            let is_split = || parts::is_split(name, &self.pieces_of(source, &entry.body));
-            return Ok(may_be_one || parts::is_called_volume(name) && is_split());
+            if !self.may_be_archive(name, place) || parts::is_first(name) {
+                return Ok(true);
+            }
+            let content = self.pieces_of(source, &entry.body);
+            if parts::is_called_volume(name) && parts::is_split(name, &content) {
+                return Ok(true);
+            }
+            // The 18th part of `split` is called as an archive of `ar`.
+            let length = head_length(name).min(usize::try_from(entry.body.size).unwrap_or(usize::MAX));
+            return match content.head(length) {
+                Ok(head) => Ok(content_of_head(&head, name, &self.names.preferred).is_none()),
+                Err(error) if is_unreadable(&error) => Ok(true),
+                Err(error) => Err(error),
+            };
         }
         let content = self.pieces_of(source, &entry.body);
         // Its end would have to be decoded to see what it says.

@@ -420,7 +420,7 @@ impl Opening<'_> {
     fn members(&self, summary: &Summary) -> Option<Arc<MemberTables>> {
         let options = &self.options.decoding;
         let kept = options.decoded_cache.as_ref().filter(|_| options.passwords.is_empty())?;
-        if !has_random_format(summary) || self.source.len() < MemberTables::WORTH_IT {
+        if !has_random_format(summary) || !summary.layers.is_empty() || self.source.len() < MemberTables::WORTH_IT {
             return None;
         }
         let members = kept.members(&self.archive());
