@@ -29,7 +29,7 @@ use crate::assemble::{Location, opened};
 use crate::build::may_lack_notes;
 use crate::extensions::MEMBERS;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem, Recreate};
-use crate::union::Beside;
+use crate::union::{Beside, Stacking};
 use crate::{Error, Kind, Subdirectory, Subvolumes, Tree, UnionTree, path};
 
 /// What is asked of images.
@@ -187,6 +187,7 @@ fn shown(
     let images = containers::chosen(found.images, wanted.platform.as_ref())
         .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
     let mut layers = Layers::of(archive);
+    let how = Stacking::new(images.len(), options.shape.recursion.is_some());
     let host = Platform::of_this_machine();
     let mut trees: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
     for image in &images {
@@ -196,7 +197,7 @@ fn shown(
         if wanted.platform.is_none() && !host.takes(&image.platform) && !image.platform.os.is_empty() {
             log::info!("{shown}: {} is for {}", name_of(image), image.platform);
         }
-        let tree = match one(&mut layers, image, options.decoding.force) {
+        let tree = match one(&mut layers, image, &how, options.decoding.force) {
             Ok((tree, damage)) => {
                 if let Some(damage) = damage {
                     log::warn!("{shown}: the image {} may show files of lower layers: {damage}", name_of(image));
@@ -247,7 +248,12 @@ fn folder_name(name: &str) -> Vec<u8> {
 }
 
 /// One image. What is wrong with its layers is no error if it `is_forced`, but told.
-fn one(layers: &mut Layers, image: &Image, is_forced: bool) -> Result<(Arc<dyn Tree>, Option<String>), String> {
+fn one(
+    layers: &mut Layers,
+    image: &Image,
+    how: &Stacking,
+    is_forced: bool,
+) -> Result<(Arc<dyn Tree>, Option<String>), String> {
     let (mut trees, mut damage) = (Vec::with_capacity(image.layers.len()), None);
     for layer in &image.layers {
         let digest = || name::excerpt(layer.digest.as_bytes()).to_string();
@@ -271,7 +277,7 @@ fn one(layers: &mut Layers, image: &Image, is_forced: bool) -> Result<(Arc<dyn T
     }
     let failed = |error: Error| error.to_string();
     let beside = Beside { name: LAYERS, tree: Arc::new(Subvolumes::new(named).map_err(failed)?) };
-    Ok((Arc::new(UnionTree::of_layers(trees, beside, image.created).map_err(failed)?), damage))
+    Ok((Arc::new(UnionTree::of_layers(trees, beside, image.created, how).map_err(failed)?), damage))
 }
 
 /// The layers in an archive.

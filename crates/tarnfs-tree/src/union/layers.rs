@@ -14,6 +14,8 @@ use std::sync::Arc;
 use crate::spaces::Spaces;
 use crate::{Attributes, Error, Kind, Node, Time, Tree};
 
+use super::listing::Shelf;
+use super::merged::MOST_UNHELD;
 use super::{Memory, UnionTree};
 
 /// A tree that is reached by a name in the root, and not listed.
@@ -31,6 +33,27 @@ pub(super) struct Image {
     beside: &'static [u8],
     /// When it was made.
     created: Time,
+    /// Archives in its layers show as folders.
+    has_archives: bool,
+}
+
+/// How images of one archive are made.
+#[derive(Debug)]
+pub(crate) struct Stacking {
+    /// What all of them share.
+    shelf: Shelf,
+    most_unheld: usize,
+    has_archives: bool,
+}
+
+impl Stacking {
+    /// For so many `images`. With `has_archives`, archives in their layers show as folders.
+    pub(crate) fn new(images: usize, has_archives: bool) -> Self {
+        /// Of each image, so many folders are known that nobody holds.
+        const LEAST: usize = 64;
+        let most_unheld = MOST_UNHELD.checked_div(images).unwrap_or(MOST_UNHELD).max(LEAST);
+        Self { shelf: Shelf::default(), most_unheld, has_archives }
+    }
 }
 
 impl Image {
@@ -109,7 +132,12 @@ fn only_removes(layer: &dyn Tree, folder: Node) -> Result<bool, Error> {
 
 impl UnionTree {
     /// An image with these `layers`, the lowest first, made at that time. None of them can change.
-    pub(crate) fn of_layers(layers: Vec<Arc<dyn Tree>>, beside: Beside, created: Option<Time>) -> Result<Self, Error> {
+    pub(crate) fn of_layers(
+        layers: Vec<Arc<dyn Tree>>,
+        beside: Beside,
+        created: Option<Time>,
+        how: &Stacking,
+    ) -> Result<Self, Error> {
         let mut roots = Vec::new();
         for (number, layer) in layers.iter().enumerate().rev() {
             roots.push(number + 1);
@@ -117,11 +145,15 @@ impl UnionTree {
                 break;
             }
         }
-        let image = Image { beside: beside.name, created: created.unwrap_or_default() };
+        let (created, has_archives) = (created.unwrap_or_default(), how.has_archives);
+        let image = Image { beside: beside.name, created, has_archives };
         let mut sources = layers;
         sources.insert(0, beside.tree);
         let outer = |spaces: &Spaces| roots.iter().map(|&source| spaces.outer(source, Node::ROOT)).collect();
-        Ok(Self { image: Some(image), ..Self::with_roots(sources, Memory::default(), &outer)? })
+        let bounds = (Memory::default(), how.shelf.clone(), how.most_unheld);
+        let mut this = Self::with_roots(sources, bounds, &outer)?;
+        this.image = Some(image);
+        Ok(this)
     }
 
     /// The part that says what a folder with these `parts` is.
@@ -161,6 +193,25 @@ impl UnionTree {
             Some(file) if only_removes(tree, found.node)? => Ok(file),
             _ => Ok(found),
         }
+    }
+
+    /// True if `folder`, which is called `name` in the folder `part` of one layer, shows what an archive holds. That is a
+    /// file, and takes the place of all that lower layers have there.
+    pub(super) fn is_archive(&self, part: Node, name: &[u8], folder: Node) -> Result<bool, Error> {
+        if !self.image.as_ref().is_some_and(|image| image.has_archives) {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(folder)?;
+        if tree.is_implied(inner) {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(part)?;
+        let mut is_archive = false;
+        tree.each_version(inner, name, 0, &mut |version| {
+            is_archive |= version.kind != Kind::Folder;
+            !is_archive
+        })?;
+        Ok(is_archive)
     }
 
     /// True if the layer that has `part` says that there is nothing of `name` in that folder below it.
