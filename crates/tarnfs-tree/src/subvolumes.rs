@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -39,13 +40,19 @@ impl Subvolumes {
     /// Puts each tree into a folder. Of those with the same name the second becomes `name.1`, and so on.
     pub fn new(trees: impl IntoIterator<Item = (Vec<u8>, Arc<dyn Tree>)>) -> Result<Self, Error> {
         let (mut names, mut all): (Vec<Vec<u8>>, Vec<_>) = (Vec::new(), Vec::new());
+        // Each name that is taken, with the last number behind it that was tried: very many may be the same.
+        let mut taken: HashMap<Vec<u8>, usize> = HashMap::new();
         for (name, tree) in trees {
+            let mut number = taken.get(&name).copied();
             let mut free = name.clone();
-            let mut number = 0_usize;
-            while names.contains(&free) {
-                number += 1;
-                free = [name.as_slice(), b".", number.to_string().as_bytes()].concat();
+            while let Some(last) = number.as_mut().filter(|_| taken.contains_key(&free)) {
+                *last += 1;
+                free = [name.as_slice(), b".", last.to_string().as_bytes()].concat();
             }
+            if let (Some(number), Some(last)) = (number, taken.get_mut(&name)) {
+                *last = number;
+            }
+            taken.insert(free.clone(), 0);
             names.push(free);
             all.push(tree);
         }
