@@ -213,15 +213,22 @@ impl Sources<'_> {
     fn open(&mut self, number: usize, location: &Location) -> Result<Arc<dyn Tree>, AssembleError> {
         match location {
             Location::Path(path) if path.is_dir() => match self.layout(path)? {
-                Some(layout) => self.archive(number, &layout),
+                Some((layout, folder)) => {
+                    let tree = self.archive(number, &layout)?;
+                    if number == 0 {
+                        self.first = Some(folder);
+                    }
+                    Ok(tree)
+                }
                 None => self.folder(number, path),
             },
             _ => self.archive(number, location),
         }
     }
 
-    /// The archive that stands for the folder at `path`, if it is a layout of container images.
-    fn layout(&self, path: &Path) -> Result<Option<Location>, AssembleError> {
+    /// The archive that stands for the folder at `path`, if it is a layout of container images, and device and number of
+    /// that folder.
+    fn layout(&self, path: &Path) -> Result<Option<(Location, (u64, u64))>, AssembleError> {
         let Some(wanted) = &self.how.images else { return Ok(None) };
         let found = containers::layout(path, wanted);
         found.map_err(|problem| AssembleError::Archive { path: path.to_owned(), problem })

@@ -23,6 +23,8 @@ pub struct Subvolumes {
     last: Mutex<Vec<Option<Attributes>>>,
     /// When it was made: of nothing else is the root's time where there is no tree.
     begun: Time,
+    /// Permission bits of the root.
+    mode: u32,
 }
 
 impl fmt::Debug for Subvolumes {
@@ -62,12 +64,18 @@ impl Subvolumes {
             names,
             trees: all,
             begun: now(),
+            mode: 0o755,
         };
         for tree in 0..this.trees.len() {
             // One that cannot be asked now says so to whoever looks.
             let _ = this.volume(tree);
         }
         Ok(this)
+    }
+
+    /// The same, where nobody but whoever mounts may enter the root.
+    pub(crate) fn for_owner(self) -> Self {
+        Self { mode: 0o700, ..self }
     }
 
     /// The tree and the node in it; `None` for the root.
@@ -136,7 +144,7 @@ impl Subvolumes {
         Attributes {
             node: Node::ROOT,
             kind: Kind::Folder,
-            mode: 0o755,
+            mode: self.mode,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             links: u32::try_from(self.trees.len()).unwrap_or(u32::MAX).saturating_add(2),
