@@ -635,3 +635,32 @@ fn the_layers_of_an_image_are_for_its_owner() {
     assert_eq!((layers.mode, layers.uid), (0o700, owner));
     assert_eq!(tree.attributes(layers.node).unwrap().mode, 0o700);
 }
+
+/// An index that lies where one of an archive does is left out, whatever is in it.
+#[test]
+fn an_index_that_an_archive_does_not_use_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, tar) = archives().into_iter().find(|(name, _)| *name == "tar").unwrap();
+    let archive = folder.path().join("a.tar");
+    std::fs::write(&archive, tar).unwrap();
+    let mut options = options();
+    options.index.place = IndexPlace::Folders(vec![PathBuf::new()]);
+    options.index.is_written = true;
+    options.index.minimum_file_count = 0;
+    let archive = Location::Path(archive);
+    assemble(std::slice::from_ref(&archive), &Composition::default(), &options, &()).unwrap();
+    let index = folder.path().join("a.tar.tarnfs.sqlite");
+    let other = folder.path().join("a.tar.options-0123456789abcdef.tarnfs.sqlite");
+    std::fs::copy(&index, &other).unwrap();
+    // The archive has become another one, and too small for an index.
+    std::fs::write(archive.path(), self::tar(&[("other", b"other")])).unwrap();
+    options.index.is_written = false;
+    let alone = assemble(std::slice::from_ref(&archive), &Composition::default(), &options, &()).unwrap();
+    assert_eq!(listed(&*alone.tree), [b"/other"]);
+    let all = [archive.clone(), Location::Path(index), Location::Path(other)];
+    let union = assemble(&all, &Composition::default(), &options, &()).unwrap();
+    assert_eq!(listed(&*union.tree), [b"/other"]);
+    // Without its archive it is shown.
+    let indexes = assemble(&all[1..], &Composition::default(), &options, &()).unwrap();
+    assert!(listed(&*indexes.tree).len() > 1);
+}

@@ -62,6 +62,9 @@ fn wait_for(tree: &LazyTree, count: usize) {
 }
 
 /// A copy or a download that is under way: parts become longer, and others come.
+///
+/// > An archive that was split over files of a folder is what these are by now, whichever of them changes, and with
+/// > those that come.
 #[test]
 fn parts_that_change_and_come_show() {
     let folder = tempfile::tempdir().unwrap();
