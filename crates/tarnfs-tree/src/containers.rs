@@ -201,7 +201,9 @@ fn shown(
     let images = containers::chosen(found.images, wanted.platform.as_ref())
         .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
     let mut layers = Layers::of(archive);
-    let how = Stacking::new(images.len(), options.shape.recursion.is_some());
+    // A link that leads nowhere is told.
+    let has_dead_links = !archive.index.summary().notes.is_empty();
+    let how = Stacking::new(images.len(), options.shape.recursion.is_some(), has_dead_links);
     let host = Platform::of_this_machine();
     let mut trees: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
     for image in &images {

@@ -165,7 +165,7 @@ impl UnionTree {
             let (_, source, _) = self.part(part)?;
             let attributes = match self.look(part, name) {
                 Ok(attributes) => self.spaces.attributes(source, &attributes)?,
-                Err(Error::NotFound) if self.has_mark(part, name)? => break,
+                Err(Error::NotFound) if self.has_gap(part, name)? => break,
                 Err(Error::NotFound) => continue,
                 // What the folder hid must not show because it was moved. Of the last one nothing is hidden.
                 Err(error) if self.is_absence(source, &error) => {

@@ -594,6 +594,31 @@ fn archives_in_layers_are_not_merged() {
     }
 }
 
+/// A hard link to a file of a lower layer does not show. What it took the place of must not show in its place.
+#[test]
+fn a_link_to_a_lower_layer_hides_what_was_at_its_name() {
+    let lower = tar(&[("big", b"big"), ("d/hl", b"old"), ("d/other", b"old"), ("hl", b"old"), ("only", b"old")]);
+    let mut upper = [member(b'K', "././@LongLink", b"big\0"), member(b'1', "d/hl", b"")].concat();
+    upper.extend([member(b'K', "././@LongLink", b"big\0"), member(b'1', "hl", b"")].concat());
+    upper.extend([member(b'K', "././@LongLink", b"d/new\0"), member(b'1', "d/link", b"")].concat());
+    upper.extend(tar(&[("d/new", b"new"), ("n", b"new")]));
+    let archive = saved(&[("lower.tar", &lower), ("upper.tar", &upper)], &digests(2));
+    for is_listed_first in [true, false] {
+        let tree = assembled(&archive, &options());
+        let list = || {
+            let paths: Vec<String> = listed(&*tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+            assert_eq!(paths, ["/big", "/d", "/d/link", "/d/new", "/d/other", "/n", "/only"]);
+        };
+        if is_listed_first {
+            list();
+        }
+        assert_eq!([read(&*tree, "hl"), read(&*tree, "d/hl")], [None, None], "{is_listed_first}");
+        assert_eq!(read(&*tree, "d/other").as_deref(), Some(&b"old"[..]));
+        assert_eq!(read(&*tree, "n").as_deref(), Some(&b"new"[..]));
+        list();
+    }
+}
+
 /// With `-s` the files that layers are stored in stay beside their folders. Links lead to either.
 #[test]
 fn layers_are_found_where_their_folders_have_shorter_names() {

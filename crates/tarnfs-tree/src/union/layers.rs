@@ -35,6 +35,8 @@ pub(super) struct Image {
     created: Time,
     /// Archives in its layers show as folders.
     has_archives: bool,
+    /// There may be hard links that lead nowhere in its layers.
+    has_dead_links: bool,
 }
 
 /// How images of one archive are made.
@@ -44,15 +46,17 @@ pub(crate) struct Stacking {
     shelf: Shelf,
     most_unheld: usize,
     has_archives: bool,
+    has_dead_links: bool,
 }
 
 impl Stacking {
-    /// For so many `images`. With `has_archives`, archives in their layers show as folders.
-    pub(crate) fn new(images: usize, has_archives: bool) -> Self {
+    /// For so many `images`. With `has_archives`, archives in their layers show as folders; with `has_dead_links` there
+    /// may be hard links that lead nowhere.
+    pub(crate) fn new(images: usize, has_archives: bool, has_dead_links: bool) -> Self {
         /// Of each image, so many folders are known that nobody holds.
         const LEAST: usize = 64;
         let most_unheld = MOST_UNHELD.checked_div(images).unwrap_or(MOST_UNHELD).max(LEAST);
-        Self { shelf: Shelf::default(), most_unheld, has_archives }
+        Self { shelf: Shelf::default(), most_unheld, has_archives, has_dead_links }
     }
 }
 
@@ -145,8 +149,8 @@ impl UnionTree {
                 break;
             }
         }
-        let (created, has_archives) = (created.unwrap_or_default(), how.has_archives);
-        let image = Image { beside: beside.name, created, has_archives };
+        let (has_archives, has_dead_links) = (how.has_archives, how.has_dead_links);
+        let image = Image { beside: beside.name, created: created.unwrap_or_default(), has_archives, has_dead_links };
         let mut sources = layers;
         sources.insert(0, beside.tree);
         let outer = |spaces: &Spaces| roots.iter().map(|&source| spaces.outer(source, Node::ROOT)).collect();
@@ -225,6 +229,24 @@ impl UnionTree {
             Err(Error::NotFound) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// True if the layer that has `part`, where nothing shows as `name` in that folder, says that there is nothing of
+    /// that name below it, or has something of it that does not show: a hard link to a file of a lower layer.
+    pub(super) fn has_gap(&self, part: Node, name: &[u8]) -> Result<bool, Error> {
+        if self.has_mark(part, name)? {
+            return Ok(true);
+        }
+        if !self.may_have_dead_links() {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(part)?;
+        tree.has_name(inner, name)
+    }
+
+    /// True if names in layers may be those of hard links that lead nowhere. Mostly there are none.
+    pub(super) fn may_have_dead_links(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.has_dead_links)
     }
 
     /// True of a name in a source that says something of layers below.

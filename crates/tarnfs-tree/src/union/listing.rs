@@ -14,7 +14,7 @@
 //! [`crate::Tree::forget`].
 
 use std::collections::hash_map;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -618,6 +618,9 @@ impl UnionTree {
             if self.image.is_some() {
                 self.look_again(part, gathered.entries.get_mut(before..).unwrap_or_default(), &gathered.names)?;
             }
+            if self.may_have_dead_links() {
+                self.add_dead_links((place as u32, part), before, &mut gathered)?;
+            }
         }
         match gathered.filter.take() {
             Some(filter) => Ok(Listing::Filter(filter)),
@@ -633,6 +636,34 @@ impl UnionTree {
                 let found = self.look(part, name_in(names, entry.start, entry.length))?;
                 entry.attributes = self.spaces.attributes(source, &found)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Adds names of a part, whose entries were gathered from that place on, that do not show in it, as hidden ones: a
+    /// hard link to a file of a lower layer takes the place of what lower layers have there.
+    fn add_dead_links(
+        &self,
+        (place, part): (u32, Node),
+        before: usize,
+        gathered: &mut Gathered<'_>,
+    ) -> Result<(), Error> {
+        let (tree, _, inner) = self.part(part)?;
+        let entries = gathered.entries.get(before..).unwrap_or_default();
+        let shown: HashSet<&[u8]> =
+            entries.iter().map(|(_, entry)| name_in(&gathered.names, entry.start, entry.length)).collect();
+        // Of what became a filter all names are looked up, if they stand there twice.
+        let mut dead: Vec<Vec<u8>> = Vec::new();
+        tree.names(inner, &mut |name| {
+            if Mark::of(name).is_none() && !shown.contains(name) {
+                dead.push(name.to_vec());
+            }
+        })?;
+        drop(shown);
+        // Of what is hidden nobody asks more than the name.
+        let attributes = self.attributes(Node::ROOT)?;
+        for name in dead {
+            gathered.add(place, &name, attributes.clone(), false, true);
         }
         Ok(())
     }
@@ -771,7 +802,7 @@ impl UnionTree {
             let (tree, _, inner) = self.part(part)?;
             match tree.lookup(inner, name) {
                 Ok(_) => return Ok(true),
-                Err(Error::NotFound) if self.has_mark(part, name)? => return Ok(true),
+                Err(Error::NotFound) if self.has_gap(part, name)? => return Ok(true),
                 Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }
