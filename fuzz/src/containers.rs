@@ -17,8 +17,8 @@ impl Members for Documents {
         Ok(self.0.get(path).filter(|bytes| bytes.len() as u64 <= most).cloned())
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.0.contains_key(path)
+    fn has(&self, path: &str) -> io::Result<bool> {
+        Ok(self.0.contains_key(path))
     }
 }
 

@@ -17,7 +17,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha256, Sha512};
 use tarnfs_source::{Cancel, MemorySource};
 
 use crate::name::{components, excerpt};
@@ -43,6 +43,9 @@ const MOST_LAYERS_OF_ALL: usize = 65_536;
 const MOST_NAMES: usize = 1024;
 const LONGEST_NAME: usize = 512;
 
+/// Names of all images of an archive: each becomes a folder, and a few bytes can give the same ones to many.
+const MOST_NAMES_OF_ALL: usize = 16_384;
+
 /// Indexes inside each other.
 const MOST_DEPTH: u32 = 4;
 
@@ -60,8 +63,8 @@ pub trait Members {
     /// `most` bytes.
     fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>>;
 
-    /// True if there is something at `path`.
-    fn has(&self, path: &str) -> bool;
+    /// True if there is something at `path`. An error if so much was looked for that it is not looked for any more.
+    fn has(&self, path: &str) -> io::Result<bool>;
 }
 
 /// What an image is made for.
@@ -140,8 +143,10 @@ impl FromStr for Platform {
 pub struct Layer {
     /// "sha256:...": of the layer as it is stored, or, where nothing says that, of what it is unpacked.
     pub digest: String,
-    /// Which file holds it.
-    pub path: String,
+    /// Which file holds it. Any number of layers may have the same one.
+    pub path: Arc<str>,
+    /// How long that is, if something says so.
+    pub size: Option<u64>,
 }
 
 /// What people call an image. Those of one index have it together.
@@ -238,9 +243,9 @@ pub fn header(path: &str, size: u64, mtime: u64) -> Option<[u8; 512]> {
 
 /// The images in an archive, or in a folder. `None` if it is none of such; an error if that can not be read.
 pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
-    let (found, seen) = Default::default();
+    let (found, seen, are_there) = Default::default();
     let (left, bytes, layers) = (MOST_DOCUMENTS, MOST_OF_ALL, MOST_LAYERS_OF_ALL);
-    let mut reading = Reading { members, left, bytes, layers, found, seen };
+    let mut reading = Reading { members, left, bytes, layers, found, seen, are_there };
     let docker = reading.docker()?;
     let is_oci = reading.oci()?;
     let mut found = reading.found;
@@ -250,6 +255,7 @@ pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
             return Ok((is_oci || !found.notes.is_empty()).then_some(found));
         };
         found.images = docker;
+        found.bound_names();
         return Ok(Some(found));
     }
     // People know the names that `docker save` gives; its other document has longer ones.
@@ -264,7 +270,24 @@ pub fn images(members: &dyn Members) -> io::Result<Option<Images>> {
             image.names = Arc::clone(names);
         }
     }
+    found.bound_names();
     Ok(Some(found))
+}
+
+impl Images {
+    /// Leaves out images that have more names than are shown of all together.
+    fn bound_names(&mut self) {
+        let mut left = MOST_NAMES_OF_ALL;
+        let count = self.images.len();
+        self.images.retain(|image| {
+            let rest = left.checked_sub(image.names.len().max(1));
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        if self.images.len() < count {
+            self.notes.push(format!("images of more than {MOST_NAMES_OF_ALL} names together: not all are shown"));
+        }
+    }
 }
 
 /// Of each group the image for `wanted`; if that is not said, for this machine, or else the first. An error says which
@@ -310,6 +333,8 @@ struct Reading<'m> {
     found: Images,
     /// Manifests by digest and names: an archive may name one twice.
     seen: HashSet<(String, Names)>,
+    /// Paths of layers, and whether something is there: images share layers, and to look for one takes a while.
+    are_there: HashMap<Arc<str>, bool>,
 }
 
 /// A thing that is named by its digest.
@@ -317,6 +342,8 @@ struct Reading<'m> {
 #[serde(rename_all = "camelCase")]
 struct Descriptor {
     digest: String,
+    #[serde(default)]
+    size: Option<i64>,
     #[serde(default)]
     annotations: Option<HashMap<String, String>>,
     #[serde(default)]
@@ -432,11 +459,12 @@ impl Reading<'_> {
             if !self.has_room_for(layers.len()) {
                 break;
             }
-            let layers: Vec<Layer> = ids.into_iter().zip(layers).map(|(digest, path)| Layer { digest, path }).collect();
+            let layer = |(digest, path): (String, String)| Layer { digest, path: self.path(path), size: None };
+            let layers: Vec<Layer> = ids.into_iter().zip(layers).map(layer).collect();
             let id = config_id(&saved.config);
             let names = bounded(saved.repo_tags.unwrap_or_default());
             let (platform, created) = (config.target.platform(), config.created());
-            self.add(Image { names, id, platform, created, layers, group }, &mut images);
+            self.add(Image { names, id, platform, created, layers, group }, &mut images)?;
         }
         Ok((!images.is_empty()).then_some(images))
     }
@@ -451,9 +479,30 @@ impl Reading<'_> {
         left.is_some()
     }
 
+    /// `path`, as others have it that were met before.
+    fn path(&self, path: String) -> Arc<str> {
+        self.are_there.get_key_value(path.as_str()).map_or_else(|| path.into(), |(known, _)| Arc::clone(known))
+    }
+
+    fn has(&mut self, path: &Arc<str>) -> io::Result<bool> {
+        if let Some(is_there) = self.are_there.get(path) {
+            return Ok(*is_there);
+        }
+        let is_there = self.members.has(path)?;
+        self.are_there.insert(Arc::clone(path), is_there);
+        Ok(is_there)
+    }
+
     /// Adds `image`, if all of its layers are there.
-    fn add(&mut self, image: Image, images: &mut Vec<Image>) {
-        match image.layers.iter().find(|layer| !self.members.has(&layer.path)) {
+    fn add(&mut self, image: Image, images: &mut Vec<Image>) -> io::Result<()> {
+        let mut missing = None;
+        for layer in &image.layers {
+            if !self.has(&layer.path)? {
+                missing = Some(layer);
+                break;
+            }
+        }
+        match missing {
             Some(layer) => {
                 let (name, digest) = (image.names.first().unwrap_or(&image.id), excerpt(layer.digest.as_bytes()));
                 let name = excerpt(name.as_bytes());
@@ -461,6 +510,7 @@ impl Reading<'_> {
             }
             None => images.push(image),
         }
+        Ok(())
     }
 
     /// Finds the images of an OCI layout. False if this is none.
@@ -527,7 +577,10 @@ impl Reading<'_> {
         let Some((document, ids)) = Config::of(&bytes) else { return Ok(()) };
         let layers: Option<Vec<Layer>> = layers
             .into_iter()
-            .map(|layer| blob(&layer.digest).map(|path| Layer { digest: layer.digest, path }))
+            .map(|layer| {
+                let (path, size) = (self.path(blob(&layer.digest)?), layer.size.and_then(|size| size.try_into().ok()));
+                Some(Layer { digest: layer.digest, path, size })
+            })
             .collect();
         let Some(layers) = layers.filter(|layers| layers.len() == ids.len()) else {
             let what = "its manifest and its configuration do not count the same layers";
@@ -540,21 +593,27 @@ impl Reading<'_> {
         let of_descriptor = descriptor.platform.as_ref().map(Target::platform).filter(|found| !found.os.is_empty());
         let platform = of_descriptor.unwrap_or_else(|| document.target.platform());
         let created = document.created();
-        self.add(Image { names, id: config.digest, platform, created, layers, group }, images);
-        Ok(())
+        self.add(Image { names, id: config.digest, platform, created, layers, group }, images)
     }
 
     /// The document that is named by `digest`, if it is there. An error if it is another one.
     fn blob(&mut self, digest: &str) -> io::Result<Option<Vec<u8>>> {
         let Some(path) = blob(digest) else { return Ok(None) };
         let Some(bytes) = self.document(&path)? else { return Ok(None) };
-        if let Some(digits) = digest.strip_prefix("sha256:")
-            && hex(&Sha256::digest(&bytes)) != digits
-        {
+        if is_digest_of(digest, &bytes) == Some(false) {
             let what = format!("{path}: it does not have the digest that is its name");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok(Some(bytes))
+    }
+}
+
+/// Whether `digest` is that of `bytes`; `None` if it is of another kind than are known here.
+pub fn is_digest_of(digest: &str, bytes: &[u8]) -> Option<bool> {
+    match digest.split_once(':')? {
+        ("sha256", digits) => Some(hex(&Sha256::digest(bytes)) == digits),
+        ("sha512", digits) => Some(hex(&Sha512::digest(bytes)) == digits),
+        _ => None,
     }
 }
 
@@ -632,21 +691,26 @@ fn config_id(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Documents by their paths; of all else it has what `has` says.
-    struct Files(HashMap<String, String>);
+    /// Documents by their paths; of all else it has what `has` says, which is counted.
+    struct Files(HashMap<String, String>, std::cell::Cell<usize>);
 
     impl Members for Files {
         fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
             Ok(self.0.get(path).filter(|text| text.len() as u64 <= most).map(|text| text.clone().into_bytes()))
         }
 
-        fn has(&self, path: &str) -> bool {
-            self.0.contains_key(path) || path.as_bytes().ends_with(b".tar")
+        fn has(&self, path: &str) -> io::Result<bool> {
+            self.1.set(self.1.get() + 1);
+            Ok(self.0.contains_key(path) || path.as_bytes().ends_with(b".tar"))
         }
     }
 
     fn files(list: &[(&str, &str)]) -> Files {
-        Files(list.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())
+        made(list.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())
+    }
+
+    fn made(files: HashMap<String, String>) -> Files {
+        Files(files, std::cell::Cell::new(0))
     }
 
     fn digest_of(text: &str) -> String {
@@ -726,12 +790,12 @@ mod tests {
             (place(&manifest), manifest.clone()),
             (place(&config), config.clone()),
         ];
-        let found = images(&Files(all.clone().into())).unwrap().unwrap();
+        let found = images(&made(all.clone().into())).unwrap().unwrap();
         assert_eq!(found.images.len(), 1);
         assert_eq!((found.images[0].platform.to_string(), &found.images[0].layers), ("linux/riscv64".into(), &vec![]));
         let mut other = HashMap::from(all);
         other.insert(place(&config), format!("{config} "));
-        let error = images(&Files(other)).unwrap_err();
+        let error = images(&made(other)).unwrap_err();
         assert!(error.to_string().contains("digest"), "{error}");
     }
 
@@ -764,7 +828,7 @@ mod tests {
         let mut all: HashMap<String, String> = manifests.iter().chain([&inner, &config]).map(place).collect();
         all.insert("oci-layout".to_owned(), r#"{"imageLayoutVersion":"1.0.0"}"#.to_owned());
         all.insert("index.json".to_owned(), list(vec![annotated]));
-        let found = images(&Files(all)).unwrap().unwrap().images;
+        let found = images(&made(all)).unwrap().unwrap().images;
         assert_eq!(found.len(), 100);
         assert_eq!(*found[0].names, ["é".repeat(LONGEST_NAME / 2)]);
         assert!(found.iter().all(|image| Arc::ptr_eq(&image.names, &found[0].names)));
@@ -778,6 +842,64 @@ mod tests {
         let config = config("amd64", MOST_LAYERS);
         let found = images(&files(&[("manifest.json", &format!("[{saved}]")), ("c.json", &config)])).unwrap().unwrap();
         assert_eq!((found.images.len(), found.notes.len()), (MOST_LAYERS_OF_ALL / MOST_LAYERS, 1), "{:?}", found.notes);
+    }
+
+    /// What is at a path is looked for once, however many images have a layer there.
+    #[test]
+    fn layers_of_one_path_are_looked_for_once() {
+        let layers = vec![r#""x.tar""#; 500].join(",");
+        let saved = vec![format!(r#"{{"Config":"c.json","Layers":[{layers}]}}"#); 20].join(",");
+        let files = files(&[("manifest.json", &format!("[{saved}]")), ("c.json", &config("amd64", 500))]);
+        let found = images(&files).unwrap().unwrap().images;
+        assert_eq!((found.len(), files.1.get()), (20, 1));
+        let first = &found[0].layers[0].path;
+        assert!(found[1..].iter().all(|image| Arc::ptr_eq(&image.layers[0].path, first)));
+    }
+
+    /// Many images that all have as many names as one may have.
+    #[test]
+    fn names_of_all_images_are_bounded() {
+        let names = (0..MOST_NAMES).map(|number| format!("\"a:{number}\"")).collect::<Vec<_>>().join(",");
+        let saved = vec![format!(r#"{{"Config":"c.json","RepoTags":[{names}],"Layers":[]}}"#); 40].join(",");
+        let files = files(&[("manifest.json", &format!("[{saved}]")), ("c.json", &config("amd64", 0))]);
+        let found = images(&files).unwrap().unwrap();
+        assert_eq!((found.images.len(), found.notes.len()), (MOST_NAMES_OF_ALL / MOST_NAMES, 1), "{:?}", found.notes);
+    }
+
+    /// A manifest says how long its layers are.
+    #[test]
+    fn lengths_of_layers_are_what_the_manifest_says() {
+        let config = config("amd64", 3);
+        let layer = |number: u32| format!("x:{}", number.to_string().repeat(64));
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"config":{{"digest":"{}"}},"layers":[{{"digest":"{}","size":7}},{{"digest":"{}"}},
+            {{"digest":"{}","size":-1}}]}}"#,
+            digest_of(&config),
+            layer(1),
+            layer(2),
+            layer(3)
+        );
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{{"digest":"{}"}}]}}"#, digest_of(&manifest));
+        let place = |text: &str| blob(&digest_of(text)).unwrap();
+        let mut all = HashMap::from([
+            ("oci-layout".to_owned(), r#"{"imageLayoutVersion":"1.0.0"}"#.to_owned()),
+            ("index.json".to_owned(), index),
+            (place(&manifest), manifest),
+            (place(&config), config),
+        ]);
+        all.extend((1..=3).map(|number| (blob(&layer(number)).unwrap(), String::new())));
+        let found = images(&made(all)).unwrap().unwrap().images;
+        let sizes: Vec<_> = found[0].layers.iter().map(|layer| layer.size).collect();
+        assert_eq!(sizes, [Some(7), None, None]);
+    }
+
+    #[test]
+    fn digests_are_compared_if_they_are_of_a_known_kind() {
+        assert_eq!(is_digest_of(&digest_of("text"), b"text"), Some(true));
+        assert_eq!(is_digest_of(&digest_of("text"), b"Text"), Some(false));
+        let long = format!("sha512:{}", hex(&Sha512::digest("text")));
+        assert_eq!((is_digest_of(&long, b"text"), is_digest_of(&long, b"")), (Some(true), Some(false)));
+        assert_eq!((is_digest_of("blake3:00", b""), is_digest_of("", b"")), (None, None));
     }
 
     #[test]

@@ -297,10 +297,17 @@ pub trait Format: Send + Sync {
         None
     }
 
-    /// The names of all files before the `last` one, which has that `name`, if it says that there are some.
-    fn volumes(&self, name: &[u8], last: &dyn Source) -> io::Result<Option<Vec<Vec<u8>>>> {
-        let _ = (name, last);
+    /// How many files there are before the `last` one, if it says that there are some. Nobody has seen them: it may say
+    /// any number.
+    fn volumes(&self, last: &dyn Source) -> io::Result<Option<u64>> {
+        let _ = last;
         Ok(None)
+    }
+
+    /// The name of the file of that number, from 1 on, of those before the `last` one, which is called so.
+    fn volume_before(&self, last: &[u8], number: u64) -> Option<Vec<u8>> {
+        let _ = (last, number);
+        None
     }
 
     /// The names that the first of the files may have that an archive is split over in the format's own way, if `name`

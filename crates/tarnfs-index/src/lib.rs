@@ -249,6 +249,11 @@ pub trait Index: Send + Sync + Debug {
         Ok(count)
     }
 
+    /// True if `folder` has a row of that name, be it that of a link that leads nowhere.
+    fn has_name(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        Ok(self.lookup(folder, name)?.is_some())
+    }
+
     /// Hands the names of the rows of `folder` to `receive`, those of links that lead nowhere among them.
     fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         self.children(folder, 0, &mut |_, name, _| {

@@ -109,6 +109,14 @@ pub(crate) fn with_tag(main: &Path, tag: &str) -> PathBuf {
     main.with_file_name(suffixed(&[name, b".", tag.as_bytes()].concat()))
 }
 
+/// Where the main index lies, if `path` is that of an index with some tag.
+pub fn without_tag(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.as_bytes().strip_suffix(SUFFIX.as_bytes())?;
+    let dot = name.iter().rposition(|&byte| byte == b'.')?;
+    let (name, tag) = name.split_at_checked(dot)?;
+    tag.starts_with(b".options-").then(|| path.with_file_name(suffixed(name)))
+}
+
 fn suffixed(name: &[u8]) -> OsString {
     let mut name = name.to_vec();
     name.extend_from_slice(SUFFIX.as_bytes());
@@ -166,6 +174,15 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&archive, &link).unwrap();
         assert_eq!(candidates(&link, None, &folders[..1]), [beside]);
+    }
+
+    #[test]
+    fn a_tag_is_told_from_the_name_of_an_archive() {
+        let main = Path::new("/d/a.tar.tarnfs.sqlite");
+        assert_eq!(without_tag(&with_tag(main, "options-0123456789abcdef")).as_deref(), Some(main));
+        for name in ["a.tar.tarnfs.sqlite", "options-1.tarnfs.sqlite", "a.options-1", "a.options-1.sqlite", ""] {
+            assert_eq!(without_tag(Path::new(name)), None, "{name}");
+        }
     }
 
     #[test]

@@ -576,6 +576,10 @@ impl Tree for ArchiveTree {
         self.index.count(folder).ok()
     }
 
+    fn has_name(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        Ok(self.index.has_name(folder, name)?)
+    }
+
     fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         Ok(self.index.names(folder, receive)?)
     }

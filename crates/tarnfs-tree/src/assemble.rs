@@ -1,6 +1,7 @@
 //! From names to one tree: archives and folders are opened, and put together. What a front end shows, be it a mount, a
 //! listing or a server.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::fstat;
-use tarnfs_index::Archive;
+use tarnfs_index::{Archive, location, ratarmount};
 use tarnfs_source::SharedSource;
 
 use crate::alone::{Names, told_apart};
@@ -135,7 +136,7 @@ pub fn assemble(
     }
     let Sources { folders, mut alone, known, is_lazy, first, .. } = sources;
     if how.union {
-        let mut is_kept = are_kept(&known, locations).into_iter();
+        let mut is_kept = are_kept(&known, locations, &options.index.place).into_iter();
         let mut keep = || is_kept.next().unwrap_or(true);
         (names, trees, alone) = names
             .into_iter()
@@ -169,9 +170,43 @@ struct Known {
     is_index: bool,
 }
 
+/// Where an index of each archive among `locations` may lie: which of them it is.
+fn places_of_indexes(known: &[Option<Known>], locations: &[Location], place: &IndexPlace) -> HashMap<PathBuf, usize> {
+    let (mut folders, mut places) = (vec![PathBuf::new()], HashMap::new());
+    if let IndexPlace::Folders(others) = place {
+        folders.extend(others.iter().filter(|folder| !folder.as_os_str().is_empty()).cloned());
+    }
+    for (number, (known, location)) in known.iter().zip(locations).enumerate() {
+        if known.as_ref().is_some_and(|known| !known.is_index) {
+            let own = location::candidates(location.path(), None, &folders);
+            let sidecars = ratarmount::candidates(location.path(), &folders);
+            places.extend(own.iter().chain(&sidecars).map(|path| (in_real_folder(path), number)));
+        }
+    }
+    places
+}
+
+/// `path`, without links on the way to its folder.
+fn in_real_folder(path: &Path) -> PathBuf {
+    let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    match (folder.and_then(|folder| folder.canonicalize().ok()), path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
 /// For each of `locations` whether it is shown in a union. The index of an archive that is shown, too, is not: `d/*`
-/// names both, and what one reads in the index alone is an error.
-fn are_kept(known: &[Option<Known>], locations: &[Location]) -> Vec<bool> {
+/// names both, and what one reads in the index alone is an error. It may be one that the archive does not use.
+fn are_kept(known: &[Option<Known>], locations: &[Location], place: &IndexPlace) -> Vec<bool> {
+    // Mostly there is none.
+    if !known.iter().flatten().any(|known| known.is_index) {
+        return vec![true; locations.len()];
+    }
+    let places = places_of_indexes(known, locations, place);
+    let lies_at_index = |path: &Path| {
+        let path = in_real_folder(path);
+        places.get(&path).or_else(|| places.get(&location::without_tag(&path)?)).copied()
+    };
     let is_same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
@@ -187,7 +222,8 @@ fn are_kept(known: &[Option<Known>], locations: &[Location]) -> Vec<bool> {
     let is_kept = |(known, location): (&Option<Known>, &Location)| {
         let path = location.path();
         let index = known.as_ref().filter(|known| known.is_index);
-        let archive = index.and_then(|index| archive_of(index, path)).and_then(|place| locations.get(place));
+        let archive = index.and_then(|index| lies_at_index(path).or_else(|| archive_of(index, path)));
+        let archive = archive.and_then(|place| locations.get(place));
         if let Some(archive) = archive {
             log::warn!("{}: left out: it is the index of {}", path.display(), archive.path().display());
         }
@@ -226,9 +262,9 @@ impl Sources<'_> {
         }
     }
 
-    /// The archive that stands for the folder at `path`, if it is a layout of container images, and device and number
-    /// of that folder.
-    fn layout(&self, path: &Path) -> Result<Option<(Location, containers::Identity)>, AssembleError> {
+    /// The archive that stands for the folder at `path`, if it is a layout of container images, and device and number of
+    /// that folder.
+    fn layout(&self, path: &Path) -> Result<Option<(Location, (u64, u64))>, AssembleError> {
         let Some(wanted) = &self.how.images else { return Ok(None) };
         let found = containers::layout(path, wanted);
         found.map_err(|problem| AssembleError::Archive { path: path.to_owned(), problem })

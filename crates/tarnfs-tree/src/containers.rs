@@ -8,7 +8,7 @@
 //! Whether an archive holds images is known when its documents were read. Who only looks like one ([`may_be_one`]: its
 //! first file has such a name) is looked through for them; all others are opened as ever.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use tarnfs_format::containers::{self, Image, Images, Layer, Members};
 use tarnfs_format::name;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_source::{FileSource, Fingerprint, Joined, Limits, MemorySource, SharedSource, Source as _};
+use tarnfs_source::{Cancel, FileSource, Fingerprint, Joined, Limits, MemorySource, SharedSource, Source as _};
 
 pub use tarnfs_format::containers::Platform;
 
@@ -29,8 +29,8 @@ use crate::assemble::{Location, opened};
 use crate::build::may_lack_notes;
 use crate::extensions::MEMBERS;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem, Recreate};
-use crate::union::Beside;
-use crate::{Error, Kind, Subdirectory, Subvolumes, Tree, UnionTree, path};
+use crate::union::{Beside, Stacking};
+use crate::{Attributes, Error, Kind, Node, Subdirectory, Subvolumes, Tree, UnionTree, path};
 
 /// What is asked of images.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,6 +48,10 @@ const MOST_FILES: usize = 512;
 
 /// Bytes of a tar without members at most, as a layer that changes nothing is one.
 const LONGEST_EMPTY: u64 = 64 << 10;
+
+/// Components of paths that are walked to look for all documents and layers of an archive, those of the targets of links
+/// among them: a few hundred bytes of links can lead round for hours. So many layers as there may be are found in these.
+const MOST_STEPS: u64 = 1 << 18;
 
 /// An archive with images.
 pub(crate) struct Opened {
@@ -78,7 +82,7 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
     if options.index.recreate != Recreate::Always && options.shape.recursion.is_some() {
         let index = open::IndexOptions { recreate: Recreate::Never, ..options.index.clone() };
         if let Ok(archive) = opened(location, &Options { index, ..options.clone() })
-            && found(&archive, location).is_none()
+            && found(&archive, location, options)?.is_none()
         {
             return Ok(None);
         }
@@ -93,7 +97,7 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
         first.index.place = IndexPlace::Memory;
     }
     let found = match opened(location, &first) {
-        Ok(archive) => found(&archive, location),
+        Ok(archive) => found(&archive, location, options)?,
         Err(Problem::Cancelled) => return Err(Problem::Cancelled),
         // That is said by who opens it as ever.
         Err(_) => None,
@@ -104,7 +108,15 @@ pub(crate) fn open(location: &Location, options: &Options, wanted: &Wanted) -> R
         found.notes.iter().for_each(|note| log::warn!("{shown}: {note}"));
         return Ok(None);
     }
-    let archive = opened(location, &layered)?;
+    let archive = match opened(location, &layered) {
+        Ok(archive) => archive,
+        Err(Problem::Cancelled) => return Err(Problem::Cancelled),
+        // The archive itself may well be read: a part of a disk that cannot be may lie in layers that nobody wants.
+        Err(problem) => {
+            log::warn!("{}: shown as it is stored: its layers cannot be read: {problem}", location.path().display());
+            return Ok(None);
+        }
+    };
     Ok(shown(&archive, location, options, wanted)?.map(|tree| Opened { archive, tree }))
 }
 
@@ -158,13 +170,15 @@ fn decoded(source: &SharedSource, head: Vec<u8>, options: &Options) -> io::Resul
 }
 
 /// What the documents in `archive` say; `None` if they do not say anything of images, or cannot be read.
-fn found(archive: &OpenArchive, location: &Location) -> Option<Images> {
-    let shown = location.path().display();
-    match containers::images(&InTree { tree: &*archive.tree, spellings: spellings_in(archive) }) {
-        Ok(found) => found,
+fn found(archive: &OpenArchive, location: &Location, options: &Options) -> Result<Option<Images>, Problem> {
+    let (left, cancel) = (Cell::new(MOST_STEPS), &options.cancel);
+    match containers::images(&InTree { tree: &*archive.tree, spellings: spellings_in(archive), left, cancel }) {
+        Ok(found) => Ok(found),
+        Err(_) if cancel.is_cancelled() => Err(Problem::Cancelled),
         Err(error) => {
+            let shown = location.path().display();
             log::warn!("{shown}: shown as it is stored: its images cannot be read: {error}");
-            None
+            Ok(None)
         }
     }
 }
@@ -176,7 +190,7 @@ fn shown(
     options: &Options,
     wanted: &Wanted,
 ) -> Result<Option<Arc<dyn Tree>>, Problem> {
-    let Some(found) = found(archive, location) else { return Ok(None) };
+    let Some(found) = found(archive, location, options)? else { return Ok(None) };
     let shown = location.path().display();
     for note in &found.notes {
         log::warn!("{shown}: {note}");
@@ -187,6 +201,9 @@ fn shown(
     let images = containers::chosen(found.images, wanted.platform.as_ref())
         .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
     let mut layers = Layers::of(archive);
+    // A link that leads nowhere is told.
+    let has_dead_links = !archive.index.summary().notes.is_empty();
+    let how = Stacking::new(images.len(), options.shape.recursion.is_some(), has_dead_links);
     let host = Platform::of_this_machine();
     let mut trees: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
     for image in &images {
@@ -196,7 +213,7 @@ fn shown(
         if wanted.platform.is_none() && !host.takes(&image.platform) && !image.platform.os.is_empty() {
             log::info!("{shown}: {} is for {}", name_of(image), image.platform);
         }
-        let tree = match one(&mut layers, image, options.decoding.force) {
+        let tree = match one(&mut layers, image, &how, options.decoding.force) {
             Ok((tree, damage)) => {
                 if let Some(damage) = damage {
                     log::warn!("{shown}: the image {} may show files of lower layers: {damage}", name_of(image));
@@ -247,12 +264,21 @@ fn folder_name(name: &str) -> Vec<u8> {
 }
 
 /// One image. What is wrong with its layers is no error if it `is_forced`, but told.
-fn one(layers: &mut Layers, image: &Image, is_forced: bool) -> Result<(Arc<dyn Tree>, Option<String>), String> {
+fn one(
+    layers: &mut Layers,
+    image: &Image,
+    how: &Stacking,
+    is_forced: bool,
+) -> Result<(Arc<dyn Tree>, Option<String>), String> {
     let (mut trees, mut damage) = (Vec::with_capacity(image.layers.len()), None);
     for layer in &image.layers {
         let digest = || name::excerpt(layer.digest.as_bytes()).to_string();
         let found = layers.get(layer).map_err(|what| format!("its layer {} {what}", digest()))?;
-        if let Some(what) = &found.damage {
+        let other_length = match (layer.size, found.length) {
+            (Some(told), Some(length)) if told != length => Some(format!("it has {length} bytes in place of {told}")),
+            _ => None,
+        };
+        if let Some(what) = found.damage.or(other_length) {
             let what = format!("its layer {} is damaged: {what}", digest());
             if !is_forced {
                 return Err(format!("{what} (--force shows it)"));
@@ -270,8 +296,9 @@ fn one(layers: &mut Layers, image: &Image, is_forced: bool) -> Result<(Arc<dyn T
         }
     }
     let failed = |error: Error| error.to_string();
-    let beside = Beside { name: LAYERS, tree: Arc::new(Subvolumes::new(named).map_err(failed)?) };
-    Ok((Arc::new(UnionTree::of_layers(trees, beside, image.created).map_err(failed)?), damage))
+    // Higher layers may have closed folders of lower ones, or have removed what nobody was to see.
+    let beside = Beside { name: LAYERS, tree: Arc::new(Subvolumes::new(named).map_err(failed)?.for_owner()) };
+    Ok((Arc::new(UnionTree::of_layers(trees, beside, image.created, how).map_err(failed)?), damage))
 }
 
 /// The layers in an archive.
@@ -279,7 +306,7 @@ struct Layers<'a> {
     archive: &'a OpenArchive,
     tree: Arc<dyn Tree>,
     /// By their paths: many images may have the same ones.
-    found: HashMap<String, Result<Found, String>>,
+    found: HashMap<Arc<str>, Result<Found, String>>,
     damages: Damages<'a>,
 }
 
@@ -290,12 +317,8 @@ struct Found {
     /// What is wrong with it, so that nobody knows all the names that it has. Each of them is perhaps one that lower
     /// layers have, too, or that it removes.
     damage: Option<String>,
-}
-
-impl Found {
-    fn whole(tree: Arc<dyn Tree>) -> Self {
-        Self { tree, damage: None }
-    }
+    /// Bytes of its file, if that is known.
+    length: Option<u64>,
 }
 
 impl<'a> Layers<'a> {
@@ -310,25 +333,77 @@ impl<'a> Layers<'a> {
             return found.clone();
         }
         let found = self.look_for(layer);
-        self.found.insert(layer.path.clone(), found.clone());
+        self.found.insert(Arc::clone(&layer.path), found.clone());
         found
     }
 
     fn look_for(&self, layer: &Layer) -> Result<Found, String> {
-        for path in spellings(layer.path.as_bytes(), spellings_in(self.archive)) {
-            match Subdirectory::new(Arc::clone(&self.tree), path) {
-                Ok(tree) if is_empty_file_in(&tree, path) => return empty().map(Found::whole),
-                Ok(tree) => {
-                    let damage = self.damages.of_layer(&tree, layer.path.as_bytes());
-                    return Ok(Found { tree: Arc::new(tree), damage });
-                }
-                Err(Error::NotFound) => {}
-                Err(Error::NotAFolder) if is_empty_archive(&*self.tree, path) => return empty().map(Found::whole),
-                Err(Error::NotAFolder) => return Err("is no archive that can be read".to_owned()),
-                Err(error) => return Err(format!("cannot be read: {error}")),
-            }
+        let path = layer.path.as_bytes();
+        let at_path = match path::find(&*self.tree, path, true) {
+            Ok(found) => Some(found),
+            Err(Error::NotFound | Error::NotAFolder) => None,
+            Err(error) => return Err(format!("cannot be read: {error}")),
+        };
+        let file = at_path.as_ref().and_then(|found| self.file_of(found));
+        let length = file.as_ref().map(|file| file.size);
+        if let Some(is_told) = file.as_ref().and_then(|file| is_empty_archive(&*self.tree, file, &layer.digest)) {
+            return self.empty(is_told, length);
         }
-        Err("is not in the archive".to_owned())
+        // A link leads to the file, and then the folder has a name like that of the file.
+        let target = at_path.as_ref().and_then(|found| self.tree.path_of(found.node));
+        let names = spellings_in(self.archive);
+        for path in spellings(path, names).chain(target.iter().flat_map(|target| spellings(target, names))) {
+            let folder = match path::find(&*self.tree, path, true) {
+                Ok(folder) if folder.kind == Kind::Folder => folder,
+                Ok(_) | Err(Error::NotFound | Error::NotAFolder) => continue,
+                Err(error) => return Err(format!("cannot be read: {error}")),
+            };
+            // Another folder of such a name is none of its.
+            if at_path.as_ref().is_some_and(|found| found.kind == Kind::File && !self.is_archive_in(found, &folder)) {
+                continue;
+            }
+            let tree = Subdirectory::new(Arc::clone(&self.tree), path);
+            let tree = tree.map_err(|error| format!("cannot be read: {error}"))?;
+            if let Some(is_told) = is_empty_file_in(&tree, path, &*self.tree, file.as_ref(), &layer.digest) {
+                return self.empty(is_told, length);
+            }
+            let of_file = file.as_ref().map(|file| self.damages.of_file(file.node)).transpose()?.flatten();
+            let damage = of_file.or_else(|| self.damages.of_layer(&tree, layer.path.as_bytes()));
+            return Ok(Found { tree: Arc::new(tree), damage, length });
+        }
+        let is_there = at_path.is_some();
+        Err(if is_there { "is no archive that can be read" } else { "is not in the archive" }.to_owned())
+    }
+
+    /// The file that the archive is whose folder is `found`, or `found` if that is one.
+    fn file_of(&self, found: &Attributes) -> Option<Attributes> {
+        if found.kind != Kind::Folder {
+            return Some(found.clone()).filter(|found| found.kind == Kind::File);
+        }
+        let path = self.tree.path_of(found.node)?;
+        let name = path.rsplit(|&byte| byte == b'/').next()?;
+        let mut file = None;
+        let receive = &mut |version: Attributes| {
+            file = Some(version).filter(|version| version.kind == Kind::File).or(file.take());
+            true
+        };
+        self.tree.each_version(self.tree.parent(found.node).ok()?, name, 0, receive).ok()?;
+        file
+    }
+
+    /// True if `folder` shows what is in the archive `file`: it begins where the content of that does.
+    fn is_archive_in(&self, file: &Attributes, folder: &Attributes) -> bool {
+        let stored = |node| self.archive.tree.stored(node).ok();
+        let (Some(file), Some(folder)) = (stored(file.node), stored(folder.node)) else { return false };
+        !file.is_plain || (file.stream, Some(file.place)) == (folder.stream, folder.header)
+    }
+
+    /// A layer that changes nothing, if it is what its digest `is_told` to be.
+    fn empty(&self, is_told: bool, length: Option<u64>) -> Result<Found, String> {
+        let what = "there is nothing in it, and its digest is another one";
+        let damage = (!is_told).then(|| what.to_owned());
+        let empty = Subvolumes::new([]).map_err(|error| error.to_string())?;
+        Ok(Found { tree: Arc::new(empty), damage, length })
     }
 }
 
@@ -353,6 +428,15 @@ impl<'a> Damages<'a> {
         }
         let of_any = may_lack_notes(notes).then_some("more is damaged than is known");
         Self { archive, by_path, of_any }
+    }
+
+    /// What is wrong with the file that a layer is stored in: the archive may end before it does, between two entries
+    /// of the layer.
+    fn of_file(&self, file: Node) -> Result<Option<String>, String> {
+        if self.archive.index.summary().notes.is_empty() {
+            return Ok(None);
+        }
+        self.archive.tree.damage(file).map_err(|error| error.to_string())
     }
 
     /// What is wrong with the layer that is `tree`, and was looked for at `path`.
@@ -427,36 +511,47 @@ fn spellings(path: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(path), |path| shorter(path)).take(most)
 }
 
-/// A layer that changes nothing.
-fn empty() -> Result<Arc<dyn Tree>, String> {
-    let empty: Arc<dyn Tree> = Arc::new(Subvolumes::new([]).map_err(|error| error.to_string())?);
-    Ok(empty)
+/// Whether `file`, an archive without members, has this `digest`: nothing but zeros, which is no archive of any format,
+/// may also be what a crash has left of one. `None` if there is something in it.
+fn is_empty_archive(tree: &dyn Tree, file: &Attributes, digest: &str) -> Option<bool> {
+    let bytes = short_file(tree, file)?;
+    let is_empty = bytes.len().is_multiple_of(512) && bytes.iter().all(|&byte| byte == 0);
+    is_empty.then(|| containers::is_digest_of(digest, &bytes).unwrap_or(!bytes.is_empty()))
 }
 
-/// True if what is at `path` is an archive without members: nothing but zeros, which is no archive of any format.
-fn is_empty_archive(tree: &dyn Tree, path: &[u8]) -> bool {
-    let Ok(found) = path::find(tree, path, true) else { return false };
-    if found.kind != Kind::File || found.size > LONGEST_EMPTY || found.size % 512 != 0 {
-        return false;
-    }
-    let mut bytes = vec![0; usize::try_from(found.size).unwrap_or(0)];
-    let read = tree.open(found.node).is_ok_and(|source| source.read_exact_at(&mut bytes, 0).is_ok());
-    read && bytes.iter().all(|&byte| byte == 0)
-}
-
-/// The same of a folder that shows what was compressed: one file of that name, of zeros.
-fn is_empty_file_in(tree: &dyn Tree, path: &[u8]) -> bool {
-    let mut names = Vec::new();
-    let listed = tree.read_dir(crate::Node::ROOT, 0, &mut |child| {
-        names.push(child.name.to_vec());
-        names.len() < 2
+/// The same of a folder that shows what was compressed: one file of that name, of zeros. What is compressed is `file`.
+fn is_empty_file_in(
+    folder: &dyn Tree,
+    path: &[u8],
+    tree: &dyn Tree,
+    file: Option<&Attributes>,
+    digest: &str,
+) -> Option<bool> {
+    let mut children = Vec::new();
+    let listed = folder.read_dir(Node::ROOT, 0, &mut |child| {
+        children.push((child.name.to_vec(), child.attributes));
+        children.len() < 2
     });
+    listed.ok()?;
     let own = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    let is_own = |name: &[u8]| spellings(own, SHORTER).any(|own| own == name);
-    match names.as_slice() {
-        [name] => listed.is_ok() && is_own(name) && is_empty_archive(tree, name),
-        _ => false,
+    let [(name, attributes)] = children.as_slice() else { return None };
+    if !spellings(own, SHORTER).any(|own| own == name) {
+        return None;
     }
+    let is_told = is_empty_archive(folder, attributes, digest)?;
+    // The digest is that of what it is unpacked, or of what is stored.
+    let stored = || file.and_then(|file| short_file(tree, file));
+    Some(is_told || stored().is_some_and(|bytes| containers::is_digest_of(digest, &bytes) == Some(true)))
+}
+
+/// What is in `file`, if that is no more than a layer that changes nothing has.
+fn short_file(tree: &dyn Tree, file: &Attributes) -> Option<Vec<u8>> {
+    if file.kind != Kind::File || file.size > LONGEST_EMPTY {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(file.size).ok()?];
+    tree.open(file.node).ok()?.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
 }
 
 /// Documents in a tree.
@@ -464,11 +559,25 @@ struct InTree<'t> {
     tree: &'t dyn Tree,
     /// As how many names a layer is looked for.
     spellings: usize,
+    /// Components of paths that may still be walked.
+    left: Cell<u64>,
+    cancel: &'t Cancel,
+}
+
+impl InTree<'_> {
+    /// What is at `path`. The outer error ends the search for all.
+    fn find(&self, path: &[u8]) -> io::Result<Result<Attributes, Error>> {
+        self.cancel.check()?;
+        let mut left = self.left.get();
+        let found = path::find_within(self.tree, path, &mut left);
+        self.left.set(left);
+        found.ok_or_else(|| io::Error::other("too many links lead to their files"))
+    }
 }
 
 impl Members for InTree<'_> {
     fn read(&self, path: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let found = match path::find(self.tree, path.as_bytes(), true) {
+        let found = match self.find(path.as_bytes())? {
             Ok(found) => found,
             Err(Error::Io(error)) => return Err(error),
             Err(_) => return Ok(None),
@@ -482,8 +591,13 @@ impl Members for InTree<'_> {
         Ok(Some(bytes))
     }
 
-    fn has(&self, path: &str) -> bool {
-        spellings(path.as_bytes(), self.spellings).any(|path| path::find(self.tree, path, true).is_ok())
+    fn has(&self, path: &str) -> io::Result<bool> {
+        for path in spellings(path.as_bytes(), self.spellings) {
+            if self.find(path)?.is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -551,17 +665,14 @@ impl Members for InFolder<'_> {
         Ok(Some(bytes))
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.open(path).is_ok_and(|file| file.is_some())
+    fn has(&self, path: &str) -> io::Result<bool> {
+        Ok(self.open(path).is_ok_and(|file| file.is_some()))
     }
 }
 
-/// Device and number of a folder.
-pub(crate) type Identity = (u64, u64);
-
-/// The layout in `folder` as an archive of its documents and of the layers that are wanted, and which folder that is;
-/// `None` if it is none.
-pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location, Identity)>, Problem> {
+/// The layout in `folder` as an archive of its documents and of the layers that are wanted, and device and number of the
+/// folder; `None` if it is none.
+pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location, (u64, u64))>, Problem> {
     // Who shows the folder says why it cannot be opened.
     let Ok(members) = InFolder::new(folder) else { return Ok(None) };
     let shown = folder.display();
@@ -579,7 +690,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location,
     let images = containers::chosen(found.images, wanted.platform.as_ref())
         .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
     let mut paths = members.read.take();
-    paths.extend(images.into_iter().flat_map(|image| image.layers).map(|layer| layer.path));
+    paths.extend(images.into_iter().flat_map(|image| image.layers).map(|layer| layer.path.to_string()));
     if paths.len() > MOST_FILES {
         let what =
             format!("shown as the folder that it is: its images have {} files, more than {MOST_FILES}", paths.len());
@@ -609,6 +720,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location,
     // Beside the folder, not in it: it belongs to those who check what is in it.
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let facts = FileFacts { owner, modified };
-    let own = fstat(&members.root).map_err(|error| Problem::CannotOpen(error.into()))?;
-    Ok(Some((Location::Source { source: Arc::new(source), facts, path }, (own.st_dev, own.st_ino))))
+    let identity = fstat(&members.root).map_err(|error| Problem::CannotOpen(error.into()))?;
+    let location = Location::Source { source: Arc::new(source), facts, path };
+    Ok(Some((location, (identity.st_dev, identity.st_ino))))
 }

@@ -7,6 +7,7 @@
 
 mod archives;
 mod halves;
+mod in_turn;
 mod levels;
 mod parts;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Error, FolderTree, Kind, Node, Time, Tree};
 use archives::{Archives, File, FoundArchive, Outcome, Ranges, Released, Steps, Version, Where};
 use halves::Halves;
+use parts::Shown;
 use unchanged::Unchanged;
 
 /// Children that are looked at together.
@@ -509,7 +511,7 @@ impl LazyTree {
         })?;
         self.archives().set_unproven(number, false);
         let (Where::Base(folder) | Where::Archive(_, folder)) = self.place(file.folder);
-        if self.is_shown(tree, folder, &file.name, &source)? {
+        if !matches!(self.shows(tree, folder, &file.name, &source)?, Shown::No) {
             return Ok(());
         }
         match source.read_at(&mut [0], 0) {
@@ -596,6 +598,10 @@ impl LazyTree {
             return Ok(None);
         }
         let (file, version) = (attributes.node, Version::of(attributes));
+        let is_in_folder = matches!((&self.base, self.place(folder)), (Base::Folder(_), Where::Base(_)));
+        if is_in_folder {
+            self.look_at_parts(folder, file, version)?;
+        }
         let known = self.with(|archives, released| {
             let known = archives.known(file, version)?;
             if let (_, Some(number)) = known {
@@ -608,19 +614,18 @@ impl LazyTree {
             return Ok(archive);
         }
         // In an archive a file keeps its number, and others may have the same name and times.
-        let is_in_folder = matches!((&self.base, self.place(folder)), (Base::Folder(_), Where::Base(_)));
         if is_in_folder && self.archives().has_failed(name, version) {
             return Ok(None);
         }
         let looked_at = self.with_room(|| self.open(file)).and_then(|source| {
             // Asked first: the stream may be verified only after this was read.
             let is_unproven = source.is_unproven();
-            let is_shown = self.within(folder, |tree, folder, _| self.is_shown(tree, folder, name, &source))?;
-            Ok((is_shown, is_unproven))
+            let shown = self.within(folder, |tree, folder, _| self.shows(tree, folder, name, &source))?;
+            Ok((shown, is_unproven))
         });
-        let (is_archive, is_unproven) = match looked_at {
+        let (shown, is_unproven) = match looked_at {
             Ok(found) => found,
-            Err(Error::Io(error)) if is_unreadable(&error) => (false, false),
+            Err(Error::Io(error)) if is_unreadable(&error) => (Shown::No, false),
             Err(error) if is_for_now(&error) && !is_of_memory(&error) => return Err(error),
             // A disk has failed, somebody has a lease on it, which is being taken away, or it takes more memory than
             // there is. Others in its folder must not suffer, and the next time it may be read.
@@ -628,9 +633,16 @@ impl LazyTree {
         };
         // Of a part, others may come to the folder.
         let may_become_one = is_in_folder && may_be_part(name);
+        let set = match &shown {
+            Shown::Together(set) => Some(Arc::clone(set)),
+            Shown::No | Shown::Yes => None,
+        };
+        let is_archive = !matches!(shown, Shown::No);
         Ok(self.with(|archives, released| match (is_archive, is_unproven || may_become_one) {
+            // With these parts it cannot be opened; with others it may be.
+            (true, _) if set.as_ref().is_some_and(|set| archives.has_failed(name, version.of_set(set.hash))) => None,
             (true, _) => {
-                let file = File { node: file, folder, version, name: name.to_vec(), depth, within };
+                let file = File { node: file, folder, version, set, name: name.to_vec(), depth, within };
                 archives.met(file, is_unproven, released)
             }
             (false, false) => {
@@ -640,6 +652,16 @@ impl LazyTree {
             // Not remembered: it is looked at again once that is known to be right, or another part may be there.
             (false, true) => None,
         }))
+    }
+
+    /// Looks whether the archive that `file` in `folder` stands for is still made of the same files. If it is not, that
+    /// archive is none any more: what the file is is to be found anew.
+    fn look_at_parts(&self, folder: Node, file: Node, version: Version) -> Result<(), Error> {
+        let Some((number, set)) = self.archives().set_of(file, version) else { return Ok(()) };
+        if !self.within(folder, |tree, folder, _| Ok(set.is_current(tree, folder)))? {
+            self.with(|archives, released| archives.outdate(number, released));
+        }
+        Ok(())
     }
 
     /// What shows under a name for a file or folder of ours, which is held once; what shows is then held in its place.

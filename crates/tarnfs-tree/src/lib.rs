@@ -242,7 +242,21 @@ pub trait Tree: Send + Sync {
         None
     }
 
-    /// Hands the names of the children of `folder` to `receive`, and perhaps a few more.
+    /// True if `folder` has something of that name, be it a hard link that leads nowhere and does not show.
+    fn has_name(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        match self.lookup(folder, name) {
+            Ok(found) => {
+                // Only looked at.
+                self.forget(found.node, 1);
+                Ok(true)
+            }
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands the names of the children of `folder` to `receive`, and perhaps a few more: those of hard links that lead
+    /// nowhere.
     fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         self.read_dir(folder, 0, &mut |child| {
             receive(child.name);

@@ -4,9 +4,10 @@
 //! names of its own, of which the last one ([`Format::volumes`]) or the first one ([`Format::first_volumes`]) is known.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 
-use tarnfs_format::{FORMATS, Format};
+use tarnfs_format::{FORMATS, Format, Volume};
 use tarnfs_source::{FileSource, SharedSource, Source};
 
 use crate::problem::Problem;
@@ -18,6 +19,11 @@ const LOOKED_FOR: usize = 8;
 pub(crate) trait File: Clone {
     /// Its bytes.
     fn source(&self) -> &dyn Source;
+
+    /// What it says of itself as a volume of `format`. Each of many may ask all of them.
+    fn volume(&self, format: &dyn Format) -> io::Result<Option<Volume>> {
+        format.volume(self.source())
+    }
 }
 
 impl File for Arc<FileSource> {
@@ -114,7 +120,7 @@ pub(crate) fn is_led_by_last(name: &[u8]) -> bool {
 /// True if `source` says that it is one of several volumes, which are called as `name` is.
 pub(crate) fn is_split(name: &[u8], source: &dyn Source) -> bool {
     let is_one = |format: &dyn Format| match format.last_volume(name) {
-        Some(last) if last == name => format.volumes(name, source).is_ok_and(|others| others.is_some()),
+        Some(last) if last == name => format.volumes(source).is_ok_and(|others| others.is_some()),
         _ => !format.first_volumes(name).is_empty() && format.volume(source).is_ok_and(|volume| volume.is_some()),
     };
     FORMATS.iter().any(|format| is_one(*format))
@@ -180,7 +186,7 @@ pub(crate) fn find<F: File>(name: &[u8], open: &Open<'_, F>) -> Result<Option<Fo
 }
 
 /// The format whose volumes they are, if each of these has headers of its own, so that they cannot simply be joined.
-pub(crate) fn are_volumes<F: File>(files: &[(Vec<u8>, F)]) -> std::io::Result<Option<&'static str>> {
+pub(crate) fn are_volumes<F: File>(files: &[(Vec<u8>, F)]) -> io::Result<Option<&'static str>> {
     /// Bytes that such headers have together, at the most.
     const HEAD: usize = 16 << 10;
     let mut head = vec![0; HEAD];
@@ -194,6 +200,12 @@ pub(crate) fn are_volumes<F: File>(files: &[(Vec<u8>, F)]) -> std::io::Result<Op
     Ok(None)
 }
 
+/// The decimal number that a name ends with.
+fn number_behind(name: &[u8]) -> Option<u64> {
+    let start = name.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |before| before + 1);
+    std::str::from_utf8(name.get(start..)?).ok()?.parse().ok()
+}
+
 /// The parts, if `format` calls its volumes so.
 fn named_by<F: File>(format: &dyn Format, name: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
     let Some(last) = format.last_volume(name) else { return Ok(None) };
@@ -202,14 +214,19 @@ fn named_by<F: File>(format: &dyn Format, name: &[u8], open: &Open<'_, F>) -> Re
         return if is_last { Ok(None) } else { Err(Wrong::Missing(last)) };
     };
     let source = file.source();
-    let volumes = format.volumes(&last, source).map_err(|error| Problem::Read { offset: source.len(), error })?;
-    let Some(names) = volumes else { return Ok(None) };
+    let volumes = format.volumes(source).map_err(|error| Problem::Read { offset: source.len(), error })?;
+    let Some(count) = volumes else { return Ok(None) };
     // It may be of another archive, or of none.
-    if !is_last && names.iter().all(|other| other != name) {
+    let is_one = |number: u64| {
+        (1..=count).contains(&number) && format.volume_before(&last, number).is_some_and(|volume| volume == name)
+    };
+    if !is_last && !number_behind(name).is_some_and(is_one) {
         return Ok(None);
     }
-    let mut files = Vec::with_capacity(names.len().saturating_add(1));
-    for name in names {
+    // It may say that there are tens of thousands: the first one that is not there ends it.
+    let mut files = Vec::new();
+    for number in 1..=count {
+        let Some(name) = format.volume_before(&last, number) else { return Ok(None) };
         let Some(part) = open(&name)? else { return Err(Wrong::Missing(name)) };
         files.push((name, part));
     }
@@ -220,7 +237,7 @@ fn named_by<F: File>(format: &dyn Format, name: &[u8], open: &Open<'_, F>) -> Re
 /// The parts, if `format` knows what its first volume is called, and each says whether another one follows.
 fn counted_by<F: File>(format: &dyn Format, own: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
     let firsts = format.first_volumes(own);
-    let volume = |file: &F| format.volume(file.source()).map_err(|error| Problem::Read { offset: 0, error });
+    let volume = |file: &F| file.volume(format).map_err(|error| Problem::Read { offset: 0, error });
     let mut found = None;
     for name in &firsts {
         if let Some(file) = open(name)? {
@@ -423,6 +440,27 @@ mod tests {
         assert_eq!((wider(decimal, "88"), wider(decimal, "899"), wider(letters, "z")), (None, None, None));
         let firsts: Vec<_> = decimal.firsts(b"0012").collect();
         assert_eq!(firsts, [&b"0000"[..], b"0001", b"000", b"001", b"00", b"01"]);
+    }
+
+    /// A zip that says that it has very many volumes, of which the first is not there.
+    #[test]
+    fn the_first_volume_that_is_missing_ends_the_search() {
+        let end = [&b"PK\x05\x06"[..], &65_534_u16.to_le_bytes(), &[0, 0, 1, 0, 1, 0, 46, 0, 0, 0], &[0; 6]].concat();
+        let last: SharedSource = Arc::new(tarnfs_source::MemorySource::new([&[0; 200][..], &end].concat(), "x.zip"));
+        let looks = std::cell::Cell::new(0);
+        let open = |name: &[u8]| {
+            looks.set(looks.get() + 1);
+            Ok(if name == b"x.z01" { None } else { Some(SharedSource::clone(&last)) })
+        };
+        for (name, is_among) in
+            [("x.z02", true), ("x.z65534", true), ("x.zip", true), ("x.z002", false), ("x.z65535", false)]
+        {
+            looks.set(0);
+            let found = find(name.as_bytes(), &open);
+            let is_missing = matches!(&found, Err(Wrong::Missing(missing)) if missing == b"x.z01");
+            assert_eq!(is_missing, is_among, "{name} {found:?}");
+            assert!(looks.get() < 100, "{name}: {}", looks.get());
+        }
     }
 
     #[test]

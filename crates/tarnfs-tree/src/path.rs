@@ -31,8 +31,28 @@ pub(crate) fn find_by(
     visit: &mut dyn FnMut(Node),
     through: &mut dyn FnMut(&Attributes),
 ) -> Result<Attributes, Error> {
+    let mut steps = u64::MAX;
+    find_in_steps(tree, path, follow, &mut steps, visit, through)
+}
+
+/// [`find`], where links are followed, which takes no more than `steps`, and counts them down. `None` if those were not
+/// enough: targets of links may be long, and lead to other ones.
+pub(crate) fn find_within(tree: &dyn Tree, path: &[u8], steps: &mut u64) -> Option<Result<Attributes, Error>> {
+    let found = find_in_steps(tree, path, true, steps, &mut |_| (), &mut |_| ());
+    (*steps > 0).then_some(found)
+}
+
+/// [`find_by`], which ends with [`Error::TooManyLinks`] where no `steps` are left. Each component is one.
+fn find_in_steps(
+    tree: &dyn Tree,
+    path: &[u8],
+    follow: bool,
+    steps: &mut u64,
+    visit: &mut dyn FnMut(Node),
+    through: &mut dyn FnMut(&Attributes),
+) -> Result<Attributes, Error> {
     let mut way = Vec::new();
-    let found = walk(tree, path, follow, &mut way, visit, through);
+    let found = walk(tree, path, follow, steps, &mut way, visit, through);
     // In the end: a number that is free could be another's before the end of the way.
     let kept = found.as_ref().ok().and_then(|found| way.iter().rposition(|node| *node == found.node));
     for (place, node) in way.into_iter().enumerate() {
@@ -48,6 +68,7 @@ fn walk(
     tree: &dyn Tree,
     path: &[u8],
     follow: bool,
+    steps: &mut u64,
     way: &mut Vec<Node>,
     visit: &mut dyn FnMut(Node),
     through: &mut dyn FnMut(&Attributes),
@@ -58,6 +79,10 @@ fn walk(
     let mut rest: Vec<Vec<u8>> = reversed(path);
     let mut links = 0;
     while let Some(component) = rest.pop() {
+        *steps = steps.saturating_sub(1);
+        if *steps == 0 {
+            return Err(Error::TooManyLinks);
+        }
         // Also for the nothing behind a last slash: what it follows must be a folder.
         if at.kind != Kind::Folder {
             return Err(Error::NotAFolder);

@@ -99,6 +99,14 @@ impl Tree for Subdirectory {
         self.with(folder, |tree, inner| tree.read_dir(inner, from, receive))
     }
 
+    fn has_name(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        self.with(folder, |tree, inner| tree.has_name(inner, name))
+    }
+
+    fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.with(folder, |tree, inner| tree.names(inner, receive))
+    }
+
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         Ok(Attributes { node, ..self.with(node, |tree, inner| tree.attributes(inner))? })
     }

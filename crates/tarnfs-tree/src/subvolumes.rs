@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -22,6 +23,8 @@ pub struct Subvolumes {
     last: Mutex<Vec<Option<Attributes>>>,
     /// When it was made: of nothing else is the root's time where there is no tree.
     begun: Time,
+    /// Permission bits of the root.
+    mode: u32,
 }
 
 impl fmt::Debug for Subvolumes {
@@ -39,13 +42,19 @@ impl Subvolumes {
     /// Puts each tree into a folder. Of those with the same name the second becomes `name.1`, and so on.
     pub fn new(trees: impl IntoIterator<Item = (Vec<u8>, Arc<dyn Tree>)>) -> Result<Self, Error> {
         let (mut names, mut all): (Vec<Vec<u8>>, Vec<_>) = (Vec::new(), Vec::new());
+        // Each name that is taken, with the last number behind it that was tried: very many may be the same.
+        let mut taken: HashMap<Vec<u8>, usize> = HashMap::new();
         for (name, tree) in trees {
+            let mut number = taken.get(&name).copied();
             let mut free = name.clone();
-            let mut number = 0_usize;
-            while names.contains(&free) {
-                number += 1;
-                free = [name.as_slice(), b".", number.to_string().as_bytes()].concat();
+            while let Some(last) = number.as_mut().filter(|_| taken.contains_key(&free)) {
+                *last += 1;
+                free = [name.as_slice(), b".", last.to_string().as_bytes()].concat();
             }
+            if let (Some(number), Some(last)) = (number, taken.get_mut(&name)) {
+                *last = number;
+            }
+            taken.insert(free.clone(), 0);
             names.push(free);
             all.push(tree);
         }
@@ -55,12 +64,18 @@ impl Subvolumes {
             names,
             trees: all,
             begun: now(),
+            mode: 0o755,
         };
         for tree in 0..this.trees.len() {
             // One that cannot be asked now says so to whoever looks.
             let _ = this.volume(tree);
         }
         Ok(this)
+    }
+
+    /// The same, where nobody but whoever mounts may enter the root.
+    pub(crate) fn for_owner(self) -> Self {
+        Self { mode: 0o700, ..self }
     }
 
     /// The tree and the node in it; `None` for the root.
@@ -129,7 +144,7 @@ impl Subvolumes {
         Attributes {
             node: Node::ROOT,
             kind: Kind::Folder,
-            mode: 0o755,
+            mode: self.mode,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             links: u32::try_from(self.trees.len()).unwrap_or(u32::MAX).saturating_add(2),

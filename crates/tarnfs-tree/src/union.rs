@@ -28,11 +28,11 @@ use tarnfs_source::SharedSource;
 use crate::spaces::{OWN, Spaces};
 use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs};
 
-pub(crate) use layers::Beside;
+pub(crate) use layers::{Beside, Stacking};
 use layers::{Image, Mark};
-use listing::Listings;
 pub use listing::Memory;
-use merged::{Merged, Parts};
+use listing::{Listings, Shelf};
+use merged::{MOST_UNHELD, Merged, Parts};
 
 /// Any number of trees as one.
 pub struct UnionTree {
@@ -71,23 +71,25 @@ impl UnionTree {
     /// The same with other bounds on the memory of listings.
     pub fn with_memory(sources: Vec<Arc<dyn Tree>>, memory: Memory) -> Result<Self, Error> {
         let count = sources.len();
-        Self::with_roots(sources, memory, &|spaces| {
+        Self::with_roots(sources, (memory, Shelf::default(), MOST_UNHELD), &|spaces| {
             (0..count).rev().map(|source| spaces.outer(source, Node::ROOT)).collect()
         })
     }
 
-    /// The same; `roots` says which of their roots the root is made of.
+    /// The same; `roots` says which of their roots the root is made of. Listings are kept on the shelf, and of what
+    /// cannot change so many folders are known that nobody holds.
     fn with_roots(
         sources: Vec<Arc<dyn Tree>>,
-        memory: Memory,
+        (memory, shelf, most_unheld): (Memory, Shelf, usize),
         roots: &dyn Fn(&Spaces) -> Result<Vec<Node>, Error>,
     ) -> Result<Self, Error> {
         let spaces = Spaces::new(OWN, &sources)?;
         let can_change: Vec<bool> = sources.iter().map(|source| !source.totals().is_immutable).collect();
         let has_xattrs = sources.iter().map(|source| source.totals().has_xattrs).collect();
         let is_immutable = !can_change.contains(&true);
-        let merged = Arc::new(RwLock::new(Merged::new(&roots(&spaces)?, is_immutable)));
-        let listings = Listings::new(memory, is_immutable);
+        let most_unheld = if is_immutable { most_unheld } else { 0 };
+        let merged = Arc::new(RwLock::new(Merged::new(&roots(&spaces)?, most_unheld)));
+        let listings = Listings::new(memory, shelf, is_immutable);
         Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings, image: None })
     }
 
@@ -163,7 +165,7 @@ impl UnionTree {
             let (_, source, _) = self.part(part)?;
             let attributes = match self.look(part, name) {
                 Ok(attributes) => self.spaces.attributes(source, &attributes)?,
-                Err(Error::NotFound) if self.has_mark(part, name)? => break,
+                Err(Error::NotFound) if self.has_gap(part, name)? => break,
                 Err(Error::NotFound) => continue,
                 // What the folder hid must not show because it was moved. Of the last one nothing is hidden.
                 Err(error) if self.is_absence(source, &error) => {
@@ -183,8 +185,15 @@ impl UnionTree {
                 break;
             }
             let node = attributes.node;
+            let is_last = Some(&part) == parts.last();
+            // That takes the place of all further left, as its file does, and is not seen through other folders.
+            let is_archive = !(is_last && found.is_empty()) && self.is_archive(part, name, node)?;
+            if is_archive && !found.is_empty() {
+                self.forget(node, 1);
+                break;
+            }
             found.push(attributes);
-            if Some(&part) != parts.last() && (self.is_opaque(node)? || self.has_mark(part, name)?) {
+            if is_archive || !is_last && (self.is_opaque(node)? || self.has_mark(part, name)?) {
                 break;
             }
         }

@@ -214,21 +214,47 @@ fn layers() -> [Vec<u8>; 2] {
     [lower, upper]
 }
 
-/// Paths of what is assembled of an archive, and what the file `etc/passwd` holds if there is one.
-fn image(archive: &[u8], force: bool, strip_extension: bool) -> (Vec<String>, Option<Vec<u8>>) {
+/// What is assembled of an archive with images.
+fn assembled(archive: &[u8], options: &Options) -> Arc<dyn tarnfs_tree::Tree> {
     let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
     let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000 };
     let location = Location::Source { source: memory("image", archive), facts, path: PathBuf::from("image") };
+    let how = Composition { images: Some(Wanted::default()), file_versions: false, ..Composition::default() };
+    assemble(&[location], &how, options, &()).unwrap().tree
+}
+
+/// The content of a file, if there is one.
+fn read(tree: &dyn tarnfs_tree::Tree, path: &str) -> Option<Vec<u8>> {
+    let found = tarnfs_tree::path::find(tree, path.as_bytes(), true).ok()?;
+    content(tree, found.node).ok()
+}
+
+/// Paths of what is assembled of an archive, and what the file `etc/passwd` holds if there is one.
+fn image(archive: &[u8], force: bool, strip_extension: bool) -> (Vec<String>, Option<Vec<u8>>) {
     let mut options = options();
     options.decoding.force = force;
     if strip_extension {
         options.shape.recursion = Some(Recursion { strip_extension, ..Recursion::default() });
     }
-    let how = Composition { images: Some(Wanted::default()), file_versions: false, ..Composition::default() };
-    let assembly = assemble(&[location], &how, &options, &()).unwrap();
-    let found = tarnfs_tree::path::find(&*assembly.tree, b"etc/passwd", true).ok();
-    let passwd = found.and_then(|found| content(&*assembly.tree, found.node).ok());
-    (listed(&*assembly.tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect(), passwd)
+    let tree = assembled(archive, &options);
+    let paths = listed(&*tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+    (paths, read(&*tree, "etc/passwd"))
+}
+
+/// A tar of an image with these layers, by their paths and contents. Its configuration has these digests.
+fn saved(layers: &[(&str, &[u8])], digests: &[String]) -> Vec<u8> {
+    let ids: Vec<String> = digests.iter().map(|digest| format!("\"{digest}\"")).collect();
+    let (ids, rootfs) = (ids.join(","), r#""rootfs":{"type":"layers","diff_ids""#);
+    let config = format!(r#"{{"os":"linux","architecture":"amd64",{rootfs}:[{ids}]}}}}"#);
+    let paths: Vec<String> = layers.iter().map(|(path, _)| format!("\"{path}\"")).collect();
+    let manifest = format!(r#"[{{"Config":"config.json","Layers":[{}]}}]"#, paths.join(","));
+    let documents = [("manifest.json", manifest.as_bytes()), ("config.json", config.as_bytes())];
+    tar(&[&documents[..], layers].concat())
+}
+
+/// So many digests that nothing has.
+fn digests(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("sha256:{number:064x}")).collect()
 }
 
 /// An image of which a layer is missing or damaged is not shown, with a line that says so.
@@ -371,6 +397,10 @@ fn a_layout_does_not_lead_out_of_its_folder() {
             4 => ["manifest.json", "config.json"].into_iter().for_each(fifo),
             _ => fifo("l/upper.tar"),
         }
+        let folders = std::fs::metadata(&folder).unwrap();
+        let assembly = assemble(&[Location::Path(folder.clone())], &how, &options(), &()).unwrap();
+        let identity = (std::os::unix::fs::MetadataExt::dev(&folders), std::os::unix::fs::MetadataExt::ino(&folders));
+        assert_eq!(assembly.first, Some(identity), "{make}");
         let paths = shown(&folder);
         let is_image = paths.contains(&b"/etc/passwd".to_vec());
         assert_eq!((is_image, paths.contains(&b"/manifest.json".to_vec())), (make == 0, make != 0), "{make}");
@@ -414,4 +444,248 @@ fn very_many_numbered_files_are_looked_at_once() {
     let shape = Shape { recursion: Some(recursion), ..options().shape };
     let opened = common::open(memory("archive", &tar), &Options { shape, ..options() }).unwrap();
     assert_eq!((listed(&*opened.tree).len(), opened.index.summary().notes.len()), (COUNT, 0));
+}
+
+/// The archive around the layers ends in the last one, between two of its entries: what comes behind is as if it were
+/// not there, and the layer itself says nothing of that.
+#[test]
+fn an_image_is_not_shown_if_its_archive_ends_between_two_entries_of_a_layer() {
+    let lower = tar(&[("etc/passwd", b"old"), ("gone", b"must be gone")]);
+    let upper = tar(&[("a", &noise(20_000)), ("etc/passwd", b"new"), (".wh.gone", b"")]);
+    // A header and 20 000 bytes, in blocks.
+    let first = 512 + 20_480;
+    for strip_extension in [false, true] {
+        let archive = saved(&[("lower.tar", &lower), ("upper.tar", &upper)], &digests(2));
+        let at = archive.windows(upper.len()).position(|bytes| bytes == upper).unwrap();
+        assert_eq!(image(&archive, false, strip_extension).1.as_deref(), Some(&b"new"[..]));
+        // The same with nothing but the end of the archive missing.
+        assert_eq!(image(&archive[..at + upper.len()], false, strip_extension).1.as_deref(), Some(&b"new"[..]));
+        let cut = &archive[..at + first];
+        for damaged in [cut.to_vec(), gzip(cut), gzip(&archive[..at + first + 512])] {
+            let (paths, passwd) = image(&damaged, false, strip_extension);
+            assert_eq!(passwd, None, "{strip_extension} {paths:?}");
+            assert!(paths.contains(&"/manifest.json".to_owned()), "{paths:?}");
+            assert!(image(&damaged, true, strip_extension).0.contains(&"/gone".to_owned()));
+        }
+        // A layer of two members, of which the archive has the first.
+        let [one, two] = [gzip(&upper[..first]), gzip(&upper[first..])];
+        let packed = [&one[..], &two].concat();
+        let archive = saved(&[("lower.tar", &lower), ("upper.tar.gz", &packed)], &digests(2));
+        assert_eq!(image(&archive, false, strip_extension).1.as_deref(), Some(&b"new"[..]));
+        let at = archive.windows(packed.len()).position(|bytes| bytes == packed).unwrap();
+        let (paths, passwd) = image(&archive[..at + one.len()], false, strip_extension);
+        assert_eq!(passwd, None, "{strip_extension} {paths:?}");
+    }
+}
+
+/// A crash may leave zeros, or nothing, in place of a layer. One that changes nothing has a digest.
+#[test]
+fn what_is_left_of_a_layer_is_none_that_changes_nothing() {
+    let lower = tar(&[("etc/passwd", b"old")]);
+    // Of 1024 zeros, and of nothing.
+    let empty = "sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef".to_owned();
+    let nothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned();
+    let other = digests(1).remove(0);
+    let zeros = [0; 1024];
+    for (bytes, digest, is_whole) in [
+        (&zeros[..], &empty, true),
+        (&zeros, &other, false),
+        (&[], &nothing, true),
+        (&[], &other, false),
+        (&[], &empty, false),
+    ] {
+        let digests = [digests(1), vec![digest.clone()]].concat();
+        for (name, upper) in [("upper.tar", bytes.to_vec()), ("upper.tar.gz", gzip(bytes))] {
+            for strip_extension in [false, true] {
+                let archive = saved(&[("lower.tar", &lower), (name, &upper)], &digests);
+                let (paths, passwd) = image(&archive, false, strip_extension);
+                assert_eq!(passwd.is_some(), is_whole, "{name} {digest} {strip_extension} {paths:?}");
+                assert_eq!(image(&archive, true, strip_extension).1.as_deref(), Some(&b"old"[..]), "{name} {digest}");
+            }
+        }
+    }
+}
+
+/// A header of a link, behind one of the long target that it has.
+fn link(name: &str, target: &str) -> Vec<u8> {
+    [member(b'K', "././@LongLink", &[target.as_bytes(), b"\0"].concat()), member(b'2', name, b"")].concat()
+}
+
+/// Links may lead round for very long, in few bytes.
+#[test]
+fn layers_that_are_hard_to_find_are_not_looked_for_any_more() {
+    let layer = tar(&[("etc/passwd", b"new")]);
+    let archive = |layers: usize, steps: usize| {
+        let names: Vec<String> = (0..layers).map(|number| format!("layer{number}")).collect();
+        let none: &[u8] = b"";
+        let paths: Vec<_> = names.iter().map(|name| (name.as_str(), none)).collect();
+        // What lies there in that tar is replaced by links.
+        let mut archive = saved(&paths, &digests(layers));
+        archive.truncate(archive.len() - 1024);
+        let way = "./".repeat(steps);
+        archive.extend(names.iter().flat_map(|name| link(name, &format!("{way}l0"))));
+        archive.extend((0..38).flat_map(|number| link(&format!("l{number}"), &format!("{way}l{}", number + 1))));
+        archive.extend(member(b'0', "l38", &layer));
+        archive.resize(archive.len() + 1024, 0);
+        archive
+    };
+    assert_eq!(image(&archive(3, 5), false, false).1.as_deref(), Some(&b"new"[..]));
+    let (paths, passwd) = image(&archive(10, 1000), false, false);
+    assert_eq!(passwd, None);
+    assert!(paths.contains(&"/manifest.json".to_owned()), "{paths:?}");
+}
+
+/// Options with which archives are shown as folders.
+fn recursive(strip_extension: bool) -> Options {
+    let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
+    let recursion = Recursion { extensions, strip_extension, ..Recursion::default() };
+    Options { shape: Shape { recursion: Some(recursion), ..options().shape }, ..options() }
+}
+
+/// > With `-r`, an archive in a layer takes the place of all that lower layers have at its path, and is merged with
+/// > nothing.
+#[test]
+fn archives_in_layers_are_not_merged() {
+    let packed = |files: &[(&str, &[u8])]| gzip(&tar(files));
+    let lower = tar(&[
+        ("opt/a.tar.gz", &packed(&[("old", b"old"), ("both", b"old")])),
+        ("opt/b.tar.gz", &packed(&[("old", b"old")])),
+        ("opt/c.tar.gz", &packed(&[("only", b"old")])),
+        ("opt/d.tar.gz/old", b"old"),
+        ("opt/e/old", b"old"),
+    ]);
+    let upper = tar(&[
+        ("opt/a.tar.gz", &packed(&[("new", b"new"), ("both", b"new")])),
+        ("opt/b.tar.gz/new", b"new"),
+        ("opt/d.tar.gz", &packed(&[("new", b"new")])),
+        ("opt/e/new", b"new"),
+    ]);
+    let archive = saved(&[("lower.tar", &lower), ("upper.tar", &upper)], &digests(2));
+    let expected = [
+        "/opt",
+        "/opt/a.tar.gz",
+        "/opt/a.tar.gz/both",
+        "/opt/a.tar.gz/new",
+        "/opt/b.tar.gz",
+        "/opt/b.tar.gz/new",
+        "/opt/c.tar.gz",
+        "/opt/c.tar.gz/only",
+        "/opt/d.tar.gz",
+        "/opt/d.tar.gz/new",
+        "/opt/e",
+        "/opt/e/new",
+        "/opt/e/old",
+    ];
+    // What is looked up first is not listed before, and the other way round.
+    for is_listed_first in [true, false] {
+        let tree = assembled(&archive, &recursive(false));
+        let list = || {
+            let paths: Vec<String> = listed(&*tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+            assert_eq!(paths, expected);
+        };
+        if is_listed_first {
+            list();
+        }
+        let gone = ["opt/a.tar.gz/old", "opt/b.tar.gz/old", "opt/d.tar.gz/old"];
+        assert!(gone.iter().all(|path| read(&*tree, path).is_none()), "{is_listed_first}");
+        assert_eq!(read(&*tree, "opt/a.tar.gz/both").as_deref(), Some(&b"new"[..]));
+        assert_eq!(read(&*tree, "opt/e/old").as_deref(), Some(&b"old"[..]));
+        list();
+    }
+}
+
+/// A hard link to a file of a lower layer does not show. What it took the place of must not show in its place.
+#[test]
+fn a_link_to_a_lower_layer_hides_what_was_at_its_name() {
+    let lower = tar(&[("big", b"big"), ("d/hl", b"old"), ("d/other", b"old"), ("hl", b"old"), ("only", b"old")]);
+    let mut upper = [member(b'K', "././@LongLink", b"big\0"), member(b'1', "d/hl", b"")].concat();
+    upper.extend([member(b'K', "././@LongLink", b"big\0"), member(b'1', "hl", b"")].concat());
+    upper.extend([member(b'K', "././@LongLink", b"d/new\0"), member(b'1', "d/link", b"")].concat());
+    upper.extend(tar(&[("d/new", b"new"), ("n", b"new")]));
+    let archive = saved(&[("lower.tar", &lower), ("upper.tar", &upper)], &digests(2));
+    for is_listed_first in [true, false] {
+        let tree = assembled(&archive, &options());
+        let list = || {
+            let paths: Vec<String> = listed(&*tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+            assert_eq!(paths, ["/big", "/d", "/d/link", "/d/new", "/d/other", "/n", "/only"]);
+        };
+        if is_listed_first {
+            list();
+        }
+        assert_eq!([read(&*tree, "hl"), read(&*tree, "d/hl")], [None, None], "{is_listed_first}");
+        assert_eq!(read(&*tree, "d/other").as_deref(), Some(&b"old"[..]));
+        assert_eq!(read(&*tree, "n").as_deref(), Some(&b"new"[..]));
+        list();
+    }
+}
+
+/// With `-s` the files that layers are stored in stay beside their folders. Links lead to either.
+#[test]
+fn layers_are_found_where_their_folders_have_shorter_names() {
+    let [lower, upper] = layers();
+    let (none, links): (&[u8], _) = (b"", [(b'2', "../b/layer.tar"), (b'1', "b/layer.tar")]);
+    for strip_extension in [false, true] {
+        let archive = saved(&[("a/layer.tar", &lower), ("b/layer.tar", &upper)], &digests(2));
+        let tree = assembled(&archive, &recursive(strip_extension));
+        assert_eq!(read(&*tree, "etc/passwd").as_deref(), Some(&b"new"[..]), "{strip_extension}");
+        for (kind, target) in links {
+            let mut archive = saved(&[("a/layer.tar", &lower), ("c/layer.tar", none)], &digests(2));
+            archive.truncate(archive.len() - 1024);
+            archive.extend(member(b'0', "b/layer.tar", &upper));
+            archive.extend(member(b'K', "././@LongLink", &[target.as_bytes(), b"\0"].concat()));
+            archive.extend(member(kind, "c/layer.tar", b""));
+            archive.resize(archive.len() + 1024, 0);
+            let tree = assembled(&archive, &recursive(strip_extension));
+            assert_eq!(read(&*tree, "etc/passwd").as_deref(), Some(&b"new"[..]), "{strip_extension} {target}");
+        }
+    }
+    // A folder that is merely called so is none.
+    let mut archive = saved(&[("a/layer.tar", &lower), ("b/layer.tar", b"no archive")], &digests(2));
+    archive.truncate(archive.len() - 1024);
+    archive.extend(member(b'0', "b/layer/etc/passwd", b"new"));
+    archive.resize(archive.len() + 1024, 0);
+    assert_eq!(read(&*assembled(&archive, &recursive(true)), "etc/passwd"), None);
+}
+
+/// Higher layers may have closed what is in lower ones.
+///
+/// > The folder `.layers` of an image is for the mount's owner alone.
+#[test]
+fn the_layers_of_an_image_are_for_its_owner() {
+    let [lower, upper] = layers();
+    let archive = saved(&[("lower.tar", &lower), ("upper.tar", &upper)], &digests(2));
+    let tree = assembled(&archive, &options());
+    let layers = tarnfs_tree::path::find(&*tree, b".layers", true).unwrap();
+    let owner = rustix::process::geteuid().as_raw();
+    assert_eq!((layers.mode, layers.uid), (0o700, owner));
+    assert_eq!(tree.attributes(layers.node).unwrap().mode, 0o700);
+}
+
+/// An index that lies where one of an archive does is left out, whatever is in it.
+#[test]
+fn an_index_that_an_archive_does_not_use_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, tar) = archives().into_iter().find(|(name, _)| *name == "tar").unwrap();
+    let archive = folder.path().join("a.tar");
+    std::fs::write(&archive, tar).unwrap();
+    let mut options = options();
+    options.index.place = IndexPlace::Folders(vec![PathBuf::new()]);
+    options.index.is_written = true;
+    options.index.minimum_file_count = 0;
+    let archive = Location::Path(archive);
+    assemble(std::slice::from_ref(&archive), &Composition::default(), &options, &()).unwrap();
+    let index = folder.path().join("a.tar.tarnfs.sqlite");
+    let other = folder.path().join("a.tar.options-0123456789abcdef.tarnfs.sqlite");
+    std::fs::copy(&index, &other).unwrap();
+    // The archive has become another one, and too small for an index.
+    std::fs::write(archive.path(), self::tar(&[("other", b"other")])).unwrap();
+    options.index.is_written = false;
+    let alone = assemble(std::slice::from_ref(&archive), &Composition::default(), &options, &()).unwrap();
+    assert_eq!(listed(&*alone.tree), [b"/other"]);
+    let all = [archive.clone(), Location::Path(index), Location::Path(other)];
+    let union = assemble(&all, &Composition::default(), &options, &()).unwrap();
+    assert_eq!(listed(&*union.tree), [b"/other"]);
+    // Without its archive it is shown.
+    let indexes = assemble(&all[1..], &Composition::default(), &options, &()).unwrap();
+    assert!(listed(&*indexes.tree).len() > 1);
 }

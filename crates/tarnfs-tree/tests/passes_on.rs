@@ -278,6 +278,7 @@ fn what_is_not_changed_is_what_the_tree_says() {
         let mut names = Vec::new();
         tree.names(sub.node, &mut |name| names.push(name.to_vec())).unwrap();
         assert_eq!(names, NAMES.map(|(name, _)| name.to_vec()), "{what}");
+        assert!(tree.has_name(sub.node, b"file").unwrap() && !tree.has_name(sub.node, b"none").unwrap(), "{what}");
         assert!(matches!(tree.count(sub.node), None | Some(3)), "{what}");
         // What is in files and links.
         let content = tree.open(file.node).unwrap();

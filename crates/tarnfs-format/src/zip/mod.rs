@@ -117,12 +117,15 @@ impl Format for Zip {
         volumes::last(name)
     }
 
-    fn volumes(&self, name: &[u8], last: &dyn Source) -> io::Result<Option<Vec<Vec<u8>>>> {
-        let others = match end::find(last, &Cancel::default())? {
-            end::End::Split(others) => u16::try_from(others).ok(),
+    fn volumes(&self, last: &dyn Source) -> io::Result<Option<u64>> {
+        Ok(match end::find(last, &Cancel::default())? {
+            end::End::Split(others) => u16::try_from(others).ok().map(u64::from),
             end::End::Directory(_) | end::End::Missing => None,
-        };
-        Ok(others.and_then(|others| volumes::before(name, others)))
+        })
+    }
+
+    fn volume_before(&self, last: &[u8], number: u64) -> Option<Vec<u8>> {
+        volumes::before(last, number)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

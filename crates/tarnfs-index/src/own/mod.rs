@@ -337,6 +337,13 @@ impl Index for Own {
         self.pool.with(|session| Ok(session.folder(folder.0, &self.bounds)?.map_or(0, |found| found.count)))
     }
 
+    fn has_name(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        self.pool.with(|session| {
+            let Some(found) = session.folder(folder.0, &self.bounds)? else { return Ok(false) };
+            Ok(Self::find(session, found, name)?.1.is_some())
+        })
+    }
+
     fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         let found = self.pool.with(|session| session.folder(folder.0, &self.bounds))?;
         let Some(Folder { first, count, .. }) = found else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! How much reading the archives in an archive may be: a bomb of archives in archives has no end.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What all nested streams of an archive may hold together, for each of its bytes and beside.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
@@ -19,6 +19,8 @@ pub(super) const TOO_MUCH: &str = "the archives in this archive hold too much; i
 pub(crate) struct Amount {
     read: AtomicU64,
     most: u64,
+    /// Bytes of memory that all together take for files that may be parts of archives.
+    gathered: AtomicUsize,
 }
 
 impl Amount {
@@ -28,7 +30,21 @@ impl Amount {
     }
 
     pub(super) fn of(most: u64) -> Self {
-        Self { read: AtomicU64::new(0), most }
+        Self { read: AtomicU64::new(0), most, gathered: AtomicUsize::new(0) }
+    }
+
+    /// Bytes of memory that files which may be parts of archives take, of all archives that are read.
+    pub(super) fn gathered(&self) -> usize {
+        self.gathered.load(Ordering::Relaxed)
+    }
+
+    /// One of these archives takes `after` bytes for them, and took `before`.
+    pub(super) fn set_gathered(&self, before: usize, after: usize) {
+        if after > before {
+            self.gathered.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.gathered.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
 
     /// Adds `bytes`. False if there are too many by now.

@@ -1,15 +1,17 @@
 //! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its
 //! end, since they come in any order.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use tarnfs_format::{Body, Entry, Format, Piece, name};
+use tarnfs_format::{Body, Entry, Format, Piece, Volume, name};
 use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
 
+use super::amount::Amount;
 use super::names::last_component;
 use super::walk::{Content, MemberPlace, Walk, Wanted, content_of_head};
 use super::walk_directory::is_unreadable;
@@ -18,10 +20,10 @@ use crate::parts::{self, Found, Wrong};
 use crate::preferred::Preferred;
 use crate::problem::Problem;
 
-/// Bytes of what is gathered of one archive and of those around it.
+/// Bytes of what is gathered of an archive and of those in it, which may be read at the same time.
 const MOST_GATHERED: usize = 32 << 20;
 
-/// Bytes that a file takes in the maps, and those that its parts are asked for take beyond their length.
+/// Bytes that a file takes in the maps.
 const IN_MAPS: usize = 512;
 
 /// Names that are remembered of what went by. Of each its hash is kept.
@@ -51,8 +53,8 @@ pub(super) struct Part {
 pub(super) struct Gathered {
     folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Part>>,
     weight: usize,
-    /// What is gathered of the archives around this one.
-    outer: usize,
+    /// Where that counts, once there is something.
+    amount: Option<Arc<Amount>>,
     /// Hashes of the paths and lengths of files that may have been parts, but went by before it was known of what.
     passed: HashMap<u64, u64>,
     /// A part of an archive was left out.
@@ -95,21 +97,14 @@ fn hash_of(folder: &[u8], name: &[u8]) -> u64 {
 }
 
 impl Gathered {
-    /// Of an archive that lies in the one of `outer`.
-    pub(super) fn inside(outer: &Self) -> Self {
-        Self { outer: outer.outer.saturating_add(outer.weight), ..Self::default() }
-    }
-
     fn weight_of(name: &[u8], part: &Part) -> usize {
         Self::weight_of_length(name.len(), part)
     }
 
     fn weight_of_length(name: usize, part: &Part) -> usize {
-        name + part.entry.weight() + size_of::<Part>() + IN_MAPS
-    }
-
-    fn has_room_for(&self, weight: usize) -> bool {
-        self.outer.saturating_add(self.weight).saturating_add(weight) <= MOST_GATHERED
+        /// What stands for bytes that are kept, beside these.
+        const KEPT: usize = 200;
+        name + part.entry.weight() + size_of::<Part>() + IN_MAPS + if part.kept.is_some() { KEPT } else { 0 }
     }
 
     /// Remembers that a file goes by which may be a part, but of what is not known yet.
@@ -120,26 +115,35 @@ impl Gathered {
         }
     }
 
-    /// Takes one in, in the place of an earlier one of its path.
-    pub(super) fn add(&mut self, name: &[u8], part: Part, limits: &Limits) {
+    fn set_weight(&mut self, weight: usize) {
+        let before = std::mem::replace(&mut self.weight, weight);
+        if let Some(amount) = &self.amount {
+            amount.set_gathered(before, weight);
+        }
+    }
+
+    /// Takes one in, in the place of an earlier one of its path. It counts in `amount`, with those of other archives.
+    pub(super) fn add(&mut self, name: &[u8], part: Part, limits: &Limits, amount: &Arc<Amount>) {
         if self.is_closed {
             self.is_full |= part.alone || self.has_first(&part.entry.path, name, limits);
             return;
         }
+        self.amount.get_or_insert_with(|| Arc::clone(amount));
         let (folder, name) = place_of(&part.entry.path, name, limits);
         let weight = Self::weight_of(&name, &part);
-        if !self.has_room_for(weight) {
+        let has_room = || amount.gathered().saturating_add(weight) <= MOST_GATHERED;
+        if !has_room() {
             self.leave_out();
         }
-        if !self.has_room_for(weight) {
+        if !has_room() {
             self.is_closed = true;
             self.is_full |= part.alone || self.has_first_in(&folder, &name);
             return;
         }
-        self.weight += weight;
+        self.set_weight(self.weight.saturating_add(weight));
         let length = name.len();
         if let Some(before) = self.folders.entry(folder).or_default().insert(name, part) {
-            self.weight = self.weight.saturating_sub(Self::weight_of_length(length, &before));
+            self.set_weight(self.weight.saturating_sub(Self::weight_of_length(length, &before)));
         }
     }
 
@@ -151,7 +155,7 @@ impl Gathered {
         }
         let (folder, name) = place_of(path, name, limits);
         if let Some(before) = self.folders.get_mut(&folder).and_then(|names| names.remove(&name)) {
-            self.weight = self.weight.saturating_sub(Self::weight_of(&name, &before));
+            self.set_weight(self.weight.saturating_sub(Self::weight_of(&name, &before)));
         }
     }
 
@@ -179,7 +183,7 @@ impl Gathered {
     fn passed_part(
         &self,
         (folder, name, first): (&[u8], &[u8], &Part),
-        found: &Result<Option<Found<SharedSource>>, Wrong>,
+        found: &Result<Option<Found<Volumed>>, Wrong>,
     ) -> Option<Vec<u8>> {
         if self.passed.is_empty() {
             return None;
@@ -217,8 +221,15 @@ impl Gathered {
         }
         self.folders.retain(|_, names| !names.is_empty());
         let weights = self.folders.values().flatten().map(|(name, part)| Self::weight_of(name, part));
-        self.weight = weights.sum();
-        self.is_closed = !self.has_room_for(MOST_GATHERED / 4);
+        let (before, weight) = (self.weight, weights.sum());
+        self.set_weight(weight);
+        self.is_closed = weight > before / 4 * 3;
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        self.set_weight(0);
     }
 }
 
@@ -244,6 +255,34 @@ impl Source for Kept {
 
     fn describe(&self) -> String {
         self.name.clone()
+    }
+}
+
+/// What the volumes in a folder say of themselves, by name and format.
+type Volumes = RefCell<HashMap<(Vec<u8>, &'static str), Option<Volume>>>;
+
+/// A part that is looked for. Of all parts in its folder it is remembered what they say of themselves: to find that may
+/// take a walk over all of a volume, and each of them asks for all others.
+#[derive(Clone)]
+struct Volumed {
+    name: Vec<u8>,
+    source: SharedSource,
+    volumes: Rc<Volumes>,
+}
+
+impl parts::File for Volumed {
+    fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
+    fn volume(&self, format: &dyn Format) -> io::Result<Option<Volume>> {
+        let key = (self.name.clone(), format.name());
+        if let Some(known) = self.volumes.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let volume = format.volume(&*self.source)?;
+        self.volumes.borrow_mut().insert(key, volume.clone());
+        Ok(volume)
     }
 }
 
@@ -274,7 +313,7 @@ impl Walk<'_> {
     pub(super) fn is_volume(name: &[u8], source: &dyn Source) -> io::Result<bool> {
         let is_one = |format: &dyn Format| {
             if format.last_volume(name).is_some_and(|last| last == name) {
-                return format.volumes(name, source).map(|others| others.is_some());
+                return format.volumes(source).map(|others| others.is_some());
             }
             let is_first = format.first_volumes(name).iter().any(|first| first == name);
             if is_first { format.volume(source).map(|volume| volume.is_some()) } else { Ok(false) }
@@ -365,6 +404,7 @@ impl Walk<'_> {
     ) -> io::Result<bool> {
         for (folder, names) in &gathered.folders {
             let mut told = BTreeSet::new();
+            let volumes: Rc<Volumes> = Rc::default();
             // They show under the name of another part.
             let mut others: HashSet<Vec<u8>> = HashSet::new();
             for (name, part) in names {
@@ -385,7 +425,9 @@ impl Walk<'_> {
                 let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.entry.body)) };
                 let open = |name: &[u8]| {
                     looks.set(looks.get().saturating_add(1));
-                    Ok(names.get(name).map(bytes))
+                    let volumes = || Rc::clone(&volumes);
+                    let part = |part| Volumed { name: name.to_vec(), source: bytes(part), volumes: volumes() };
+                    Ok(names.get(name).map(part))
                 };
                 let found = parts::find(name, &open);
                 if let Ok(Some(found)) = &found {
@@ -446,7 +488,7 @@ impl Walk<'_> {
 
     fn put_together_one(
         &self,
-        found: Found<SharedSource>,
+        found: Found<Volumed>,
         names: &BTreeMap<Vec<u8>, Part>,
         (source, base): (&SharedSource, u64),
         is_unchecked: bool,
@@ -535,7 +577,7 @@ impl Walk<'_> {
         let header = entry.header.saturating_sub(base);
         let entry = Box::new(Entry { header, body, ..entry.clone() });
         let part = Part { entry, alone: content.is_some(), kept };
-        self.parts.borrow_mut().add(name, part, &self.options.limits);
+        self.parts.borrow_mut().add(name, part, &self.options.limits, self.amount);
     }
 }
 
@@ -548,12 +590,41 @@ mod tests {
         Part { entry: Box::new(entry), alone: path.ends_with("aa") || path.ends_with("01"), kept: None }
     }
 
+    fn amount() -> Arc<Amount> {
+        Arc::new(Amount::of(0))
+    }
+
     fn gathered(paths: &[&str]) -> Gathered {
-        let mut gathered = Gathered::default();
+        let (mut gathered, amount) = (Gathered::default(), amount());
         for path in paths {
-            gathered.add(last_component(path.as_bytes()), part(path), &Limits::DEFAULT);
+            gathered.add(last_component(path.as_bytes()), part(path), &Limits::DEFAULT, &amount);
         }
         gathered
+    }
+
+    /// To walk over all of a volume takes a while.
+    #[test]
+    fn what_a_volume_says_is_asked_once() {
+        use tarnfs_source::testing::{Fault, FaultySource, When};
+        // Headers of the archive and of its end, which say that it goes on.
+        let block = |fields: &[u8]| {
+            let length = u8::try_from(fields.len()).unwrap();
+            let bytes = [&[length][..], fields].concat();
+            [&crc32fast::hash(&bytes).to_le_bytes()[..], &bytes].concat()
+        };
+        let rar = [&b"Rar!\x1a\x07\x01\0"[..], &block(&[1, 0, 1]), &block(&[5, 0, 1])].concat();
+        let memory: SharedSource = Arc::new(MemorySource::new(rar, "x.part1.rar"));
+        let volumes: Rc<Volumes> = Rc::default();
+        let part = |source: &SharedSource| Volumed {
+            name: b"x.part1.rar".to_vec(),
+            source: SharedSource::clone(source),
+            volumes: Rc::clone(&volumes),
+        };
+        let format = tarnfs_format::by_name("rar").unwrap();
+        let before = parts::File::volume(&part(&memory), format).unwrap();
+        assert!(before.as_ref().is_some_and(|volume| volume.is_followed == Some(true)), "{before:?}");
+        let broken: SharedSource = Arc::new(FaultySource::new(memory, Fault::Error(5), When::From(1)));
+        assert_eq!(parts::File::volume(&part(&broken), format).unwrap(), before);
     }
 
     #[test]
@@ -573,7 +644,7 @@ mod tests {
             let mut gathered = gathered(&["./p/x.tar.01", "p/x.tar.02"]);
             let name = last_component(path.as_bytes());
             assert_eq!(gathered.folders[&b"p/"[..]].len(), 2);
-            gathered.add(name, part(path), &Limits::DEFAULT);
+            gathered.add(name, part(path), &Limits::DEFAULT, &amount());
             assert_eq!(gathered.folders[&b"p/"[..]][&b"x.tar.02"[..]].entry.path, path.as_bytes());
             assert_eq!(gathered.folders[&b"p/"[..]].len(), 2, "{path}");
             assert!(gathered.has_first(path.as_bytes(), name, &Limits::DEFAULT), "{path}");
@@ -602,35 +673,54 @@ mod tests {
     /// A dense series is all kept, so nothing makes room: that is seen once.
     #[test]
     fn who_is_full_of_parts_takes_no_more() {
-        let mut gathered = Gathered::default();
+        let (mut gathered, amount) = (Gathered::default(), amount());
         let add = |gathered: &mut Gathered, number: usize| {
             let path = format!("frame.{number:06}");
-            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT);
+            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT, &amount);
         };
         let mut number = 0;
-        while !gathered.is_full {
+        while !gathered.is_closed {
             add(&mut gathered, number);
             number += 1;
         }
-        assert!(gathered.is_closed);
         let count = gathered.folders.values().map(BTreeMap::len).sum::<usize>();
         (number..200_000).for_each(|number| add(&mut gathered, number));
         assert_eq!(gathered.folders.values().map(BTreeMap::len).sum::<usize>(), count);
     }
 
+    /// Archives in each other are read at the same time, and so are others by other threads.
+    #[test]
+    fn what_all_archives_gather_takes_bounded_memory() {
+        let amount = amount();
+        let mut all: Vec<Gathered> = Vec::new();
+        for _ in 0..8 {
+            let mut gathered = Gathered::default();
+            for number in 0..20_000 {
+                let path = format!("frame.{number:06}");
+                gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT, &amount);
+                assert!(amount.gathered() <= MOST_GATHERED);
+            }
+            all.push(gathered);
+        }
+        assert!(all.iter().any(|gathered| gathered.is_full) && !all[0].is_full);
+        assert_eq!(amount.gathered(), all.iter().map(|gathered| gathered.weight).sum::<usize>());
+        // What is kept beside an entry counts, too.
+        let kept = |kept| Gathered::weight_of(b"x.01", &Part { kept, ..part("x.01") });
+        assert!(kept(Some(Arc::new(MemorySource::new(b"x", "x")))) > kept(None));
+        drop(all);
+        assert_eq!(amount.gathered(), 0);
+    }
+
     #[test]
     fn what_is_gathered_takes_bounded_memory() {
-        let mut gathered = Gathered::default();
+        let (mut gathered, amount) = (Gathered::default(), amount());
+        let count = |gathered: &Gathered| gathered.folders.values().map(BTreeMap::len).sum::<usize>();
         for number in 0..200_000 {
             let path = format!("{number:06}.py");
-            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT);
+            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT, &amount);
             assert!(gathered.weight <= MOST_GATHERED);
         }
-        assert!(gathered.is_closed || gathered.folders.values().map(BTreeMap::len).sum::<usize>() < 200_000);
         // None of them is an archive.
-        assert!(!gathered.is_full);
-        let mut inside = Gathered::inside(&gathered);
-        (0..200_000).for_each(|number| inside.add(b"x", part(&format!("{number:06}.001")), &Limits::DEFAULT));
-        assert!(gathered.weight + inside.weight <= MOST_GATHERED && inside.is_full);
+        assert!(count(&gathered) < 200_000 && !gathered.is_full);
     }
 }

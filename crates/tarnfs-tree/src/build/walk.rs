@@ -299,7 +299,7 @@ impl Walk<'_> {
             *most = most.checked_shr(place.depth).unwrap_or_default().max(LEAST_WAITING.min(*most));
         }
         // An archive that lies in another one has parts of its own.
-        let of_outer = self.parts.replace_with(|outer| Gathered::inside(outer));
+        let of_outer = self.parts.take();
         let count = Cell::new(0_u64);
         let mut last: Option<Box<Entry>> = None;
         let mut ahead: Option<Ahead> = None;

@@ -12,7 +12,7 @@ use super::hashing;
 use super::head_length;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
-use super::parts::{Gathered, Part, Split};
+use super::parts::{Part, Split};
 use super::walk::{MemberPlace, Members, Walk, content_of, content_of_head, shown};
 use crate::access_list;
 use crate::archive::{LONGEST_TARGET, is_encrypted};
@@ -57,7 +57,7 @@ impl Walk<'_> {
     ) -> Result<Members, Problem> {
         let (mut members, mut count) = (Members { end: base.saturating_add(source.len()), ..Members::default() }, 0);
         let entries = &self.options.progress.entries;
-        let of_outer = self.parts.replace_with(|outer| Gathered::inside(outer));
+        let of_outer = self.parts.take();
         let mut result = format.read(source, self.format_options, &mut |event| {
             match event {
                 Event::Entry(mut entry) => {
@@ -135,7 +135,7 @@ impl Walk<'_> {
         if has_content && may_be_part && self.is_part_of_directory(&entry, name, source, place)? {
             let alone = may_be_archive && parts::is_first(name);
             let part = Part { entry: Box::new(entry.clone()), alone, kept: None };
-            self.parts.borrow_mut().add(name, part, &self.options.limits);
+            self.parts.borrow_mut().add(name, part, &self.options.limits, self.amount);
         } else if has_content && may_be_archive {
             candidate = self.candidate_of(&entry, name, (source, base), place, Split::default())?;
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::parts::Set;
 use crate::build::Progress;
 use crate::{Attributes, Node, Time, Tree};
 
@@ -88,11 +89,18 @@ pub(super) struct Version {
     mtime: Time,
     /// A file can be written to and get its old time back.
     ctime: Time,
+    /// The same of others that it is one archive with, where that matters.
+    others: u64,
 }
 
 impl Version {
     pub(super) fn of(attributes: &Attributes) -> Self {
-        Self { size: attributes.size, mtime: attributes.mtime, ctime: attributes.ctime }
+        Self { size: attributes.size, mtime: attributes.mtime, ctime: attributes.ctime, others: 0 }
+    }
+
+    /// The same for an archive that the file is with others, a set of that hash.
+    pub(super) fn of_set(self, hash: u64) -> Self {
+        Self { others: hash, ..self }
     }
 
     /// True if nothing but the inode may have changed: a file was renamed, say.
@@ -108,6 +116,8 @@ pub(super) struct File {
     pub(super) node: Node,
     pub(super) folder: Node,
     pub(super) version: Version,
+    /// The files that it is made of, if these are several, or may become so.
+    pub(super) set: Option<Arc<Set>>,
     pub(super) name: Vec<u8>,
     /// Archives that it lies in, as `--recursion-depth` counts them: one that is compressed is two.
     pub(super) depth: u32,
@@ -269,6 +279,30 @@ impl Archives {
     pub(super) fn known(&mut self, file: Node, version: Version) -> Option<Known> {
         let of = self.ranges.archive(file);
         self.files(of)?.get(&file).filter(|(known, _)| *known == version).copied()
+    }
+
+    /// The number of the archive that `file` stands for, and the files that it is made of, if that is known.
+    pub(super) fn set_of(&mut self, file: Node, version: Version) -> Option<(u32, Arc<Set>)> {
+        let (_, number) = self.known(file, version)?;
+        let set = self.file(number?)?.set.as_ref()?;
+        Some((number?, Arc::clone(set)))
+    }
+
+    /// What the archive of that number is made of has changed: it is another one, or none, by now.
+    pub(super) fn outdate(&mut self, number: u32, released: &mut Released) {
+        self.forget_file_of(number);
+        self.release(number, 0, released);
+    }
+
+    /// The archive of that number is old: what its file is by now is not known.
+    fn forget_file_of(&mut self, number: u32) {
+        let Some(archive) = self.get(number) else { return };
+        let is_known = !std::mem::replace(&mut archive.is_old, true);
+        let file = archive.file.node;
+        let of = self.ranges.archive(file);
+        if is_known && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
+            self.remembered = self.remembered.saturating_sub(1);
+        }
     }
 
     /// True if an archive of that name and version could not be opened.
@@ -554,23 +588,24 @@ impl Archives {
                 }
                 Outcome::Renumbered => {
                     archive.state = ArchiveState::Closed;
-                    let is_known = !std::mem::replace(&mut archive.is_old, true);
-                    let file = archive.file.node;
-                    let of = self.ranges.archive(file);
-                    if is_known && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
-                        self.remembered = self.remembered.saturating_sub(1);
-                    }
+                    self.forget_file_of(number);
                 }
                 Outcome::Never => {
                     archive.state = ArchiveState::Failed;
                     let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
-                    let name = archive.file.name.clone();
+                    let (name, set) = (archive.file.name.clone(), archive.file.set.clone());
                     if !is_old {
                         if self.failed.len() >= MOST_FAILED {
                             self.failed.clear();
                         }
-                        self.failed.insert((name, version));
-                        self.no_archive(file, version, released);
+                        if let Some(set) = set {
+                            // Others may come, or change: then it is looked at again.
+                            self.failed.insert((name, version.of_set(set.hash)));
+                            self.forget_file_of(number);
+                        } else {
+                            self.failed.insert((name, version));
+                            self.no_archive(file, version, released);
+                        }
                     }
                 }
             }

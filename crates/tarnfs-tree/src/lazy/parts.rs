@@ -2,15 +2,18 @@
 //! of the part that they are found by.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tarnfs_format::name::escape;
 use tarnfs_source::{Joined, SharedSource};
 
-use super::archives::{File, Steps, Where};
+use super::archives::{File, Steps, Version, Where};
+use super::in_turn::{InTurn, Open};
 use super::unchanged::Unchanged;
-use super::{LazyTree, nanoseconds};
+use super::{Base, LazyTree, nanoseconds};
 use crate::open::Problem;
 use crate::parts::{self, Found, Wrong};
 use crate::{Error, FolderTree, Kind, Node, Tree};
@@ -44,6 +47,73 @@ pub(super) fn joined(found: &Found<SharedSource>) -> io::Result<SharedSource> {
     Ok(Arc::new(Joined::new(files, format!("{} in {} files", escape(&found.whole), found.files.len()))?))
 }
 
+/// How long what an archive is made of is not looked at again.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// The files of a folder that an archive is made of, as they were when it was met.
+#[derive(Debug)]
+pub(super) struct Set {
+    files: Vec<(Vec<u8>, Version)>,
+    /// What the next one would be called, if nothing says how many there are.
+    next: Option<Vec<u8>>,
+    /// What tells it from others.
+    pub(super) hash: u64,
+    looked_at: Mutex<Instant>,
+}
+
+impl Set {
+    /// The files in `folder` of `tree` that were found.
+    fn of(tree: &dyn Tree, folder: Node, found: &Found<SharedSource>) -> Result<Self, Error> {
+        let mut files = Vec::with_capacity(found.files.len());
+        for (name, _) in &found.files {
+            let attributes = tree.lookup(folder, name)?;
+            tree.forget(attributes.node, 1);
+            files.push((name.clone(), Version::of(&attributes)));
+        }
+        let next = found.next.clone();
+        let mut hasher = DefaultHasher::new();
+        (&files, &next).hash(&mut hasher);
+        Ok(Self { files, next, hash: hasher.finish(), looked_at: Mutex::new(Instant::now()) })
+    }
+
+    /// False if one of its files has changed, or is gone, or there is one more by now. Whoever asks often is told what
+    /// was so a moment ago.
+    pub(super) fn is_current(&self, tree: &dyn Tree, folder: Node) -> bool {
+        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked_at.elapsed() < FRESH {
+            return true;
+        }
+        *looked_at = Instant::now();
+        drop(looked_at);
+        let version_of = |name: &[u8]| match tree.lookup(folder, name) {
+            Ok(attributes) => {
+                tree.forget(attributes.node, 1);
+                Ok(Some(Version::of(&attributes)))
+            }
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        };
+        // What cannot be looked at now is as it was.
+        let is_same = |(name, version): &(Vec<u8>, Version)| match version_of(name) {
+            Ok(found) => found == Some(*version),
+            Err(_) => true,
+        };
+        let is_there = |name: &Vec<u8>| matches!(version_of(name), Ok(Some(_)));
+        self.files.iter().all(is_same) && !self.next.as_ref().is_some_and(is_there)
+    }
+}
+
+/// Whether a file shows as a folder.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// It is a file.
+    No,
+    /// It is an archive.
+    Yes,
+    /// Together with others it is one.
+    Together(Arc<Set>),
+}
+
 /// The file `name` in `folder` of `tree`, if there is one, and what is known of it. Nobody holds it.
 fn file_in(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<SharedSource>, Error> {
     let attributes = match tree.lookup(folder, name) {
@@ -56,14 +126,39 @@ fn file_in(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<SharedSo
     opened
 }
 
+/// The same of a folder of the file system, which is open when it is read.
+fn file_of(tree: &Arc<FolderTree>, folder: Node, name: &[u8], open: &Arc<Open>) -> Result<Option<SharedSource>, Error> {
+    let attributes = match tree.lookup(folder, name) {
+        Err(Error::NotFound) => return Ok(None),
+        attributes => attributes?,
+    };
+    if attributes.kind != Kind::File {
+        tree.forget(attributes.node, 1);
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(InTurn::new(tree, &attributes, open))))
+}
+
 impl LazyTree {
+    /// The folder in which archives are found, if that is what `tree` is.
+    fn own_folder(&self, tree: &dyn Tree) -> Option<&Arc<FolderTree>> {
+        match &self.base {
+            Base::Folder(folder) if std::ptr::addr_eq(Arc::as_ptr(folder), std::ptr::from_ref(tree)) => Some(folder),
+            _ => None,
+        }
+    }
+
     /// What the file `name` in `folder` of `tree` is to those beside it.
-    pub(super) fn role_of(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Role, Error> {
+    pub(super) fn role_of(&self, tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Role, Error> {
         if !parts::may_be_part(name) {
             return Ok(Role::Alone);
         }
+        let in_turn = Arc::default();
         let open = |name: &[u8]| {
-            let file = file_in(tree, folder, name);
+            let file = match self.own_folder(tree) {
+                Some(own) => file_of(own, folder, name, &in_turn),
+                None => file_in(tree, folder, name),
+            };
             file.map_err(|error| {
                 Problem::CannotOpen(match error {
                     Error::Io(error) => error,
@@ -81,19 +176,29 @@ impl LazyTree {
         }
     }
 
-    /// True if the file `name` in `folder` of `tree`, which is `source`, is shown as a folder: it is an archive, or the
+    /// Whether the file `name` in `folder` of `tree`, which is `source`, is shown as a folder: it is an archive, or the
     /// part of one that stands for all of them.
-    pub(super) fn is_shown(
+    pub(super) fn shows(
         &self,
         tree: &dyn Tree,
         folder: Node,
         name: &[u8],
         source: &SharedSource,
-    ) -> Result<bool, Error> {
-        match self.with_room(|| Self::role_of(tree, folder, name))? {
-            Role::Alone => self.is_archive(&**source, name),
-            Role::Other => Ok(false),
-            Role::Shown(found) => self.is_archive(&*joined(&found)?, &found.whole),
+    ) -> Result<Shown, Error> {
+        let shown = |is_archive: bool| if is_archive { Shown::Yes } else { Shown::No };
+        match self.with_room(|| self.role_of(tree, folder, name))? {
+            Role::Alone => self.is_archive(&**source, name).map(shown),
+            Role::Other => Ok(Shown::No),
+            Role::Shown(found) => {
+                let is_archive = self.is_archive(&*joined(&found)?, &found.whole)?;
+                // What lies in an archive stays as it is.
+                let set = if is_archive && self.own_folder(tree).is_some() {
+                    Some(Set::of(tree, folder, &found)?)
+                } else {
+                    None
+                };
+                Ok(set.map_or(shown(is_archive), |set| Shown::Together(Arc::new(set))))
+            }
             Role::Lacks(missing) => {
                 let stands_alone = parts::stands_alone(name, &**source);
                 let begins = parts::stem_of_number(name).is_some_and(|_| parts::is_first(name));
@@ -104,7 +209,7 @@ impl LazyTree {
                     let then = if stands_alone { "" } else { "; it stays a file" };
                     log::warn!("{name}: a part of it is missing: {missing}{then}");
                 }
-                if stands_alone { self.is_archive(&**source, name) } else { Ok(false) }
+                if stands_alone { self.is_archive(&**source, name).map(shown) } else { Ok(Shown::No) }
             }
         }
     }
@@ -117,8 +222,14 @@ impl LazyTree {
         source: &SharedSource,
     ) -> Result<Option<Found<SharedSource>>, Error> {
         let (Where::Base(folder) | Where::Archive(_, folder)) = self.place(file.folder);
-        match Self::role_of(tree, folder, &file.name)? {
+        match self.role_of(tree, folder, &file.name)? {
             Role::Shown(found) => {
+                // Nodes that were given out are those of what it was.
+                if let Some(set) = &file.set
+                    && Set::of(tree, folder, &found)?.hash != set.hash
+                {
+                    return Err(super::changed(&escape(&file.name).to_string()));
+                }
                 if !self.how.options.shape.ignore_zeros
                     && let Some(format) = parts::are_volumes(&found.files)?
                 {

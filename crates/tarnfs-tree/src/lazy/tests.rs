@@ -13,6 +13,7 @@ use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 
 mod failed;
+mod parts;
 mod unnoticed;
 mod unverified;
 
@@ -451,8 +452,15 @@ fn what_takes_long_does_not_hold_up_others() {
     let mut released = Released::default();
     let mut begin = |archives: &mut Archives, position: u64| {
         let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-        let file =
-            File { node: Node(position), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0, within: 0 };
+        let file = File {
+            node: Node(position),
+            folder: Node::ROOT,
+            version,
+            set: None,
+            name: b"a.tar".to_vec(),
+            depth: 0,
+            within: 0,
+        };
         let number = archives.met(file, false, &mut released).unwrap();
         archives.begin(number)
     };
@@ -480,8 +488,15 @@ fn what_takes_long_and_memory_is_not_at_work_in_any_number() {
     let mut released = Released::default();
     let mut begin = |archives: &mut Archives, position: u64| {
         let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-        let file =
-            File { node: Node(position), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0, within: 0 };
+        let file = File {
+            node: Node(position),
+            folder: Node::ROOT,
+            version,
+            set: None,
+            name: b"a.tar".to_vec(),
+            depth: 0,
+            within: 0,
+        };
         let number = archives.met(file, false, &mut released).unwrap();
         (number, archives.begin(number))
     };
@@ -545,7 +560,8 @@ fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
     let ranges = Ranges { limit: 100 };
     let mut archives = Archives::new(ranges);
     let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-    let file = File { node: Node(2), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0, within: 0 };
+    let file =
+        File { node: Node(2), folder: Node::ROOT, version, set: None, name: b"a.tar".to_vec(), depth: 0, within: 0 };
     let mut released = Released::default();
     let number = archives.met(file, false, &mut released).unwrap();
     for (outcome, is_failed) in [(Outcome::NotNow, false), (Outcome::Never, true)] {

@@ -43,6 +43,18 @@ fn one_that_is_broken_hides_no_other() {
     assert_eq!(names(&tree).len(), 3);
 }
 
+/// A few hundred bytes may give one name to very many.
+#[test]
+fn those_of_one_name_have_numbers() {
+    let tree = toy();
+    let named = |name: &str| (name.as_bytes().to_vec(), Arc::clone(&tree) as Arc<dyn Tree>);
+    let several = Subvolumes::new(["a", "a", "a.1", "a", "a.1", "b"].map(named)).unwrap();
+    let found: Vec<_> = names(&several).into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
+    assert_eq!(found, ["a", "a.1", "a.1.1", "a.2", "a.1.2", "b"]);
+    let many = Subvolumes::new((0..20_000).map(|_| named("a"))).unwrap();
+    assert_eq!(names(&many).last().map(Vec::as_slice), Some(&b"a.19999"[..]));
+}
+
 /// A listing does not say what a folder on a server was when somebody asked last: it may be somebody else's by now.
 #[test]
 fn what_may_have_to_be_waited_for_is_asked_by_who_wants_to_know() {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use crate::spaces::Spaces;
 use crate::{Attributes, Error, Kind, Node, Time, Tree};
 
+use super::listing::Shelf;
+use super::merged::MOST_UNHELD;
 use super::{Memory, UnionTree};
 
 /// A tree that is reached by a name in the root, and not listed.
@@ -31,6 +33,31 @@ pub(super) struct Image {
     beside: &'static [u8],
     /// When it was made.
     created: Time,
+    /// Archives in its layers show as folders.
+    has_archives: bool,
+    /// There may be hard links that lead nowhere in its layers.
+    has_dead_links: bool,
+}
+
+/// How images of one archive are made.
+#[derive(Debug)]
+pub(crate) struct Stacking {
+    /// What all of them share.
+    shelf: Shelf,
+    most_unheld: usize,
+    has_archives: bool,
+    has_dead_links: bool,
+}
+
+impl Stacking {
+    /// For so many `images`. With `has_archives`, archives in their layers show as folders; with `has_dead_links` there
+    /// may be hard links that lead nowhere.
+    pub(crate) fn new(images: usize, has_archives: bool, has_dead_links: bool) -> Self {
+        /// Of each image, so many folders are known that nobody holds.
+        const LEAST: usize = 64;
+        let most_unheld = MOST_UNHELD.checked_div(images).unwrap_or(MOST_UNHELD).max(LEAST);
+        Self { shelf: Shelf::default(), most_unheld, has_archives, has_dead_links }
+    }
 }
 
 impl Image {
@@ -109,7 +136,12 @@ fn only_removes(layer: &dyn Tree, folder: Node) -> Result<bool, Error> {
 
 impl UnionTree {
     /// An image with these `layers`, the lowest first, made at that time. None of them can change.
-    pub(crate) fn of_layers(layers: Vec<Arc<dyn Tree>>, beside: Beside, created: Option<Time>) -> Result<Self, Error> {
+    pub(crate) fn of_layers(
+        layers: Vec<Arc<dyn Tree>>,
+        beside: Beside,
+        created: Option<Time>,
+        how: &Stacking,
+    ) -> Result<Self, Error> {
         let mut roots = Vec::new();
         for (number, layer) in layers.iter().enumerate().rev() {
             roots.push(number + 1);
@@ -117,11 +149,15 @@ impl UnionTree {
                 break;
             }
         }
-        let image = Image { beside: beside.name, created: created.unwrap_or_default() };
+        let (has_archives, has_dead_links) = (how.has_archives, how.has_dead_links);
+        let image = Image { beside: beside.name, created: created.unwrap_or_default(), has_archives, has_dead_links };
         let mut sources = layers;
         sources.insert(0, beside.tree);
         let outer = |spaces: &Spaces| roots.iter().map(|&source| spaces.outer(source, Node::ROOT)).collect();
-        Ok(Self { image: Some(image), ..Self::with_roots(sources, Memory::default(), &outer)? })
+        let bounds = (Memory::default(), how.shelf.clone(), how.most_unheld);
+        let mut this = Self::with_roots(sources, bounds, &outer)?;
+        this.image = Some(image);
+        Ok(this)
     }
 
     /// The part that says what a folder with these `parts` is.
@@ -163,6 +199,25 @@ impl UnionTree {
         }
     }
 
+    /// True if `folder`, which is called `name` in the folder `part` of one layer, shows what an archive holds. That is a
+    /// file, and takes the place of all that lower layers have there.
+    pub(super) fn is_archive(&self, part: Node, name: &[u8], folder: Node) -> Result<bool, Error> {
+        if !self.image.as_ref().is_some_and(|image| image.has_archives) {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(folder)?;
+        if tree.is_implied(inner) {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(part)?;
+        let mut is_archive = false;
+        tree.each_version(inner, name, 0, &mut |version| {
+            is_archive |= version.kind != Kind::Folder;
+            !is_archive
+        })?;
+        Ok(is_archive)
+    }
+
     /// True if the layer that has `part` says that there is nothing of `name` in that folder below it.
     pub(super) fn has_mark(&self, part: Node, name: &[u8]) -> Result<bool, Error> {
         if self.image.is_none() {
@@ -174,6 +229,24 @@ impl UnionTree {
             Err(Error::NotFound) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// True if the layer that has `part`, where nothing shows as `name` in that folder, says that there is nothing of
+    /// that name below it, or has something of it that does not show: a hard link to a file of a lower layer.
+    pub(super) fn has_gap(&self, part: Node, name: &[u8]) -> Result<bool, Error> {
+        if self.has_mark(part, name)? {
+            return Ok(true);
+        }
+        if !self.may_have_dead_links() {
+            return Ok(false);
+        }
+        let (tree, _, inner) = self.part(part)?;
+        tree.has_name(inner, name)
+    }
+
+    /// True if names in layers may be those of hard links that lead nowhere. Mostly there are none.
+    pub(super) fn may_have_dead_links(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.has_dead_links)
     }
 
     /// True of a name in a source that says something of layers below.

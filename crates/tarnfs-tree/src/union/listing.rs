@@ -13,10 +13,11 @@
 //! What comes from such a source is looked up when it is handed on: it is then as new as can be, and counts for
 //! [`crate::Tree::forget`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::hash_map;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -211,24 +212,43 @@ impl Filter {
     }
 }
 
-/// The listings used last.
+/// The listings used last, of one union.
 #[derive(Debug)]
 pub(super) struct Listings {
     memory: Memory,
     is_immutable: bool,
     hasher: RandomState,
+    shelf: Shelf,
+    /// The number of the union among those that share the shelf.
+    union: u32,
+}
+
+/// Where listings are kept. Any number of unions that are made of the same trees share one, and its memory: an archive
+/// may have thousands of images.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shelf(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
     kept: Mutex<Kept>,
     /// Somebody gathers a large snapshot.
     large: AtomicBool,
+    /// Unions that were ever among those that share it.
+    unions: AtomicU32,
 }
+
+/// A folder, and the union that it is in.
+type Place = (u32, Node);
 
 #[derive(Debug, Default)]
 struct Kept {
     /// Each with the time of its last use.
-    listings: HashMap<Node, (u64, Arc<Listing>)>,
-    by_use: BTreeMap<u64, Node>,
+    listings: HashMap<Place, (u64, Arc<Listing>)>,
+    by_use: BTreeMap<u64, Place>,
     clock: u64,
     bytes: usize,
+    /// The same of each union that has some.
+    bytes_of: HashMap<u32, usize>,
 }
 
 impl Listing {
@@ -243,7 +263,7 @@ impl Listing {
 }
 
 impl Kept {
-    fn get(&mut self, folder: Node) -> Option<Arc<Listing>> {
+    fn get(&mut self, folder: Place) -> Option<Arc<Listing>> {
         let (used, listing) = self.listings.get_mut(&folder)?;
         self.clock += 1;
         self.by_use.remove(used);
@@ -252,18 +272,34 @@ impl Kept {
         Some(Arc::clone(listing))
     }
 
-    fn remove(&mut self, folder: Node) -> Option<Arc<Listing>> {
+    fn remove(&mut self, folder: Place) -> Option<Arc<Listing>> {
         let (used, listing) = self.listings.remove(&folder)?;
         self.by_use.remove(&used);
-        self.bytes -= listing.bytes();
+        let bytes = listing.bytes();
+        self.bytes -= bytes;
+        if let hash_map::Entry::Occupied(mut of_union) = self.bytes_of.entry(folder.0) {
+            *of_union.get_mut() -= bytes;
+            if *of_union.get() == 0 {
+                of_union.remove();
+            }
+        }
         Some(listing)
     }
 
+    /// Removes all that `union` has, and returns it.
+    fn remove_all(&mut self, union: u32) -> Vec<Arc<Listing>> {
+        let of_union = |(place, _): (&Place, _)| Some(*place).filter(|(of, _)| *of == union);
+        let places: Vec<Place> = self.listings.iter().filter_map(of_union).collect();
+        places.into_iter().filter_map(|place| self.remove(place)).collect()
+    }
+
     /// Returns those that are not kept any more: to drop one takes a while, and a lock.
-    fn insert(&mut self, folder: Node, listing: Arc<Listing>, most: usize) -> Vec<Arc<Listing>> {
+    fn insert(&mut self, folder: Place, listing: Arc<Listing>, most: usize) -> Vec<Arc<Listing>> {
         let mut removed: Vec<_> = self.remove(folder).into_iter().collect();
         self.clock += 1;
-        self.bytes += listing.bytes();
+        let bytes = listing.bytes();
+        self.bytes += bytes;
+        *self.bytes_of.entry(folder.0).or_default() += bytes;
         self.listings.insert(folder, (self.clock, listing));
         self.by_use.insert(self.clock, folder);
         while self.bytes > most && self.listings.len() > 1 {
@@ -275,13 +311,27 @@ impl Kept {
 }
 
 impl Listings {
-    pub(super) fn new(memory: Memory, is_immutable: bool) -> Self {
-        let (hasher, kept, large) = (RandomState::new(), Mutex::default(), AtomicBool::new(false));
-        Self { memory, is_immutable, hasher, kept, large }
+    pub(super) fn new(memory: Memory, shelf: Shelf, is_immutable: bool) -> Self {
+        let union = shelf.0.unions.fetch_add(1, Ordering::Relaxed);
+        Self { memory, is_immutable, hasher: RandomState::new(), shelf, union }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn large(&self) -> &AtomicBool {
+        &self.shelf.0.large
+    }
+
+    fn get(&self, folder: Node) -> Option<Arc<Listing>> {
+        self.kept().get((self.union, folder))
+    }
+
+    /// Keeps one, and drops those that there is no more room for.
+    fn keep(&self, folder: Node, listing: Arc<Listing>) {
+        let removed = self.kept().insert((self.union, folder), listing, self.memory.kept);
+        drop(removed);
     }
 
     /// Where a name stands in a folder that may change.
@@ -293,28 +343,36 @@ impl Listings {
     /// As if somebody gathered a large one from now on.
     #[cfg(test)]
     pub(super) fn begin_large(&self) {
-        self.large.store(true, Ordering::Release);
+        self.large().store(true, Ordering::Release);
     }
 
     /// Keeps nothing of what it has.
     #[cfg(test)]
     pub(super) fn clear(&self) {
-        let kept = std::mem::take(&mut *self.kept());
-        drop(kept);
+        let removed = self.kept().remove_all(self.union);
+        drop(removed);
     }
 
-    /// Bytes that are kept.
+    /// Bytes that are kept of this union.
     pub(super) fn bytes(&self) -> usize {
-        self.kept().bytes
+        self.kept().bytes_of.get(&self.union).copied().unwrap_or(0)
     }
 
     /// What `name` is in `folder`, if there is a snapshot that says: of what cannot change.
     pub(super) fn find(&self, folder: Node, name: &[u8]) -> Option<Result<Attributes, Error>> {
-        let listing = self.is_immutable.then(|| self.kept().get(folder))??;
+        let listing = self.is_immutable.then(|| self.get(folder))??;
         match &*listing {
             Listing::Snapshot(snapshot) => Some(snapshot.find(name).cloned().ok_or(Error::NotFound)),
             Listing::Filter(_) => None,
         }
+    }
+}
+
+impl Drop for Listings {
+    /// Others may share the shelf.
+    fn drop(&mut self) {
+        let removed = self.kept().remove_all(self.union);
+        drop(removed);
     }
 }
 
@@ -381,7 +439,7 @@ impl<'u> Gathered<'u> {
         }
         let most = self.listings.memory.snapshot;
         if self.alone.is_none() && !self.has_waited && self.bytes() > MANY.min(most) {
-            let large = &self.listings.large;
+            let large = self.listings.large();
             self.has_waited = self.listings.is_immutable;
             self.alone = if self.has_waited { Alone::wait(large) } else { Alone::new(large) };
         }
@@ -453,8 +511,7 @@ impl UnionTree {
                 listing
             } else {
                 let made = Arc::new(self.gather(folder, parts, at)?);
-                let removed = self.listings.kept().insert(folder, Arc::clone(&made), self.listings.memory.kept);
-                drop(removed);
+                self.listings.keep(folder, Arc::clone(&made));
                 made
             };
             let snapshot = match &*listing {
@@ -481,7 +538,7 @@ impl UnionTree {
 
     /// What serves for listing from position `at` on.
     fn known(&self, folder: Node, at: u64) -> Option<Arc<Listing>> {
-        self.listings.kept().get(folder).filter(|listing| match &**listing {
+        self.listings.get(folder).filter(|listing| match &**listing {
             Listing::Snapshot(snapshot) => self.is_immutable || at > 0 && snapshot.is_fresh() && snapshot.covers(at),
             Listing::Filter(_) => true,
         })
@@ -561,10 +618,13 @@ impl UnionTree {
             if self.image.is_some() {
                 self.look_again(part, gathered.entries.get_mut(before..).unwrap_or_default(), &gathered.names)?;
             }
+            if self.may_have_dead_links() {
+                self.add_dead_links((place as u32, part), before, &mut gathered)?;
+            }
         }
         match gathered.filter.take() {
             Some(filter) => Ok(Listing::Filter(filter)),
-            None => Ok(Listing::Snapshot(self.snapshot(folder, &mut gathered, begin)?)),
+            None => Ok(Listing::Snapshot(self.snapshot(folder, parts, &mut gathered, begin)?)),
         }
     }
 
@@ -580,8 +640,42 @@ impl UnionTree {
         Ok(())
     }
 
+    /// Adds names of a part, whose entries were gathered from that place on, that do not show in it, as hidden ones: a
+    /// hard link to a file of a lower layer takes the place of what lower layers have there.
+    fn add_dead_links(
+        &self,
+        (place, part): (u32, Node),
+        before: usize,
+        gathered: &mut Gathered<'_>,
+    ) -> Result<(), Error> {
+        let (tree, _, inner) = self.part(part)?;
+        let entries = gathered.entries.get(before..).unwrap_or_default();
+        let shown: HashSet<&[u8]> =
+            entries.iter().map(|(_, entry)| name_in(&gathered.names, entry.start, entry.length)).collect();
+        // Of what became a filter all names are looked up, if they stand there twice.
+        let mut dead: Vec<Vec<u8>> = Vec::new();
+        tree.names(inner, &mut |name| {
+            if Mark::of(name).is_none() && !shown.contains(name) {
+                dead.push(name.to_vec());
+            }
+        })?;
+        drop(shown);
+        // Of what is hidden nobody asks more than the name.
+        let attributes = self.attributes(Node::ROOT)?;
+        for name in dead {
+            gathered.add(place, &name, attributes.clone(), false, true);
+        }
+        Ok(())
+    }
+
     /// Puts what was gathered in order, and leaves out what is hidden.
-    fn snapshot(&self, folder: Node, all: &mut Gathered<'_>, begin: Instant) -> Result<Snapshot, Error> {
+    fn snapshot(
+        &self,
+        folder: Node,
+        parts: &[Node],
+        all: &mut Gathered<'_>,
+        begin: Instant,
+    ) -> Result<Snapshot, Error> {
         let (from, until) = (all.from, all.until);
         let (names, gathered) = (std::mem::take(&mut all.names), std::mem::take(&mut all.entries));
         let name = |entry: &Entry| name_in(&names, entry.start, entry.length);
@@ -609,10 +703,18 @@ impl UnionTree {
                 entry.attributes.kind == Kind::Folder && !entry.is_whiteout
             };
             for number in same.iter().take_while(is_folder) {
-                let node = entry_of(*number).attributes.node;
+                let (part, entry) = &gathered[*number as usize];
+                let is_archive = match parts.get(*part as usize).filter(|_| same.len() > 1) {
+                    Some(part) => self.is_archive(*part, name(entry), entry.attributes.node)?,
+                    None => false,
+                };
+                if is_archive && !found.is_empty() {
+                    break;
+                }
+                let node = entry.attributes.node;
                 found.push(node);
                 // Where something may change, it is looked up again.
-                if same.len() > 1 && self.is_immutable && self.is_opaque(node)? {
+                if is_archive || same.len() > 1 && self.is_immutable && self.is_opaque(node)? {
                     break;
                 }
             }
@@ -700,7 +802,7 @@ impl UnionTree {
             let (tree, _, inner) = self.part(part)?;
             match tree.lookup(inner, name) {
                 Ok(_) => return Ok(true),
-                Err(Error::NotFound) if self.has_mark(part, name)? => return Ok(true),
+                Err(Error::NotFound) if self.has_gap(part, name)? => return Ok(true),
                 Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }

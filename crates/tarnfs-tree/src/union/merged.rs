@@ -13,7 +13,7 @@ pub(super) type Parts = Arc<[Node]>;
 
 /// Of what cannot change, so many folders are known although nobody holds them. An NFS server may ask for numbers that
 /// the kernel has forgotten. Each takes about 250 bytes.
-const MOST_UNHELD: usize = 1 << 16;
+pub(super) const MOST_UNHELD: usize = 1 << 16;
 
 /// The merged folders that somebody holds, and of what cannot change those that were forgotten last.
 #[derive(Debug)]
@@ -43,14 +43,14 @@ struct Folder {
 const ROOT: u32 = Node::ROOT.0 as u32;
 
 impl Merged {
-    /// Knows the root, whose parts are `roots`.
-    pub(super) fn new(roots: &[Node], is_immutable: bool) -> Self {
+    /// Knows the root, whose parts are `roots`. Of what cannot change, so many are known that nobody holds.
+    pub(super) fn new(roots: &[Node], most_unheld: usize) -> Self {
         let root = Folder { parent: Node::ROOT, parts: Arc::from(roots), held: AtomicU64::new(1), is_listed: false };
         Self {
             folders: HashMap::from([(ROOT, root)]),
             next: ROOT,
             unheld: VecDeque::new(),
-            most_unheld: if is_immutable { MOST_UNHELD } else { 0 },
+            most_unheld,
             whole: roots.iter().map(|&root| (root, ROOT)).collect(),
             numbers: HashMap::new(),
         }
@@ -188,7 +188,7 @@ mod tests {
     /// What nobody holds is known for a while, and no more of it than there is memory for.
     #[test]
     fn what_was_forgotten_last_is_still_known() {
-        let mut merged = Merged::new(&[Node(100), Node(200)], true);
+        let mut merged = Merged::new(&[Node(100), Node(200)], MOST_UNHELD);
         merged.keep_at_most(10);
         let parts = |number: u64| [Node(1000 + number), Node(2000 + number)];
         let nodes: Vec<Node> = (0..100).map(|number| merged.hold(Node::ROOT, &parts(number)).unwrap()).collect();
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn numbers_come_round_and_are_never_two_folders() {
-        let mut merged = Merged::new(&[Node(100), Node(200)], false);
+        let mut merged = Merged::new(&[Node(100), Node(200)], 0);
         let first = merged.hold(Node::ROOT, &[Node(3), Node(4)]).unwrap();
         merged.next = u32::MAX;
         assert_eq!(merged.hold(Node::ROOT, &[Node(5), Node(6)]).unwrap(), Node(u32::MAX.into()));

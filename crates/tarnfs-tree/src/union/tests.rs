@@ -58,6 +58,39 @@ fn large_folders_that_change_are_listed_part_by_part() {
     assert_eq!(list(&tree, usize::MAX).len(), 5000);
 }
 
+/// Many unions of the same trees, as images of one archive are, keep no more together than one may.
+#[test]
+fn unions_that_share_a_shelf_keep_as_much_as_one() {
+    let memory = Memory { kept: 200 << 10, ..Memory::default() };
+    let shelf = Shelf::default();
+    let sources = || -> Vec<Arc<dyn Tree>> {
+        let left = toy((0..1000).map(|number| format!("{number}")));
+        let right = toy((500..1000).map(|number| format!("{number}")));
+        vec![left, right]
+    };
+    let roots = |spaces: &Spaces| (0..2).rev().map(|source| spaces.outer(source, Node::ROOT)).collect();
+    let union = || UnionTree::with_roots(sources(), (memory, shelf.clone(), 64), &roots).unwrap();
+    let unions: Vec<_> = (0..20).map(|_| union()).collect();
+    let one = {
+        assert_eq!(list(&unions[0], usize::MAX).len(), 1000);
+        unions[0].listings.bytes()
+    };
+    assert!(one > 10_000, "{one}");
+    for _ in 0..2 {
+        for union in &unions {
+            assert_eq!(list(union, usize::MAX).len(), 1000);
+            assert!(union.listings.bytes() > 10_000, "what was listed last is kept");
+        }
+    }
+    let kept = || unions.iter().map(|union| union.listings.bytes()).sum::<usize>();
+    assert!(kept() <= memory.kept.max(one), "{}", kept());
+    // What is gone takes nothing of the others.
+    let (others, rest) = (kept(), union());
+    list(&rest, usize::MAX);
+    drop(rest);
+    assert!(kept() <= others);
+}
+
 #[test]
 fn whiteouts_hide_what_is_further_left() {
     let whiteout = Kind::CharacterDevice(Device { major: 0, minor: 0 });

@@ -1,0 +1,144 @@
+//! Archives in several files of a folder.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::*;
+use crate::lazy::in_turn::MOST_OPEN;
+
+/// A tar of files called `f00`, `f01`, ...
+fn files(count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        let one = tar(&format!("f{number:02}"), format!("content {number}").as_bytes());
+        all.extend_from_slice(&one[..one.len() - 1024]);
+    }
+    all.resize(all.len() + 1024, 0);
+    all
+}
+
+fn in_folder(folder: &Path) -> LazyTree {
+    LazyTree::new(Base::Folder(Arc::new(FolderTree::open(folder).unwrap())), how(None)).unwrap()
+}
+
+/// Names in the archive `name`, and what each of them holds. `None` where it is a file.
+fn contents(tree: &LazyTree, name: &[u8]) -> Option<Vec<(Vec<u8>, Result<Vec<u8>, String>)>> {
+    let found = tree.lookup(Node::ROOT, name).unwrap();
+    let mut names = Vec::new();
+    if found.kind == Kind::Folder {
+        // What has changed in the meantime is told to whoever looks; who looks again sees what it is now.
+        let _ = tree.read_dir(found.node, 0, &mut |child| {
+            names.push(child.name.to_vec());
+            true
+        });
+    }
+    let content = |name: &Vec<u8>| {
+        let file = tree.lookup(found.node, name).map_err(|error| error.to_string())?;
+        let source = tree.open(file.node).map_err(|error| error.to_string());
+        tree.forget(file.node, 1);
+        let source = source?;
+        let mut bytes = vec![0; source.len() as usize];
+        source.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
+        Ok(bytes)
+    };
+    let contents = names.iter().map(|name| (name.clone(), content(name))).collect();
+    tree.forget(found.node, 1);
+    (found.kind == Kind::Folder).then_some(contents)
+}
+
+/// Waits until the archive has so many files, all of which can be read.
+fn wait_for(tree: &LazyTree, count: usize) {
+    let begun = Instant::now();
+    loop {
+        let found = contents(tree, b"x.tar.001");
+        let expected = (0..count).map(|number| (format!("f{number:02}").into_bytes(), format!("content {number}")));
+        let expected: Vec<_> = expected.map(|(name, content)| (name, Ok(content.into_bytes()))).collect();
+        if found.as_ref() == Some(&expected) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{count}: {found:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A copy or a download that is under way: parts become longer, and others come.
+///
+/// > An archive that was split over files of a folder is what these are by now, whichever of them changes, and with
+/// > those that come.
+#[test]
+fn parts_that_change_and_come_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let whole = files(30);
+    let parts: Vec<&[u8]> = whole.chunks(10 * 1024).collect();
+    write("x.tar.001", parts[0]);
+    write("x.tar.002", &parts[1][..3072]);
+    let tree = in_folder(folder.path());
+    wait_for(&tree, 13);
+    // It is the same one as long as nothing changes.
+    let known = tree.lookup(Node::ROOT, b"x.tar.001").unwrap().node;
+    write("x.tar.002", parts[1]);
+    wait_for(&tree, 20);
+    assert_ne!(tree.lookup(Node::ROOT, b"x.tar.001").unwrap().node, known);
+    for (number, part) in parts.iter().enumerate().skip(2) {
+        write(&format!("x.tar.{:03}", number + 1), part);
+    }
+    wait_for(&tree, 30);
+    // A part that changes while all others stay.
+    let other = String::from_utf8(whole.clone()).unwrap().replace("content 25", "Content 25").into_bytes();
+    write("x.tar.003", &other[20 * 1024..30 * 1024]);
+    let begun = Instant::now();
+    while contents(&tree, b"x.tar.001")
+        .is_none_or(|found| found.get(25).is_none_or(|(_, content)| *content != Ok(b"Content 25".to_vec())))
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Of one that cannot be opened, others may come as well.
+    std::fs::remove_file(folder.path().join("x.tar.002")).unwrap();
+    let begun = Instant::now();
+    while contents(&tree, b"x.tar.001").is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// How many files of that folder this process has open.
+fn open_files(folder: &Path) -> usize {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+    links.filter(|path| path.starts_with(folder) && path != folder).count()
+}
+
+/// An archive may be in more parts than a process may have files open, and each name of a listing leads to all of them.
+#[test]
+fn few_parts_are_open_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap();
+    let whole = files(60);
+    for (number, part) in whole.chunks(600).enumerate() {
+        std::fs::write(path.join(format!("x.tar.{:03}", number + 1)), part).unwrap();
+    }
+    let count = whole.len().div_ceil(600);
+    assert!(count > 5 * MOST_OPEN);
+    let tree = in_folder(&path);
+    let most = std::cell::Cell::new(0);
+    let look = || most.set(most.get().max(open_files(&path)));
+    let (mut folders, mut listed) = (0, 0);
+    let read = tree.read_dir(Node::ROOT, 0, &mut |child| {
+        look();
+        listed += 1;
+        folders += usize::from(child.attributes.kind == Kind::Folder);
+        true
+    });
+    read.unwrap();
+    assert_eq!((listed, folders), (count, 1));
+    let archive = tree.lookup(Node::ROOT, b"x.tar.001").unwrap();
+    for number in (0..60).rev() {
+        let file = tree.lookup(archive.node, format!("f{number:02}").as_bytes()).unwrap();
+        assert_eq!(super::read(&tree, file.node), format!("content {number}").into_bytes());
+        look();
+    }
+    // The one that is asked for is open beside them.
+    assert!((1..=MOST_OPEN + 1).contains(&most.get()), "{}", most.get());
+}
