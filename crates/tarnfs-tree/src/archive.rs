@@ -22,6 +22,7 @@ use crate::pieces::{FEW, PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
+use above::{path_in, path_of};
 
 /// The extended attribute that a damaged file has where bytes are served that fail a check: what is wrong with it.
 const DAMAGED: &[u8] = b"user.tarnfs.damaged";
@@ -538,25 +539,6 @@ impl ArchiveTree {
         let Implied { uid, gid, mtime } = self.implied;
         Ok(Attributes { uid, gid, mtime, atime: mtime, ctime: mtime, ..attributes })
     }
-}
-
-/// The path of what is called `name` in `folder`.
-fn path_in(index: &dyn Index, mut folder: Node, name: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let mut names = vec![name];
-    // An index may lie; its paths are no longer than those of archives.
-    while folder != Node::ROOT && names.len() <= MOST_NAMES {
-        let (_, name) = index.named_row(folder)?.ok_or(Error::NotFound)?;
-        names.push(name);
-        folder = index.parent(folder)?;
-    }
-    names.reverse();
-    Ok(names.join(&b'/'))
-}
-
-/// The path of `node`, if it is known.
-fn path_of(index: &dyn Index, node: Node) -> Option<Vec<u8>> {
-    let (_, name) = index.named_row(node).ok()??;
-    path_in(index, index.folder_of(node).ok()??, name).ok()
 }
 
 impl Tree for ArchiveTree {

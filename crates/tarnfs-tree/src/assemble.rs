@@ -14,7 +14,7 @@ use tarnfs_source::SharedSource;
 
 use crate::alone::{Names, told_apart};
 use crate::build::Progress;
-use crate::containers;
+use crate::containers::{self, Layout};
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
 use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
@@ -249,10 +249,10 @@ impl Sources<'_> {
     fn open(&mut self, number: usize, location: &Location) -> Result<Arc<dyn Tree>, AssembleError> {
         match location {
             Location::Path(path) if path.is_dir() => match self.layout(path)? {
-                Some((layout, folder)) => {
-                    let tree = self.archive(number, &layout)?;
+                Some(layout) => {
+                    let tree = self.archive(number, &layout.location)?;
                     if number == 0 {
-                        self.first = Some(folder);
+                        self.first = Some(layout.folder);
                     }
                     Ok(tree)
                 }
@@ -262,9 +262,8 @@ impl Sources<'_> {
         }
     }
 
-    /// The archive that stands for the folder at `path`, if it is a layout of container images, and device and number of
-    /// that folder.
-    fn layout(&self, path: &Path) -> Result<Option<(Location, (u64, u64))>, AssembleError> {
+    /// The archive that stands for the folder at `path`, if it is a layout of container images.
+    fn layout(&self, path: &Path) -> Result<Option<Layout>, AssembleError> {
         let Some(wanted) = &self.how.images else { return Ok(None) };
         let found = containers::layout(path, wanted);
         found.map_err(|problem| AssembleError::Archive { path: path.to_owned(), problem })

@@ -49,8 +49,9 @@ const MOST_FILES: usize = 512;
 /// Bytes of a tar without members at most, as a layer that changes nothing is one.
 const LONGEST_EMPTY: u64 = 64 << 10;
 
-/// Components of paths that are walked to look for all documents and layers of an archive, those of the targets of links
-/// among them: a few hundred bytes of links can lead round for hours. So many layers as there may be are found in these.
+/// Components of paths that are walked to look for all documents and layers of an archive, those of the targets of
+/// links among them: a few hundred bytes of links can lead round for hours. So many layers as there may be are found in
+/// these.
 const MOST_STEPS: u64 = 1 << 18;
 
 /// An archive with images.
@@ -347,7 +348,7 @@ impl<'a> Layers<'a> {
         let file = at_path.as_ref().and_then(|found| self.file_of(found));
         let length = file.as_ref().map(|file| file.size);
         if let Some(is_told) = file.as_ref().and_then(|file| is_empty_archive(&*self.tree, file, &layer.digest)) {
-            return self.empty(is_told, length);
+            return empty(is_told, length);
         }
         // A link leads to the file, and then the folder has a name like that of the file.
         let target = at_path.as_ref().and_then(|found| self.tree.path_of(found.node));
@@ -365,7 +366,7 @@ impl<'a> Layers<'a> {
             let tree = Subdirectory::new(Arc::clone(&self.tree), path);
             let tree = tree.map_err(|error| format!("cannot be read: {error}"))?;
             if let Some(is_told) = is_empty_file_in(&tree, path, &*self.tree, file.as_ref(), &layer.digest) {
-                return self.empty(is_told, length);
+                return empty(is_told, length);
             }
             let of_file = file.as_ref().map(|file| self.damages.of_file(file.node)).transpose()?.flatten();
             let damage = of_file.or_else(|| self.damages.of_layer(&tree, layer.path.as_bytes()));
@@ -397,14 +398,14 @@ impl<'a> Layers<'a> {
         let (Some(file), Some(folder)) = (stored(file.node), stored(folder.node)) else { return false };
         !file.is_plain || (file.stream, Some(file.place)) == (folder.stream, folder.header)
     }
+}
 
-    /// A layer that changes nothing, if it is what its digest `is_told` to be.
-    fn empty(&self, is_told: bool, length: Option<u64>) -> Result<Found, String> {
-        let what = "there is nothing in it, and its digest is another one";
-        let damage = (!is_told).then(|| what.to_owned());
-        let empty = Subvolumes::new([]).map_err(|error| error.to_string())?;
-        Ok(Found { tree: Arc::new(empty), damage, length })
-    }
+/// A layer that changes nothing, if it is what its digest `is_told` to be.
+fn empty(is_told: bool, length: Option<u64>) -> Result<Found, String> {
+    let what = "there is nothing in it, and its digest is another one";
+    let damage = (!is_told).then(|| what.to_owned());
+    let empty = Subvolumes::new([]).map_err(|error| error.to_string())?;
+    Ok(Found { tree: Arc::new(empty), damage, length })
 }
 
 /// What is known to be broken of an archive.
@@ -670,9 +671,16 @@ impl Members for InFolder<'_> {
     }
 }
 
-/// The layout in `folder` as an archive of its documents and of the layers that are wanted, and device and number of the
-/// folder; `None` if it is none.
-pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location, (u64, u64))>, Problem> {
+/// A layout that is a folder.
+pub(crate) struct Layout {
+    /// The archive that it is read as.
+    pub(crate) location: Location,
+    /// Device and number of the folder.
+    pub(crate) folder: (u64, u64),
+}
+
+/// The layout in `folder` as an archive of its documents and of the layers that are wanted; `None` if it is none.
+pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Layout>, Problem> {
     // Who shows the folder says why it cannot be opened.
     let Ok(members) = InFolder::new(folder) else { return Ok(None) };
     let shown = folder.display();
@@ -722,5 +730,5 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<(Location,
     let facts = FileFacts { owner, modified };
     let identity = fstat(&members.root).map_err(|error| Problem::CannotOpen(error.into()))?;
     let location = Location::Source { source: Arc::new(source), facts, path };
-    Ok(Some((location, (identity.st_dev, identity.st_ino))))
+    Ok(Some(Layout { location, folder: (identity.st_dev, identity.st_ino) }))
 }

@@ -633,10 +633,7 @@ impl LazyTree {
         };
         // Of a part, others may come to the folder.
         let may_become_one = is_in_folder && may_be_part(name);
-        let set = match &shown {
-            Shown::Together(set) => Some(Arc::clone(set)),
-            Shown::No | Shown::Yes => None,
-        };
+        let set = shown.set();
         let is_archive = !matches!(shown, Shown::No);
         Ok(self.with(|archives, released| match (is_archive, is_unproven || may_become_one) {
             // With these parts it cannot be opened; with others it may be.
@@ -652,16 +649,6 @@ impl LazyTree {
             // Not remembered: it is looked at again once that is known to be right, or another part may be there.
             (false, true) => None,
         }))
-    }
-
-    /// Looks whether the archive that `file` in `folder` stands for is still made of the same files. If it is not, that
-    /// archive is none any more: what the file is is to be found anew.
-    fn look_at_parts(&self, folder: Node, file: Node, version: Version) -> Result<(), Error> {
-        let Some((number, set)) = self.archives().set_of(file, version) else { return Ok(()) };
-        if !self.within(folder, |tree, folder, _| Ok(set.is_current(tree, folder)))? {
-            self.with(|archives, released| archives.outdate(number, released));
-        }
-        Ok(())
     }
 
     /// What shows under a name for a file or folder of ours, which is held once; what shows is then held in its place.

@@ -15,6 +15,7 @@
 mod layers;
 mod listing;
 mod merged;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +31,10 @@ use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Lifetime, Node, Tota
 
 pub(crate) use layers::{Beside, Stacking};
 use layers::{Image, Mark};
+use listing::Listings;
 pub use listing::Memory;
-use listing::{Listings, Shelf};
 use merged::{MOST_UNHELD, Merged, Parts};
+use shelf::Shelf;
 
 /// Any number of trees as one.
 pub struct UnionTree {

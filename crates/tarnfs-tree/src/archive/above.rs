@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use tarnfs_index::Index;
+
 use super::{ArchiveTree, MOST_NAMES};
 use crate::{Error, Node};
 
@@ -53,4 +55,23 @@ impl ArchiveTree {
         names.reverse();
         Ok(names)
     }
+}
+
+/// The path of what is called `name` in `folder`.
+pub(super) fn path_in(index: &dyn Index, mut folder: Node, name: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let mut names = vec![name];
+    // An index may lie; its paths are no longer than those of archives.
+    while folder != Node::ROOT && names.len() <= MOST_NAMES {
+        let (_, name) = index.named_row(folder)?.ok_or(Error::NotFound)?;
+        names.push(name);
+        folder = index.parent(folder)?;
+    }
+    names.reverse();
+    Ok(names.join(&b'/'))
+}
+
+/// The path of `node`, if it is known.
+pub(super) fn path_of(index: &dyn Index, node: Node) -> Option<Vec<u8>> {
+    let (_, name) = index.named_row(node).ok()??;
+    path_in(index, index.folder_of(node).ok()??, name).ok()
 }

@@ -114,6 +114,16 @@ pub(super) enum Shown {
     Together(Arc<Set>),
 }
 
+impl Shown {
+    /// The files that make one together.
+    pub(super) fn set(&self) -> Option<Arc<Set>> {
+        match self {
+            Self::Together(set) => Some(Arc::clone(set)),
+            Self::No | Self::Yes => None,
+        }
+    }
+}
+
 /// The file `name` in `folder` of `tree`, if there is one, and what is known of it. Nobody holds it.
 fn file_in(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<SharedSource>, Error> {
     let attributes = match tree.lookup(folder, name) {
@@ -212,6 +222,16 @@ impl LazyTree {
                 if stands_alone { self.is_archive(&**source, name).map(shown) } else { Ok(Shown::No) }
             }
         }
+    }
+
+    /// Looks whether the archive that `file` in `folder` stands for is still made of the same files. If it is not, that
+    /// archive is none any more: what the file is is to be found anew.
+    pub(super) fn look_at_parts(&self, folder: Node, file: Node, version: Version) -> Result<(), Error> {
+        let Some((number, set)) = self.archives().set_of(file, version) else { return Ok(()) };
+        if !self.within(folder, |tree, folder, _| Ok(set.is_current(tree, folder)))? {
+            self.with(|archives, released| archives.outdate(number, released));
+        }
+        Ok(())
     }
 
     /// The parts of the archive that `file` stands for, which lies in `tree`; `None` if that is one file.

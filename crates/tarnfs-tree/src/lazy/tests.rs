@@ -62,6 +62,12 @@ fn how(depth: Option<u32>) -> Lazily {
     Lazily { options, all: true, most_open: 2, mountpoint: None }
 }
 
+/// An archive that lies in a file of the root.
+fn archive_of(node: u64, version: Version) -> File {
+    let (folder, name) = (Node::ROOT, b"a.tar".to_vec());
+    File { node: Node(node), folder, version, set: None, name, depth: 0, within: 0 }
+}
+
 fn read(tree: &LazyTree, node: Node) -> Vec<u8> {
     let source = tree.open(node).unwrap();
     let mut bytes = vec![0; source.len() as usize];
@@ -452,16 +458,7 @@ fn what_takes_long_does_not_hold_up_others() {
     let mut released = Released::default();
     let mut begin = |archives: &mut Archives, position: u64| {
         let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-        let file = File {
-            node: Node(position),
-            folder: Node::ROOT,
-            version,
-            set: None,
-            name: b"a.tar".to_vec(),
-            depth: 0,
-            within: 0,
-        };
-        let number = archives.met(file, false, &mut released).unwrap();
+        let number = archives.met(archive_of(position, version), false, &mut released).unwrap();
         archives.begin(number)
     };
     let mut all = vec![begin(&mut archives, 2), begin(&mut archives, 3)];
@@ -488,16 +485,7 @@ fn what_takes_long_and_memory_is_not_at_work_in_any_number() {
     let mut released = Released::default();
     let mut begin = |archives: &mut Archives, position: u64| {
         let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-        let file = File {
-            node: Node(position),
-            folder: Node::ROOT,
-            version,
-            set: None,
-            name: b"a.tar".to_vec(),
-            depth: 0,
-            within: 0,
-        };
-        let number = archives.met(file, false, &mut released).unwrap();
+        let number = archives.met(archive_of(position, version), false, &mut released).unwrap();
         (number, archives.begin(number))
     };
     // Nothing gets on, at any time.
@@ -560,8 +548,7 @@ fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
     let ranges = Ranges { limit: 100 };
     let mut archives = Archives::new(ranges);
     let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-    let file =
-        File { node: Node(2), folder: Node::ROOT, version, set: None, name: b"a.tar".to_vec(), depth: 0, within: 0 };
+    let file = archive_of(2, version);
     let mut released = Released::default();
     let number = archives.met(file, false, &mut released).unwrap();
     for (outcome, is_failed) in [(Outcome::NotNow, false), (Outcome::Never, true)] {

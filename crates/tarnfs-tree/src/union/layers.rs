@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::spaces::Spaces;
 use crate::{Attributes, Error, Kind, Node, Time, Tree};
 
-use super::listing::Shelf;
 use super::merged::MOST_UNHELD;
+use super::shelf::Shelf;
 use super::{Memory, UnionTree};
 
 /// A tree that is reached by a name in the root, and not listed.
@@ -199,8 +199,8 @@ impl UnionTree {
         }
     }
 
-    /// True if `folder`, which is called `name` in the folder `part` of one layer, shows what an archive holds. That is a
-    /// file, and takes the place of all that lower layers have there.
+    /// True if `folder`, which is called `name` in the folder `part` of one layer, shows what an archive holds. That is
+    /// a file, and takes the place of all that lower layers have there.
     pub(super) fn is_archive(&self, part: Node, name: &[u8], folder: Node) -> Result<bool, Error> {
         if !self.image.as_ref().is_some_and(|image| image.has_archives) {
             return Ok(false);

@@ -13,12 +13,11 @@
 //! What comes from such a source is looked up when it is handed on: it is then as new as can be, and counts for
 //! [`crate::Tree::forget`].
 
-use std::collections::hash_map;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -28,6 +27,7 @@ use crate::{Attributes, Child, Error, Kind, Node, Tree as _, UNKNOWN};
 use super::UnionTree;
 use super::layers::Mark;
 use super::merged::Holds;
+use super::shelf::Shelf;
 
 /// How long a snapshot serves where sources may change.
 const FRESH: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ impl Default for Memory {
 
 /// What a merged folder holds, or what is needed to list it.
 #[derive(Debug)]
-enum Listing {
+pub(super) enum Listing {
     Snapshot(Snapshot),
     Filter(Filter),
 }
@@ -90,7 +90,7 @@ struct Entry {
 
 /// Everything that shows in a merged folder.
 #[derive(Debug)]
-struct Snapshot {
+pub(super) struct Snapshot {
     names: Vec<u8>,
     /// In the order of names, or of positions where there are some.
     entries: Vec<Entry>,
@@ -184,7 +184,7 @@ fn name_in(names: &[u8], start: u32, length: u32) -> &[u8] {
 /// Two bits for each of many places: met once, met more than once. Each name has three of them, so that few names seem
 /// to be there twice that are not.
 #[derive(Debug)]
-struct Filter {
+pub(super) struct Filter {
     words: Vec<u64>,
 }
 
@@ -223,36 +223,8 @@ pub(super) struct Listings {
     union: u32,
 }
 
-/// Where listings are kept. Any number of unions that are made of the same trees share one, and its memory: an archive
-/// may have thousands of images.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Shelf(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    kept: Mutex<Kept>,
-    /// Somebody gathers a large snapshot.
-    large: AtomicBool,
-    /// Unions that were ever among those that share it.
-    unions: AtomicU32,
-}
-
-/// A folder, and the union that it is in.
-type Place = (u32, Node);
-
-#[derive(Debug, Default)]
-struct Kept {
-    /// Each with the time of its last use.
-    listings: HashMap<Place, (u64, Arc<Listing>)>,
-    by_use: BTreeMap<u64, Place>,
-    clock: u64,
-    bytes: usize,
-    /// The same of each union that has some.
-    bytes_of: HashMap<u32, usize>,
-}
-
 impl Listing {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         /// What the tables of those that are kept take for each.
         const OWN: usize = 200;
         OWN + match self {
@@ -262,75 +234,19 @@ impl Listing {
     }
 }
 
-impl Kept {
-    fn get(&mut self, folder: Place) -> Option<Arc<Listing>> {
-        let (used, listing) = self.listings.get_mut(&folder)?;
-        self.clock += 1;
-        self.by_use.remove(used);
-        *used = self.clock;
-        self.by_use.insert(self.clock, folder);
-        Some(Arc::clone(listing))
-    }
-
-    fn remove(&mut self, folder: Place) -> Option<Arc<Listing>> {
-        let (used, listing) = self.listings.remove(&folder)?;
-        self.by_use.remove(&used);
-        let bytes = listing.bytes();
-        self.bytes -= bytes;
-        if let hash_map::Entry::Occupied(mut of_union) = self.bytes_of.entry(folder.0) {
-            *of_union.get_mut() -= bytes;
-            if *of_union.get() == 0 {
-                of_union.remove();
-            }
-        }
-        Some(listing)
-    }
-
-    /// Removes all that `union` has, and returns it.
-    fn remove_all(&mut self, union: u32) -> Vec<Arc<Listing>> {
-        let of_union = |(place, _): (&Place, _)| Some(*place).filter(|(of, _)| *of == union);
-        let places: Vec<Place> = self.listings.iter().filter_map(of_union).collect();
-        places.into_iter().filter_map(|place| self.remove(place)).collect()
-    }
-
-    /// Returns those that are not kept any more: to drop one takes a while, and a lock.
-    fn insert(&mut self, folder: Place, listing: Arc<Listing>, most: usize) -> Vec<Arc<Listing>> {
-        let mut removed: Vec<_> = self.remove(folder).into_iter().collect();
-        self.clock += 1;
-        let bytes = listing.bytes();
-        self.bytes += bytes;
-        *self.bytes_of.entry(folder.0).or_default() += bytes;
-        self.listings.insert(folder, (self.clock, listing));
-        self.by_use.insert(self.clock, folder);
-        while self.bytes > most && self.listings.len() > 1 {
-            let Some(oldest) = self.by_use.first_key_value().map(|(_, &folder)| folder) else { break };
-            removed.extend(self.remove(oldest));
-        }
-        removed
-    }
-}
-
 impl Listings {
     pub(super) fn new(memory: Memory, shelf: Shelf, is_immutable: bool) -> Self {
-        let union = shelf.0.unions.fetch_add(1, Ordering::Relaxed);
+        let union = shelf.union();
         Self { memory, is_immutable, hasher: RandomState::new(), shelf, union }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.shelf.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn large(&self) -> &AtomicBool {
-        &self.shelf.0.large
-    }
-
     fn get(&self, folder: Node) -> Option<Arc<Listing>> {
-        self.kept().get((self.union, folder))
+        self.shelf.kept().get((self.union, folder))
     }
 
     /// Keeps one, and drops those that there is no more room for.
     fn keep(&self, folder: Node, listing: Arc<Listing>) {
-        let removed = self.kept().insert((self.union, folder), listing, self.memory.kept);
+        let removed = self.shelf.kept().insert((self.union, folder), listing, self.memory.kept);
         drop(removed);
     }
 
@@ -343,19 +259,19 @@ impl Listings {
     /// As if somebody gathered a large one from now on.
     #[cfg(test)]
     pub(super) fn begin_large(&self) {
-        self.large().store(true, Ordering::Release);
+        self.shelf.large().store(true, Ordering::Release);
     }
 
     /// Keeps nothing of what it has.
     #[cfg(test)]
     pub(super) fn clear(&self) {
-        let removed = self.kept().remove_all(self.union);
+        let removed = self.shelf.kept().remove_all(self.union);
         drop(removed);
     }
 
     /// Bytes that are kept of this union.
     pub(super) fn bytes(&self) -> usize {
-        self.kept().bytes_of.get(&self.union).copied().unwrap_or(0)
+        self.shelf.kept().bytes_of(self.union)
     }
 
     /// What `name` is in `folder`, if there is a snapshot that says: of what cannot change.
@@ -371,7 +287,7 @@ impl Listings {
 impl Drop for Listings {
     /// Others may share the shelf.
     fn drop(&mut self) {
-        let removed = self.kept().remove_all(self.union);
+        let removed = self.shelf.kept().remove_all(self.union);
         drop(removed);
     }
 }
@@ -439,7 +355,7 @@ impl<'u> Gathered<'u> {
         }
         let most = self.listings.memory.snapshot;
         if self.alone.is_none() && !self.has_waited && self.bytes() > MANY.min(most) {
-            let large = self.listings.large();
+            let large = self.listings.shelf.large();
             self.has_waited = self.listings.is_immutable;
             self.alone = if self.has_waited { Alone::wait(large) } else { Alone::new(large) };
         }

@@ -21,8 +21,11 @@ fn in_folder(folder: &Path) -> LazyTree {
     LazyTree::new(Base::Folder(Arc::new(FolderTree::open(folder).unwrap())), how(None)).unwrap()
 }
 
+/// The name of a file, and what it holds or why it cannot be read.
+type Content = (Vec<u8>, Result<Vec<u8>, String>);
+
 /// Names in the archive `name`, and what each of them holds. `None` where it is a file.
-fn contents(tree: &LazyTree, name: &[u8]) -> Option<Vec<(Vec<u8>, Result<Vec<u8>, String>)>> {
+fn contents(tree: &LazyTree, name: &[u8]) -> Option<Vec<Content>> {
     let found = tree.lookup(Node::ROOT, name).unwrap();
     let mut names = Vec::new();
     if found.kind == Kind::Folder {
