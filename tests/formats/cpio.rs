@@ -211,6 +211,16 @@ fn checksums_of_compressed_archives_are_checked() {
     let ran = check("b.gz");
     let said = [ran.text(), ran.err.clone()].concat();
     assert!(said.contains("one: its bytes add up to"), "{said}");
+    // And those of plain ones, all of which has to be read for it.
+    let whole = check("a.cpio").ok().text();
+    assert!(whole.contains("whole: 2 files") && !whole.contains("no checksums"), "{whole}");
+    let plain = check("b.cpio");
+    assert_eq!(plain.code, 5, "{}{}", plain.text(), plain.err);
+    assert!(plain.text().contains("one: its bytes add up to"), "{}", plain.text());
+    let [from, to] = ["b.cpio", "b.tar"].map(|name| scratch.path(name));
+    let converted = run(&scratch, ["convert".as_ref(), "--replace".as_ref(), from.as_os_str(), to.as_os_str()]);
+    assert!(converted.code == 5 && converted.err.contains("one: its bytes add up to"), "{}", converted.err);
+    assert!(from.exists() && !to.exists());
 }
 
 /// Files without content, each of which takes few bytes in the archive and in its index.

@@ -250,6 +250,13 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// What does not fit to checksums that are compared neither when it is listed nor when a file is read, as all of it
+    /// is read for that: some of it. `None` if it has none such.
+    fn wrong_sums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
+        let _ = (source, cancel);
+        Ok(None)
+    }
+
     /// Which attributes of a file its entry has told, and which may stand for what it did not tell.
     fn told(&self, shown: &Shown) -> Told {
         Told::all(shown.mtime)

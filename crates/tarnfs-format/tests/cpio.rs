@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use common::twin::compare_all;
 use common::{Told, content, has, sh, tree, try_read_as, try_read_stream};
-use tarnfs_format::{Body, Entry, Kind, Options, Probe, SourceStream, Stream, detect};
-use tarnfs_source::{Cancel, MemorySource};
+use tarnfs_format::{Body, Entry, Kind, Options, Probe, SourceStream, Stream, by_name, detect};
+use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
 /// What all dialects can store.
 const PLAIN: &str = r#"
@@ -351,4 +351,41 @@ fn bytes_altered() {
             let _ = try_read_as("cpio", &altered);
         }
     }
+}
+
+/// Each file with its content, as the format crc has them.
+fn with_sums(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, content) in files.iter().copied().chain([("TRAILER!!!", &b""[..])]) {
+        let sum = content.iter().map(|byte| u64::from(*byte)).sum();
+        let fields = [1, 0o100_644, 0, 0, 1, 0, content.len() as u64, 0, 0, 0, 0, name.len() as u64 + 1, sum];
+        archive.extend(b"070702");
+        archive.extend(fields.iter().flat_map(|field| format!("{field:08x}").into_bytes()));
+        for bytes in [[name.as_bytes(), b"\0"].concat(), content.to_vec()] {
+            archive.extend(bytes);
+            archive.resize(archive.len().next_multiple_of(4), 0);
+        }
+    }
+    archive
+}
+
+/// What is not compressed is not read when it is listed: whoever reads it all has its sums compared.
+#[test]
+fn the_sums_of_an_archive_that_is_not_compressed_are_compared_where_somebody_wants_it() {
+    let cpio = by_name("cpio").unwrap();
+    let content: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
+    let mut archive = with_sums(&[("a", b"short"), ("b", &content), ("c", b"")]);
+    let wrong = |archive: &[u8]| -> Option<Vec<String>> {
+        let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
+        let found = cpio.wrong_sums(&source, &Cancel::default()).unwrap()?;
+        Some(found.into_iter().map(|damage| damage.what).collect())
+    };
+    assert_eq!(wrong(&archive), Some(Vec::new()));
+    archive[150_000] ^= 1;
+    let told = wrong(&archive).unwrap();
+    assert!(told.len() == 1 && told[0].starts_with("b: its bytes add up to"), "{told:?}");
+    // Others have none.
+    archive[..6].copy_from_slice(b"070701");
+    assert_eq!(wrong(&archive), None);
+    assert_eq!(wrong(b"0707"), None);
 }

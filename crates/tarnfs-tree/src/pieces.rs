@@ -153,6 +153,17 @@ fn compares_parts(piece: &Piece) -> bool {
     last.is_some_and(|step| tarnfs_codec::compares_parts(&step.codec))
 }
 
+/// Where the bytes of `piece` begin in what its coder gives: one with a check of the piece alone gives no others.
+fn skip_of(piece: &Piece) -> u64 {
+    if has_steps(piece) && !is_of_part(piece) { piece.skip } else { 0 }
+}
+
+/// True if the last step of its coder takes nothing but the bytes of `piece` itself.
+fn is_of_part(piece: &Piece) -> bool {
+    let last = piece.coder.as_ref().and_then(|coder| coder.steps.last());
+    last.is_some_and(|step| tarnfs_codec::is_of_part(&step.codec))
+}
+
 fn has_steps(piece: &Piece) -> bool {
     piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty())
 }
@@ -339,7 +350,7 @@ impl PieceSource {
                 Decoded { source, whole: None, in_order: None, is_compared: false }
             }
         };
-        let skip = if has_steps { piece.skip } else { 0 };
+        let skip = skip_of(piece);
         match (self.member(at), self.verified.get(at)) {
             (Some(member), _) if decoded.is_compared => member.decide(Ok(())),
             (None, Some(verified)) if decoded.is_compared => verified.store(true, Ordering::Relaxed),
@@ -573,7 +584,7 @@ impl PieceSource {
         }
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, decoded)) = last.as_ref().filter(|(known, _)| *known == at) else { return false };
-        decoded.source.is_ready(piece.skip.saturating_add(inside), length)
+        decoded.source.is_ready(skip_of(piece).saturating_add(inside), length)
     }
 
     /// The piece that holds byte `offset`, or the next one behind it.

@@ -180,8 +180,13 @@ impl Lzx {
     }
 
     pub(super) fn decode(&mut self, stored: &[u8], decoded: &mut [u8]) -> Outcome<()> {
-        if self.window.is_empty() {
-            self.window.resize(self.mask + 1, 0);
+        // What comes of a chunk of WIM may be a few bytes, and each chunk has a new window.
+        let used = match self.dialect {
+            Dialect::Cabinet => self.mask + 1,
+            Dialect::Wim => (self.total as usize).saturating_add(decoded.len()).min(self.mask + 1),
+        };
+        if self.window.len() < used {
+            self.window.resize(used, 0);
         }
         let mut bits = Bits { bytes: stored, at: 0, word: 0, count: 0, missing: 0 };
         if self.calls.is_none() {

@@ -9,7 +9,7 @@
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
 //! - `overflow`: rows of SQLite
-//! - `chunked`: resources of WIM; `lzx`: what cabinets have, too
+//! - `chunked`: resources of WIM; `lzx`: what cabinets have, too; `hashed`: the SHA-1 of a file among others
 //! - `pdf`: the filters of PDF, and what makes files of its images
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
@@ -25,6 +25,7 @@ mod copy;
 mod deflate64;
 mod delta;
 mod filtered;
+mod hashed;
 mod keys;
 mod lzh;
 mod lzma;
@@ -101,6 +102,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
+    &hashed::Hashed,
     &lzh::Lzh,
     &lzma::LzmaRaw,
     &lzma::LzmaZip,
@@ -132,7 +134,13 @@ pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
 /// True if the codec of that name has a check of all that it gives, and compares it: with the last byte, or when it is
 /// told to ([`Source::verify`](tarnfs_source::Source::verify)).
 pub fn is_sealed(name: &str) -> bool {
-    ["aes-zip", "aes-rar", "rar", "chunked"].contains(&name)
+    ["aes-zip", "aes-rar", "rar", "chunked", "hashed"].contains(&name)
+}
+
+/// True if the codec of that name does not take all that the step before it gives, but one of the files in that: others
+/// lie beside it, and share that step.
+pub fn is_of_part(name: &str) -> bool {
+    name == "hashed"
 }
 
 /// True if the codec of that name compares what it gives part by part, and tells which bytes may be wrong before it

@@ -209,3 +209,46 @@ impl Codec for Ppmd8 {
         Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::sync::Arc;
+
+    use ppmd_rust::{Ppmd7Encoder, Ppmd8Encoder};
+    use tarnfs_source::MemorySource;
+
+    /// The crate counts bytes that were foreseen one after the other in 32 bits, and lets the count wrap as 7-Zip does
+    /// only where it is built without checks for that (`Cargo.toml`). It takes a minute, so only with `TARNFS_FULL`.
+    #[test]
+    fn runs_may_have_more_than_2_gib() {
+        const LENGTH: u64 = (1 << 31) + (1 << 20);
+        if std::env::var_os("TARNFS_FULL").is_none() {
+            return;
+        }
+        let zeros = vec![0; 1 << 20];
+        let mut of_7z = Ppmd7Encoder::new(Vec::new(), 6, 1 << 20).unwrap();
+        let mut of_zip = Ppmd8Encoder::new(Vec::new(), 6, 1 << 20, RestoreMethod::Restart).unwrap();
+        for _ in 0..LENGTH >> 20 {
+            of_7z.write_all(&zeros).unwrap();
+            of_zip.write_all(&zeros).unwrap();
+        }
+        let of_zip = [&[5, 0][..], &of_zip.finish(false).unwrap()].concat();
+        let properties = [&[6][..], &(1_u32 << 20).to_le_bytes()].concat();
+        let limits = Limits::default();
+        let coder = CoderContext { properties: properties.into(), ..CoderContext::default() };
+        let source = |bytes: Vec<u8>| -> SharedSource { Arc::new(MemorySource::new(bytes, "zeros")) };
+        let of_7z = Unpacker::variant_h(source(of_7z.finish(false).unwrap()), &limits, &coder).unwrap();
+        let of_zip = Unpacker::variant_i(source(of_zip), &limits).unwrap();
+        for mut unpacker in [of_7z, of_zip] {
+            let (mut left, mut buffer) = (LENGTH, zeros.clone());
+            while left > 0 {
+                let wanted = left.min(buffer.len() as u64) as usize;
+                let read = unpacker.unpack(&mut buffer[..wanted], &Cancel::default()).unwrap();
+                assert!(read > 0 && buffer[..read] == zeros[..read], "{left} bytes are left");
+                left -= read as u64;
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::coders::Coders;
 use super::files::{File, Files};
 use super::start::{self, Start};
 use super::streams::{Block, Part, Streams};
-use super::{MOST_HEADER, methods, property};
+use super::{FOR_EACH_STORED, MOST_HEADER, OF_SMALL_ONE, methods, property};
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Coder, Damage, Entry, Error, Event, Options, Piece, ReceiveRandom};
 
@@ -119,7 +119,7 @@ fn load(source: &SharedSource, base: u64, start: &Start, options: &Options) -> R
         );
         return Err(Error::Read { offset, error: io::Error::new(io::ErrorKind::UnexpectedEof, what) });
     }
-    check_length(offset, start.length)?;
+    check_length(offset, start.length, MOST_HEADER)?;
     let mut header = vec![0; start.length as usize];
     source.read_exact_at(&mut header, offset).map_err(|error| Error::Read { offset, error })?;
     if crc32fast::hash(&header) != start.crc {
@@ -160,8 +160,9 @@ fn unpack(
             error: io::Error::new(io::ErrorKind::Unsupported, format!("header: {problem}")),
         });
     }
+    let most = block.stored.saturating_mul(FOR_EACH_STORED).saturating_add(OF_SMALL_ONE).min(MOST_HEADER);
     for length in block.sizes.iter().chain([&block.stored]) {
-        check_length(offset, *length)?;
+        check_length(offset, *length, most)?;
     }
     let piece = place(part, block, base, coder, source.len()).map_err(|what| invalid(offset, what))?;
     let stored: SharedSource = Arc::new(Slice::new(Arc::clone(source), piece.offset, piece.stored));
@@ -292,11 +293,11 @@ fn name_of_archive(description: &str) -> Vec<u8> {
     if stem.is_empty() { b"content".to_vec() } else { stem.into() }
 }
 
-fn check_length(offset: u64, length: u64) -> Result<(), Error> {
-    if length <= MOST_HEADER {
+fn check_length(offset: u64, length: u64, most: u64) -> Result<(), Error> {
+    if length <= most {
         return Ok(());
     }
-    Err(invalid(offset, format!("a header of {length} bytes, more than {MOST_HEADER}")))
+    Err(invalid(offset, format!("a header of {length} bytes, more than {most}")))
 }
 
 fn broken_header(offset: u64, Broken { at, what }: Broken) -> Error {

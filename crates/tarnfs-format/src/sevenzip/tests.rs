@@ -107,6 +107,19 @@ fn a_header_cut_anywhere_is_an_error() {
     assert!(read(&archive(PACKED, &[])).unwrap().is_empty());
 }
 
+/// Each byte of a header may tell of a file: 7 KB told of twelve million.
+#[test]
+fn a_header_is_as_long_as_what_is_stored_of_it_allows() {
+    let number = |value: u64| [&[0xff_u8][..], &value.to_le_bytes()].concat();
+    let refused = |stored: u64, length: u64| {
+        let sizes = [&[0x17, 6, 0, 1, 9][..], &number(stored), &[0, 7, 11, 1, 0, 1, 1, 0x21, 12], &number(length)];
+        let bytes = archive(&vec![7; stored as usize], &[&sizes.concat()[..], &[0, 0]].concat());
+        read(&bytes).unwrap_err().to_string().contains("more than")
+    };
+    assert!(!refused(7000, 7000 * 1024 + (1 << 20)) && !refused(10, 1 << 20) && !refused(1 << 16, 64 << 20));
+    assert!(refused(7000, 9 << 20) && refused(10, 2 << 20) && refused(1 << 20, 65 << 20));
+}
+
 /// Two blocks of the same two steps, of other lengths: what comes of the first step is as long as each block says.
 #[test]
 fn the_lengths_of_steps_are_those_of_their_block() {

@@ -9,8 +9,8 @@
 //! - Where there are several images, each is a folder that is called by its number, as in 7-Zip.
 //! - Alternate streams are extended attributes (`user.NAME`), and so are attributes, short names, times of creation and
 //!   security descriptors of Windows (`user.ntfs.*`).
-//! - The SHA-1 of each file is compared when it is read, but not in solid resources; the table of SHA-1 over the whole
-//!   archive (integrity table) is not compared.
+//! - The SHA-1 of each file is compared when it is read; the table of SHA-1 over the whole archive (integrity table) is
+//!   not compared.
 //!
 //! The format: "Windows Imaging File Format (WIM)", of Microsoft; of solid resources, the sources of wimlib.
 

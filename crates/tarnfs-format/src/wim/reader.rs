@@ -478,11 +478,19 @@ impl Reader<'_> {
             .get(solid as usize)
             .filter(|solid| place.offset.checked_add(size).is_some_and(|end| end <= solid.length));
         let solid = solid.ok_or((size, "lies behind the end of its solid resource".to_owned()))?;
+        // The resource has no check of its own, but each file in it.
+        let hashed = Step {
+            codec: "hashed".to_owned(),
+            properties: hash.to_vec(),
+            decoded_length: Some(size),
+            ..Step::default()
+        };
+        let coder = Coder { steps: [&solid.coder.steps[..], &[hashed]].concat(), is_behind_header: None };
         let piece = Piece {
             length: size,
             offset: solid.offset,
             stored: solid.stored,
-            coder: Some(Arc::clone(&solid.coder)),
+            coder: Some(Arc::new(coder)),
             decoded: solid.length,
             skip: place.offset,
             ..Piece::default()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tarnfs_codec::engine::{Blocks, UnindexedSource};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
-use tarnfs_format::{Coder, Piece, Reader};
+use tarnfs_format::{Coder, Piece, Reader, Step};
 use tarnfs_source::{Cancel, SharedSource, Slice, Source as _};
 
 use crate::build::is_damage;
@@ -191,23 +191,28 @@ impl CodedStreams {
             return Ok(found);
         }
         let open = || {
-            let decoded = decoded(number, stream, piece, coder, context, &self.shared.proven)?;
-            Ok(self.keep(key.clone(), decoded))
+            // Before what it lies in, which takes more memory, and is to stay longer.
+            let used = self.now();
+            let decoded = match split(piece, coder) {
+                Some((block, last)) => of_block(&self.get(number, stream, &block, context)?, piece, last, context)?,
+                None => decoded(number, stream, piece, coder, context, &self.shared.proven)?,
+            };
+            Ok(self.keep(key.clone(), decoded, used))
         };
         // To find the password, much may have to be decoded, and of what several do only one's is kept.
         if context.passwords.is_empty() { open() } else { self.opening.found_or_opened(&key, found, open) }
     }
 
     /// Keeps what was opened, and says what is to be read.
-    fn keep(self: &Arc<Self>, key: Key, decoded: Decoded) -> Decoded {
+    fn keep(self: &Arc<Self>, key: Key, decoded: Decoded, used: u64) -> Decoded {
         let is_compared = decoded.is_compared;
         // Other pieces of what it gives were not.
         let shown = {
-            let (mut open, used) = (self.lock(), self.now());
+            let mut open = self.lock();
             let decoded = Decoded { is_compared: false, ..decoded };
             // Another thread may have opened it meanwhile.
             let coded = open.streams.entry(key).or_insert(Coded { decoded, used });
-            coded.used = used;
+            coded.used = used.max(coded.used);
             coded.decoded.clone()
         };
         if !self.is_listed.swap(true, Ordering::Relaxed) {
@@ -269,6 +274,41 @@ pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> 
         }
     };
     Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
+}
+
+/// The same piece without the last step of its coder, and that step, if it takes nothing but the bytes of this piece.
+/// What gives these is opened once for all pieces in it.
+fn split<'c>(piece: &Piece, coder: &'c Coder) -> Option<(Piece, &'c Step)> {
+    let (last, steps) = coder.steps.split_last()?;
+    if steps.is_empty() || !super::is_of_part(piece) {
+        return None;
+    }
+    let block = Coder { steps: steps.to_vec(), is_behind_header: coder.is_behind_header.clone() };
+    Some((Piece { coder: Some(Arc::new(block)), crc: None, ..piece.clone() }, last))
+}
+
+/// What `step` makes of the bytes of `piece`, which lie in `block`.
+fn of_block(block: &Decoded, piece: &Piece, step: &Step, context: &StreamContext) -> io::Result<Decoded> {
+    let codec = tarnfs_codec::coder_by_name(&step.codec).ok_or(io::ErrorKind::Unsupported)?;
+    if piece.skip.checked_add(piece.length).is_none_or(|end| end > block.source.len()) {
+        let what = format!("it ends behind byte {} of what it lies in", block.source.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    // Files of one archive are read one after the other.
+    if let Some(in_order) = &block.in_order {
+        in_order.read_ahead_into_copy();
+    }
+    let source: SharedSource = Arc::new(Slice::new(SharedSource::clone(&block.source), piece.skip, piece.length));
+    let coder = CoderContext {
+        properties: step.properties.as_slice().into(),
+        decoded_length: Some(piece.length),
+        cancel: context.cancel.clone(),
+        unverified: context.decoding.unverified,
+        ..CoderContext::default()
+    };
+    let undone = Arc::new(undone(codec, source, coder, None, context));
+    let (source, whole) = (Arc::<UnindexedSource>::clone(&undone) as SharedSource, Some(Arc::clone(&undone)));
+    Ok(Decoded { source, whole, in_order: Some(undone), is_compared: false })
 }
 
 /// What the coder of `piece` gives of its stored bytes. The first password that fits is taken; those that were `proven`

@@ -19,6 +19,7 @@ use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
 use tarnfs_write::{ArchiveWriter, BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
 
+use super::check::wrong_sums;
 use super::create::{self, commit, of_output, output};
 use crate::args::{Convert, Keys, shown};
 use crate::exit::{Code, Failure};
@@ -90,6 +91,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let looks_into_archives = options.shape.recursion.is_some();
     let left_out = Cell::new(0);
     let unlisted = unlisted(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    // The new one has no checksum that could tell of it.
+    let wrong = wrong_sums(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    if let Some(damage) = wrong.iter().flatten().next() {
+        let from = shown(from.as_os_str());
+        return Err(Failure::new(Code::Damaged, format!("{from}: damaged at byte {}: {}", damage.offset, damage.what)));
+    }
     let cancel = &cancel;
     let job =
         Job { from, to, target, arguments, cancel, opened: &opened, looks_into_archives, locked, unlisted, left_out };

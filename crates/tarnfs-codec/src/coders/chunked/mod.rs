@@ -81,7 +81,8 @@ struct Resource {
 fn engine(kind: u32, chunk: u64, limits: &Limits) -> Option<Engine> {
     let is_possible = chunk.is_power_of_two() && chunk >= LEAST_CHUNK && chunk <= limits.decoder_window;
     match kind {
-        0 => Some(Engine::Stored),
+        // A chunk is held in memory, however it is stored.
+        0 => (chunk <= limits.decoder_window).then_some(Engine::Stored),
         1 if is_possible && chunk <= MOST_OF_XPRESS => Some(Engine::Xpress(Prefix::new())),
         2 if is_possible => Some(Engine::Lzx(Box::new(Lzx::new(chunk.ilog2().max(15) as u8, Dialect::Wim)?))),
         3 if is_possible => Some(Engine::Lzms(Box::new(Lzms::new()))),
@@ -162,19 +163,25 @@ impl Resource {
             stored.ok_or_else(|| faults::invalid(from, format!("chunk {number} cannot lie where it should")))?;
         self.stored.resize(stored as usize, 0);
         self.source.read_exact_at(&mut self.stored, from)?;
-        self.block.resize(length, 0);
-        let decoded = if stored == length as u64 {
-            std::mem::swap(&mut self.block, &mut self.stored);
-            Ok(())
-        } else {
-            match &mut self.engine {
-                Engine::Stored => Err("bytes that are not compressed, but fewer than they should be"),
-                Engine::Xpress(code) => xpress::decode(code, &self.stored, &mut self.block),
-                Engine::Lzx(lzx) => {
-                    lzx.reset();
-                    lzx.decode(&self.stored, &mut self.block)
+        let (stored, block) = (&mut self.stored, &mut self.block);
+        let decoded = match &mut self.engine {
+            _ if stored.len() == length => {
+                std::mem::swap(block, stored);
+                Ok(())
+            }
+            // Before memory is taken for bytes that are not there.
+            Engine::Stored => Err("bytes that are not compressed, but fewer than they should be"),
+            engine => {
+                block.resize(length, 0);
+                match engine {
+                    Engine::Stored => Ok(()),
+                    Engine::Xpress(code) => xpress::decode(code, stored, block),
+                    Engine::Lzx(lzx) => {
+                        lzx.reset();
+                        lzx.decode(stored, block)
+                    }
+                    Engine::Lzms(lzms) => lzms.decode(stored, block),
                 }
-                Engine::Lzms(lzms) => lzms.decode(&self.stored, &mut self.block),
             }
         };
         decoded.map_err(|what| faults::invalid(from, what))?;
@@ -279,5 +286,54 @@ impl Codec for Wim {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let resource = Resource::new(self.is_solid, &source, &context.coder, &context.limits)?;
         Ok(Box::new(Straight::resume(resource, point, context)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use tarnfs_source::MemorySource;
+
+    /// A solid resource that is not compressed: so many bytes in chunks of so many, of which `data` are there.
+    fn stored(length: u64, chunk: u32, data: &[u8]) -> SharedSource {
+        let count = length.div_ceil(chunk.into()) as usize;
+        let mut table = vec![0; count * 4];
+        for (size, part) in table.as_chunks_mut::<4>().0.iter_mut().zip(data.chunks(chunk as usize)) {
+            *size = (part.len() as u32).to_le_bytes();
+        }
+        let header = [&length.to_le_bytes()[..], &chunk.to_le_bytes(), &0_u32.to_le_bytes()].concat();
+        Arc::new(MemorySource::new([&header, &table[..], data].concat(), "solid"))
+    }
+
+    fn opened(source: &SharedSource, length: u64) -> io::Result<Resource> {
+        let coder = CoderContext { decoded_length: Some(length), ..CoderContext::default() };
+        Resource::new(true, source, &coder, &Limits::default())
+    }
+
+    /// One stored byte was enough for 4 GiB of zeros.
+    #[test]
+    fn what_is_not_compressed_takes_no_more_memory_than_is_stored() {
+        let huge = u32::MAX;
+        let error = opened(&stored(huge.into(), huge, b"x"), huge.into()).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("chunks of 4294967295 bytes"), "{error}");
+        let (length, chunk) = (96 << 20, 64 << 20);
+        let mut resource = opened(&stored(length, chunk, b"x"), length).unwrap();
+        let error = resource.fetch(&mut [0; 16], 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        assert_eq!((resource.block.capacity(), resource.number), (0, None));
+    }
+
+    #[test]
+    fn chunks_that_are_not_compressed_are_read_at_any_place() {
+        let data: Vec<u8> = (0..1000_u32).map(|number| (number * 7) as u8).collect();
+        let mut resource = opened(&stored(1000, 300, &data), 1000).unwrap();
+        for at in [0, 299, 300, 950, 5, 999] {
+            let mut buffer = [0; 100];
+            let read = resource.fetch(&mut buffer, at as u64).unwrap();
+            assert!(read > 0 && buffer[..read] == data[at..at + read], "{at}");
+        }
     }
 }

@@ -70,7 +70,8 @@ impl Blocks {
             for (number, pair) in password.chunks(2).enumerate() {
                 let second = pair.get(1).copied().unwrap_or(0);
                 let (mut from, to) = (crc(pair[0].wrapping_sub(round)) as u8, crc(second.wrapping_add(round)) as u8);
-                let mut step = 2 * number as u8;
+                // A password may have more than 256 bytes.
+                let mut step = (2 * number) as u8;
                 // All of the bytes at most: `from` goes up until it is there.
                 while from != to {
                     step = step.wrapping_add(1);
@@ -153,5 +154,17 @@ mod tests {
         for password in [&b"odd"[..], &[200; 33], b""] {
             Blocks::new(password).undo(&mut bytes);
         }
+    }
+
+    /// Of a password 127 characters count, of up to four bytes each. UnRAR lets the number of a pair of them wrap.
+    #[test]
+    fn passwords_of_more_than_256_bytes() {
+        let password = "\u{1f511}".repeat(127);
+        let mut bytes = [7; 2 * BLOCK];
+        Blocks::new(password.as_bytes()).undo(&mut bytes);
+        let mut others = [7; 2 * BLOCK];
+        Blocks::new(&password.as_bytes()[..256]).undo(&mut others);
+        assert_ne!(bytes, others);
+        Stream::new(password.as_bytes()).undo(&mut bytes);
     }
 }

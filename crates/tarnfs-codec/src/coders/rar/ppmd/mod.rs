@@ -460,7 +460,7 @@ impl Model {
             self.found = states;
             let symbol = self.memory.symbol(states);
             self.was_success = u32::from(2 * high > sum);
-            self.run_length += self.was_success as i32;
+            self.run_length = self.run_length.wrapping_add(self.was_success as i32);
             self.count_found();
             if self.memory.frequency(self.found) > MOST_FREQUENCY {
                 self.rescale();
@@ -587,7 +587,8 @@ impl Model {
             self.found = state;
             self.memory.set_frequency(state, frequency + u8::from(frequency < 128));
             self.was_success = 1;
-            self.run_length += 1;
+            // It goes up with each byte that was foreseen, and wraps as that of who has written them.
+            self.run_length = self.run_length.wrapping_add(1);
             self.next_context();
             return Ok(Some(symbol));
         }
@@ -634,4 +635,37 @@ impl Model {
 #[cold]
 fn invalid(bits: &Bits) -> io::Error {
     bits.invalid("PPMd data that are not valid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use tarnfs_source::MemorySource;
+
+    use super::super::data::Data;
+
+    /// More than 2 GiB of bytes that are all foreseen are no reason to end: the count of them wraps.
+    #[test]
+    fn runs_may_be_of_any_length() {
+        let zeros = MemorySource::new(vec![0; 1 << 16], "zeros");
+        let mut bits = Bits::new(Data::new(Arc::new(zeros), vec![(0, 1 << 16)], None));
+        bits.fill().unwrap();
+        let mut model = Model::new(6, 1 << 20);
+        model.begin(&mut bits).unwrap();
+        for _ in 0..100 {
+            model.decode(&mut bits).unwrap();
+        }
+        let before = model.run_length;
+        for _ in 0..100 {
+            model.decode(&mut bits).unwrap();
+        }
+        assert_eq!(model.run_length, before + 100);
+        model.run_length = i32::MAX - 50;
+        for _ in 0..100 {
+            model.decode(&mut bits).unwrap();
+        }
+        assert_eq!(model.run_length, i32::MIN + 49);
+    }
 }
