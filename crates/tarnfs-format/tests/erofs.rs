@@ -193,7 +193,10 @@ fn a_packed_block_behind_the_end_is_missing_there() {
     let (entries, damage) = told(&image);
     let ends: Vec<_> = entries[1..].iter().flat_map(|entry| entry.body.pieces.iter().flatten()).collect();
     assert!(ends.len() == 2 && ends.iter().all(|end| end.offset == image.len() as u64 && end.stored == 0), "{ends:?}");
-    assert!(damage.len() == 2 && damage[0].contains("more would come") && damage[1].contains("not known"), "{damage:?}");
+    assert!(
+        damage.len() == 2 && damage[0].contains("more would come") && damage[1].contains("not known"),
+        "{damage:?}"
+    );
 }
 
 /// Folders that share a listing, in which they all are, are told once each.
