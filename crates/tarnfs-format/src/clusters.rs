@@ -317,7 +317,7 @@ impl<'run, L: Listings> Reader<'run, L> {
             listings: Window::growing(source),
             folders: HashSet::new(),
             memory: 0,
-            budget: Budget::new(data_of(source), options.shares),
+            budget: Budget::of_image(data_of(source), options.shares),
         }
     }
 

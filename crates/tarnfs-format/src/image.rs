@@ -77,22 +77,30 @@ pub(crate) fn told_of_any(shown: &Shown) -> Told {
 }
 
 /// Times that the coder of a file's pieces may change: an index keeps no more.
-const MOST_CHANGES: usize = 1000;
+pub(crate) const MOST_CHANGES: usize = 1000;
 
 /// What is wrong where it does so more often.
 pub(crate) const CHANGES: &str = "its parts are packed in too many ways";
 
 /// True if the coder of a file's pieces changes too often.
 pub(crate) fn changes_too_often(pieces: &[Piece]) -> bool {
-    let mut coders = pieces.iter().filter_map(|piece| piece.coder.as_ref());
-    let Some(mut last) = coders.next() else { return false };
+    change_behind(pieces, MOST_CHANGES).is_some()
+}
+
+/// The piece at which the coder of a file's pieces changes once more than `most` times.
+pub(crate) fn change_behind(pieces: &[Piece], most: usize) -> Option<usize> {
+    let mut coders = pieces.iter().enumerate().filter_map(|(at, piece)| Some((at, piece.coder.as_ref()?)));
+    let (_, mut last) = coders.next()?;
     let mut changes = 0_usize;
-    for coder in coders {
+    for (at, coder) in coders {
         if last != coder {
             (last, changes) = (coder, changes.saturating_add(1));
+            if changes > most {
+                return Some(at);
+            }
         }
     }
-    changes > MOST_CHANGES
+    None
 }
 
 /// The path of a folder, for people.
@@ -110,16 +118,17 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// Bytes of `source` that are no holes, as far as they lie in so many ranges. Bounds that grow with the image count
-/// these: it may have any length for its holes.
+/// Bytes of `source` that are no holes, but no more than are stored. Bounds that grow with the image count these: it may
+/// have any length for its holes, and for what it has in many places.
 pub(crate) fn data_of(source: &dyn Source) -> u64 {
     let (mut at, mut sum) = (0, 0_u64);
     for _ in 0..MOST_RANGES {
-        let Some(start) = source.next_data(at) else { break };
+        let Some(start) = source.next_data(at) else { return sum.min(source.most_data()) };
         at = source.next_hole(start).max(start.saturating_add(1));
         sum = sum.saturating_add(at.saturating_sub(start));
     }
-    sum
+    // Of what is in that many ranges, a bound had better be too large than too small.
+    sum.saturating_add(source.len().saturating_sub(at)).min(source.most_data())
 }
 
 /// What may still be read and told. Any number of names may lead to one entry, and any number of entries to one list.
@@ -139,7 +148,38 @@ const BYTES_FOR_EACH_PART: u64 = 16;
 const MOST_BYTES: u64 = 256 << 20;
 const FOR_EACH_BYTE: u64 = 4;
 
+/// Bytes that a further name of a file takes beside the names.
+const OF_LINK: u64 = 64;
+
+/// An image that has little may have only as many parts and bytes, and so many more for each byte of it: an archive may
+/// have any number of such images. A hard link takes some 20 bytes where it is listed, and costs 600.
+const LEAST_PARTS: u64 = 64 << 10;
+const PARTS_OF_SMALL: u64 = 4;
+const LEAST_BYTES: u64 = 1 << 20;
+const BYTES_OF_SMALL: u64 = 32;
+
+/// What may be read of an image of so many bytes of data, of at most `most` bytes: one of `shares` images.
+pub(crate) fn bytes_of_small(most: u64, data: u64, shares: u64) -> u64 {
+    let small = LEAST_BYTES.saturating_add(data.saturating_mul(BYTES_OF_SMALL));
+    most.checked_div(shares).unwrap_or(most).min(small)
+}
+
+/// The same of parts of files.
+pub(crate) fn parts_of_small(most: u64, data: u64, shares: u64) -> u64 {
+    let small = LEAST_PARTS.saturating_add(data.saturating_mul(PARTS_OF_SMALL));
+    most.checked_div(shares).unwrap_or(most).min(small)
+}
+
 impl Budget {
+    /// Of an image that packs nothing, with `data` bytes that are no holes ([`data_of`]), which is one of so many that
+    /// share what does not depend on these.
+    pub(crate) fn of_image(data: u64, shares: u64) -> Self {
+        Self {
+            parts: parts_of_small(MOST_PARTS, data, shares).saturating_add(data / BYTES_FOR_EACH_PART),
+            bytes: bytes_of_small(MOST_BYTES, data, shares).saturating_add(data.saturating_mul(FOR_EACH_BYTE)),
+        }
+    }
+
     /// Of an image of `length` bytes, one of so many that share what does not depend on their length
     /// ([`Options::shares`](crate::Options::shares)).
     pub(crate) fn new(length: u64, shares: u64) -> Self {
@@ -154,6 +194,11 @@ impl Budget {
         let left = self.parts.checked_sub(count);
         self.parts = left.ok_or_else(|| damaged("the files of the image lie in too many parts"))?;
         Ok(())
+    }
+
+    /// For a further name of a file, which is told with the first one.
+    pub(crate) fn take_link(&mut self, path: &[u8], link: &[u8]) -> io::Result<()> {
+        self.take_bytes(OF_LINK.saturating_add(path.len().saturating_add(link.len()) as u64))
     }
 
     pub(crate) fn take_bytes(&mut self, count: u64) -> io::Result<()> {
@@ -176,5 +221,52 @@ mod tests {
             assert!(parts <= alone.parts && bytes <= alone.bytes, "{shares}: {one:?}");
         }
         assert_eq!(Budget::new(0, 0).parts, MOST_PARTS);
+    }
+
+    /// An archive may have thousands of images of some kilobytes, each of which leads to the same bytes again and again.
+    #[test]
+    fn a_small_image_may_take_little() {
+        let small = Budget::of_image(20 << 10, 1);
+        assert!(small.bytes < 2 << 20 && small.parts < 256 << 10, "{small:?}");
+        let (large, as_before) = (Budget::of_image(64 << 20, 1), Budget::new(64 << 20, 1));
+        assert_eq!((large.bytes, large.parts), (as_before.bytes, as_before.parts));
+        let (shared, as_before) = (Budget::of_image(64 << 20, 512), Budget::new(64 << 20, 512));
+        assert_eq!((shared.bytes, shared.parts), (as_before.bytes, as_before.parts));
+    }
+
+    /// Neither holes nor what is stored once count, however long the disk is for them.
+    #[test]
+    fn holes_are_no_data() {
+        use std::os::unix::fs::FileExt as _;
+        use std::sync::Arc;
+        use tarnfs_source::{Extent, FileSource, MemorySource, SharedSource, Slice, Stencil};
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(&[7; 8192], 1 << 20).unwrap();
+        file.as_file().set_len(1 << 34).unwrap();
+        let whole: SharedSource = Arc::new(FileSource::open(file.path()).unwrap());
+        // A file system without holes has data everywhere.
+        if whole.next_hole(0) == 0 {
+            let blocks = data_of(&*whole);
+            assert!((8192..1 << 20).contains(&blocks), "{blocks}");
+            assert_eq!(data_of(&Slice::new(whole, 4096, 1 << 33)), blocks);
+        }
+        let packed: SharedSource = Arc::new(MemorySource::new(vec![1; 70_000], "packed"));
+        let map = (0..70_000).map(|number| Extent { offset: number << 20, length: 1, skip: 0 });
+        let sparse: SharedSource = Arc::new(Stencil::new(packed, map, 1 << 40).unwrap());
+        // More ranges than are counted.
+        assert_eq!(data_of(&*sparse), 70_000);
+        assert_eq!(data_of(&Slice::new(sparse, 0, 100 << 20)), 100);
+    }
+
+    #[test]
+    fn where_a_coder_changes_too_often_is_known() {
+        use crate::Coder;
+        use std::sync::Arc;
+        let coders =
+            ["a", "b"].map(|header| Arc::new(Coder { steps: Vec::new(), is_behind_header: Some(header.to_owned()) }));
+        let pieces: Vec<_> =
+            (0..10).map(|at| Piece { coder: Some(Arc::clone(&coders[at / 2 % 2])), ..Piece::default() }).collect();
+        assert_eq!([0, 1, 3, 4].map(|most| change_behind(&pieces, most)), [Some(2), Some(4), Some(8), None]);
+        assert!(!changes_too_often(&pieces));
     }
 }

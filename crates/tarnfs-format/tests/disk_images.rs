@@ -131,6 +131,41 @@ fn tables_that_are_told_again_cost_no_more_than_the_image() {
     }
 }
 
+/// A file system whose listing is one block of the image, again and again: its bounds grow with what is stored.
+#[test]
+fn a_listing_that_is_stored_once_costs_no_more_than_the_image() {
+    const NAMES: usize = 290;
+    const BLOCKS: u64 = 200_000;
+    let mut image = qcow((BLOCKS + 2) * 4096, 500);
+    image.resize(1 << 20, 0);
+    // Tables of 512 clusters each; those behind the first one are one.
+    table(&mut image, 8192, &[vec![12288], vec![16384; 500]].concat());
+    table(&mut image, 12288, &[vec![20480, 24576], vec![28672; 510]].concat());
+    table(&mut image, 16384, &[28672; 512]);
+    put(&mut image, 20480 + 1024, &0xe0f5_e1e2_u32.to_le_bytes());
+    image[20480 + 1024 + 12] = 12;
+    put(&mut image, 20480 + 1024 + 36, &(BLOCKS as u32 + 2).to_le_bytes());
+    put(&mut image, 20480 + 1024 + 40, &1_u32.to_le_bytes());
+    // Long inodes of a folder and a file.
+    for (at, mode, size, place) in [(24576, 0o40755_u16, BLOCKS * 4096, 2_u32), (24576 + 64, 0o100_644, 0, 0)] {
+        put(&mut image, at, &1_u16.to_le_bytes());
+        put(&mut image, at + 4, &mode.to_le_bytes());
+        put(&mut image, at + 8, &size.to_le_bytes());
+        put(&mut image, at + 16, &place.to_le_bytes());
+        put(&mut image, at + 44, &1_u32.to_le_bytes());
+    }
+    for name in 0..NAMES {
+        let (record, text) = (28672 + 12 * name, 12 * NAMES + 2 * name);
+        put(&mut image, record, &2_u64.to_le_bytes());
+        put(&mut image, record + 8, &(text as u16).to_le_bytes());
+        put(&mut image, record + 10, &[1, 0]);
+        put(&mut image, 28672 + text, &[b'a' + (name / 26) as u8, b'a' + (name % 26) as u8]);
+    }
+    let (entries, damage) = told(&image);
+    assert!((NAMES..300_000).contains(&entries.len()), "{} {:?}", entries.len(), damage.first());
+    assert!(damage.iter().any(|what| what.contains("too often")), "{damage:?}");
+}
+
 /// A file system whose blocks lie apart in the image, where some of them are packed.
 #[test]
 fn a_packed_block_in_several_parts_is_joined() {

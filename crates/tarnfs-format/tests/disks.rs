@@ -6,6 +6,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -431,6 +432,84 @@ fn maps_that_lead_to_themselves_cost_no_more_than_the_image() {
     let pieces: usize = entries.iter().filter_map(|entry| entry.body.pieces.as_ref()).map(Vec::len).sum();
     assert!(pieces < 18 << 20, "{pieces}");
     assert!(!damage.is_empty() && started.elapsed() < LONGEST, "{:?}", started.elapsed());
+}
+
+/// Further names of a file are told with the first one: blocks of a listing that are one cost what that takes.
+#[test]
+fn further_names_of_a_file_cost_what_they_take() {
+    const LONG: usize = 200;
+    let mut image = ext();
+    image.truncate(1 << 20);
+    let names: Vec<_> = (0..4).map(|number| format!("{number}{}", "n".repeat(LONG - 1))).collect();
+    let names: Vec<_> = names.iter().map(|name| (11, name.as_str())).collect();
+    list(&mut image, 200, &names);
+    inode(&mut image, 11, (FILE, 0, 2), &[]);
+    for (block, below) in [(400, 200_u32), (401, 400)] {
+        put(&mut image, block * 1024, &below.to_le_bytes().repeat(256));
+    }
+    let blocks = [vec![200; 12], vec![400, 401]].concat();
+    inode(&mut image, 2, (FOLDER, 12_000 * 1024, 2), &blocks);
+    let source: SharedSource = Arc::new(MemorySource::new(image, "image"));
+    let options = Options { shares: 256, ..Options::default() };
+    let (mut links, mut damage) = (0_usize, Vec::new());
+    let Reader::Random(reader) = named("ext").reader() else { panic!("ext is read forwards") };
+    reader
+        .read(&source, &options, &mut |event| {
+            match event {
+                Event::Entry(entry) => links += usize::from(!entry.link.is_empty()),
+                Event::Damage(told) => damage.push(told.what),
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!((1000..(6 << 20) / (2 * LONG)).contains(&links), "{links}");
+    assert!(damage.iter().any(|what| what.contains("left out")), "{damage:?}");
+}
+
+/// A file system of very many groups, of which only the first ones are there; counts how often it is read.
+#[derive(Debug)]
+struct Long(Vec<u8>, AtomicU64);
+
+impl Source for Long {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        let wanted = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let there = self.0.get(offset as usize..).unwrap_or_default();
+        let count = there.len().min(wanted);
+        buffer[..count].copy_from_slice(&there[..count]);
+        buffer[count..wanted].fill(0);
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        4 << 30
+    }
+
+    fn describe(&self) -> String {
+        "image".to_owned()
+    }
+}
+
+/// Where the descriptors of all groups are damaged, no copy of any is right, and there are thousands for each.
+#[test]
+fn copies_of_descriptors_are_not_tried_without_end() {
+    let mut image = ext();
+    for (at, number) in [(0, 16 << 14), (4, 256 << 14), (32, 256), (36, 256), (40, 16)] {
+        put(&mut image, 1024 + at, &(number as u32).to_le_bytes());
+    }
+    let groups: Vec<_> = (100..300).map(|group| (group * 16 + 1, format!("{group}"))).collect();
+    let groups: Vec<_> = groups.iter().map(|(number, name)| (*number, name.as_str())).collect();
+    let blocks: Vec<_> = (200..204).collect();
+    for (names, block) in groups.chunks(50).zip(&blocks) {
+        list(&mut image, *block as usize, names);
+    }
+    inode(&mut image, 2, (FOLDER, 4096, 2), &blocks);
+    let source = Arc::new(Long(image, AtomicU64::new(0)));
+    let (entries, damage) = told_of(named("ext"), &(Arc::<Long>::clone(&source) as SharedSource));
+    assert_eq!((entries.len(), damage.len()), (1, 200), "{:?}", damage.first());
+    let reads = source.1.load(Ordering::Relaxed);
+    assert!((100_000..300_000).contains(&reads), "{reads}");
 }
 
 /// What only ends like a boot sector is none, whatever is in it.

@@ -5,6 +5,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_format::iso9660::Iso9660;
 use tarnfs_format::{Entry, Event, Format, Options, Probe, ReadRandom};
@@ -328,4 +329,41 @@ fn folders_in_folders_end_before_their_paths_cost_much() {
     let longest = paths.iter().map(String::len).max().unwrap();
     assert!((15 << 10..17 << 10).contains(&longest) && paths.len() < DEEP, "{longest} bytes, {} paths", paths.len());
     assert!(damage.len() == 1 && damage[0].contains("too deep"), "{damage:?}");
+}
+
+/// An image with many sectors of zeros behind it; counts how often it is read.
+#[derive(Debug)]
+struct Long(MemorySource, AtomicU64);
+
+impl Source for Long {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        let wanted = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        buffer.fill(0);
+        self.0.read_at(buffer, offset)?;
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        100 << 20
+    }
+
+    fn describe(&self) -> String {
+        "image".to_owned()
+    }
+}
+
+/// A disk may have thousands of partitions, behind each of which further sessions are looked for.
+#[test]
+fn images_on_one_disk_share_where_sessions_are_looked_for() {
+    let mut image = Image::new(SECTOR);
+    image.list(ROOT, &[]);
+    for (shares, expected) in [(1, 12_000..13_000), (8192, 1..400)] {
+        let source = Arc::new(Long(MemorySource::new(&image.0[..], "image"), AtomicU64::new(0)));
+        let options = Options { shares, ..Options::default() };
+        let shared: SharedSource = Arc::<Long>::clone(&source);
+        Iso9660.read(&shared, &options, &mut |_| Ok(())).unwrap();
+        let reads = source.1.load(Ordering::Relaxed);
+        assert!(expected.contains(&reads), "{shares}: {reads}");
+    }
 }

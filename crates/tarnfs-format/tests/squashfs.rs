@@ -379,6 +379,45 @@ impl Source for Repeated {
     }
 }
 
+/// What is on a disk all of whose clusters are one of its image.
+#[derive(Debug)]
+struct Once(SharedSource);
+
+impl Source for Once {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn most_data(&self) -> u64 {
+        1000
+    }
+}
+
+/// Listings that lie apart from each other may be stored once.
+#[test]
+fn there_are_no_more_names_than_are_stored() {
+    let mut image = Image::default();
+    let file = image.file(0, &[]);
+    let names: Vec<_> = (0..70_000).map(|number| format!("{number:06}").into_bytes()).collect();
+    let named: Vec<_> = names.iter().map(|name| (name.as_slice(), file)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let whole = source(&image);
+    let (entries, damage) = read_source(&whole, 100_000).unwrap();
+    assert_eq!((entries.len(), damage.first()), (70_000, None));
+    let (entries, damage) = read_source(&(Arc::new(Once(whole)) as SharedSource), 100_000).unwrap();
+    assert!((20_000..40_000).contains(&entries.len()), "{}", entries.len());
+    assert!(damage.len() == 1 && damage[0].contains("too many names"), "{damage:?}");
+}
+
 /// Where each file is signed, attributes are much of an image. They are not left out, however many bytes they have.
 #[test]
 fn signatures_of_many_files_are_kept() {

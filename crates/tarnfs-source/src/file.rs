@@ -134,6 +134,19 @@ impl FileSource {
 }
 
 impl FileSource {
+    /// Where the system finds that, `None` where it says that there is nothing more, and `otherwise` on any other error:
+    /// a read says what is wrong.
+    fn sought(&self, to: SeekFrom, otherwise: u64) -> Option<u64> {
+        // The position may be that of the standard input of whoever has started this program: it is put back.
+        let Ok(position) = tell(&self.file) else { return Some(otherwise) };
+        let found = match seek(&self.file, to) {
+            Err(Errno::NXIO) => None,
+            found => Some(found.unwrap_or(otherwise)),
+        };
+        let _ = seek(&self.file, SeekFrom::Start(position));
+        found
+    }
+
     /// Whether the file has the bytes still that it had, though its inode has changed. What it is now is noted then.
     fn has_same_bytes(&self, seen: &mut Seen) -> io::Result<bool> {
         /// Looks between which something changes each time: somebody writes all the time.
@@ -269,15 +282,14 @@ impl Source for FileSource {
         if self.check_unchanged().is_err() {
             return Some(offset);
         }
-        // The position may be that of the standard input of whoever has started this program: it is put back.
-        let Ok(position) = tell(&self.file) else { return Some(offset) };
-        let found = match seek(&self.file, SeekFrom::Data(offset)) {
-            Err(Errno::NXIO) => None,
-            // A read says what is wrong.
-            found => Some(found.unwrap_or(offset)),
-        };
-        let _ = seek(&self.file, SeekFrom::Start(position));
-        found.filter(|&data| data < self.length)
+        self.sought(SeekFrom::Data(offset), offset).filter(|&data| data < self.length)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        if offset >= self.length || self.check_unchanged().is_err() {
+            return self.length.max(offset);
+        }
+        self.sought(SeekFrom::Hole(offset), self.length).unwrap_or(self.length).min(self.length).max(offset)
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {

@@ -84,6 +84,22 @@ impl Source for Joined {
         })
     }
 
+    fn next_hole(&self, offset: u64) -> u64 {
+        let first = self.starts.partition_point(|&start| start <= offset).saturating_sub(1);
+        for (part, &start) in self.parts.iter().zip(&self.starts).skip(first) {
+            let hole = part.next_hole(offset.saturating_sub(start));
+            // The end of a part is none.
+            if hole < part.len() {
+                return start.saturating_add(hole);
+            }
+        }
+        self.length.max(offset)
+    }
+
+    fn most_data(&self) -> u64 {
+        self.parts.iter().map(|part| part.most_data()).fold(0, u64::saturating_add)
+    }
+
     fn part_starts(&self) -> &[u64] {
         &self.starts
     }
@@ -117,6 +133,19 @@ mod tests {
         }
         assert_eq!(joined.read_at(&mut [0; 3], u64::MAX).unwrap(), 0);
         assert_eq!(Joined::new(Vec::new(), "").unwrap().read_at(&mut [0; 3], 0).unwrap(), 0);
+    }
+
+    #[test]
+    fn holes_of_the_parts_are_those_of_the_whole() {
+        let sparse = |map: &[(u64, u64)]| -> SharedSource {
+            let map = map.iter().map(|&(offset, length)| crate::Extent { offset, length, skip: 0 });
+            Arc::new(crate::Stencil::new(parts().remove(3), map, 10).unwrap())
+        };
+        let parts = vec![sparse(&[(2, 1), (8, 2)]), sparse(&[(0, 3)]), sparse(&[])];
+        let joined = Joined::new(parts, "sparse").unwrap();
+        let holes: Vec<_> = [0, 2, 3, 8, 9, 10, 12, 13, 29, 30, 31].map(|at| joined.next_hole(at)).into();
+        assert_eq!(holes, [0, 3, 3, 13, 13, 13, 13, 13, 29, 30, 31]);
+        assert_eq!((joined.next_data(3), joined.next_data(13), joined.most_data()), (Some(8), None, 6));
     }
 
     #[test]

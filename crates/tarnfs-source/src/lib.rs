@@ -118,6 +118,12 @@ pub trait Source: Send + Sync + Debug {
         self.len().max(offset)
     }
 
+    /// No more bytes than these are different ones: what a disk has in any number of places may be stored once. Bounds
+    /// that grow with a source count no more.
+    fn most_data(&self) -> u64 {
+        self.len()
+    }
+
     /// Says that `length` bytes from `offset` are wanted soon. Never blocks; doing nothing is right.
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);

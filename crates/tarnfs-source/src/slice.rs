@@ -84,6 +84,19 @@ impl Source for Slice {
         Some(data.saturating_sub(self.start).max(offset)).filter(|&data| data < self.length)
     }
 
+    fn next_hole(&self, offset: u64) -> u64 {
+        let at = self.start.saturating_add(offset);
+        let cut = self.whole.len();
+        let hole = if at >= cut { cut } else { self.whole.next_hole(at) };
+        // What was cut is no hole: a read says so.
+        let hole = if hole >= cut { self.length } else { hole.saturating_sub(self.start) };
+        hole.min(self.length).max(offset)
+    }
+
+    fn most_data(&self) -> u64 {
+        self.length.min(self.whole.most_data())
+    }
+
     fn file_range(&self) -> Option<(BorrowedFd<'_>, u64)> {
         let (file, start) = self.whole.file_range()?;
         // A part that was cut has an error for whoever reads it.
@@ -138,9 +151,15 @@ mod tests {
         assert_eq!((part.next_data(length - 2), part.next_data(length - 1)), (Some(length - 2), None));
         assert_eq!(Slice::new(Arc::clone(&whole), 1 << 20, 1000).next_data(0), None, "all of it is a hole");
         // What was cut is no hole: a read of it is an error.
-        let cut = Slice::new(whole, 1 << 20, 4 << 30);
+        let cut = Slice::new(Arc::clone(&whole), 1 << 20, 4 << 30);
         assert_eq!(cut.next_data(3 << 30), Some(3 << 30));
         assert_eq!(cut.next_data((1 << 30) + 100), Some((1 << 30) + 100));
+        assert_eq!((cut.next_hole(3 << 30), cut.next_hole((1 << 30) + 100)), (4 << 30, 4 << 30));
+        if whole.next_hole(0) < 1 << 20 {
+            assert_eq!(part.next_hole(0), whole.next_hole(1) - 1);
+            assert_eq!((part.next_hole(1 << 20), cut.next_hole(5)), (1 << 20, 5));
+        }
+        assert_eq!((part.next_hole(data), part.next_hole(length)), (length - 1, length));
     }
 
     #[test]

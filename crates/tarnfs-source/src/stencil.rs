@@ -179,6 +179,11 @@ impl Source for Stencil {
         position.min(self.length).max(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        let stored = self.extents.iter().map(|extent| extent.length).fold(0, u64::saturating_add);
+        stored.min(self.packed.most_data())
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let end = offset.saturating_add(length as u64);
         let mut next = self.extent_at(offset);

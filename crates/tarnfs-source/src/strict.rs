@@ -59,6 +59,10 @@ impl Source for Strict {
         self.0.next_hole(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        self.0.most_data()
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         self.0.prefetch(offset, length);
     }

@@ -204,6 +204,12 @@ fn a_file_says_which_it_is() {
     assert_eq!(buffer, [0, 0, 0, 0, 0, 7, 7, 7, 7, 7]);
     assert_eq!(source.read_at(&mut buffer, 4 << 20).unwrap(), 0);
     source.prefetch(0, 4 << 20);
+    // A file system without holes has data everywhere.
+    if source.next_hole(0) == 0 {
+        assert_eq!((source.next_data(0), source.next_hole(1 << 20)), (Some(1 << 20), (1 << 20) + (64 << 10)));
+        assert_eq!((source.next_data(2 << 20), source.next_hole(2 << 20)), (None, 2 << 20));
+    }
+    assert_eq!((source.next_hole(4 << 20), source.next_hole(9 << 20)), (4 << 20, 9 << 20));
     for (path, what) in [(folder.path(), "a folder"), (std::path::Path::new("/dev/null"), "a device")] {
         let error = FileSource::open(path).unwrap_err();
         assert!(error.to_string().ends_with(&format!("is {what}, not a file")), "{error}");

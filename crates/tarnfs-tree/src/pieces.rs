@@ -657,6 +657,12 @@ impl Source for PieceSource {
         end.min(self.size).max(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        // Any number of them may be the same bytes. What comes of those that are packed is not known.
+        let is_plain = self.pieces.iter().all(|(_, piece)| piece.coder.is_none());
+        if is_plain { self.size.min(self.stream.most_data()) } else { self.size }
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let wanted = offset..self.size.min(offset.saturating_add(length as u64));
         let Some((first, ..)) = self.at(offset) else { return true };

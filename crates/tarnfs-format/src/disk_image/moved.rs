@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::layout::{Packed, Place};
 use super::view::{Under, View};
-use crate::image::{Budget, CHANGES, changes_too_often, is_damage};
+use crate::image::{Budget, CHANGES, MOST_CHANGES, change_behind, changes_too_often, is_damage};
 use crate::{Coder, Input, Piece, Step};
 
 /// Pieces of one file: 100 MiB of memory.
@@ -51,6 +51,19 @@ impl Moved {
         self.missing.get_or_insert_with(|| why.to_owned());
         self.push(Piece::unreadable(offset, length));
     }
+
+    /// Only the first pieces are there: the rest of `length` bytes, some of which may be a hole, cannot be read.
+    fn only(mut self, first: usize, length: u64, why: String) -> (Vec<Piece>, Option<String>) {
+        self.pieces.truncate(first);
+        let behind = self.pieces.last().map_or(0, |piece| piece.offset);
+        self.pieces.push(Piece::unreadable(behind, length.saturating_sub(length_of(&self.pieces))));
+        (self.pieces, Some(why))
+    }
+}
+
+/// Bytes that pieces and the holes before them have.
+fn length_of(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| piece.hole.saturating_add(piece.length)).fold(0, u64::saturating_add)
 }
 
 /// What `pieces` of the disk are as pieces of the image, and why some of them are not there.
@@ -60,6 +73,7 @@ pub(super) fn moved<S: Under>(
     budget: &mut Budget,
 ) -> io::Result<(Vec<Piece>, Option<String>)> {
     let mut to = Moved::default();
+    let length = length_of(&pieces);
     for piece in pieces {
         to.hole = to.hole.saturating_add(piece.hole);
         let before = to.pieces.len();
@@ -70,14 +84,16 @@ pub(super) fn moved<S: Under>(
         }
         let added = to.pieces.len().saturating_sub(before) as u64;
         if let Err(error) = budget.take_parts(added) {
-            return Ok((Vec::new(), Some(error.to_string())));
+            return Ok(to.only(before, length, error.to_string()));
         }
         if to.pieces.len() > MOST_PIECES {
-            return Ok((Vec::new(), Some(format!("it lies in more than {MOST_PIECES} parts of the image"))));
+            return Ok(to.only(MOST_PIECES, length, format!("it lies in more than {MOST_PIECES} parts of the image")));
         }
     }
     if changes_too_often(&to.pieces) {
-        return Ok((Vec::new(), Some(CHANGES.to_owned())));
+        // That what is behind them cannot be read is one change more.
+        let first = change_behind(&to.pieces, MOST_CHANGES.saturating_sub(1)).unwrap_or_default();
+        return Ok(to.only(first, length, CHANGES.to_owned()));
     }
     Ok((to.pieces, to.missing))
 }
@@ -193,4 +209,61 @@ fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String
 fn in_memory(codec: &str, most: u64, wanted: u64, inputs: Vec<Input>) -> Step {
     let properties = [&most.to_le_bytes()[..], codec.as_bytes()].concat();
     Step { codec: "block".to_owned(), properties, decoded_length: Some(wanted), inputs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Decode;
+    use crate::disk_image::layout::{self, Layout, Run};
+    use tarnfs_source::{MemorySource, SharedSource, Source};
+
+    const CLUSTER: u64 = 512;
+
+    /// Clusters that are packed one behind the other, each in a way of its own.
+    #[derive(Debug)]
+    struct Each(fn(u64) -> String);
+
+    impl Layout for Each {
+        fn length(&self) -> u64 {
+            1 << 40
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            let (number, skip) = (at / CLUSTER, at % CLUSTER);
+            let coder = layout::coder(&(self.0)(number));
+            let place = Place::Packed(Packed { at: number, stored: 1, coder, decoded: CLUSTER, skip });
+            Ok(Run { length: CLUSTER - skip, place })
+        }
+    }
+
+    fn moved_of(name: fn(u64) -> String, pieces: &[(u64, u64)], budget: &mut Budget) -> (Vec<Piece>, Option<String>) {
+        let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
+        let view = View::new(image, Box::new(Each(name)), Decode::default());
+        let plain = |&(hole, clusters): &(u64, u64)| {
+            let length = clusters * CLUSTER;
+            Piece { hole, length, stored: length, decoded: length, ..Piece::default() }
+        };
+        moved(&view, pieces.iter().map(plain).collect(), budget).unwrap()
+    }
+
+    /// Of a file that lies in more ways or parts than an index keeps, the first ones are there.
+    #[test]
+    fn what_is_too_much_costs_the_rest_only() {
+        let mut budget = Budget::of_image(1 << 30, 1);
+        let (pieces, missing) = moved_of(|number| number.to_string(), &[(5, 900), (7, 300)], &mut budget);
+        assert_eq!(missing.as_deref(), Some(CHANGES));
+        assert_eq!((pieces.len(), length_of(&pieces)), (1001, 1200 * CLUSTER + 12));
+        assert!(!changes_too_often(&pieces));
+        assert_eq!((pieces[999].stored, pieces[1000].stored, pieces[900].hole), (1, 0, 7));
+        // More parts than the image may have.
+        let mut little = Budget::of_image(0, 1);
+        little.parts = 1000;
+        let (pieces, missing) = moved_of(|_| "one".to_owned(), &[(5, 900), (7, 300)], &mut little);
+        assert!(missing.is_some_and(|why| why.contains("too many parts")));
+        assert_eq!((pieces.len(), length_of(&pieces)), (901, 1200 * CLUSTER + 12));
+        let (pieces, missing) = moved_of(|_| "one".to_owned(), &[(0, (1 << 20) + 10)], &mut budget);
+        assert!(missing.is_some_and(|why| why.contains("1048576 parts")));
+        assert_eq!((pieces.len(), length_of(&pieces)), (MOST_PIECES + 1, ((1 << 20) + 10) * CLUSTER));
+    }
 }

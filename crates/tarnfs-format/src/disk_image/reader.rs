@@ -118,7 +118,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         log::info!("{}: {what} not shown", source.describe());
     }
     let disk = Arc::new(View::new(Arc::clone(source), layout, options.decode.clone()));
-    let mut budget = Budget::new(data_of(&**source), options.shares);
+    let mut budget = Budget::of_image(data_of(&**source), options.shares);
     let format = match format_of(&*disk, |format| format.is_disk()) {
         Err(error) if is_damage(&error) => {
             teller.damage(0, format!("the start of the disk cannot be read: {error}"))?;
@@ -135,6 +135,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         };
         let why = match reader.read(&shared, options, &mut told) {
             Ok(()) => return Ok(()),
+            Err(Error::Read { error, .. }) if is_damage(&error) => error.to_string(),
             Err(Error::Read { offset, error }) => return Err(Error::Read { offset: disk.place_of(offset), error }),
             Err(Error::Receiver(error)) => return Err(Error::Receiver(error)),
             Err(error) => error.to_string(),

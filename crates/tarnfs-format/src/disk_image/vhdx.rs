@@ -7,7 +7,7 @@ use tarnfs_source::{Cancel, Source, crc32c};
 
 use super::layout::{Found, LONGEST, Layout, Place, Refusal, Run, Show, read, split, stored};
 use super::tables::Tables;
-use crate::image::damaged;
+use crate::image::{damaged, is_damage};
 use crate::little::{u16_at, u32_at, u64_at};
 
 const MAGIC: &[u8] = b"vhdxfile";
@@ -77,11 +77,19 @@ fn checked(source: &dyn Source, at: u64, length: usize, magic: &[u8]) -> Result<
     Ok(is_right.then_some(bytes))
 }
 
+/// What is damaged costs nothing of what is there twice.
+fn unless_damaged(read: Result<Option<Vec<u8>>, Refusal>) -> Result<Option<Vec<u8>>, Refusal> {
+    match read {
+        Err(Refusal::Read(_, error)) if is_damage(&error) => Ok(None),
+        read => read,
+    }
+}
+
 pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
     let wrong = Refusal::because;
     let mut header: Option<(u64, Vec<u8>)> = None;
     for at in HEADERS {
-        let Some(bytes) = checked(source, at, HEADER, b"head")? else { continue };
+        let Some(bytes) = unless_damaged(checked(source, at, HEADER, b"head"))? else { continue };
         let number = u64_at(&bytes, 8).unwrap_or_default();
         if header.as_ref().is_none_or(|(other, _)| number > *other) {
             header = Some((number, bytes));
@@ -94,7 +102,9 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
     }
     let mut regions = None;
     for at in REGIONS {
-        regions = regions.or(checked(source, at, TABLE, b"regi")?);
+        if regions.is_none() {
+            regions = unless_damaged(checked(source, at, TABLE, b"regi"))?;
+        }
     }
     let regions =
         regions.ok_or_else(|| wrong("the checksums of both tables of regions of the VHDX image are wrong"))?;

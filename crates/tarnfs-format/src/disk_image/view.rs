@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::{SharedSource, Source};
@@ -20,6 +20,9 @@ const MOST_KEPT: usize = 16 << 20;
 /// to know it, once for each file system on the disk. Of an image that is packed, each cluster is one.
 const MOST_RUNS: u64 = 1 << 18;
 const BYTES_FOR_EACH_RUN: u64 = 512;
+
+/// Bytes of a disk that one byte of its image may stand for where it is packed.
+const PACKED: u64 = 32;
 
 /// An image: borrowed, or shared.
 pub(super) trait Under: Send + Sync + Debug {
@@ -53,13 +56,15 @@ pub(super) struct View<S> {
     runs: AtomicU64,
     /// Bytes of the image that are no holes.
     data: u64,
+    /// True once a block was met that is packed.
+    is_packed: AtomicBool,
 }
 
 impl<S: Under> View<S> {
     pub(super) fn new(image: S, layout: Box<dyn Layout>, decode: Decode) -> Self {
         let data = data_of(image.image());
         let runs = AtomicU64::new(MOST_RUNS.saturating_add(data / BYTES_FOR_EACH_RUN));
-        Self { image, layout, decode, blocks: Mutex::default(), runs, data }
+        Self { image, layout, decode, blocks: Mutex::default(), runs, data, is_packed: AtomicBool::new(false) }
     }
 
     /// Where byte `at` of the disk lies, and at most `wanted` bytes behind it.
@@ -69,6 +74,9 @@ impl<S: Under> View<S> {
         run.length = run.length.min(left);
         if run.length == 0 && left > 0 {
             return Err(damaged(format!("the tables of the image end before byte {at} of the disk")));
+        }
+        if matches!(run.place, Place::Packed(_)) {
+            self.is_packed.store(true, Ordering::Relaxed);
         }
         Ok(run)
     }
@@ -170,13 +178,20 @@ impl<S: Under> Source for View<S> {
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        self.next(offset, false).filter(|at| *at < self.len())
+        // Nothing is a hole of which nobody knows.
+        self.next(offset, false).or(Some(offset)).filter(|at| *at < self.len())
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
         // Where nobody may look on, as much is there as the image has: a bound had better be too large than too small.
         let unknown = || offset.saturating_add(self.data);
         self.next(offset, true).unwrap_or_else(unknown).min(self.len()).max(offset)
+    }
+
+    fn most_data(&self) -> u64 {
+        // Any number of clusters of the disk may be one of the image.
+        let packed = if self.is_packed.load(Ordering::Relaxed) { PACKED } else { 1 };
+        self.data.saturating_mul(packed).min(self.len())
     }
 }
 
@@ -210,7 +225,35 @@ mod tests {
         }
         // Tables may say any length.
         let view = View::new(image, Box::new(Scattered(1 << 60)), Decode::default());
-        assert!((length..1 << 30).contains(&data_of(&view)));
-        assert!(data_of(&view) <= length);
+        assert_eq!(data_of(&view), length);
+    }
+
+    /// Each cluster packed in the same bytes.
+    #[derive(Debug)]
+    struct Once;
+
+    impl Layout for Once {
+        fn length(&self) -> u64 {
+            1 << 40
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            let (coder, skip) = (super::super::layout::coder("none"), 0);
+            let place = Place::Packed(Packed { at: 0, stored: 100, coder, decoded: 1 << 16, skip });
+            Ok(Run { length: (1 << 16) - at % (1 << 16), place })
+        }
+    }
+
+    /// All clusters of the disk may be one of the image: no bound grows with what is not there.
+    #[test]
+    fn what_is_stored_once_counts_once() {
+        let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
+        let length = 130_000 * 512;
+        let view = View::new(SharedSource::clone(&image), Box::new(Scattered(length)), Decode::default());
+        assert_eq!(data_of(&view), 1 << 20);
+        let partition = tarnfs_source::Slice::new(Arc::new(view), 1 << 20, length / 2);
+        assert_eq!(data_of(&partition), 1 << 20);
+        let view = View::new(image, Box::new(Once), Decode::default());
+        assert_eq!(data_of(&view), PACKED << 20);
     }
 }

@@ -84,7 +84,7 @@ impl<'run> Reader<'run> {
             teller,
             attributes: Attributes::default(),
             inodes: Inodes::default(),
-            budget: Budget::new(data_of(source), options.shares),
+            budget: Budget::of_image(data_of(source), options.shares),
         })
     }
 
@@ -241,6 +241,10 @@ impl<'run> Reader<'run> {
         }
         if let Some(first) = self.inodes.path(number) {
             let link = first.to_vec();
+            if let Err(error) = self.budget.take_link(path, &link) {
+                self.teller.damage(inode.at, format!("{} is left out: {error}", excerpt(path)))?;
+                return Ok(None);
+            }
             self.teller.entry(Entry {
                 path: path.to_vec(),
                 kind: Kind::HardLink,

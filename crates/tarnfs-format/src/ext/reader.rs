@@ -105,7 +105,7 @@ impl<'run> Reader<'run> {
             window: Window::growing(source),
             attributes: Attributes::new(options.shares),
             inodes: Inodes::default(),
-            budget: Budget::new(data_of(source), options.shares),
+            budget: Budget::of_image(data_of(source), options.shares),
         })
     }
 
@@ -331,8 +331,11 @@ impl<'run> Reader<'run> {
 
     /// Tells a further name of a file that was told.
     fn tell_link(&mut self, number: u32, path: &[u8]) -> Result<(), Error> {
-        let inode = self.volume.inode(number).map_err(|error| Error::Read { offset: 0, error })?;
         let link = self.inodes.path(number.into()).map(<[u8]>::to_vec).unwrap_or_default();
+        if let Err(error) = self.budget.take_link(path, &link) {
+            return self.teller.damage(0, format!("{} is left out: {error}", excerpt(path)));
+        }
+        let inode = self.volume.inode(number).map_err(|error| Error::Read { offset: 0, error })?;
         self.teller.entry(Entry {
             path: path.to_vec(),
             kind: Kind::HardLink,

@@ -22,6 +22,9 @@ const MOST_GROUPS: usize = 1 << 14;
 /// Copies of the descriptors of groups that are tried.
 const MOST_COPIES: u64 = 4096;
 
+/// The same for all groups. If the first one of each were lost, that is as many as 32 TiB have groups.
+const MOST_TRIED: u64 = 1 << 18;
+
 /// Where the tables of all groups begin.
 pub(super) struct Volume<'s> {
     source: &'s dyn Source,
@@ -29,6 +32,8 @@ pub(super) struct Volume<'s> {
     pub(super) superblock: Superblock,
     /// By the group: where its table of inodes begins, in bytes, or why that is not known.
     tables: HashMap<u64, Result<u64, String>>,
+    /// Copies that may still be tried.
+    tries: u64,
     /// Pieces of these tables by their number, each in a place that follows from that.
     /// One without bytes is damaged, and each inode of it is read alone.
     pieces: Vec<(u64, Vec<u8>)>,
@@ -40,7 +45,7 @@ pub(super) struct Volume<'s> {
 impl<'s> Volume<'s> {
     pub(super) fn new(source: &'s dyn Source, cancel: &'s Cancel, superblock: Superblock) -> Self {
         let (tables, pieces) = (HashMap::new(), vec![(u64::MAX, Vec::new()); KEPT]);
-        Self { source, cancel, superblock, tables, pieces, alone: Vec::new(), told: Vec::new() }
+        Self { source, cancel, superblock, tables, tries: MOST_TRIED, pieces, alone: Vec::new(), told: Vec::new() }
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -147,7 +152,10 @@ impl<'s> Volume<'s> {
         let told_at = self.descriptor(group, None).min(self.source.len());
         for copy in (1..self.superblock.groups().min(MOST_COPIES)).filter(|copy| self.superblock.has_copy(*copy)) {
             self.cancel.check()?;
-            match self.table_in(self.descriptor(group, Some(copy)), group) {
+            let at = self.descriptor(group, Some(copy));
+            let Some(left) = self.tries.checked_sub(1).filter(|_| at < self.source.len()) else { break };
+            self.tries = left;
+            match self.table_in(at, group) {
                 Err(error) if is_damage(&error) => {}
                 Err(error) => return Err(error),
                 Ok(found) => {

@@ -21,6 +21,9 @@ const MOST: u64 = 64;
 const MOST_SESSIONS: u32 = 100;
 const MOST_BETWEEN: u64 = 12_000;
 
+/// Sectors that are looked at in all, of images that share what one may take.
+const MOST_LOOKED_AT: u64 = 2_400_000;
+
 /// A tree of folders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tree {
@@ -173,7 +176,9 @@ fn tree(bytes: &[u8]) -> Option<Tree> {
 }
 
 /// What the last session says: it has the files of those before it that are still there. `None` where there is none.
-pub(super) fn find(source: &dyn Source) -> io::Result<Option<Volume>> {
+/// Others are looked for as far as one of so many `shares` may.
+pub(super) fn find(source: &dyn Source, shares: u64, cancel: &Cancel) -> io::Result<Option<Volume>> {
+    let mut left = MOST_LOOKED_AT.checked_div(shares).unwrap_or(MOST_LOOKED_AT);
     let Some(mut volume) = session(source, FIRST)? else { return Ok(None) };
     let mut start = 0_u64;
     let sectors = source.len() / SECTOR;
@@ -184,6 +189,9 @@ pub(super) fn find(source: &dyn Source) -> io::Result<Option<Volume>> {
         for end in ends {
             let from = end.max(start.saturating_add(1)).saturating_add(FIRST);
             for sector in from..from.saturating_add(MOST_BETWEEN).min(sectors) {
+                let Some(rest) = left.checked_sub(1) else { break };
+                left = rest;
+                cancel.check()?;
                 let mut head = [0; 7];
                 match source.read_exact_at(&mut head, sector.saturating_mul(SECTOR)) {
                     // What cannot be decoded there costs none of the sessions before.

@@ -74,7 +74,7 @@ impl Format for Iso9660 {
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let Some(volume) = descriptor::find(source)? else { return Ok(Unlisted::unknown()) };
+        let Some(volume) = descriptor::find(source, 1, cancel)? else { return Ok(Unlisted::unknown()) };
         let mut others = Vec::new();
         let mut before = vec![0; descriptor::FIRST.saturating_mul(descriptor::SECTOR) as usize];
         source.read_exact_at(&mut before, 0)?;

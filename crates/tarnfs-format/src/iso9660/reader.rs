@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use super::NAME;
 use super::descriptor::{self, SECTOR, Tree, Volume};
@@ -11,7 +11,7 @@ use super::names::Names;
 use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
 use crate::boot::{self, FILE_MODE, FOLDER_MODE};
-use crate::image::{Teller, damaged, data_of, shown};
+use crate::image::{Teller, bytes_of_small, damaged, data_of, parts_of_small, shown};
 use crate::name::excerpt;
 use crate::window::Window;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
@@ -96,7 +96,9 @@ pub(super) struct LeftOut {
 
 /// True if the tree that is shown has modes, owners and links.
 pub(super) fn has_rock_ridge(source: &dyn Source) -> io::Result<bool> {
-    let Some(tree) = descriptor::find(source)?.and_then(|volume| volume.primary) else { return Ok(false) };
+    let Some(tree) = descriptor::find(source, 1, &Cancel::default())?.and_then(|volume| volume.primary) else {
+        return Ok(false);
+    };
     let mut bytes = vec![0; SECTOR as usize];
     let read = source.read_at(&mut bytes, tree.root.0.saturating_mul(tree.block))?;
     Ok(of_rock_ridge(bytes.get(..read).unwrap_or_default()).is_some())
@@ -160,7 +162,7 @@ impl<'run> Reader<'run> {
         let first = descriptor::FIRST.saturating_mul(SECTOR);
         let failed = |error: io::Error| Error::Read { offset: first, error };
         let reason = "there is no volume descriptor".to_owned();
-        let volume = descriptor::find(source).map_err(failed)?;
+        let volume = descriptor::find(source, options.shares, &options.cancel).map_err(failed)?;
         let volume = volume.ok_or(Error::NotThisFormat { format: NAME, reason })?;
         let mut window = Window::new(source, &options.cancel).with(AT_ONCE);
         let mut skipped = None;
@@ -193,8 +195,9 @@ impl<'run> Reader<'run> {
             known: HashMap::new(),
             memory: 0,
             of_listings: data,
-            outside: MOST_OUTSIDE.saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
-            parts: MOST_PARTS.saturating_add(data / BYTES_FOR_EACH_PART),
+            outside: bytes_of_small(MOST_OUTSIDE, data, options.shares)
+                .saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
+            parts: parts_of_small(MOST_PARTS, data, options.shares).saturating_add(data / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
             like_boot: HashSet::new(),

@@ -98,6 +98,20 @@ impl Source for Inside<'_> {
     fn describe(&self) -> String {
         self.disk.describe()
     }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        let data = self.disk.next_data(self.start.saturating_add(offset))?.saturating_sub(self.start);
+        (data < self.length).then_some(data)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        let hole = self.disk.next_hole(self.start.saturating_add(offset)).saturating_sub(self.start);
+        hole.min(self.length).max(offset)
+    }
+
+    fn most_data(&self) -> u64 {
+        self.length.min(self.disk.most_data())
+    }
 }
 
 /// The partitions that have a file system, in the format of that.

@@ -26,8 +26,13 @@ const MOST_BYTES: u64 = 512 << 20;
 const MOST_READ: u64 = 256 << 20;
 const OF_ONE: u64 = 64;
 
+/// An image that has little may take only as much, and so much more for each byte of it: an archive may have any number
+/// of such images.
+const LEAST_READ: u64 = 1 << 20;
+const READ_OF_SMALL: u64 = 1024;
+
 /// So much more for each byte of the image: where hundreds of thousands of files have a signature each, these take that
-/// much room, and each block of them may be needed again and again. But an image may be long for its holes, so what is
+/// much room, and each block of them may be needed again and again. But few bytes may be packed in many, so what is
 /// longer counts as `LARGE`.
 const FOR_EACH_BYTE: u64 = 64;
 const LARGE: u64 = 256 << 20;
@@ -58,9 +63,16 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Of an image of `length` bytes whose table of them begins at byte `table`, and which is read through `read_at`.
-    pub(super) fn new(table: u64, length: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
-        let most = MOST_READ.saturating_add(length.min(LARGE).saturating_mul(FOR_EACH_BYTE));
+    /// Of an image with `data` bytes that are no holes, one of so many `shares`, whose table of them begins at byte
+    /// `table`, and which is read through `read_at`.
+    pub(super) fn new(
+        table: u64,
+        (data, shares): (u64, u64),
+        read_at: impl Fn(u64) -> io::Result<[u8; 16]>,
+    ) -> io::Result<Self> {
+        let small = LEAST_READ.saturating_add(data.saturating_mul(READ_OF_SMALL));
+        let most = MOST_READ.checked_div(shares).unwrap_or(MOST_READ).min(small);
+        let most = most.saturating_add(data.min(LARGE).saturating_mul(FOR_EACH_BYTE));
         let (known, known_bytes, cost, decoded, told) = Default::default();
         let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, cost, most, decoded, told };
         if table != NO_TABLE {

@@ -18,6 +18,9 @@ const IS_STORED: u16 = 1 << 15;
 /// Bytes before it.
 const HEADER: usize = 2;
 
+/// Times that a block of LZMA takes as long to decode as one of the others.
+const SLOW: u64 = 8;
+
 /// Decoded blocks that are kept: 32 MiB, which is all of an image with half a million files.
 const KEPT: usize = 4096;
 
@@ -62,6 +65,8 @@ pub(super) struct Metadata<'s> {
     blocks: HashMap<u64, Result<Arc<Block>, (io::ErrorKind, String)>>,
     last: Option<(u64, Arc<Block>)>,
     decoded: u64,
+    /// What a block counts.
+    cost: u64,
 }
 
 impl<'s> Metadata<'s> {
@@ -71,10 +76,13 @@ impl<'s> Metadata<'s> {
         coder: Arc<Coder>,
         (decode, cancel): (&'s Decode, &'s Cancel),
     ) -> Self {
-        Self { source, base, length, coder, decode, cancel, blocks: HashMap::new(), last: None, decoded: 0 }
+        let is_slow = coder.steps.iter().any(|step| matches!(step.codec.as_str(), "xz-block" | "lzma-block"));
+        let cost = if is_slow { LENGTH.saturating_mul(SLOW) } else { LENGTH };
+        Self { source, base, length, coder, decode, cancel, blocks: HashMap::new(), last: None, decoded: 0, cost }
     }
 
-    /// What was decoded so far, in bytes: each block counts as a whole one, and once more when it is decoded again.
+    /// What was decoded so far, in bytes: each block counts as a whole one, and once more when it is decoded again, and
+    /// so many times as much where that is slow.
     pub(super) fn decoded(&self) -> u64 {
         self.decoded
     }
@@ -130,7 +138,7 @@ impl<'s> Metadata<'s> {
             Some(Err((kind, what))) => Err(io::Error::new(*kind, what.clone())),
             None => {
                 self.cancel.check()?;
-                self.decoded = self.decoded.saturating_add(LENGTH);
+                self.decoded = self.decoded.saturating_add(self.cost);
                 let decoded = self.decode(at).map(Arc::new);
                 if self.blocks.len() >= KEPT {
                     // Whoever goes on needs few of them; who does not has them decoded again.

@@ -15,7 +15,7 @@ use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
 use super::start::{self, Found, Superblock};
-use crate::image::{Teller, damaged, shown};
+use crate::image::{Teller, damaged, data_of, shown};
 use crate::name::excerpt;
 use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
@@ -36,6 +36,21 @@ const PER_INODE: usize = 96;
 /// the paths of thousands of names in very deep folders would take long.
 const LONGEST_TARGET: usize = 4096;
 
+/// Bytes that the paths of all names may take, and each name beside its path: as many of an image as small as one, and
+/// so many more for each byte of it, which is packed. Any number of blocks of a disk may be one of its image, so that
+/// listings lie apart from each other which are the same.
+const MOST_OF_NAMES: u64 = 256 << 20;
+const NAMES_OF_SMALL: u64 = 1024;
+const NAMES_FOR_EACH_BYTE: u64 = 256;
+const LEAST_OF_NAMES: u64 = 1 << 20;
+const OF_NAME: u64 = 64;
+
+fn bytes_of_names(data: u64, shares: u64) -> u64 {
+    let small = LEAST_OF_NAMES.saturating_add(data.saturating_mul(NAMES_OF_SMALL));
+    let most = MOST_OF_NAMES.checked_div(shares).unwrap_or(MOST_OF_NAMES).min(small);
+    most.saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE))
+}
+
 /// One pass over one image.
 pub(super) struct Reader<'run> {
     metadata: Metadata<'run>,
@@ -48,6 +63,8 @@ pub(super) struct Reader<'run> {
     attributes: Attributes,
     /// Owners and groups that were looked up.
     ids: HashMap<u16, u64>,
+    /// What names may still take.
+    of_names: u64,
     /// Where listings lie that were told.
     listings: Ranges,
     /// Where inodes lie that are large.
@@ -149,9 +166,11 @@ impl<'run> Reader<'run> {
         if there < superblock.length {
             told.push(format!("the image has {} bytes, only {there} are there: it was cut", superblock.length));
         }
-        let attributes = Attributes::new(superblock.xattr_table, there, read_at).or_else(|error| {
+        let data = data_of(&**source).min(there);
+        let of_all = (data, options.shares);
+        let attributes = Attributes::new(superblock.xattr_table, of_all, read_at).or_else(|error| {
             told.push(format!("extended attributes are left out: {error}"));
-            Attributes::new(start::NO_TABLE, there, read_at)
+            Attributes::new(start::NO_TABLE, of_all, read_at)
         });
         let mut reader = Self {
             metadata,
@@ -162,6 +181,7 @@ impl<'run> Reader<'run> {
             contents: Contents::new(base, there, superblock, coder),
             attributes: attributes.map_err(|error| Error::Read { offset: base, error })?,
             ids: HashMap::new(),
+            of_names: bytes_of_names(data, options.shares),
             listings: Ranges::default(),
             inodes: Ranges::default(),
             known: HashMap::new(),
@@ -209,6 +229,13 @@ impl<'run> Reader<'run> {
                         path.push(b'/');
                     }
                     path.extend_from_slice(&named.name);
+                    let of_name = OF_NAME.saturating_add(path.len().min(LONGEST_TARGET) as u64);
+                    let Some(left) = self.of_names.checked_sub(of_name) else {
+                        let what =
+                            format!("{} and all behind it are left out: there are too many names", excerpt(&path));
+                        return self.teller.damage(self.base.saturating_add(place.block), what);
+                    };
+                    self.of_names = left;
                     if let Some((listing, below)) = self.named(number, named, &path)? {
                         self.listings.set(start, place);
                         if let Some(below) = self.folder(below, listing, &path, open.len())? {

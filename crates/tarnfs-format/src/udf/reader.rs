@@ -147,7 +147,7 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let (mut budget, mut told) = (Budget::new(data_of(source), options.shares), Vec::new());
+        let (mut budget, mut told) = (Budget::of_image(data_of(source), options.shares), Vec::new());
         let (disc, boot) = open((source, &options.cancel), &mut budget, &mut told)?;
         let images = match boot.map(|sector| (sector.saturating_mul(boot::SECTOR), boot::images(source, sector))) {
             Some((_, Ok(images))) => images,
@@ -322,6 +322,9 @@ impl<'run> Reader<'run> {
     /// Tells a further name of the file whose entry is at byte `at`.
     fn tell_link(&mut self, at: u64, path: &[u8]) -> Result<(), Error> {
         let link = self.known.get(&at).map(|first| first.to_vec()).unwrap_or_default();
+        if let Err(error) = self.budget.take_link(path, &link) {
+            return self.teller.damage(at, format!("{} is left out: {error}", excerpt(path)));
+        }
         self.teller.entry(Entry {
             path: path.to_vec(),
             kind: Kind::HardLink,

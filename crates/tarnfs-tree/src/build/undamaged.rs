@@ -60,6 +60,18 @@ impl Source for Undamaged {
         self.source.depth()
     }
 
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.source.next_data(offset)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.source.next_hole(offset)
+    }
+
+    fn most_data(&self) -> u64 {
+        self.source.most_data()
+    }
+
     fn part_starts(&self) -> &[u64] {
         self.source.part_starts()
     }
