@@ -183,6 +183,31 @@ fn packages_of_debian_show_control_and_data() {
     assert!(none.code != 0 && none.err.contains("no data"), "{}", none.err);
 }
 
+/// What is damaged of `control.tar` is no more served than what is damaged of `data.tar`.
+#[test]
+fn damage_in_the_control_of_a_package_is_an_error() {
+    if !have("ar") || !have("python3") {
+        return println!("left out: no ar, or no python3");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir c d; printf 'rm -f /var/lib/pkg/a' > c/postinst; seq 9 > c/md5sums; seq 99 > d/file; echo 2.0 > debian-binary
+         tar -cf control.tar --sort=name -C c md5sums postinst; tar -czf data.tar.gz -C d file
+         python3 -c \"import gzip; open('control.tar.gz', 'wb').write(gzip.compress(open('control.tar', 'rb').read(), 0).replace(b'/var', b'/Xar'))\"
+         ar rcD gz.deb debian-binary control.tar.gz data.tar.gz
+         head -c 1540 control.tar > part; mv part control.tar; ar rcD cut.deb debian-binary control.tar data.tar.gz",
+    );
+    for package in ["gz.deb", "cut.deb"] {
+        let wrong = told(&scratch, "cat", package, &["control/postinst"]);
+        assert!(wrong.code != 0 && wrong.out.is_empty(), "{package}: {}", wrong.text());
+        let right = told(&scratch, "cat", package, &["data/file"]);
+        assert_eq!(right.text().lines().count(), 99, "{package}: {}", right.err);
+        let checked = told(&scratch, "check", package, &[]);
+        assert_eq!(checked.code, 5, "{package}: {}", checked.err);
+        assert!(package == "cut.deb" || !checked.err.contains("none of its"), "{}", checked.err);
+    }
+}
+
 /// What other systems call packages is read by what it is.
 #[test]
 fn packages_that_are_archives_of_other_kinds_are_known() {

@@ -90,11 +90,9 @@ impl Blocks for Chunks {
         }
         let Some(&[kind, low, middle, high]) = head.first_chunk() else { return Err(Stop::Cut("the head of a chunk")) };
         let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
-        let (is_packed, is_checked) = match kind {
-            0x00 => (true, true),
-            0x01 => (false, true),
-            0x02 => (true, false),
-            0x03 => (false, false),
+        let is_packed = match kind {
+            0x00 => true,
+            0x01 => false,
             0x80.. => {
                 if kind == IDENTIFIER[0]
                     && length == IDENTIFIER.len() - HEAD
@@ -111,7 +109,7 @@ impl Blocks for Chunks {
                 )));
             }
         };
-        let head = if is_checked { HEAD + 4 } else { HEAD };
+        let head = HEAD + 4;
         let whole = HEAD + length;
         if whole as u64 > input.remaining() {
             return Err(Stop::Cut("a chunk"));
@@ -127,7 +125,7 @@ impl Blocks for Chunks {
             block[..data.len()].copy_from_slice(data);
             Some(data.len())
         };
-        let is_right = |length| !verify || !is_checked || stated == masked(&block[..length]).to_le_bytes();
+        let is_right = |length| !verify || stated == masked(&block[..length]).to_le_bytes();
         let part = match length {
             Some(0) if is_right(0) => Part::Other,
             Some(length) if is_right(length) => Part::Block { length, fault: None },

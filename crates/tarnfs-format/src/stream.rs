@@ -194,6 +194,11 @@ impl<'s> Part<'s> {
         Self { start: stream.position(), stream, end }
     }
 
+    /// The byte of the stream at which it ends, if that has so many.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     fn left(&self) -> u64 {
         self.end.saturating_sub(self.stream.position())
     }

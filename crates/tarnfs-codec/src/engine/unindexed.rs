@@ -592,8 +592,11 @@ impl UnindexedSource {
         let needs_points = !pass.is_poor && (pass.copied.is_none() || self.keeps_points());
         pass.take_chunks(self.length, if needs_points { most } else { 0 });
         pass.indexing.take_damage(&mut pass.table.damage);
-        // Also what is told with an error, of bytes before it.
-        if self.is_checked_by_parts() {
+        let mut shifts = Vec::new();
+        pass.indexing.take_shifts(&mut shifts);
+        // Also what is told with an error, of bytes before it. Behind a part of another length than it should have,
+        // nothing is where it belongs: the block ends there.
+        if self.is_checked_by_parts() && shifts.is_empty() {
             pass.table.damage.retain(|damage| !self.flaws.take(damage));
         }
         let read = read.map_err(|error| {
@@ -623,7 +626,6 @@ impl UnindexedSource {
         }
         // One is enough, and there may be any number.
         pass.table.damage.retain(|damage| !self.is_served(damage));
-        pass.indexing.take_shifts(&mut Vec::new());
         if let Some(damage) = pass.table.damage.iter().find(|damage| !self.is_served(damage)) {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }

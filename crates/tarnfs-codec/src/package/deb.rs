@@ -46,7 +46,7 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
     if magic != MAGIC {
         return Err(faults::invalid(0, "this is no package of Debian"));
     }
-    let (mut head, mut damage, mut payload) = (DECODED.to_vec(), None, None);
+    let (mut head, mut damage, mut payload) = (DECODED.to_vec(), Vec::new(), None);
     let mut at = MAGIC.len() as u64;
     for _ in 0..MOST_MEMBERS {
         let mut header = [0; HEADER];
@@ -66,10 +66,12 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
         } else {
             let room = MOST.saturating_sub(head.len() as u64);
             let (content, problem) = member(source, &header, start, size, room, limits, cancel)?;
-            if let Some(what) = problem {
-                damage.get_or_insert((start, what));
-            }
+            let content_at = (head.len() + HEADER) as u64;
             push(&mut head, &header, Some(&content));
+            if let Some((from, what)) = problem {
+                // Up to the end of the member, with what fills it up.
+                damage.push((content_at.saturating_add(from)..head.len() as u64, start, what));
+            }
         }
         at = start.saturating_add(size).checked_next_multiple_of(2).unwrap_or(u64::MAX);
     }
@@ -87,7 +89,7 @@ fn size_of_member(header: &[u8; HEADER]) -> Option<u64> {
 }
 
 /// What a member holds, decoded if it is what says how to install the package. What is wrong comes beside what could be
-/// read.
+/// read, with the byte of that from which on it is not right, or may not be.
 fn member(
     source: &SharedSource,
     header: &[u8; HEADER],
@@ -96,7 +98,7 @@ fn member(
     room: u64,
     limits: &Limits,
     cancel: &Cancel,
-) -> io::Result<(Vec<u8>, Option<String>)> {
+) -> io::Result<(Vec<u8>, Option<(u64, String)>)> {
     let name = String::from_utf8_lossy(&header[..NAME]).trim_end_matches([' ', '/']).to_owned();
     let size = size.min(source.len().saturating_sub(start));
     let is_coded = header.starts_with(CONTROL);
@@ -104,16 +106,24 @@ fn member(
     let options = Options { limits: *limits, cancel: cancel.clone(), ..Options::default() };
     let slice = Arc::new(Slice::new(Arc::clone(source), start, size));
     let mut content = Vec::new();
-    let mut damage = Vec::new();
+    // The first that is wrong: there may be any number.
+    let mut wrong: Option<(u64, String)> = None;
     let decode = || {
         let mut pass = codec.first_pass(slice, &options)?;
         let mut buffer = vec![0; 64 << 10];
         loop {
             cancel.check()?;
-            let read = pass.read(&mut buffer)?;
+            let read = pass.read(&mut buffer);
             pass.take_points(&mut Vec::new());
+            pass.take_shifts(&mut Vec::new());
+            let mut damage = Vec::new();
+            pass.take_damage(&mut damage);
+            let first = damage.into_iter().min_by_key(|damage| damage.decoded.start);
+            if let Some(first) = first.filter(|first| wrong.as_ref().is_none_or(|(at, _)| first.decoded.start < *at)) {
+                wrong = Some((first.decoded.start, first.what));
+            }
+            let read = read?;
             if read == 0 {
-                pass.take_damage(&mut damage);
                 return Ok(());
             }
             if content.len() as u64 + read as u64 > room {
@@ -122,14 +132,15 @@ fn member(
             content.extend_from_slice(&buffer[..read]);
         }
     };
-    let problem = match decode() {
-        Ok(()) => damage.first().map(|damage| damage.what.clone()),
+    let decoded = decode();
+    let problem = match decoded {
+        Ok(()) => wrong,
         Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => {
             return Err(error);
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => Some((wrong.map_or(content.len() as u64, |(at, _)| at), error.to_string())),
     };
-    Ok((content, problem.map(|what| format!("'{}': {what}", name.escape_debug()))))
+    Ok((content, problem.map(|(from, what)| (from, format!("'{}': {what}", name.escape_debug())))))
 }
 
 /// A header with that content, or one that has no length.

@@ -10,6 +10,7 @@ mod deb;
 mod rpm;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
@@ -37,14 +38,14 @@ struct Layout {
     payload: u64,
     length: u64,
     codec: &'static dyn Codec,
-    /// What is wrong with the head: a byte of the package, and what it is.
-    damage: Option<(u64, String)>,
+    /// What is wrong with the head: the bytes of it that are not right, a byte of the package, and what it is.
+    damage: Vec<(Range<u64>, u64, String)>,
 }
 
 impl Layout {
     fn new(source: &SharedSource, head: SharedSource, payload: u64, length: u64) -> io::Result<Self> {
         let codec = codec_of(&**source, payload, length)?;
-        Ok(Self { head, payload, length, codec, damage: None })
+        Ok(Self { head, payload, length, codec, damage: Vec::new() })
     }
 
     fn slice(&self, source: &SharedSource) -> SharedSource {
@@ -168,9 +169,9 @@ impl Codec for Package {
         let payload = layout.codec.first_pass(layout.slice(&source), &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
         let mut findings = Findings { points: vec![SeekPoint::default()], ..Findings::default() };
-        if let Some((at, what)) = &layout.damage {
-            let (decoded, what) = (0..0, what.clone());
-            findings.report(Damage { decoded, lost_from: 0, compressed: *at, compressed_from: *at, what });
+        for (decoded, at, what) in &layout.damage {
+            let (decoded, lost_from, what) = (decoded.clone(), decoded.end, what.clone());
+            findings.report(Damage { decoded, lost_from, compressed: *at, compressed_from: *at, what });
         }
         Ok(Box::new(Joined { layout, handed: 0, payload, findings }))
     }

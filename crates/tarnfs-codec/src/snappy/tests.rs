@@ -85,8 +85,12 @@ fn reads_chunks_of_all_kinds_from_anywhere() {
             assert!(decode_in_steps(&Snappy, &packed, step, Limits::default()).whole() == data);
         }
     }
-    let unchecked = [&IDENTIFIER[..], &chunk(0x03, b"abc"), &chunk(0x02, &[3, 2 << 2, b'd', b'e', b'f'])].concat();
-    assert_eq!(decode(&Snappy, &unchecked).whole(), b"abcdef");
+    // A wrong bit in the kind of a chunk must not switch off its checksum.
+    for kind in [0x02, 0x03, 0x7f] {
+        let reserved = [&IDENTIFIER[..], &chunk(kind, b"\0\0\0\0abc")].concat();
+        let pass = decode(&Snappy, &reserved);
+        assert!(pass.data.is_empty() && (pass.error.is_some() || !pass.damage.is_empty()), "{kind}");
+    }
     assert_eq!(decode(&Snappy, &IDENTIFIER).whole(), b"");
 }
 

@@ -65,7 +65,7 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
 
 /// Tells what the tar at which `part` stands holds, in a folder.
 fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
-    let start = part.position();
+    let (start, end) = (part.position(), part.end());
     let within = |path: &[u8]| {
         // No entry lies outside of its folder, whatever its path says.
         let inside = path.split(|&byte| byte == b'/').any(|part| part == b"..").then(|| {
@@ -76,6 +76,12 @@ fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut R
     };
     let read = Tar.read(part, options, &mut |event, stream| {
         let event = match event {
+            // What lies behind is of another member.
+            Event::Entry(entry) if entry.body.offset.saturating_add(entry.body.stored) > end => {
+                let shown = crate::name::excerpt(&entry.path);
+                let what = format!("{shown} is left out: it would end behind the member that it lies in, which is cut");
+                Event::Damage(Damage { offset: entry.header, what })
+            }
             Event::Entry(mut entry) => {
                 entry.path = within(&entry.path);
                 if entry.kind == Kind::HardLink {

@@ -745,6 +745,32 @@ fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {
     }
 }
 
+/// Behind a part of another length than it had, all bytes are in other places, and each fails no check.
+#[test]
+fn what_lies_behind_a_part_of_another_length_is_not_served() {
+    let bytes = content((VERIFIED_FIRST + (1 << 20)) as usize);
+    let packed = crate::testing::tool("bzip2 -1 -c", &bytes);
+    let mut failed = 0;
+    for (place, bit) in [(9000, 3), (9000, 6), (20_000, 0), (30_000, 5)] {
+        let mut packed = packed.clone();
+        packed[place] ^= 1 << bit;
+        let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        let source = Arc::new(MemorySource::new(packed, "a block"));
+        let bzip2 = coder_by_name("bzip2").unwrap();
+        let new = UnindexedSource::new(bzip2, source, bytes.len() as u64, None, options, context, cache, workers);
+        let source = new.of_block(true);
+        let mut part = vec![0; 64 << 10];
+        for at in [1 << 20, 8 << 20, bytes.len() - part.len()] {
+            let is_whole = source.read_exact_at(&mut part, at as u64).is_ok()
+                && source.flaw_in(at as u64..(at + part.len()) as u64).is_none();
+            assert!(!is_whole || part == bytes[at..at + part.len()], "bit {bit} of {place}: other bytes at {at}");
+            failed += usize::from(!is_whole);
+        }
+    }
+    assert!(failed > 0, "no change has moved anything");
+}
+
 /// A codec that says that it is slow, and may begin once.
 struct Slow(&'static dyn Codec, AtomicUsize);
 
