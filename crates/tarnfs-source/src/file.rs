@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,9 @@ pub struct FileSource {
     length: u64,
     /// The state of the file in which its bytes are believed.
     seen: Mutex<Seen>,
+    /// Where data were found last. The system looks at each extent up to the next hole, which may be very far: it need
+    /// not do so for each member of an archive.
+    data: Mutex<Range<u64>>,
 }
 
 #[derive(Debug)]
@@ -91,7 +95,7 @@ impl FileSource {
         let identity = FileIdentity::of(&file)?;
         let inode = Inode::of(&file)?;
         let seen = Mutex::new(Seen { identity, fingerprint: None, inode, is_verified: false, stale: false });
-        Ok(Self { file, path, length: identity.length, seen })
+        Ok(Self { file, path, length: identity.length, seen, data: Mutex::default() })
     }
 
     /// The path given at opening.
@@ -134,6 +138,11 @@ impl FileSource {
 }
 
 impl FileSource {
+    /// What is known to be no hole.
+    fn known_data(&self) -> Range<u64> {
+        self.data.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
     /// Where the system finds that, `None` where it says that there is nothing more, and `otherwise` on any other error:
     /// a read says what is wrong.
     fn sought(&self, to: SeekFrom, otherwise: u64) -> Option<u64> {
@@ -279,7 +288,7 @@ impl Source for FileSource {
             return None;
         }
         // Nothing is a hole that was cut off, or of which nobody knows: a read says what is wrong.
-        if self.check_unchanged().is_err() {
+        if self.check_unchanged().is_err() || self.known_data().contains(&offset) {
             return Some(offset);
         }
         self.sought(SeekFrom::Data(offset), offset).filter(|&data| data < self.length)
@@ -289,7 +298,14 @@ impl Source for FileSource {
         if offset >= self.length || self.check_unchanged().is_err() {
             return self.length.max(offset);
         }
-        self.sought(SeekFrom::Hole(offset), self.length).unwrap_or(self.length).min(self.length).max(offset)
+        let known = self.known_data();
+        if known.contains(&offset) {
+            return known.end;
+        }
+        let hole = self.sought(SeekFrom::Hole(offset), self.length).unwrap_or(self.length).min(self.length).max(offset);
+        let start = if known.end == hole { known.start.min(offset) } else { offset };
+        *self.data.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = start..hole;
+        hole
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {

@@ -208,6 +208,16 @@ fn a_file_says_which_it_is() {
     if source.next_hole(0) == 0 {
         assert_eq!((source.next_data(0), source.next_hole(1 << 20)), (Some(1 << 20), (1 << 20) + (64 << 10)));
         assert_eq!((source.next_data(2 << 20), source.next_hole(2 << 20)), (None, 2 << 20));
+        // Also what is known from the last time.
+        for offset in [5000_u64, 9000, 0, 100, (64 << 10) - 1, 1 << 12] {
+            let at = (1 << 20) + offset;
+            assert_eq!((source.next_data(at), source.next_hole(at)), (Some(at), (1 << 20) + (64 << 10)));
+        }
+        assert_eq!(
+            (source.next_data((1 << 20) - 8192), source.next_hole((1 << 20) - 8192)),
+            (Some(1 << 20), (1 << 20) - 8192)
+        );
+        assert_eq!((source.next_data((1 << 20) + (64 << 10)), source.next_hole(1 << 19)), (None, 1 << 19));
     }
     assert_eq!((source.next_hole(4 << 20), source.next_hole(9 << 20)), (4 << 20, 9 << 20));
     for (path, what) in [(folder.path(), "a folder"), (std::path::Path::new("/dev/null"), "a device")] {
