@@ -125,3 +125,56 @@ fn what_is_damaged_split_or_for_pipes_says_so() {
     let few = run(&scratch, ["cat", scratch.path("wrong.wim").to_str().unwrap(), "few"]).ok();
     assert_eq!(few.text(), "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
 }
+
+/// > Nothing that is damaged is made to look whole by `convert`.
+///
+/// What was compressed together has no check of its own; each file has one.
+#[test]
+fn files_of_solid_images_are_compared_with_their_hashes() {
+    if !have("wimlib-imagex") {
+        return println!("left out: no wimlib-imagex here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; seq 60000 > d/a; head -c 100000 /dev/urandom > d/b; wimlib-imagex capture d s.wim --solid > said",
+    );
+    let bytes = fs::read(scratch.path("s.wim")).unwrap();
+    assert_eq!(told(&scratch, "check", "s.wim", &[]).code, 0);
+    let to = scratch.path("x.tar");
+    let (to, mut noticed) = (to.to_str().unwrap(), 0);
+    for at in (400..bytes.len() - 4000).step_by(bytes.len() / 8) {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 0x10;
+        fs::write(scratch.path("wrong.wim"), &wrong).unwrap();
+        let checked = told(&scratch, "check", "wrong.wim", &[]);
+        noticed += usize::from(checked.code == 5);
+        assert!(!checked.text().contains("compared with nothing"), "{at}: {}", checked.text());
+        assert_eq!(checked.code == 0, told(&scratch, "convert", "wrong.wim", &[to]).code == 0, "{at}");
+        let _ = fs::remove_file(to);
+    }
+    // Of the few bytes that matter to nothing there is hardly one among these.
+    assert!(noticed >= 5, "{noticed}");
+}
+
+/// > What differs is told in one line each, whatever the archive is compressed with.
+#[test]
+fn images_are_compared_with_what_they_keep() {
+    if !have("wimlib-imagex") || !is_root() {
+        return println!("left out: no wimlib-imagex here, or not root");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p d/sub; seq 9 > d/a; seq 8 > d/sub/b; ln -s a d/link; chmod 600 d/a; chown -h 1000:1000 d/sub/b
+         wimlib-imagex capture d windows.wim > said; wimlib-imagex capture d unix.wim --unix-data > said",
+    );
+    let folder = scratch.path("d");
+    let folder = folder.to_str().unwrap();
+    for name in ["windows.wim", "unix.wim"] {
+        let same = told(&scratch, "compare", name, &[folder]);
+        assert_eq!((same.code, same.text()), (0, String::new()), "{name}: {}", same.err);
+    }
+    scratch.shell("chmod 4755 d/a; chown 2000:2000 d/sub/b");
+    let other = told(&scratch, "compare", "unix.wim", &[folder]);
+    assert!(other.code == 1 && other.text().lines().count() == 3, "{}", other.text());
+    assert_eq!(told(&scratch, "compare", "windows.wim", &[folder]).code, 0);
+}

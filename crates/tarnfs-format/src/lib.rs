@@ -268,6 +268,17 @@ pub trait Format: Send + Sync {
         Ok(true)
     }
 
+    /// An extended attribute of the files of which nothing of Unix is told, where others in their archive have more.
+    fn xattr_without_unix(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// What the names of extended attributes begin with that stand for what another system keeps of a file. A file on a
+    /// disk that has none of them does not differ for that.
+    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
+        None
+    }
+
     /// Of an archive that only holds others, those, each in a format of its own: of a file in one of them that is told
     /// which it keeps, and of others nothing. A file lies where its header is.
     fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {

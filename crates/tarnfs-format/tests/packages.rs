@@ -7,9 +7,10 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
-use tarnfs_format::{Decode, Entry, Event, Format, Kind, Options, Probe, Reader, SourceStream, by_name};
+use tarnfs_format::{Decode, Entry, Event, Format, Kind, Options, Probe, Reader, Shown, SourceStream, Time, by_name};
 use tarnfs_source::{Cancel, Joined, MemorySource, SharedSource};
 
 use common::{END, file};
@@ -373,32 +374,179 @@ fn trees_of_wim_are_as_long_as_what_is_stored_of_them_allows() {
     assert!(refused(1000, 33 << 20) && refused(1 << 20, 97 << 20) && refused(16 << 20, 257 << 20));
 }
 
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+fn units(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+/// What tells a file in the tree of an image of Windows, and a stream of it.
+fn dentry(attributes: u32, below: u64, name: &str, streams: u16) -> Vec<u8> {
+    let name = units(name);
+    let mut own = vec![0; 102];
+    own[..8].copy_from_slice(&(102 + name.len() as u64 + 2).to_le_bytes());
+    own[8..12].copy_from_slice(&attributes.to_le_bytes());
+    own[12..16].fill(0xff);
+    own[16..24].copy_from_slice(&below.to_le_bytes());
+    own[96..98].copy_from_slice(&streams.to_le_bytes());
+    own[100..102].copy_from_slice(&(name.len() as u16).to_le_bytes());
+    padded([own, name, vec![0; 2]].concat())
+}
+
+fn stream(name: &str) -> Vec<u8> {
+    let name = units(name);
+    let mut own = vec![0; 38];
+    own[..8].copy_from_slice(&(38 + name.len() as u64 + 2).to_le_bytes());
+    own[36..38].copy_from_slice(&(name.len() as u16).to_le_bytes());
+    padded([own, name, vec![0; 2]].concat())
+}
+
+/// The tree of an image whose root has these files, one behind the other.
+fn tree(files: &[u8]) -> Vec<u8> {
+    [&[8, 0, 0, 0, 0, 0, 0, 0], &dentry(0x10, 8 + 104, "", 0)[..], files, &[0; 8]].concat()
+}
+
+/// An entry of the table of resources: where it is stored, with which flags, how long it is, and its hash.
+fn listed(stored: u64, flags: u64, offset: u64, length: u64, hash: [u8; 20]) -> Vec<u8> {
+    let place = [stored | flags << 56, offset, length].map(u64::to_le_bytes).concat();
+    [&place[..], &[1, 0, 1, 0, 0, 0], &hash].concat()
+}
+
+/// The same archive with these entries in its table, behind what is there.
+fn with_resources(mut archive: Vec<u8>, resources: &[Vec<u8>]) -> Vec<u8> {
+    archive.extend(resources.concat());
+    let table = 50 * (1 + resources.len() as u64);
+    archive[48..56].copy_from_slice(&table.to_le_bytes());
+    archive[64..72].copy_from_slice(&table.to_le_bytes());
+    archive
+}
+
+/// Options with which each resource of `tree.len()` bytes is that tree, and others what `other` makes; and how often
+/// something was decoded.
+fn decoding(tree: &[u8], other: fn(usize) -> Vec<u8>) -> (Options, Arc<AtomicUsize>) {
+    let (count, tree) = (Arc::new(AtomicUsize::new(0)), tree.to_vec());
+    let counted = Arc::clone(&count);
+    let decode = Decode::new(move |_, _, length, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(if length == tree.len() as u64 { tree.clone() } else { other(length as usize) })
+    });
+    (Options { decode, ..Options::default() }, count)
+}
+
+/// Any number of folders may lead to one file with 4096 streams, also where the last of these is cut.
+#[test]
+fn streams_of_wim_are_read_no_more_often_than_fit_into_its_tree() {
+    const FOLDERS: u64 = 1000;
+    const STREAMS: u16 = 4096;
+    for is_cut in [false, true] {
+        let below = 8 + 104 + FOLDERS * 112 + 8;
+        let folders = dentry(0x10, below, "f", 0).repeat(FOLDERS as usize);
+        let mut streams = stream("").repeat(usize::from(STREAMS));
+        if is_cut {
+            let last = streams.len() - 40;
+            streams[last..last + 8].fill(0xff);
+        }
+        let tree = tree(&[&folders[..], &[0; 8], &dentry(0x80, 0, "x", STREAMS), &streams].concat());
+        let (options, _) = decoding(&tree, |_| Vec::new());
+        let (entries, damage) = told_with("wim", &image_of_windows(tree.len(), tree.len() as u64), &options);
+        assert!(entries.len() < 20, "{}", entries.len());
+        assert!(damage.iter().any(|what| what.contains("more files than fit")), "{damage:?}");
+    }
+}
+
+/// A link whose target lies in the resource with that hash.
+fn link_of_windows(name: &str, hash: [u8; 20]) -> Vec<u8> {
+    let mut link = dentry(0x400, 0, name, 0);
+    link[64..84].copy_from_slice(&hash);
+    link[88..92].copy_from_slice(&0xa000_001d_u32.to_le_bytes());
+    link
+}
+
+/// A decoder is made for each target, however short it is.
+#[test]
+fn what_many_names_of_wim_lead_to_is_decoded_once() {
+    let hash = |number: usize| -> [u8; 20] { [number as u8 + 1, 7].repeat(10).try_into().unwrap() };
+    let target = |length: usize| [&[2, 0, 0, 0][..], &vec![b'x'; length - 4]].concat();
+    for (hashes, decoded) in [(1, 2), (100, 101)] {
+        let links: Vec<u8> = (0..1000).flat_map(|number| link_of_windows("l", hash(number % hashes))).collect();
+        let tree = tree(&links);
+        let blobs: Vec<_> = (0..hashes).map(|number| listed(10, 0, 208, 10, hash(number))).collect();
+        let archive = with_resources(image_of_windows(tree.len(), tree.len() as u64), &blobs);
+        let (options, count) = decoding(&tree, target);
+        let (entries, damage) = told_with("wim", &archive, &options);
+        assert_eq!((entries.len(), damage.len()), (1001, 0), "{damage:?}");
+        assert!(entries[1..].iter().all(|entry| entry.kind == Kind::Symlink && entry.link == b"xxxxxx"));
+        assert_eq!(count.load(Ordering::Relaxed), decoded);
+    }
+}
+
+/// A table may name the tree of one image any number of times.
+#[test]
+fn the_trees_of_wim_are_decoded_as_often_as_its_length_allows() {
+    const IMAGES: usize = 20_000;
+    let tree = tree(&[]);
+    let image = listed(tree.len() as u64, 6, 208, tree.len() as u64, [0; 20]);
+    let archive = with_resources(image_of_windows(tree.len(), tree.len() as u64), &vec![image; IMAGES]);
+    let (options, count) = decoding(&tree, |_| Vec::new());
+    let (entries, damage) = told_with("wim", &archive, &options);
+    let count = count.load(Ordering::Relaxed);
+    assert!((10_000..17_000).contains(&count) && entries.len() == count, "{count} trees, {} entries", entries.len());
+    assert!(damage.iter().any(|what| what.contains("read too often")), "{}", damage.len());
+    // And so it may have any number of resources in which others lie.
+    let solid = listed(17, 16, 208, 1 << 32, [0; 20]);
+    let archive = with_resources(image_of_windows(tree.len(), tree.len() as u64), &vec![solid; 70_000]);
+    let Reader::Random(reader) = by_name("wim").unwrap().reader() else { unreachable!() };
+    let source: SharedSource = Arc::new(MemorySource::new(archive, "bytes"));
+    let error = reader.read(&source, &options, &mut |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("more than 65536 of its resources hold others"), "{error}");
+}
+
+/// With `--unix-data`, wimlib keeps modes and owners. Of other files nothing is told but what all have.
+#[test]
+fn an_image_of_windows_tells_modes_and_owners_where_it_has_them() {
+    let wim = by_name("wim").unwrap();
+    let shown = |kind, uid| Shown { kind, mode: 0o600, uid, gid: uid, mtime: Time::default() };
+    let told = wim.told(&shown(Kind::File, 0));
+    assert_eq!((told.mode, told.owner, told.mtime), (true, true, Some(1_000_000_000)));
+    assert!(wim.told(&shown(Kind::Symlink, 1000)).owner && !wim.told(&shown(Kind::Symlink, 0)).owner);
+    assert!(wim.tells_of_unix(&MemorySource::new(Vec::new(), "bytes")).unwrap());
+    let mut file = dentry(0x80, 0, "x", 0);
+    file[40] = 1;
+    let tree = tree(&file);
+    let (options, _) = decoding(&tree, |_| Vec::new());
+    let (entries, _) = told_with("wim", &image_of_windows(tree.len(), tree.len() as u64), &options);
+    let names: Vec<_> = entries[1].xattrs.iter().map(|(name, _)| name.as_slice()).collect();
+    assert_eq!(names, [wim.xattr_without_unix().unwrap()]);
+    assert!(names[0].starts_with(wim.foreign_xattrs().unwrap()));
+}
+
+/// What was compressed together has no check of its own, but the archive has a SHA-1 of each of them.
+#[test]
+fn files_of_solid_resources_of_wim_have_their_hash() {
+    let hash = [7; 20];
+    let mut file = dentry(0x80, 0, "x", 0);
+    file[64..84].copy_from_slice(&hash);
+    let tree = tree(&file);
+    let at = 208 + tree.len() as u64 + 150;
+    let resources = [listed(30, 16, at, 1 << 32, [0; 20]), listed(500, 16, 100, 500, hash)];
+    let mut archive = with_resources(image_of_windows(tree.len(), tree.len() as u64), &resources);
+    archive.extend([&1000_u64.to_le_bytes()[..], &[0; 22]].concat());
+    let (options, _) = decoding(&tree, |_| Vec::new());
+    let (entries, damage) = told_with("wim", &archive, &options);
+    assert!(damage.is_empty(), "{damage:?}");
+    let [piece] = &entries[1].body.pieces.as_deref().unwrap() else { panic!("{:?}", entries[1]) };
+    let steps = &piece.coder.as_ref().unwrap().steps;
+    assert_eq!((piece.skip, piece.length, piece.decoded, piece.offset), (100, 500, 1000, at));
+    assert_eq!(steps.iter().map(|step| step.codec.as_str()).collect::<Vec<_>>(), ["chunked-solid", "hashed"]);
+    assert_eq!((&steps[1].properties[..], steps[1].decoded_length), (&hash[..], Some(500)));
+}
+
 /// The streams of a file have bounds in all, as the attributes of any other file have.
 #[test]
 fn streams_of_wim_are_bounded() {
-    let padded = |mut bytes: Vec<u8>| {
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        bytes
-    };
-    let units = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let dentry = |attributes: u32, below: u64, name: &str, streams: u16| {
-        let name = units(name);
-        let mut own = vec![0; 102];
-        own[..8].copy_from_slice(&(102 + name.len() as u64 + 2).to_le_bytes());
-        own[8..12].copy_from_slice(&attributes.to_le_bytes());
-        own[12..16].fill(0xff);
-        own[16..24].copy_from_slice(&below.to_le_bytes());
-        own[96..98].copy_from_slice(&streams.to_le_bytes());
-        own[100..102].copy_from_slice(&(name.len() as u16).to_le_bytes());
-        padded([own, name, vec![0; 2]].concat())
-    };
-    let stream = |name: &str| {
-        let name = units(name);
-        let mut own = vec![0; 38];
-        own[..8].copy_from_slice(&(38 + name.len() as u64 + 2).to_le_bytes());
-        own[36..38].copy_from_slice(&(name.len() as u16).to_le_bytes());
-        padded([own, name, vec![0; 2]].concat())
-    };
     // A name that is no name of NTFS, one that is none of Linux, and more than may be.
     let streams = [stream(&"x".repeat(256)), stream(&"\u{4e2d}".repeat(84)), stream("a"), stream("b"), stream("c")];
     let root = dentry(0x10, 8 + 104, "", 0);

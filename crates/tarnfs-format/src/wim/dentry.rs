@@ -23,6 +23,9 @@ const MOST_STREAMS: u16 = 4096;
 /// Bytes of the name of a stream: NTFS has no longer ones.
 const LONGEST_STREAM_NAME: u16 = 2 * 255;
 
+/// What is wrong where more is read than a tree has room for: any number of folders may lead to the same files.
+pub(super) const TOO_MANY: &str = "the tree of an image has more files than fit into it";
+
 /// What is told of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Dentry {
@@ -72,14 +75,17 @@ fn units(bytes: &[u8], at: usize, length: u16) -> Option<Vec<u16>> {
     Some(bytes.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect())
 }
 
-/// What begins at `at`, and where the next one does; `None` at the end of a folder. The error says what is wrong.
-pub(super) fn read(bytes: &[u8], at: u64) -> Result<Option<(Dentry, u64)>, &'static str> {
+/// What begins at `at`, and where the next one does; `None` at the end of a folder. The error says what is wrong. What
+/// each file and stream takes at least is taken from `left`, the bytes of the tree that may still be read.
+pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(Dentry, u64)>, &'static str> {
     const CUT: &str = "it goes on behind the end of its tree";
     let start = usize::try_from(at).map_err(|_| CUT)?;
     let length = u64_at(bytes, start).ok_or(CUT)?;
     if length <= 8 {
         return Ok(None);
     }
+    let mut take = |count: usize| left.checked_sub(count).map(|fewer| *left = fewer).ok_or(TOO_MANY);
+    take(FIXED)?;
     let end = at.checked_add(length).and_then(|end| usize::try_from(end).ok()).ok_or(CUT)?;
     let own = bytes.get(start..end).filter(|own| own.len() >= FIXED).ok_or(CUT)?;
     let fields = || -> Option<(Dentry, u16)> {
@@ -113,6 +119,7 @@ pub(super) fn read(bytes: &[u8], at: u64) -> Result<Option<(Dentry, u64)>, &'sta
         return Err("it has too many streams");
     }
     for _ in 0..count {
+        take(STREAM)?;
         let start = usize::try_from(next).map_err(|_| CUT)?;
         let length = u64_at(bytes, start).ok_or(CUT)?;
         let stream = || -> Option<Option<Stream>> {
@@ -239,15 +246,16 @@ mod tests {
         stream.resize(48, 0);
         bytes.extend(stream);
         bytes.extend([0; 8]);
-        let (found, next) = read(&bytes, 8).unwrap().unwrap();
+        let (found, next) = read(&bytes, 8, &mut FIXED.saturating_add(STREAM)).unwrap().unwrap();
+        assert_eq!(read(&bytes, 8, &mut 139), Err(TOO_MANY));
         assert_eq!((found.attributes, found.security, found.group), (0x21, None, 7));
         assert_eq!(String::from_utf16(&found.name).unwrap(), "name");
         assert_eq!(found.unix, Some(Unix { uid: 1, gid: 2, mode: 0o100_644, device: 0 }));
         assert_eq!((found.streams.len(), found.streams[0].hash[0], &found.streams[0].name[..]), (1, 9, &[115][..]));
         assert_eq!(next + 8, bytes.len() as u64);
-        assert!(read(&bytes, next).unwrap().is_none());
+        assert!(read(&bytes, next, &mut 0).unwrap().is_none());
         for length in 8..bytes.len() - 8 {
-            assert!(read(&bytes[..length], 8).is_err(), "{length}");
+            assert!(read(&bytes[..length], 8, &mut 1000).is_err(), "{length}");
         }
         assert_eq!(start(&[0; 8]), Some((8, vec![8])));
         assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), Some((24, vec![16, 20])));

@@ -22,10 +22,15 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Format, Kind, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 use header::{HEADER, Header};
 
 const NAME: &str = "wim";
+
+/// What attributes of Windows are called. Of files that wimlib has captured with those of Unix, it tells no time of
+/// creation.
+const FOREIGN: &[u8] = b"user.ntfs.";
+const CREATED: &[u8] = b"user.ntfs.created";
 
 /// WIM, split or not, and ESD.
 #[derive(Debug)]
@@ -49,16 +54,22 @@ impl Format for Wim {
     }
 
     fn told(&self, shown: &Shown) -> Told {
-        Told { mode: false, owner: false, mtime: Told::all(shown.mtime).mtime.map(|unit| unit.max(100)) }
+        let told = Told::all(shown.mtime);
+        // A link has no attributes that say whether anything of Unix is told.
+        let is_untold = shown.kind == Kind::Symlink && (shown.uid, shown.gid) == (0, 0);
+        Told { owner: !is_untold, mtime: told.mtime.map(|unit| unit.max(100)), ..told }
     }
 
     fn compares_content(&self) -> bool {
         true
     }
 
-    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
-        let _ = source;
-        Ok(false)
+    fn xattr_without_unix(&self) -> Option<&'static [u8]> {
+        Some(CREATED)
+    }
+
+    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
+        Some(FOREIGN)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

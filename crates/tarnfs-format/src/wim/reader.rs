@@ -25,8 +25,18 @@ const FOR_EACH_STORED: u64 = 64;
 /// Bytes of the name of an attribute that Linux has.
 const LONGEST_NAME: usize = 255;
 
-/// Resources: each takes some 100 bytes of memory.
+/// Resources: each takes some 100 bytes of memory. Those that hold others take more, for what decodes them; there is
+/// one in each archive that was joined.
 const MOST_RESOURCES: u64 = 1 << 20;
+const MOST_SOLID: usize = 1 << 16;
+
+/// What decoding a tree or something short costs at least, as bytes that are read: a decoder is made for it, however
+/// few bytes come of it, and any number of names may lead there.
+const OF_TREE: u64 = 16 << 10;
+const OF_SHORT: u64 = 2 << 10;
+
+/// Bytes of short contents that are kept, as many names lead to the same.
+const MOST_KEPT: usize = 64 << 10;
 
 /// Bytes of what Windows keeps for a link.
 const LONGEST_LINK: u64 = 16 << 10;
@@ -81,6 +91,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         links: HashMap::new(),
         of_links: 0,
         prefix: None,
+        kept: HashMap::new(),
+        of_kept: 0,
         count: 0,
     };
     let mut tell = Teller::new(receive);
@@ -130,6 +142,9 @@ struct Reader<'o> {
     of_links: usize,
     /// The start of a solid resource.
     prefix: Option<(u32, Vec<u8>)>,
+    /// Short contents that were decoded, and the bytes of all of them.
+    kept: HashMap<Hash, Vec<u8>>,
+    of_kept: usize,
     /// What was told.
     count: u64,
 }
@@ -165,6 +180,9 @@ impl Reader<'_> {
                     .last()
                     .and_then(|(start, last)| Some(start.saturating_add(self.solids.get(*last as usize)?.length)));
                 run.push((start.unwrap_or(0), self.solids.len() as u32));
+                if self.solids.len() >= MOST_SOLID {
+                    return Err(unreadable(format!("more than {MOST_SOLID} of its resources hold others")));
+                }
                 let solid = self.solid(place).map_err(|error| Error::Read { offset: place.offset, error })?;
                 if solid.length == 0 {
                     tell.damage(place.offset.min(self.source.len()), "a solid resource is not there".to_owned())?;
@@ -229,7 +247,7 @@ impl Reader<'_> {
         if place.length > most {
             return Err(crate::image::damaged(format!("it has {} bytes, more than {most}", place.length)));
         }
-        self.budget.take_bytes(place.length)?;
+        self.budget.take_bytes(place.length.max(OF_TREE))?;
         self.decoded(&self.coder(&place, &image.hash), (place.offset, place.stored), place.length)
     }
 
@@ -255,11 +273,25 @@ impl Reader<'_> {
         if blob.part != self.header.part {
             return Err(self.elsewhere(&blob));
         }
-        self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
         let Some(solid) = blob.solid else {
+            if let Some(kept) = self.kept.get(hash) {
+                self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
+                return Ok(kept.clone());
+            }
+            self.budget.take_bytes(place.length.max(OF_SHORT)).map_err(|error| error.to_string())?;
             let coder = self.coder(&place, hash);
-            return self.decoded(&coder, (place.offset, place.stored), place.length).map_err(|error| error.to_string());
+            let bytes = self.decoded(&coder, (place.offset, place.stored), place.length);
+            let bytes = bytes.map_err(|error| error.to_string())?;
+            if self.of_kept.saturating_add(bytes.len()) > MOST_KEPT {
+                self.kept.clear();
+                self.of_kept = 0;
+            }
+            // Of one without bytes, its hash takes some, too.
+            self.of_kept = self.of_kept.saturating_add(bytes.len()).saturating_add(size_of::<Hash>());
+            self.kept.insert(*hash, bytes.clone());
+            return Ok(bytes);
         };
+        self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
         let end = place.offset.saturating_add(place.length);
         if self.prefix.as_ref().is_none_or(|(number, _)| *number != solid) {
             let Some(own) = self.solids.get(solid as usize) else { return Err("lies nowhere".to_owned()) };
@@ -305,9 +337,9 @@ impl Reader<'_> {
         self.of_links = 0;
         let mut path = prefix.to_vec();
         // Each file takes so many bytes of the tree, so a ring comes to an end.
-        let mut left = tree.len() / dentry::FIXED;
+        let mut left = tree.len();
         let mut open: Vec<(u64, usize)> = Vec::new();
-        match dentry::read(tree, root) {
+        match dentry::read(tree, root, &mut left) {
             Ok(Some((dentry, _))) => {
                 let path = if path.is_empty() { b"." } else { path.as_slice() };
                 self.named(&dentry, (tree, &descriptors), path, at, tell)?;
@@ -321,12 +353,13 @@ impl Reader<'_> {
         while let Some((next, length)) = open.last_mut() {
             self.options.cancel.check().map_err(Error::Receiver)?;
             path.truncate(*length);
-            let (dentry, behind) = match dentry::read(tree, *next) {
+            let (dentry, behind) = match dentry::read(tree, *next, &mut left) {
                 Ok(Some(found)) => found,
                 Ok(None) => {
                     open.pop();
                     continue;
                 }
+                Err(dentry::TOO_MANY) => return tell.damage(at.min(there), dentry::TOO_MANY.to_owned()),
                 Err(what) => {
                     tell.damage(at.min(there), format!("{}: some of its names are lost: {what}", shown(&path)))?;
                     open.pop();
@@ -334,10 +367,6 @@ impl Reader<'_> {
                 }
             };
             *next = behind;
-            let Some(fewer) = left.checked_sub(1) else {
-                return tell.damage(at.min(there), "the tree of an image has more files than fit into it".to_owned());
-            };
-            left = fewer;
             let Some(name) = name_of(dentry.name.iter().copied()) else {
                 tell.damage(at.min(there), format!("{}: a file without a name was left out", shown(&path)))?;
                 continue;
@@ -347,10 +376,13 @@ impl Reader<'_> {
             }
             path.extend(name);
             let limits = &self.options.limits;
-            let is_too_deep = path.len() > limits.path || open.len() >= limits.path_components;
-            if is_too_deep || self.budget.take_bytes(path.len() as u64).is_err() {
+            if path.len() > limits.path || open.len() >= limits.path_components {
                 tell.damage(at.min(there), format!("{} is left out: its path is too long", excerpt(&path)))?;
                 continue;
+            }
+            if let Err(error) = self.budget.take_bytes(path.len() as u64) {
+                // Nor is there room for what comes behind it.
+                return tell.damage(at.min(there), format!("from {} on, names are left out: {error}", excerpt(&path)));
             }
             let is_folder = self.named(&dentry, (tree, &descriptors), &path, at, tell)?;
             if is_folder && dentry.below != 0 {

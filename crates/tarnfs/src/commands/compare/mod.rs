@@ -294,7 +294,7 @@ impl<S: Side> Comparison<'_, S> {
         (folder, name, seen): (&S::Folder, &[u8], &Seen),
         mut add: impl FnMut(&Difference),
     ) -> Result<(), Unread> {
-        let told = self.keeps.told(&shown, stored);
+        let told = self.keeps.told(self.tree, node, &shown, stored);
         if self.what.mode && told.mode && seen.told.mode && shown.kind != Kind::Symlink && shown.mode != seen.mode {
             add(&Difference::Mode(shown.mode, seen.mode));
         }
@@ -319,6 +319,11 @@ impl<S: Side> Comparison<'_, S> {
                 archive = self.tree.xattrs(node).map_err(Unread::Archive)?;
             }
             let other = self.side.xattrs(folder, name, seen).map_err(Unread::Other)?;
+            let has = |of: &Xattrs, name: &[u8]| of.iter().any(|(own, _)| own == name);
+            if self.side.is_on_disk() {
+                // Whoever unpacks it with other programs has none of these.
+                archive.retain(|(name, _)| !self.keeps.is_foreign(stored, name) || has(&other, name));
+            }
             self.xattrs(&archive, &other, add);
         }
         Ok(())

@@ -6,7 +6,7 @@ use tarnfs_format::{Format, Part, Shown, Told};
 use tarnfs_index::FIRST_NESTED;
 use tarnfs_source::{Cancel, SharedSource};
 use tarnfs_tree::open::OpenArchive;
-use tarnfs_tree::{Attributes, Error, Node, Stored, Tree, Xattrs};
+use tarnfs_tree::{ArchiveTree, Attributes, Error, Node, Stored, Tree, Xattrs};
 
 use super::side::{Readable, Seen, Side};
 use crate::commands::extract::owners::Owners;
@@ -56,10 +56,19 @@ impl Keeps {
         }
     }
 
-    /// Which attributes the entry of this file has told.
-    pub(super) fn told(&self, shown: &Shown, stored: &Stored) -> Told {
+    /// True of the name of an attribute that stands for what another system keeps of this file.
+    pub(super) fn is_foreign(&self, stored: &Stored, name: &[u8]) -> bool {
+        let prefix = self.of_file(stored).and_then(|(format, _)| format.foreign_xattrs());
+        prefix.is_some_and(|prefix| name.starts_with(prefix))
+    }
+
+    /// Which attributes the entry of this file has told, which has that `node` in `tree`.
+    pub(super) fn told(&self, tree: &ArchiveTree, node: Node, shown: &Shown, stored: &Stored) -> Told {
         let known = self.of_file(stored).filter(|_| stored.header.is_some());
         let Some((format, is_of_unix)) = known else { return Told::NOTHING };
+        let without = format.xattr_without_unix().filter(|_| stored.has_xattrs);
+        let is_without = without.is_some_and(|name| tree.xattr(node, name).is_ok_and(|value| value.is_some()));
+        let is_of_unix = is_of_unix && !is_without;
         let told = format.told(shown);
         // Where nothing keeps them, all files are root's, for everybody to read. Others lie in an archive in it.
         let is_usual = shown.uid == 0 && shown.gid == 0 && matches!(shown.mode, 0o444 | 0o555 | 0o644 | 0o755);
@@ -101,7 +110,7 @@ impl Second {
             is_sparse: blocks.saturating_mul(512) < size,
             file: (0, node.0),
             ctime: (0, 0),
-            told: self.keeps.told(&shown, &stored),
+            told: self.keeps.told(&self.opened.tree, node, &shown, &stored),
             has_links: self.keeps.has_links(&stored),
         })
     }
