@@ -20,6 +20,8 @@ mod parts;
 mod reader;
 mod words;
 
+pub(crate) use names::Names;
+
 use std::io;
 
 use tarnfs_source::{Cancel, Source};
