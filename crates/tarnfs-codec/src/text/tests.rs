@@ -231,6 +231,12 @@ fn addresses_and_pages_have_their_own_characters() {
         (3, "&#37;41&amp;amp;", "A&amp;"),
         (7, "QUJ&#68;%0ARE&#x56;H", "ABCDEG"),
         (4, "QUJD*RA==QUJD", "ABCD"),
+        (12, "QUI\\x3d", "AB"),
+        (12, "QUI\\u003D", "AB"),
+        (12, "Pj8\\/Pj8\\u002BPj8\\x2f", ">??>?>>??"),
+        (12, "QU\\nJD\\", "ABC"),
+        (8, "\\x4\\u004z\\'\\x41\\", "\\x4\\u004z'A\\"),
+        (15, "QU&#92;x4aD%3d", "ABC"),
     ] {
         let coder = CoderContext { properties: [flags].as_slice().into(), ..CoderContext::default() };
         let (found, error, _) = decoded(&DataUrl, text.as_bytes(), coder);
