@@ -61,7 +61,11 @@ impl Codec for Base64File {
     }
 
     fn bid(&self, head: &[u8]) -> u32 {
-        if heads::begin(head, BEGIN).is_some() { 8 * BEGIN.len() as u32 } else { 0 }
+        match heads::begin(head, BEGIN) {
+            Some(begin) if begin.has_fields => heads::BEHIND_FIELDS,
+            Some(_) => 8 * BEGIN.len() as u32,
+            None => 0,
+        }
     }
 
     fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {

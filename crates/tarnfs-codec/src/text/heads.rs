@@ -12,7 +12,12 @@ pub(super) struct Begin<'h> {
     pub(super) name: &'h [u8],
     /// Where the first line of text is.
     pub(super) length: usize,
+    /// Fields stand before it: it may be mail, which has more than that text.
+    pub(super) has_fields: bool,
 }
+
+/// What the line gets behind fields: less than mail, and enough for what is no more than such text.
+pub(super) const BEHIND_FIELDS: u32 = 24;
 
 /// True of a line that begins a field, as mail has them before its text.
 fn is_field(line: &[u8]) -> bool {
@@ -33,11 +38,12 @@ fn is_of_mail(line: &[u8]) -> bool {
 
 /// The line that begins with `mark` and permissions, at the start of `head` or behind fields.
 pub(super) fn begin<'h>(head: &'h [u8], mark: &[u8]) -> Option<Begin<'h>> {
-    let mut length = 0;
+    let (mut length, mut has_fields) = (0, false);
     for line in head.get(..LONGEST.min(head.len()))?.split_inclusive(|&byte| byte == b'\n') {
         length += line.len();
         let Some(rest) = line.strip_prefix(mark) else {
             if is_of_mail(line) {
+                has_fields |= is_field(line);
                 continue;
             }
             return None;
@@ -46,7 +52,7 @@ pub(super) fn begin<'h>(head: &'h [u8], mark: &[u8]) -> Option<Begin<'h>> {
         let (mode, name) = rest.split_at_checked(blank)?;
         let is_mode = (3..=4).contains(&mode.len()) && mode.iter().all(|digit| matches!(digit, b'0'..=b'7'));
         let name = name.trim_ascii();
-        return (is_mode && !name.is_empty() && line.ends_with(b"\n")).then_some(Begin { name, length });
+        return (is_mode && !name.is_empty() && line.ends_with(b"\n")).then_some(Begin { name, length, has_fields });
     }
     None
 }

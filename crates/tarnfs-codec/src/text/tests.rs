@@ -183,11 +183,13 @@ fn files_have_heads() {
     let uu = "begin 644 a.txt\n#86)C\n\"9&4\n`\nend\nmore\n";
     let mail = format!("From: x\nSubject: y\n  z\n\n{uu}");
     for (text, name) in [(uu, "a.txt"), (&mail, "a.txt")] {
-        assert!(Uuencode.bid(text.as_bytes()) > 48, "{text}");
+        assert!(Uuencode.bid(text.as_bytes()) >= 24, "{text}");
         assert_eq!(Uuencode.stored_name(text.as_bytes()), Some(name.as_bytes()));
         let (found, error, _) = decoded(&Uuencode, text.as_bytes(), CoderContext::default());
         assert_eq!((String::from_utf8(found).unwrap().as_str(), error), ("abcde", None));
     }
+    // Behind fields it may be mail, which gets 32: what stands in these would be lost.
+    assert_eq!((Uuencode.bid(uu.as_bytes()), Uuencode.bid(mail.as_bytes())), (72, 24));
     let empty = "begin 644 a.txt\nend\n";
     assert!(Uuencode.bid(empty.as_bytes()) > 48);
     assert_eq!(decoded(&Uuencode, empty.as_bytes(), CoderContext::default()).1, None);
@@ -201,6 +203,7 @@ fn files_have_heads() {
     assert!(error.is_some());
     let base64 = "begin-base64 644 b c\nYWJj\nZGU=\n====\n";
     assert_eq!((Base64File.bid(base64.as_bytes()), Base64File.bid(b"YWJj\n")), (104, 0));
+    assert_eq!(Base64File.bid(format!("From: x\n\n{base64}").as_bytes()), 24);
     assert_eq!(Base64File.stored_name(base64.as_bytes()), Some(&b"b c"[..]));
     for text in [base64, "YWJj\nZGU=\n", "Content-Type: x\nContent-Transfer-Encoding: base64\n\nYWJjZGU="] {
         let (found, error, _) = decoded(&Base64File, text.as_bytes(), CoderContext::default());
@@ -228,6 +231,12 @@ fn addresses_and_pages_have_their_own_characters() {
         (3, "&#37;41&amp;amp;", "A&amp;"),
         (7, "QUJ&#68;%0ARE&#x56;H", "ABCDEG"),
         (4, "QUJD*RA==QUJD", "ABCD"),
+        (12, "QUI\\x3d", "AB"),
+        (12, "QUI\\u003D", "AB"),
+        (12, "Pj8\\/Pj8\\u002BPj8\\x2f", ">??>?>>??"),
+        (12, "QU\\nJD\\", "ABC"),
+        (8, "\\x4\\u004z\\'\\x41\\", "\\x4\\u004z'A\\"),
+        (15, "QU&#92;x4aD%3d", "ABC"),
     ] {
         let coder = CoderContext { properties: [flags].as_slice().into(), ..CoderContext::default() };
         let (found, error, _) = decoded(&DataUrl, text.as_bytes(), coder);

@@ -1,7 +1,8 @@
-//! Contents of data URLs in pages: characters may be written as pages have them (`&amp;`) and as addresses do (`%20`),
-//! and what comes of that may be base64.
+//! Contents of data URLs in pages: characters may be written as pages have them (`&amp;`), as strings of scripts do
+//! (`\u003d`, `\/`) and as addresses do (`%20`), and what comes of that may be base64.
 //!
-//! Properties: a byte with what is undone: 1 characters of pages, 2 of addresses, 4 base64.
+//! Properties: a byte with what is undone: 1 characters of pages, 2 of addresses, 4 base64, 8 characters of
+//! strings.
 
 use std::io;
 
@@ -56,28 +57,32 @@ const NAMES: [(&[u8], &[u8]); 14] = [
 
 struct Characters {
     in_pages: bool,
+    in_strings: bool,
     in_addresses: bool,
     base64: Option<Quads>,
-    /// The start of what a page writes for a character, or an address.
+    /// The start of what a page writes for a character, or a string, or an address.
     of_page: Vec<u8>,
+    of_string: Vec<u8>,
     of_address: Vec<u8>,
 }
 
 impl Characters {
     fn new(coder: &CoderContext) -> io::Result<Self> {
-        let &[flags @ 0..8] = &coder.properties[..] else { return Err(coders::invalid_properties("data URLs")) };
+        let &[flags @ 0..16] = &coder.properties[..] else { return Err(coders::invalid_properties("data URLs")) };
         Ok(Self {
             in_pages: flags & 1 != 0,
+            in_strings: flags & 8 != 0,
             in_addresses: flags & 2 != 0,
             base64: (flags & 4 != 0).then(|| Quads::with(false)),
             of_page: Vec::new(),
+            of_string: Vec::new(),
             of_address: Vec::new(),
         })
     }
 
     fn letter(&mut self, letter: u8, bytes: &mut Vec<u8>) {
         if !self.in_pages || self.of_page.is_empty() && letter != b'&' {
-            return self.in_address(letter, bytes);
+            return self.in_string(letter, bytes);
         }
         if letter == b'&' && !self.of_page.is_empty() {
             self.end_of_page(bytes);
@@ -87,8 +92,8 @@ impl Characters {
             self.of_page.pop();
             let name = std::mem::take(&mut self.of_page);
             match character(&name) {
-                Some(character) => character.iter().for_each(|letter| self.in_address(*letter, bytes)),
-                None => name.iter().chain(b";").for_each(|letter| self.in_address(*letter, bytes)),
+                Some(character) => character.iter().for_each(|letter| self.in_string(*letter, bytes)),
+                None => name.iter().chain(b";").for_each(|letter| self.in_string(*letter, bytes)),
             }
         } else if self.of_page.len() > LONGEST
             || self.of_page.len() > 1 && !letter.is_ascii_alphanumeric() && letter != b'#'
@@ -100,7 +105,36 @@ impl Characters {
     /// What was begun is no character's name.
     fn end_of_page(&mut self, bytes: &mut Vec<u8>) {
         for letter in std::mem::take(&mut self.of_page) {
-            self.in_address(letter, bytes);
+            self.in_string(letter, bytes);
+        }
+    }
+
+    fn in_string(&mut self, letter: u8, bytes: &mut Vec<u8>) {
+        if !self.in_strings || self.of_string.is_empty() && letter != b'\\' {
+            return self.in_address(letter, bytes);
+        }
+        self.of_string.push(letter);
+        let length = match self.of_string.get(1) {
+            None => return,
+            Some(b'x') => 4,
+            Some(b'u') => 6,
+            Some(_) => 2,
+        };
+        if self.of_string.len() == 2 && length > 2 || self.of_string.len() < length && letter.is_ascii_hexdigit() {
+            return;
+        }
+        let escape = std::mem::take(&mut self.of_string);
+        let is_whole = escape.len() == length && letter.is_ascii_hexdigit();
+        let digits = escape.get(2..).filter(|_| is_whole && length > 2);
+        let number = digits.and_then(|digits| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        match (number.and_then(char::from_u32), escape.as_slice()) {
+            (Some(character), _) => {
+                character.to_string().bytes().for_each(|letter| self.in_address(letter, bytes));
+            }
+            // The end of a line, or a blank.
+            (None, [_, b'n' | b'r' | b't']) => self.in_address(b'\n', bytes),
+            (None, [_, letter]) => self.in_address(*letter, bytes),
+            (None, _) => escape.iter().for_each(|letter| self.in_address(*letter, bytes)),
         }
     }
 
@@ -160,6 +194,9 @@ impl Letters for Characters {
         }
         if is_last {
             self.end_of_page(bytes);
+            for letter in std::mem::take(&mut self.of_string) {
+                self.in_address(letter, bytes);
+            }
             for letter in std::mem::take(&mut self.of_address) {
                 self.out(letter, bytes);
             }
@@ -169,7 +206,7 @@ impl Letters for Characters {
 
     fn is_between(&self) -> bool {
         let is_between = self.base64.as_ref().is_none_or(Letters::is_between);
-        is_between && self.of_page.is_empty() && self.of_address.is_empty()
+        is_between && self.of_page.is_empty() && self.of_string.is_empty() && self.of_address.is_empty()
     }
 
     fn has_ended(&self) -> bool {

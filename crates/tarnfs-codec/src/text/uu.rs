@@ -1,5 +1,5 @@
-//! What `uuencode` writes: a line "begin 644 name", lines that each say how many bytes they have, and "end". Mail may
-//! stand before it.
+//! What `uuencode` writes: a line "begin 644 name", lines that each say how many bytes they have, and "end". Fields
+//! may stand before it, but what has those of mail is mail.
 
 use std::io;
 
@@ -23,7 +23,7 @@ impl Codec for Uuencode {
     }
 
     fn about(&self) -> &'static str {
-        "seeks everywhere; also behind the head of mail"
+        "seeks everywhere; also behind a field or two of mail"
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
@@ -36,7 +36,11 @@ impl Codec for Uuencode {
         let line = text.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
         // Text that explains it has no such line behind it.
         let is_line = line.ends_with(b"\n") && decode_line(line, &mut Vec::new()).is_ok();
-        if is_line { 8 * BEGIN.len() as u32 + 24 } else { 0 }
+        match is_line {
+            true if begin.has_fields => heads::BEHIND_FIELDS,
+            true => 8 * BEGIN.len() as u32 + 24,
+            false => 0,
+        }
     }
 
     fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {

@@ -50,6 +50,10 @@ pub(super) struct Place {
     pub(super) address: Option<String>,
     /// The attribute whose value it is: its address may come behind it.
     pub(super) attribute: Option<String>,
+    /// It is in a tag, where characters may have names (`&amp;`). In a script or a style sheet these are text.
+    pub(super) is_in_tag: bool,
+    /// It is one of several in an attribute, and ends before a blank.
+    pub(super) is_one_of_several: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +65,18 @@ pub(super) enum End {
 }
 
 impl Place {
+    /// One that follows others in an attribute.
+    pub(super) fn among_others(quote: u8) -> Self {
+        let (end, address, attribute) = (End::Quote(quote), None, None);
+        Self { end, address, attribute, is_in_tag: true, is_one_of_several: true }
+    }
+
+    fn new(before: &[u8], end: End, address: Option<String>, attribute: Option<String>) -> Self {
+        let is_in_tag = is_open(tag(before));
+        let is_one_of_several = attribute.as_deref().is_some_and(has_several);
+        Self { end, address, attribute, is_in_tag, is_one_of_several }
+    }
+
     /// That of a data URL that follows `before`; `None` if none may stand there.
     pub(super) fn of(before: &[u8]) -> Option<Self> {
         let (last, rest) = before.split_last()?;
@@ -68,29 +84,54 @@ impl Place {
             b'"' | b'\'' => {
                 let end = End::Quote(*last);
                 if let Some(address) = in_style(rest) {
-                    return Some(Self { end, address, attribute: None });
+                    return Some(Self::new(rest, end, address, None));
                 }
                 match attribute(rest) {
                     Some(name) if name.starts_with("data-savepage-") => None,
                     Some(name) => {
                         let address = saved_from(tag(rest), &name);
-                        Some(Self { end, address, attribute: Some(name) })
+                        Some(Self::new(rest, end, address, Some(name)))
                     }
-                    None => Some(Self { end, address: None, attribute: None }),
+                    None => Some(Self::new(rest, end, None, None)),
                 }
             }
             b'(' => {
                 let address = in_style(before)?;
-                Some(Self { end: End::Parenthesis, address, attribute: None })
+                Some(Self::new(before, End::Parenthesis, address, None))
             }
             b'=' => {
                 let name = attribute(before)?;
                 let address = saved_from(tag(before), &name);
-                Some(Self { end: End::Blank, address, attribute: Some(name) })
+                Some(Self::new(before, End::Blank, address, Some(name)))
+            }
+            // Another address may stand before it: "a.png 1x, data:".
+            last if last.is_ascii_whitespace() || *last == b',' => {
+                let quote = memchr::memrchr2(b'"', b'\'', before)?;
+                let name = attribute(before.get(..quote)?)?;
+                has_several(&name).then(|| before.get(quote).map(|quote| Self::among_others(*quote)))?
             }
             _ => None,
         }
     }
+}
+
+/// True of an attribute that has several addresses: `srcset`, `imagesrcset`, and what scripts make these of.
+fn has_several(attribute: &str) -> bool {
+    attribute.ends_with("srcset") && !attribute.starts_with("data-savepage-")
+}
+
+/// True if `tag`, which begins as one does, goes on to its end.
+fn is_open(tag: &[u8]) -> bool {
+    let mut quote = None;
+    for byte in tag {
+        match (quote, byte) {
+            (None, b'>') => return false,
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (Some(begun), byte) if begun == byte => quote = None,
+            _ => {}
+        }
+    }
+    !tag.is_empty()
 }
 
 /// Whether `before` ends in "url(", and the address in the comment before that.
@@ -117,7 +158,7 @@ fn attribute(before: &[u8]) -> Option<String> {
     // In a script, what stands there is a variable.
     let is_in_tag =
         rest.get(start.checked_sub(1)?).is_some_and(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
-    let is_tag = is_in_tag && tag(before).first() == Some(&b'<');
+    let is_tag = is_in_tag && is_open(tag(before));
     is_tag.then(|| String::from_utf8_lossy(name).to_ascii_lowercase())
 }
 
@@ -205,6 +246,26 @@ mod tests {
             assert_eq!((place.end, place.address.as_deref()), (end, address), "{before}");
         }
         for before in ["", "x", "(", "x(", "<img data-savepage-src=\"", "x="] {
+            assert_eq!(Place::of(before.as_bytes()), None, "{before}");
+        }
+    }
+
+    #[test]
+    fn characters_have_names_in_tags_only() {
+        for (before, is_in_tag, is_one_of_several) in [
+            ("<img src=\"", true, false),
+            ("<p title='a>b' style=\"background:url(", true, false),
+            ("<a onclick=\"f('", true, false),
+            ("<style>a{background:url('", false, false),
+            ("<script> x = \"", false, false),
+            ("<img srcset='", true, true),
+            ("<img data-srcset = \"a.png 1x, ", true, true),
+            ("<img srcset=\"a.png 1x,", true, true),
+        ] {
+            let place = Place::of(before.as_bytes()).unwrap();
+            assert_eq!((place.is_in_tag, place.is_one_of_several), (is_in_tag, is_one_of_several), "{before}");
+        }
+        for before in ["<img alt=\"a, ", "<p>a, ", "<img data-savepage-srcset=\"a 1x, "] {
             assert_eq!(Place::of(before.as_bytes()), None, "{before}");
         }
     }

@@ -27,6 +27,13 @@ const MOST_HASHED: u64 = 16 << 30;
 const IN_PAGES: u8 = 1;
 const IN_ADDRESSES: u8 = 2;
 const BASE64: u8 = 4;
+const IN_STRINGS: u8 = 8;
+
+/// Bytes of base64 that are looked at together.
+const OF_BASE64: usize = 256;
+
+/// Bytes of a character's name, as the decoder takes them.
+const LONGEST_NAME: usize = 12;
 
 struct Page<'s> {
     source: &'s SharedSource,
@@ -35,11 +42,16 @@ struct Page<'s> {
     hashed: u64,
     /// What ends no content from some byte on.
     endless: Vec<End>,
+    /// From some byte on no comment ends: none begins there.
+    has_no_comments: bool,
+    /// Behind a content that is one of several in an attribute: where, and the quote that ends that.
+    others: Option<(u64, u8)>,
 }
 
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let window = Window::new(&**source, &options.cancel);
-    let mut page = Page { source, window, options, hashed: 0, endless: Vec::new() };
+    let mut page =
+        Page { source, window, options, hashed: 0, endless: Vec::new(), has_no_comments: false, others: None };
     let mut tell = Teller::new(receive);
     let failed = |offset| move |error| Error::Read { offset, error };
     let (mut at, mut found) = (0, false);
@@ -62,22 +74,58 @@ struct Content {
     measure: Measure,
     has_ampersand: bool,
     has_percent: bool,
+    has_backslash: bool,
+}
+
+/// How far `part` may be base64 in `place`. What follows is another address, or what a script does with it.
+fn base64_in(part: &[u8], place: &Place) -> usize {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut at = 0_usize;
+    for chunk in part.chunks(OF_BASE64) {
+        // Nearly all of them have nothing else; all of one are looked at without a branch.
+        if chunk.iter().fold(true, |is_all, byte| is_all & is_plain(*byte)) {
+            at = at.saturating_add(chunk.len());
+            continue;
+        }
+        for byte in chunk {
+            let is_part = is_plain(*byte)
+                || match byte {
+                    b'=' | b'%' => true,
+                    // The name of a character: "&#10;". The start of one may be in what came before.
+                    b'&' => place.is_in_tag,
+                    b'#' => place.is_in_tag && at.checked_sub(1).is_none_or(|at| part.get(at) == Some(&b'&')),
+                    b';' => {
+                        let start = at.saturating_sub(LONGEST_NAME);
+                        let before = part.get(start..at).unwrap_or_default();
+                        place.is_in_tag && (start == 0 || memchr::memchr(b'&', before).is_some())
+                    }
+                    b'\\' => matches!(place.end, End::Quote(_)) && place.attribute.is_none(),
+                    blank => blank.is_ascii_whitespace() && !place.is_one_of_several,
+                };
+            if !is_part {
+                return at;
+            }
+            at = at.saturating_add(1);
+        }
+    }
+    at
 }
 
 impl Page<'_> {
     /// Where the next one may begin, from byte `at` on, that is in no comment.
     fn next(&mut self, mut at: u64) -> io::Result<Option<u64>> {
         let end = self.source.len();
-        let mut in_comment = false;
+        // Where the comment began.
+        let mut in_comment = None;
         while at < end {
             self.options.cancel.check()?;
             let bytes = self.window.bytes(at, end, TOGETHER)?;
             let (mut from, mut found) = (0_usize, None::<usize>);
             loop {
                 let rest = bytes.get(from..).unwrap_or_default();
-                if in_comment {
+                if in_comment.is_some() {
                     let Some(place) = memchr::memmem::find(rest, b"-->") else { break };
-                    (from, in_comment) = (from.saturating_add(place).saturating_add(3), false);
+                    (from, in_comment) = (from.saturating_add(place).saturating_add(3), None);
                     continue;
                 }
                 // Looked for once, however many comments stand before it.
@@ -87,8 +135,14 @@ impl Page<'_> {
                 }
                 let found = found.unwrap_or(bytes.len());
                 let before = bytes.get(from..found).unwrap_or_default();
-                if let Some(place) = memchr::memmem::find(before, b"<!--") {
-                    (from, in_comment) = (from.saturating_add(place).saturating_add(4), true);
+                let comment = if self.has_no_comments { None } else { memchr::memmem::find(before, b"<!--") };
+                if let Some(place) = comment {
+                    // In a script, where it stands in quotes, it is text.
+                    let start = from.saturating_add(place);
+                    let quote = start.checked_sub(1).and_then(|quote| bytes.get(quote));
+                    let is_text = matches!(quote, Some(b'"' | b'\'' | b'`'));
+                    from = start.saturating_add(4);
+                    in_comment = (!is_text).then(|| at.saturating_add(from as u64));
                     continue;
                 }
                 if found >= bytes.len() {
@@ -97,10 +151,14 @@ impl Page<'_> {
                 return Ok(Some(at.saturating_add(found as u64)));
             }
             if bytes.len() < TOGETHER {
-                return Ok(None);
+                // One that does not end is none: in a script it is text.
+                let Some(begun) = in_comment.take() else { return Ok(None) };
+                self.has_no_comments = true;
+                at = begun;
+                continue;
             }
-            // A mark may go on in what follows.
-            at = at.saturating_add(bytes.len().saturating_sub(4).max(from) as u64);
+            // A mark may go on in what follows, and what is before it counts.
+            at = at.saturating_add(bytes.len().saturating_sub(5).max(from) as u64);
         }
         Ok(None)
     }
@@ -111,10 +169,21 @@ impl Page<'_> {
         let from = start.saturating_sub(BEFORE as u64);
         let before = self.window.bytes(from, start, BEFORE)?.to_vec();
         let head = self.window.bytes(start, end, LONGEST_HEAD)?;
-        let Some((place, said)) = Place::of(&before).zip(Said::of(head)) else { return Ok(None) };
+        let others = self.others.and_then(|(at, quote)| {
+            // The attribute itself may begin too far before it.
+            let between = usize::try_from(at.checked_sub(from)?).ok().and_then(|at| before.get(at..))?;
+            let last = between.last()?;
+            let is_next = last.is_ascii_whitespace() || *last == b',';
+            (is_next && memchr::memchr(quote, between).is_none()).then(|| Place::among_others(quote))
+        });
+        let Some((place, said)) = others.or_else(|| Place::of(&before)).zip(Said::of(head)) else { return Ok(None) };
         let offset = start.saturating_add(said.length as u64);
-        let content = self.content(offset, place.end, said.is_base64)?;
+        let content = self.content(offset, &place, said.is_base64)?;
         let Some(content) = content.filter(|content| content.end > offset) else { return Ok(None) };
+        self.others = match place.end {
+            End::Quote(quote) if place.is_one_of_several => Some((content.end, quote)),
+            _ => None,
+        };
         let stored = content.end.saturating_sub(offset);
         let mut address = place.address;
         if let (None, Some(attribute)) = (&address, &place.attribute) {
@@ -123,17 +192,20 @@ impl Page<'_> {
             address = saved_from(tag, attribute);
         }
         let mut flags = 0;
-        for (is_there, flag) in
-            [(content.has_ampersand, IN_PAGES), (content.has_percent, IN_ADDRESSES), (said.is_base64, BASE64)]
-        {
+        for (is_there, flag) in [
+            (content.has_ampersand && place.is_in_tag, IN_PAGES),
+            (content.has_percent, IN_ADDRESSES),
+            (said.is_base64, BASE64),
+            (content.has_backslash, IN_STRINGS),
+        ] {
             flags |= if is_there { flag } else { 0 };
         }
         let (mut size, mut step) = content.measure.finish(stored);
         let mut hash = Sha256::new();
-        if flags & (IN_PAGES | IN_ADDRESSES) != 0 {
+        let is_untold = flags & (IN_PAGES | IN_ADDRESSES | IN_STRINGS) != 0;
+        if is_untold {
             step = Some(Step { codec: "data-url".to_owned(), properties: vec![flags], ..Step::default() });
         }
-        let is_untold = flags & (IN_PAGES | IN_ADDRESSES) != 0;
         if is_untold || address.is_none() {
             match self.counted(offset, stored, step.as_ref(), &mut hash) {
                 Ok(counted) => size = counted,
@@ -161,24 +233,44 @@ impl Page<'_> {
     }
 
     /// How far the content at byte `offset` goes; `None` if it has no end.
-    fn content(&mut self, offset: u64, end: End, is_base64: bool) -> io::Result<Option<Content>> {
+    fn content(&mut self, offset: u64, place: &Place, is_base64: bool) -> io::Result<Option<Content>> {
+        let end = place.end;
         // Looked for once: many may begin, and none end.
         if self.endless.contains(&end) {
             return Ok(None);
         }
         let encoding = if is_base64 { Encoding::Base64 } else { Encoding::None };
         let measure = Measure::new(encoding);
-        let mut content = Content { end: offset, measure, has_ampersand: false, has_percent: false };
+        let (has_ampersand, has_percent, has_backslash) = (false, false, false);
+        let mut content = Content { end: offset, measure, has_ampersand, has_percent, has_backslash };
         let all = self.source.len();
         loop {
             self.options.cancel.check()?;
             let bytes = self.window.bytes(content.end, all, TOGETHER)?;
-            let found = match end {
+            let mut found = match end {
+                End::Quote(quote) if place.is_one_of_several => {
+                    bytes.iter().position(|byte| *byte == quote || byte.is_ascii_whitespace())
+                }
                 End::Quote(quote) => memchr::memchr(quote, bytes),
                 End::Parenthesis => memchr::memchr(b')', bytes),
                 End::Blank => bytes.iter().position(|byte| byte.is_ascii_whitespace() || *byte == b'>'),
             };
-            let part = bytes.get(..found.unwrap_or(bytes.len())).unwrap_or_default();
+            let mut part = bytes.get(..found.unwrap_or(bytes.len())).unwrap_or_default();
+            if is_base64 {
+                let length = base64_in(part, place);
+                if length < part.len() {
+                    found = Some(length);
+                }
+                part = part.get(..length).unwrap_or_default();
+                if found.is_some() && part.ends_with(b"\\") {
+                    // Of the quote behind it.
+                    part = part.get(..part.len().saturating_sub(1)).unwrap_or_default();
+                }
+                content.has_backslash |= memchr::memchr(b'\\', part).is_some();
+            } else if found.is_some() && place.is_one_of_several {
+                // It parts them.
+                part = part.strip_suffix(b",").unwrap_or(part);
+            }
             content.measure.text(part);
             content.has_ampersand |= memchr::memchr(b'&', part).is_some();
             content.has_percent |= memchr::memchr(b'%', part).is_some();
@@ -222,5 +314,92 @@ impl Page<'_> {
             }
         }
         Ok(size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+    use crate::{Decode, Event};
+
+    /// A codec with its properties.
+    type Told = (String, Vec<u8>);
+
+    /// What is stored of each file in a page, and what decodes it.
+    fn files(page: &str) -> Vec<(String, Option<Told>)> {
+        let source: SharedSource = Arc::new(MemorySource::new(page.as_bytes(), "a page"));
+        let mut files = Vec::new();
+        let mut receive = |event| {
+            if let Event::Entry(entry) = event {
+                let pieces = entry.body.pieces.unwrap_or_default();
+                let stored = pieces.first().map(|piece| &page[piece.offset as usize..][..piece.stored as usize]);
+                let coder = pieces.first().and_then(|piece| piece.coder.clone());
+                let step = coder.map(|coder| (coder.steps[0].codec.clone(), coder.steps[0].properties.clone()));
+                files.push((stored.unwrap_or_default().to_owned(), step));
+            }
+            Ok(())
+        };
+        let decode = Decode::default().with_each(|_, _, take| take(b"decoded"));
+        let _ = read(&source, &Options { decode, ..Options::default() }, &mut receive);
+        files
+    }
+
+    fn stored(page: &str) -> Vec<String> {
+        files(page).into_iter().map(|(stored, _)| stored).collect()
+    }
+
+    /// What stands behind base64 in the same quotes is none of it.
+    #[test]
+    fn base64_ends_where_it_does() {
+        const PNG: &str = "data:image/png;base64,";
+        for (page, expected) in [
+            (format!("<img srcset=\"{PNG}QUJD 1x, {PNG}REVG 2x\">"), &["QUJD", "REVG"][..]),
+            (format!("<img srcset=\"a.png 1x, {PNG}QUJD 1x,b 2x,{PNG}REVG 2x\">"), &["QUJD", "REVG"]),
+            ("<img srcset=\"data:,a 1x, data:,b, data:,c\"> data:,d".to_owned(), &["a", "b", "c"]),
+            (
+                format!("<img srcset=\"{PNG}{} 1x, {PNG}REVG 2x\">", "QUJD".repeat(9000)),
+                &[&"QUJD".repeat(9000), "REVG"],
+            ),
+            (format!("<img srcset=\"{PNG}QUJD 1x\" alt=', {PNG}REVG'>"), &["QUJD"]),
+            (format!("<img src=\"{PNG}QU\nJD\">"), &["QU\nJD"]),
+            (format!("<img src=\"{PNG}QUI#fragment\">"), &["QUI"]),
+            (format!("<img src=\"{PNG}QUI=?x\">"), &["QUI="]),
+            (format!("<script>s='{PNG}QUI\\x3d'"), &["QUI\\x3d"]),
+            (format!("<script>s='{PNG}QUI#x'"), &["QUI"]),
+            (format!("<script>s='<img src=\\\"{PNG}QUJD\\\">'"), &["QUJD"]),
+            (format!("<script>s='{PNG}${{x}}', t=\"{PNG}QUJD\""), &["QUJD"]),
+        ] {
+            assert_eq!(stored(&page), expected, "{page}");
+        }
+    }
+
+    #[test]
+    fn characters_are_undone_where_they_are_written() {
+        let flags = |page: &str| files(page)[0].1.as_ref().map(|(codec, flags)| (codec.clone(), flags.clone()));
+        let url = |flags: u8| Some(("data-url".to_owned(), vec![flags]));
+        // A style sheet has them as they are.
+        assert_eq!(flags("<style>a{b:url('data:image/svg+xml;utf8,A &amp; B')}</style>"), None);
+        assert_eq!(flags("<style>a{b:url('data:image/svg+xml;utf8,A &amp;%20B')}</style>"), url(2));
+        assert_eq!(flags("<p style=\"a:url('data:image/svg+xml;utf8,A &amp; B')\">"), url(1));
+        assert_eq!(flags("<img src=\"data:text/plain,A &amp; B\">"), url(1));
+        assert_eq!(flags("<script>s='data:image/png;base64,QU\\/D\\x3d'"), url(12));
+        assert_eq!(flags("<script>s='data:image/png;base64,QUJD'").unwrap().0, "mime-base64");
+    }
+
+    #[test]
+    fn comments_do_not_begin_in_quotes_and_have_an_end() {
+        let image = "<img src='data:,x'>";
+        for (page, count) in [
+            (format!("{image}<!-- {image} -->{image}"), 2),
+            (format!("{image}<script>var empty=\"<!--\";</script>{image}{image}"), 3),
+            (format!("{image}<style>a{{content:'<!--'}}</style>{image}<!-- -->{image}"), 3),
+            (format!("{image}<script>if (/<!--/.test(x)) y;</script>{image}{image}"), 3),
+            (format!("{image}<!-- {}{image}<!-- {image}", " ".repeat(TOGETHER)), 3),
+            (format!("{image}<!-- {}{image}-->{image}", " ".repeat(TOGETHER)), 2),
+        ] {
+            assert_eq!(stored(&page).len(), count, "{}", &page[..100.min(page.len())]);
+        }
     }
 }

@@ -20,6 +20,8 @@ mod parts;
 mod reader;
 mod words;
 
+pub(crate) use names::Names;
+
 use std::io;
 
 use tarnfs_source::{Cancel, Source};
@@ -64,7 +66,11 @@ impl Format for Mail {
     }
 
     fn is_document(&self, head: &[u8]) -> bool {
-        reader::Kind::of(head) == Some(reader::Kind::One)
+        match reader::Kind::of(head) {
+            Some(reader::Kind::One) => true,
+            Some(reader::Kind::Many) => is_of_git(head),
+            None => false,
+        }
     }
 
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
@@ -76,8 +82,30 @@ impl Format for Mail {
     }
 }
 
+/// True of what `git format-patch` writes: the date in the first line of each patch is always the same.
+fn is_of_git(head: &[u8]) -> bool {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let name = line.strip_prefix(b"From ").and_then(|rest| rest.strip_suffix(b" Mon Sep 17 00:00:00 2001"));
+    name.is_some_and(|name| name.len() >= 40 && name.iter().all(u8::is_ascii_hexdigit))
+}
+
 impl ReadForwards for Mail {
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
         reader::read(stream, options, receive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_and_patches_are_documents() {
+        let fields = "From: a@b\nDate: x\nSubject: [PATCH] y\n\nz\n";
+        let patch = format!("From {} Mon Sep 17 00:00:00 2001\n{fields}", "0123abcd".repeat(5));
+        let mbox = format!("From a@b Tue Jul  1 10:52:37 2003\n{fields}");
+        for (head, expected) in [(fields, true), (&patch, true), (&mbox, false), ("text\n", false)] {
+            assert_eq!(Mail.is_document(head.as_bytes()), expected, "{head}");
+        }
     }
 }

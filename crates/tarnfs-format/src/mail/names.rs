@@ -77,16 +77,16 @@ pub(super) fn extension(kind: &[u8]) -> &'static str {
     }
 }
 
-/// The names that there are in the folders of one message.
+/// The names that there are in the folders of one message, or of what else may have several of one name.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// By the hash of the path: the number that the next one gets.
     taken: HashMap<u64, u32>,
 }
 
 impl Names {
     /// `name` in `folder` (which ends in a slash, or is the root), with a number if there is another one.
-    pub(super) fn path(&mut self, folder: &[u8], name: &str) -> Vec<u8> {
+    pub(crate) fn path(&mut self, folder: &[u8], name: &str) -> Vec<u8> {
         let dot = name.rfind('.').filter(|dot| *dot > 0);
         let parts = dot.and_then(|dot| name.split_at_checked(dot)).unwrap_or((name, ""));
         self.free(folder, parts, &[""])

@@ -40,6 +40,10 @@ const LONGEST_STRING: usize = 64 << 10;
 pub(super) const MOST_WORK: u64 = 256 << 20;
 pub(super) const WORK_FOR_EACH_BYTE: u64 = 64;
 
+/// Steps that are taken for each stream that is decoded, beside one for each byte that is stored of it. What its filters
+/// may do before anything comes of them takes about as long.
+const WORK_OF_STREAM: u64 = 8 << 10;
+
 /// Steps that decrypting a string takes.
 const WORK_OF_STRING: u64 = 256;
 
@@ -90,7 +94,7 @@ pub(super) struct Stream {
 }
 
 /// Objects that were in a stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Objects {
     bytes: Vec<u8>,
     /// Number and place of each.
@@ -472,28 +476,42 @@ impl<'s> Document<'s> {
     /// What `stages` make of `stored`, up to `most` bytes: more is an error.
     pub(super) fn decode(&mut self, stages: &[u8], stored: SharedSource, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.each(stages, stored, &mut |part| {
+        let read = self.each(stages, stored, &mut |part| {
             if bytes.len().saturating_add(part.len()) > most {
                 return Err(damaged(format!("more than {most} bytes come of a stream")));
             }
             bytes.extend_from_slice(part);
             Ok(())
-        })?;
+        });
+        // What came before something wrong has taken as long.
         self.take_bytes(bytes.len())?;
-        Ok(bytes)
+        read.map(|()| bytes)
     }
 
     /// Hands on what `stages` make of `stored`.
     pub(super) fn each(
-        &self,
+        &mut self,
         stages: &[u8],
         stored: SharedSource,
         receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.options.decode.each(&step(stages), stored, &mut |part| {
-            self.cancel()?;
+        self.spend(stored.len())?;
+        let options = self.options;
+        options.decode.each(&step(stages), stored, &mut |part| {
+            options.cancel.check()?;
             receive(part)
         })
+    }
+
+    /// The same of a stream, of which there may be any number.
+    pub(super) fn each_of_stream(
+        &mut self,
+        stages: &[u8],
+        stored: SharedSource,
+        receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.spend(WORK_OF_STREAM)?;
+        self.each(stages, stored, receive)
     }
 
     /// The whole content of a stream.
@@ -519,13 +537,18 @@ impl<'s> Document<'s> {
             let length = length.ok_or_else(|| damaged("a stream is too long"))?;
             return self.bytes(stream.offset, length);
         }
+        self.spend(WORK_OF_STREAM)?;
         self.decode(&filters.stages, stored, LONGEST_STREAM)
     }
 
     /// The objects in the stream with that number.
     fn objects_in(&mut self, number: u32) -> io::Result<Arc<Objects>> {
-        if let Some((_, objects)) = self.streams.iter().find(|(found, _)| *found == number) {
-            return Ok(Arc::clone(objects));
+        if let Some(place) = self.streams.iter().position(|(found, _)| *found == number)
+            && let Some((_, objects)) = self.streams.remove(place)
+        {
+            // What is asked for often stays.
+            self.streams.push_front((number, Arc::clone(&objects)));
+            return Ok(objects);
         }
         let wrong = || damaged("a stream of objects is damaged");
         // One that lies in another one would lead to itself.
@@ -534,9 +557,16 @@ impl<'s> Document<'s> {
             _ => return Err(wrong()),
         };
         self.nested = self.nested.saturating_add(1);
-        let read = if self.nested <= MOST_NESTED { self.read_objects(at, number) } else { Err(wrong()) };
+        let is_too_deep = self.nested > MOST_NESTED;
+        let read = if is_too_deep { Err(wrong()) } else { self.read_objects(at, number) };
         self.nested = self.nested.saturating_sub(1);
-        let objects = Arc::new(read?);
+        let (read, failure) = match read {
+            Ok(read) => (read, None),
+            // It is not decoded again for each of its objects.
+            Err(error) if is_damage(&error) && !is_too_deep && !self.is_spent() => (Objects::default(), Some(error)),
+            Err(error) => return Err(error),
+        };
+        let objects = Arc::new(read);
         let mut bytes = self.streams.iter().map(|(_, objects)| objects.weight()).fold(0, usize::saturating_add);
         while self.streams.len() >= MOST_STREAMS || bytes > MOST_BYTES {
             match self.streams.pop_back() {
@@ -545,7 +575,7 @@ impl<'s> Document<'s> {
             }
         }
         self.streams.push_front((number, Arc::clone(&objects)));
-        Ok(objects)
+        failure.map_or(Ok(objects), Err)
     }
 
     fn read_objects(&mut self, at: u64, number: u32) -> io::Result<Objects> {

@@ -7,6 +7,7 @@ use super::crypt::What;
 use super::object::{Dict, Object, text};
 use super::reader::Reader;
 use crate::image::damaged;
+use crate::name::excerpt;
 use crate::{Error, Time, calendar};
 
 /// Characters of a name in the document: the standard allows 127.
@@ -67,6 +68,15 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
+    /// A path that nothing else has: any number of files may be attached under one name.
+    fn free_path(&mut self, path: &str) -> Vec<u8> {
+        let folder = path.rfind('/').map_or(0, |slash| slash.saturating_add(1));
+        let (folder, name) = path.split_at_checked(folder).unwrap_or(("", path));
+        let free = self.names.path(folder.as_bytes(), name);
+        // What is on pages has the names that ratarmount gives it.
+        if is_of_page(path) { self.names.path(folder.as_bytes(), name) } else { free }
+    }
+
     /// Tells of a file that was attached, if it was not told before. The list has a name for it.
     fn attached(&mut self, listed: Option<&Object>, file: &Object) -> Result<(), Error> {
         let found = self.of(0, |document| {
@@ -86,18 +96,26 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let count = self.attached.len();
-        let path = name.unwrap_or_else(|| format!("attached_{count}"));
+        let path = self.free_path(&name.unwrap_or_else(|| format!("attached_{count}")));
         let found = self.of(0, |document| {
-            let stream =
-                document.stream(&stream)?.ok_or_else(|| damaged(format!("'{path}' is attached, but not there")))?;
+            let stream = document
+                .stream(&stream)?
+                .ok_or_else(|| damaged(format!("'{}' is attached, but not there", excerpt(&path))))?;
             let parameters = document.dict(&stream.dict, "Params")?.unwrap_or_default();
             let time = document.get(&parameters, "ModDate")?.string().and_then(date);
             Ok((stream, time))
         })?;
         let Some((stream, time)) = found else { return Ok(()) };
         let content = self.content(&stream, What::File)?;
-        self.file(path.into_bytes(), time.unwrap_or_default(), &content)
+        self.file(path, time.unwrap_or_default(), &content)
     }
+}
+
+/// True of a name that what is on a page has: `page_0.txt`, `page_0_Im1.png`.
+fn is_of_page(name: &str) -> bool {
+    let rest = name.strip_prefix("page_").unwrap_or_default();
+    let behind = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    behind.len() < rest.len() && (behind == ".txt" || behind.starts_with('_'))
 }
 
 /// A date: "D:20030701105237+02'00'", of which the end may be missing.
@@ -139,6 +157,19 @@ pub(super) fn or_nothing<T>(result: io::Result<T>) -> io::Result<Result<T, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_have_their_own_names() {
+        for (name, expected) in [
+            ("page_0.txt", true),
+            ("page_12_Im1.png", true),
+            ("page_.txt", false),
+            ("page_1.pdf", false),
+            ("x/page_0.txt", false),
+        ] {
+            assert_eq!(is_of_page(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn dates_may_lack_their_end() {

@@ -101,11 +101,16 @@ fn predictor(document: &mut Document<'_>, parameters: &Dict, stages: &mut Vec<u8
     if kind > 1 {
         let numbers = [kind, number("Colors", 1)?, number("BitsPerComponent", 8)?];
         let columns = u32::try_from(number("Columns", 1)?);
+        let [_, colors, bits] = numbers;
+        let bits_of_pixel = u64::try_from(colors.saturating_mul(bits)).unwrap_or(0);
         let wrong = || damaged("a predictor that cannot be");
         let numbers: Result<Vec<u8>, _> = numbers.into_iter().map(u8::try_from).collect();
         stages.push(6);
         stages.extend(numbers.map_err(|_| wrong())?);
-        stages.extend(columns.map_err(|_| wrong())?.to_le_bytes());
+        let columns = columns.map_err(|_| wrong())?;
+        stages.extend(columns.to_le_bytes());
+        // Nothing comes out before the end of a row.
+        document.spend(u64::from(columns).saturating_mul(bits_of_pixel).div_ceil(8))?;
     }
     Ok(())
 }

@@ -195,7 +195,10 @@ impl Font {
         let map = dict.get("ToUnicode").cloned().unwrap_or(Object::Null);
         if let Some(stream) = document.stream(&map)? {
             let bytes = document.decoded(&stream)?;
+            let is_simple = !font.is_wide;
             font.read_map(&bytes, &mut |steps| document.spend(steps as u64))?;
+            // Only composite ones have codes of two bytes (section 9.4.3), whatever their map says.
+            font.is_wide &= !is_simple;
         }
         Ok(font)
     }
@@ -379,6 +382,29 @@ mod tests {
         let mut text = String::new();
         font.text(&[0, 1].repeat(1000), &mut text, 10);
         assert_eq!(text, "A".repeat(10));
+    }
+
+    /// A map may say two bytes of a font whose codes have one.
+    #[test]
+    fn codes_of_simple_fonts_have_one_byte() {
+        use std::sync::Arc;
+        use tarnfs_source::{MemorySource, SharedSource};
+        let map = "1 begincodespacerange <0000> <FFFF> endcodespacerange 1 beginbfchar <41> <0048> endbfchar";
+        for (kind, codes, is_wide) in [("TrueType", &b"A"[..], false), ("Type0", b"\0A", true)] {
+            let text = format!(
+                "%PDF-1.7\n1 0 obj\n<</Pages 2 0 R>>\nendobj\n2 0 obj\n<</Subtype/{kind}/ToUnicode 3 0 R>>\nendobj\n\
+                3 0 obj\n<</Length {}>>stream\n{map}\nendstream\nendobj\ntrailer\n<</Root 1 0 R>>\n",
+                map.len()
+            );
+            let source: SharedSource = Arc::new(MemorySource::new(text.as_bytes(), "a document"));
+            let options = crate::Options::default();
+            let mut document = Document::open(&source, &options, 0).unwrap();
+            let dict = document.resolve(&Object::Reference(2, 0)).unwrap();
+            let font = Font::of(&mut document, dict.dict().unwrap()).unwrap();
+            let mut text = String::new();
+            font.text(codes, &mut text, 10);
+            assert_eq!((text.as_str(), font.is_wide), ("H", is_wide));
+        }
     }
 
     /// What a map takes of the work that is allowed.

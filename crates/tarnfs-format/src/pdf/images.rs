@@ -186,6 +186,7 @@ fn palette(base: &Colors, table: &[u8]) -> Vec<u8> {
     let mut palette = Vec::new();
     for color in table.chunks_exact(count).take(256) {
         match color {
+            [ink] if *base == Colors::Ink => palette.extend([255_u8.saturating_sub(*ink); 3]),
             [gray] => palette.extend([*gray; 3]),
             [red, green, blue] => palette.extend([*red, *green, *blue]),
             [inks @ .., black] if inks.len() == 3 => {
@@ -245,10 +246,15 @@ type Field = (u16, u16, u32, u32);
 const SHORT: u16 = 3;
 const LONG: u16 = 4;
 
-/// The head of a TIFF of one strip, which follows it. `beside` is what does not fit into its fields.
-fn tiff(fields: &[Field], beside: &[u8], place_of_data: usize) -> Vec<u8> {
-    let mut header = b"II*\0\x08\0\0\0".to_vec();
-    header.extend((fields.len() as u16).to_le_bytes());
+/// The head of a TIFF of one strip, which follows it. `beside` is what does not fit into its fields. Samples of 16 bits
+/// have the higher byte first in PDF: all numbers have then.
+fn tiff(fields: &[Field], beside: &[u8], place_of_data: usize, is_big: bool) -> Vec<u8> {
+    let short = |value: u16| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
+    let long = |value: u32| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
+    let mut header = if is_big { b"MM".to_vec() } else { b"II".to_vec() };
+    header.extend(short(42));
+    header.extend(long(8));
+    header.extend(short(fields.len() as u16));
     let length = 8_usize.saturating_add(2).saturating_add(fields.len().saturating_mul(12)).saturating_add(4);
     let behind = length.saturating_add(beside.len()) as u32;
     for (number, &(tag, kind, count, value)) in fields.iter().enumerate() {
@@ -258,10 +264,11 @@ fn tiff(fields: &[Field], beside: &[u8], place_of_data: usize) -> Vec<u8> {
             u32::MAX => length as u32,
             value => value,
         };
-        header.extend(tag.to_le_bytes());
-        header.extend(kind.to_le_bytes());
-        header.extend(count.to_le_bytes());
-        header.extend(value.to_le_bytes());
+        header.extend(short(tag));
+        header.extend(short(kind));
+        header.extend(long(count));
+        // A short one stands at the start of its place.
+        header.extend(long(if is_big && kind == SHORT && count == 1 { value << 16 } else { value }));
     }
     header.extend([0; 4]);
     header.extend(beside);
@@ -302,13 +309,16 @@ fn fax(
         (279, LONG, 1, length),
         options,
     ];
-    Ok(tiff(&fields, &[], 5))
+    Ok(tiff(&fields, &[], 5, false))
 }
 
 /// The head of a TIFF of pixels.
 fn print((width, height): (u32, u32), bits: u8, colors: &Colors, bytes: u64) -> Vec<u8> {
     let (count, photometric) = if *colors == Colors::Cmyk { (4, 5) } else { (3, 2) };
-    let each: Vec<u8> = (0..count).flat_map(|_| u16::from(bits).to_le_bytes()).collect();
+    let is_big = bits == 16;
+    let bits = u16::from(bits);
+    let bits = if is_big { bits.to_be_bytes() } else { bits.to_le_bytes() };
+    let each: Vec<u8> = (0..count).flat_map(|_| bits).collect();
     let fields = [
         (256, LONG, 1, width),
         (257, LONG, 1, height),
@@ -321,5 +331,31 @@ fn print((width, height): (u32, u32), bits: u8, colors: &Colors, bytes: u64) -> 
         (279, LONG, 1, bytes as u32),
         (284, SHORT, 1, 1),
     ];
-    tiff(&fields, &each, 5)
+    tiff(&fields, &each, 5, is_big)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples are stored as PDF has them: the header says in which order their bytes are.
+    #[test]
+    fn samples_of_16_bits_have_the_higher_byte_first() {
+        let header = print((2, 3), 16, &Colors::Cmyk, 48);
+        assert_eq!(header[..10], *b"MM\0*\0\0\0\x08\0\x0a");
+        let field = |number: usize| &header[10 + 12 * number..22 + 12 * number];
+        assert_eq!(field(0), [1, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 2]);
+        // The bits of each sample lie behind the fields, and the compression in its own.
+        assert_eq!(field(2), [1, 2, 0, 3, 0, 0, 0, 4, 0, 0, 0, 134]);
+        assert_eq!(header[134..], [0, 16].repeat(4));
+        assert_eq!(field(3), [1, 3, 0, 3, 0, 0, 0, 1, 0, 1, 0, 0]);
+        assert_eq!(field(5), [1, 0x11, 0, 4, 0, 0, 0, 1, 0, 0, 0, 142]);
+        assert!(print((2, 3), 8, &Colors::Cmyk, 24).starts_with(b"II*\0\x08\0\0\0\x0a\0"));
+    }
+
+    #[test]
+    fn ink_of_a_table_is_dark() {
+        assert_eq!(palette(&Colors::Ink, &[0, 255]), [255, 255, 255, 0, 0, 0]);
+        assert_eq!(palette(&Colors::Gray, &[0, 255]), [0, 0, 0, 255, 255, 255]);
+    }
 }

@@ -15,6 +15,7 @@ use super::images;
 use super::object::{Dict, Object};
 use super::text::{self, Fonts};
 use crate::image::{Teller, is_damage};
+use crate::mail::Names;
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
@@ -23,6 +24,9 @@ const MOST_FORMS: usize = 8;
 
 /// Images that are remembered: one may be on each page.
 const MOST_REMEMBERED: usize = 1 << 16;
+
+/// Bytes that an object takes that is kept ([`Document::hold`]).
+const BYTES_OF_HELD: usize = 64;
 
 /// Bytes that are decoded to find out how long files are.
 const MOST_COUNTED: u64 = 16 << 30;
@@ -44,8 +48,9 @@ pub(super) struct Found {
 pub(super) struct Reader<'s, 'run> {
     pub(super) document: Document<'s>,
     pub(super) tell: Teller<'run>,
-    /// Numbers of streams that were attached.
+    /// Numbers of streams that were attached, and their names.
     pub(super) attached: HashSet<u32>,
+    pub(super) names: Names,
     /// By the number of the stream: what it is, and what its name ends in. `None` of what is none.
     images: HashMap<u32, Option<(&'static str, Found)>>,
     counted: u64,
@@ -72,6 +77,7 @@ pub(super) fn read<'run>(
         document,
         tell,
         attached: HashSet::new(),
+        names: Names::default(),
         images: HashMap::new(),
         counted: 0,
         fonts: Fonts::default(),
@@ -163,7 +169,11 @@ impl Reader<'_, '_> {
                     }
                     Some((kind, stream)) if kind == b"Form" && level < MOST_FORMS && seen.insert(id) => {
                         let resources = stream.dict.get("Resources").cloned().unwrap_or(Object::Null);
-                        let is_kept = self.of(stream.offset, |document| document.hold(resources.parts()))?.is_some();
+                        // It has the names of all forms that it is in.
+                        let of_name = name.len().div_ceil(BYTES_OF_HELD).saturating_add(1);
+                        let is_kept = self
+                            .of(stream.offset, |document| document.hold(resources.parts().saturating_add(of_name)))?
+                            .is_some();
                         if resources != Object::Null && is_kept {
                             waiting.push((resources, format!("{name}_"), level.saturating_add(1)));
                         }
@@ -263,7 +273,7 @@ impl Reader<'_, '_> {
     fn counted(&mut self, stream: &Stream, stages: &[u8]) -> Result<Result<u64, String>, Error> {
         let (mut size, left) = (0_u64, MOST_COUNTED.saturating_sub(self.counted));
         let stored = self.document.stored(stream);
-        let counted = self.document.each(stages, stored, &mut |part| {
+        let counted = self.document.each_of_stream(stages, stored, &mut |part| {
             size = size.saturating_add(part.len() as u64);
             if size > left {
                 return Err(crate::image::damaged("its files are too long to be counted"));

@@ -3,6 +3,7 @@
 #![allow(clippy::format_push_string, clippy::format_collect, reason = "it is read more easily so")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_source::{MemorySource, SharedSource};
 
@@ -10,7 +11,7 @@ use super::document::{Document, MOST_WORK, WORK_FOR_EACH_BYTE};
 use super::object::{Dict, Object, Parser};
 use super::reader;
 use super::text::{self, Fonts};
-use crate::{Event, Options};
+use crate::{Decode, Event, Options};
 
 /// A document of these objects, whose first one is the root.
 fn document(objects: &[(u32, String)]) -> Vec<u8> {
@@ -31,6 +32,10 @@ fn stream(dict: &str, content: &str) -> String {
 
 /// What is told of it: files, and damage.
 fn told(bytes: &[u8]) -> (Vec<String>, Vec<String>) {
+    told_with(bytes, &Options::default())
+}
+
+fn told_with(bytes: &[u8], options: &Options) -> (Vec<String>, Vec<String>) {
     let source: SharedSource = Arc::new(MemorySource::new(bytes, "a document"));
     let (mut files, mut damage) = (Vec::new(), Vec::new());
     let mut receive = |event| {
@@ -41,7 +46,7 @@ fn told(bytes: &[u8]) -> (Vec<String>, Vec<String>) {
         }
         Ok(())
     };
-    if let Err(error) = reader::read(&source, &Options::default(), 0, &mut receive) {
+    if let Err(error) = reader::read(&source, options, 0, &mut receive) {
         damage.push(error.to_string());
     }
     (files, damage)
@@ -193,4 +198,123 @@ fn pages_that_are_missing_are_told() {
         let (files, damage) = told(&bytes[..length]);
         assert!(files.len() == 1 || !damage.is_empty(), "{length}");
     }
+}
+
+/// A decoder that gives so many bytes of each stream and ends with an error, and how often it was asked.
+fn failing(length: usize) -> (Options, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let decode = Decode::default().with_each(move |_, _, take| {
+        count.fetch_add(1, Ordering::Relaxed);
+        (0..length / 1024).try_for_each(|_| take(&[b' '; 1024]))?;
+        Err(crate::image::damaged("it is damaged"))
+    });
+    (Options { decode, ..Options::default() }, asked)
+}
+
+/// A page may name one stream any number of times.
+#[test]
+fn streams_that_cannot_be_decoded_count_each_time() {
+    const COUNT: usize = 100_000;
+    let page = format!("<</Type/Page/Contents[{}]>>", "4 0 R ".repeat(COUNT));
+    for (length, most) in [(8 << 20, 40), (0, 50_000)] {
+        let bytes = document(&[
+            (1, CATALOG.to_owned()),
+            (2, "<</Kids[3 0 R]>>".to_owned()),
+            (3, page.clone()),
+            (4, stream("/Filter/FlateDecode", "x")),
+        ]);
+        let (options, asked) = failing(length);
+        let (files, damage) = told_with(&bytes, &options);
+        assert!(files.is_empty() && !damage.is_empty());
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((2..most).contains(&asked), "{length}: {asked}");
+    }
+}
+
+/// Each of these streams costs a row, whatever is in it.
+#[test]
+fn rows_of_a_predictor_count() {
+    let page = format!("<</Type/Page/Contents[{}]>>", "4 0 R ".repeat(1000));
+    let filter = "/Filter/FlateDecode/DecodeParms<</Predictor 2/Colors 8/BitsPerComponent 8/Columns 2000000>>";
+    let bytes =
+        document(&[(1, CATALOG.to_owned()), (2, "<</Kids[3 0 R]>>".to_owned()), (3, page), (4, stream(filter, "x"))]);
+    let (options, asked) = failing(0);
+    told_with(&bytes, &options);
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((2..30).contains(&asked), "{asked}");
+}
+
+#[test]
+fn a_stream_of_objects_is_opened_once() {
+    let objects = stream("/Type/ObjStm/N 1/First 4/Filter/FlateDecode", "x");
+    // There is no table. What has its number before it is another version of it, and what is in it is asked for often.
+    let kids = "9 0 R ".repeat(100);
+    let mut bytes = format!("%PDF-1.7\n1 0 obj\n{CATALOG}\nendobj\n2 0 obj\n<</Kids[{kids}]>>\nendobj\n");
+    bytes += &format!("{}3 0 obj\n{objects}\nendobj\n", "3 0 obj /ObjStm\n".repeat(1000));
+    let (options, asked) = failing(1 << 20);
+    told_with(bytes.as_bytes(), &options);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    // The same where a table says what is in it.
+    let mut bytes = format!("%PDF-1.7\n1 0 obj\n{CATALOG}\nendobj\n");
+    let kids: String = (10..100).map(|number| format!("{number} 0 R ")).collect();
+    let mut places = vec![(1, 9_usize), (2, bytes.len())];
+    bytes += &format!("2 0 obj\n<</Kids[{kids}]>>\nendobj\n");
+    places.push((3, bytes.len()));
+    bytes += &format!("3 0 obj\n{objects}\nendobj\n");
+    let place = bytes.len();
+    let mut rows: Vec<u8> = places.iter().flat_map(|(_, at)| [1, (at >> 8) as u8, *at as u8, 0]).collect();
+    rows.extend((0..90).flat_map(|index| [2, 0, 3, index]));
+    let table = format!("/Type/XRef/Root 1 0 R/W[1 2 1]/Index[1 3 10 90]/Size 100/Length {}", rows.len());
+    let table = [format!("4 0 obj\n<<{table}>>stream\n").as_bytes(), &rows, b"\nendstream\nendobj\n"].concat();
+    let end = format!("startxref\n{place}\n%%EOF\n");
+    let bytes = [bytes.as_bytes(), &table, end.as_bytes()].concat();
+    let (options, asked) = failing(1 << 20);
+    told_with(&bytes, &options);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+/// A form that waits has the names of all those that it is in.
+#[test]
+fn long_names_of_forms_are_not_kept_without_end() {
+    const FORMS: usize = 100_000;
+    let name = "n".repeat(120);
+    let mut objects = vec![
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, format!("<</Type/Page/Resources<</XObject<</{name} 10 0 R>>>>>>")),
+        (4, "<</XObject<<>>>>".to_owned()),
+    ];
+    for level in 10..16 {
+        let inner = format!("/Subtype/Form/Resources<</XObject<</{name} {} 0 R>>>>", level + 1);
+        objects.push((level, stream(&inner, "")));
+    }
+    let names: String = (0..FORMS).map(|number| format!("/a{number} {} 0 R", 100 + number)).collect();
+    objects.push((16, stream(&format!("/Subtype/Form/Resources<</XObject<<{names}>>>>"), "")));
+    let form = stream("/Subtype/Form/Resources 4 0 R", "");
+    objects.extend((0..FORMS as u32).map(|number| (100 + number, form.clone())));
+    let (_, damage) = told(&document(&objects));
+    assert!(damage.iter().any(|what| what.contains("kept in memory")), "{:?}", damage.first());
+}
+
+#[test]
+fn files_of_one_name_are_all_there() {
+    let names = "<</EmbeddedFiles<</Names[(a) 5 0 R (b) 6 0 R (c) 7 0 R (d) 8 0 R]>>>>";
+    let file = |name: &str, number: u32| format!("<</UF({name})/EF<</F {number} 0 R>>>>");
+    let bytes = document(&[
+        (1, format!("<</Type/Catalog/Pages 2 0 R/Names{names}>>")),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, "<</Type/Page/Resources<</Font<</F<</Type/Font>>>>>>/Contents 4 0 R>>".to_owned()),
+        (4, stream("", "BT /F 1 Tf (Hello) Tj ET")),
+        (5, file("d.e/report.txt", 9)),
+        (6, file("d.e/report.txt", 10)),
+        (7, file("x", 11)),
+        (8, file("page_0.txt", 12)),
+        (9, stream("", "1")),
+        (10, stream("", "2")),
+        (11, stream("", "3")),
+        (12, stream("", "4")),
+    ]);
+    let expected = ["d.e/report.txt", "d.e/report (2).txt", "x", "page_0 (2).txt", "page_0.txt"];
+    assert_eq!(told(&bytes), (expected.map(str::to_owned).to_vec(), Vec::new()));
 }

@@ -1,6 +1,6 @@
 //! Where objects are: tables and streams of references, from the last one on, or what is found by looking for it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -194,7 +194,7 @@ impl Document<'_> {
     fn rebuild(&mut self) -> io::Result<()> {
         self.forget();
         let (mut at, end) = (self.start, self.length());
-        let (mut streams, mut tables, mut catalog) = (Vec::new(), Vec::new(), None);
+        let (mut streams, mut tables, mut catalog) = (HashMap::new(), Vec::new(), None);
         while at < end {
             self.cancel()?;
             let bytes = self.bytes(at, SEARCHED)?;
@@ -209,8 +209,11 @@ impl Document<'_> {
                 let head = bytes.get(place..).unwrap_or_default();
                 let head = head.get(..LOOKED_AT.min(head.len())).unwrap_or_default();
                 let head = memchr::memmem::find(head, b"endobj").and_then(|end| head.get(..end)).unwrap_or(head);
-                if memchr::memmem::find(head, b"/ObjStm").is_some() && streams.len() < MOST_STREAMS {
-                    streams.push(number);
+                // The last one of that number is meant, and opened once.
+                if memchr::memmem::find(head, b"/ObjStm").is_some()
+                    && (streams.len() < MOST_STREAMS || streams.contains_key(&number))
+                {
+                    streams.insert(number, start);
                 }
                 if memchr::memmem::find(head, b"/XRef").is_some() && tables.len() < MOST_TABLES {
                     tables.push(start);
@@ -243,7 +246,9 @@ impl Document<'_> {
         }
         self.set_encryption()?;
         // The last one of each number counts here, too.
-        for number in streams.into_iter().rev() {
+        let mut streams: Vec<(u32, u64)> = streams.into_iter().collect();
+        streams.sort_unstable_by_key(|(_, at)| std::cmp::Reverse(*at));
+        for (number, _) in streams {
             let numbers = match self.numbers_in(number) {
                 Ok(numbers) => numbers,
                 Err(error) if is_damage(&error) => continue,

@@ -15,6 +15,8 @@ mod predictor;
 mod tests;
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_source::{Cancel, SharedSource};
 use zlib_rs::{Inflate, InflateFlush, Status};
@@ -63,6 +65,33 @@ const MOST_STAGES: usize = 8;
 /// Bytes that one stage takes from the one before at once.
 const TOGETHER: usize = 16 << 10;
 
+/// Bytes that may go from stage to stage for each one that is stored or comes out, and before any does. What each stage
+/// of a real stream takes is some bytes for each one that it gives; but blanks between digits, say, give nothing, and
+/// filters in each other make any number of them of a few bytes.
+const WITHIN: u64 = 8;
+const WITHIN_AT_FIRST: u64 = 192 << 10;
+
+/// What has gone through a chain.
+#[derive(Default)]
+struct Passed {
+    /// Bytes from stage to stage.
+    within: AtomicU64,
+    /// Bytes that were read of what is stored, that have come out, and for which a stage has room.
+    outside: AtomicU64,
+}
+
+impl Passed {
+    fn allow(&self, count: usize) {
+        self.outside.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// So many bytes more have come of a stage that others follow; false if that is too many.
+    fn take(&self, count: usize) -> bool {
+        let within = self.within.fetch_add(count as u64, Ordering::Relaxed).saturating_add(count as u64);
+        within <= self.outside.load(Ordering::Relaxed).saturating_mul(WITHIN).saturating_add(WITHIN_AT_FIRST)
+    }
+}
+
 /// Undoes one filter.
 trait Undo: Send {
     /// Takes from `input` and gives to `output`; none only at the end.
@@ -78,6 +107,9 @@ struct Feed {
     buffer: Vec<u8>,
     start: usize,
     cancel: Cancel,
+    passed: Arc<Passed>,
+    /// What comes here comes out of the chain.
+    is_last: bool,
     /// What was wrong. A stage has taken it from its own input by then, and what it had decoded before it is lost: what
     /// would come next does not belong there.
     failed: Option<(io::ErrorKind, String)>,
@@ -89,8 +121,9 @@ enum From {
 }
 
 impl Feed {
-    fn new(from: From) -> Self {
-        Self { from, buffer: Vec::new(), start: 0, cancel: Cancel::default(), failed: None }
+    fn new(from: From, passed: &Arc<Passed>) -> Self {
+        let (passed, cancel) = (Arc::clone(passed), Cancel::default());
+        Self { from, buffer: Vec::new(), start: 0, cancel, passed, is_last: false, failed: None }
     }
 
     /// The next bytes; none only at the end.
@@ -104,14 +137,25 @@ impl Feed {
             self.start = 0;
             let read = match &mut self.from {
                 From::Stored(input) => {
-                    let bytes = input.peek(TOGETHER)?;
-                    self.buffer[..bytes.len()].copy_from_slice(bytes);
-                    let length = bytes.len();
-                    input.consume(length);
-                    Ok(length)
+                    let peeked = input.peek(TOGETHER).map(|bytes| {
+                        self.buffer[..bytes.len()].copy_from_slice(bytes);
+                        bytes.len()
+                    });
+                    if let Ok(length) = peeked {
+                        input.consume(length);
+                    }
+                    peeked
                 }
                 From::Stage(stage) => stage.undo.undo(&mut stage.feed, &mut self.buffer),
             };
+            let read = read.and_then(|length| {
+                if self.is_last || matches!(self.from, From::Stored(_)) {
+                    self.passed.allow(length);
+                } else if !self.passed.take(length) {
+                    return Err(self.wrong("filters that give next to nothing of what they take"));
+                }
+                Ok(length)
+            });
             self.buffer.truncate(*read.as_ref().unwrap_or(&0));
             if let Err(error) = read {
                 self.failed = Some((error.kind(), error.to_string()));
@@ -212,7 +256,8 @@ struct Chain {
 
 impl Chain {
     fn new(source: SharedSource, coder: &CoderContext) -> io::Result<Self> {
-        let mut feed = Feed::new(From::Stored(Input::new(source, 0)));
+        let passed = Arc::new(Passed::default());
+        let mut feed = Feed::new(From::Stored(Input::new(source, 0)), &passed);
         let mut rest = &*coder.properties;
         for _ in 0..MOST_STAGES {
             if rest.is_empty() {
@@ -220,8 +265,9 @@ impl Chain {
             }
             let undo;
             (undo, rest) = Stage::of(rest, coder)?;
-            feed = Feed::new(From::Stage(Box::new(Stage { undo, feed })));
+            feed = Feed::new(From::Stage(Box::new(Stage { undo, feed })), &passed);
         }
+        feed.is_last = true;
         if rest.is_empty() { Ok(Self { feed, failure: None }) } else { Err(invalid_properties("a stream of PDF")) }
     }
 }

@@ -14,10 +14,15 @@ pub(super) struct Predictor {
     bits: usize,
     /// Bytes of a pixel, or 1.
     pixel: usize,
+    /// Bytes of a row.
+    length: usize,
+    /// What has come of one, and of the one before: the last one may be cut.
     row: Vec<u8>,
     above: Vec<u8>,
     /// Of `row`, what was handed out.
     served: usize,
+    /// Bytes of the longest row, which are no waste of what comes before.
+    allowed: usize,
     has_ended: bool,
 }
 
@@ -38,9 +43,9 @@ impl Predictor {
             return None;
         }
         let length = length as usize;
-        let (row, above) = (vec![0; length], vec![0; length]);
+        let (row, above) = (Vec::new(), Vec::new());
         let pixel = (colors * bits).div_ceil(8);
-        Some(Self { is_tiff, colors, bits, pixel, row, above, served: length, has_ended: false })
+        Some(Self { is_tiff, colors, bits, pixel, length, row, above, served: 0, allowed: 0, has_ended: false })
     }
 
     /// Takes the next row; false at the end. The last one may be cut.
@@ -54,32 +59,35 @@ impl Predictor {
             }
         };
         std::mem::swap(&mut self.row, &mut self.above);
-        let mut filled = 0;
-        while filled < self.row.len() {
+        self.row.clear();
+        self.served = 0;
+        while self.row.len() < self.length {
+            let left = self.length - self.row.len();
             let bytes = input.bytes()?;
-            let length = bytes.len().min(self.row.len() - filled);
+            let length = bytes.len().min(left);
             if length == 0 {
                 break;
             }
-            self.row[filled..filled + length].copy_from_slice(&bytes[..length]);
+            // It is told how long a row is, but not that there is one.
+            if self.row.capacity() < self.row.len() + length {
+                self.row.reserve_exact(self.row.len().max(length).min(left));
+            }
+            self.row.extend_from_slice(&bytes[..length]);
             input.consume(length);
-            filled += length;
+            if self.row.len() > self.allowed {
+                let more = self.row.len() - self.allowed;
+                self.allowed += more;
+                input.passed.allow(more);
+            }
         }
-        if filled == 0 {
+        if self.row.is_empty() {
             self.has_ended = true;
             return Ok(false);
         }
-        self.row[filled..].fill(0);
         if self.is_tiff {
             self.tiff();
         } else {
             self.png(kind);
-        }
-        self.served = 0;
-        let length = self.row.len();
-        if filled < length {
-            // What is missing is at its end, and nothing comes behind it.
-            self.row.truncate(filled);
         }
         Ok(true)
     }

@@ -98,6 +98,39 @@ fn flate_needs_no_checksum() {
     assert_eq!(decoded(&[4, 1], letters.as_bytes()), (text, false));
 }
 
+/// Blanks between digits give nothing, and any number of them come of a few bytes: that would end after days.
+#[test]
+fn filters_in_each_other_end_where_nothing_comes_of_them() {
+    let deflated = |bytes: &[u8]| {
+        let mut room = vec![0; bytes.len() + 1000];
+        zlib_rs::compress_slice(&mut room, bytes, zlib_rs::DeflateConfig::default()).0.to_vec()
+    };
+    let blanks = deflated(&deflated(&vec![b' '; 16 << 20]));
+    assert_eq!(decoded(&[1, 1, 4], &blanks), (Vec::new(), true));
+    assert_eq!(decoded(&[1, 1, 3], &blanks), (Vec::new(), true));
+    // What comes before them is there; and blanks that are stored are no waste.
+    let text = [b"4142>"[..].to_vec(), vec![b' '; 1 << 20]].concat();
+    assert_eq!(decoded(&[1, 4], &deflated(&text)), (b"AB".to_vec(), false));
+    assert_eq!(decoded(&[4, 1], &vec![b' '; 1 << 20]).0, Vec::<u8>::new());
+    let spaced = b"4 1\n".repeat(1 << 20);
+    assert_eq!(decoded(&[1, 4], &deflated(&spaced)), (vec![b'A'; 1 << 20], false));
+}
+
+/// A row of 16 MiB may have one byte.
+#[test]
+fn rows_take_no_more_than_has_come_of_them() {
+    use super::Undo;
+    let predictor = super::predictor::Predictor::new(15, 1, 8, 16 << 20).unwrap();
+    assert!(predictor.memory() < 1000, "{}", predictor.memory());
+    let columns = (16_u32 << 20).to_le_bytes();
+    assert_eq!(decoded(&[&[6, 15, 1, 8][..], &columns].concat(), &[4, b'a', 1]), (vec![b'a', b'b'], false));
+    // A long one comes whole, though nothing comes out before its end.
+    let columns = (8_u32 << 20).to_le_bytes();
+    let (bytes, fails) = decoded(&[&[5, 6, 2, 1, 8][..], &columns].concat(), &[129, 1].repeat(1 << 16));
+    assert!(!fails && bytes.len() == 8 << 20);
+    assert!(bytes.iter().zip(1_usize..).all(|(byte, count)| *byte == count as u8));
+}
+
 /// What no password opens.
 #[test]
 fn passwords_are_asked_for() {
