@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, CoderContext, FirstPass, coder_by_name};
@@ -24,6 +25,7 @@ pub(crate) fn decode(options: &Options) -> Decode {
         ..tarnfs_codec::Options::default()
     };
     let (passwords_of_each, options_of_each) = (passwords.clone(), options.clone());
+    let fitted = AtomicUsize::new(0);
     Decode::new(move |coder, stored, length, is_right| {
         let mut result = decoded(None, coder, &stored, length, &options);
         for password in passwords.iter() {
@@ -40,14 +42,8 @@ pub(crate) fn decode(options: &Options) -> Decode {
         None => Err(io::ErrorKind::Unsupported.into()),
     })
     .with_each(move |step, stored, take| {
-        let mut pass = pass_of(step, &stored, None, &options_of_each);
-        for password in passwords_of_each.iter() {
-            if !pass.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-                break;
-            }
-            pass = pass_of(step, &stored, Some(password), &options_of_each);
-        }
-        let (mut pass, mut buffer) = (pass?, vec![0; AT_ONCE]);
+        let open = |password: Option<&_>| pass_of(step, &stored, password, &options_of_each);
+        let (mut pass, mut buffer) = (fitting(passwords_of_each.as_slice(), &fitted, open)?, vec![0; AT_ONCE]);
         loop {
             match pass.read(&mut buffer)? {
                 0 => return Ok(()),
@@ -55,6 +51,33 @@ pub(crate) fn decode(options: &Options) -> Decode {
             }
         }
     })
+}
+
+/// What `open` makes without a password, or with the first that fits. `fitted` says which one did so last: there may be
+/// many streams with one password, and each wrong one may take milliseconds.
+fn fitting<T>(
+    passwords: &[Arc<[u8]>],
+    fitted: &AtomicUsize,
+    mut open: impl FnMut(Option<&Arc<[u8]>>) -> io::Result<T>,
+) -> io::Result<T> {
+    let is_wrong =
+        |result: &io::Result<T>| result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    // No password, and then those that there are.
+    let first = fitted.load(Ordering::Relaxed);
+    let mut result = open(first.checked_sub(1).and_then(|number| passwords.get(number)));
+    for number in 0..=passwords.len() {
+        if !is_wrong(&result) {
+            break;
+        }
+        if number == first {
+            continue;
+        }
+        result = open(number.checked_sub(1).and_then(|number| passwords.get(number)));
+        if !is_wrong(&result) {
+            fitted.store(number, Ordering::Relaxed);
+        }
+    }
+    result
 }
 
 /// Bytes that are decoded together where nobody knows how many there are.
@@ -150,7 +173,7 @@ fn all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     use tarnfs_source::Source;
 
@@ -172,6 +195,26 @@ mod tests {
         fn describe(&self) -> String {
             self.0.describe()
         }
+    }
+
+    #[test]
+    fn the_password_that_fitted_last_is_tried_first() {
+        let passwords: Vec<Arc<[u8]>> = (0..40_u8).map(|number| Arc::from([number].as_slice())).collect();
+        let fitted = AtomicUsize::new(0);
+        let asked = |right: Option<u8>| {
+            let mut asked = 0;
+            let found = fitting(&passwords, &fitted, |password| {
+                asked += 1;
+                let is_right = password.map(|password| password[0]) == right;
+                if is_right { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+            });
+            (asked, found.is_ok())
+        };
+        assert_eq!(asked(Some(39)), (41, true));
+        assert_eq!(asked(Some(39)), (1, true));
+        assert_eq!(asked(None), (2, true));
+        assert_eq!((asked(None), asked(Some(0))), ((1, true), (2, true)));
+        assert_eq!((asked(Some(99)), asked(Some(0))), ((41, false), (1, true)));
     }
 
     /// What holds all files of an archive has gigabytes: for the target of a link, only its start is decoded.

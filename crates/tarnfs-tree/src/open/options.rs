@@ -149,6 +149,10 @@ impl Passwords {
         self.0.iter()
     }
 
+    pub(crate) fn as_slice(&self) -> &[Arc<[u8]>] {
+        &self.0
+    }
+
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
