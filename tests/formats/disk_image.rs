@@ -117,6 +117,13 @@ fn what_needs_something_else_is_refused() {
         let listed = run(&scratch, ["ls".as_ref(), scratch.path(name).as_os_str()]);
         assert!(listed.code != 0 && listed.err.contains(why), "{name}: {}", listed.err);
     }
+    // In another archive each stays a file. That is no damage.
+    scratch.shell("tar cf all.tar over.qcow2 locked.qcow2 outside.qcow2 flat.vmdk parts.vmdk child.vmdk");
+    let all = scratch.path("all.tar");
+    for words in [["ls", "-r"], ["check", "-r"]] {
+        let ran = run(&scratch, [words[0], words[1], all.to_str().unwrap()]);
+        assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
+    }
     let shot = scratch.path("shot.qcow2");
     let listed = run(&scratch, ["ls", shot.to_str().unwrap()]).ok();
     assert_eq!(listed.text(), "disk.img\n");

@@ -118,8 +118,8 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// Bytes of `source` that are no holes, but no more than are stored. Bounds that grow with the image count these: it may
-/// have any length for its holes, and for what it has in many places.
+/// Bytes of `source` that are no holes, but no more than are stored. Bounds that grow with the image count these: it
+/// may have any length for its holes, and for what it has in many places.
 pub(crate) fn data_of(source: &dyn Source) -> u64 {
     let (mut at, mut sum) = (0, 0_u64);
     for _ in 0..MOST_RANGES {
@@ -223,7 +223,8 @@ mod tests {
         assert_eq!(Budget::new(0, 0).parts, MOST_PARTS);
     }
 
-    /// An archive may have thousands of images of some kilobytes, each of which leads to the same bytes again and again.
+    /// An archive may have thousands of images of some kilobytes, each of which leads to the same bytes again and
+    /// again.
     #[test]
     fn a_small_image_may_take_little() {
         let small = Budget::of_image(20 << 10, 1);

@@ -172,6 +172,15 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// It is of this format, and may well be whole: another file, a password or something that is not known here is
+    /// needed to read it.
+    #[error("a {format} archive that cannot be read: {reason}")]
+    Unsupported {
+        /// The format's name.
+        format: &'static str,
+        /// What it needs.
+        reason: String,
+    },
     /// The receiver of the events failed; reading stopped.
     #[error(transparent)]
     Receiver(io::Error),

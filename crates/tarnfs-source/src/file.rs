@@ -143,8 +143,8 @@ impl FileSource {
         self.data.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Where the system finds that, `None` where it says that there is nothing more, and `otherwise` on any other error:
-    /// a read says what is wrong.
+    /// Where the system finds that, `None` where it says that there is nothing more, and `otherwise` on any other
+    /// error: a read says what is wrong.
     fn sought(&self, to: SeekFrom, otherwise: u64) -> Option<u64> {
         // The position may be that of the standard input of whoever has started this program: it is put back.
         let Ok(position) = tell(&self.file) else { return Some(otherwise) };

@@ -84,13 +84,19 @@ impl Found {
 pub(super) enum Refusal {
     /// It could not be read at that byte.
     Read(u64, io::Error),
-    /// It is damaged, or needs something that is not there.
+    /// It is damaged.
     Because(String),
+    /// It may well be whole, but needs another file, a password or something that is not known here.
+    Needs(String),
 }
 
 impl Refusal {
     pub(super) fn because(what: impl Into<String>) -> Self {
         Self::Because(what.into())
+    }
+
+    pub(super) fn needs(what: impl Into<String>) -> Self {
+        Self::Needs(what.into())
     }
 }
 

@@ -27,7 +27,7 @@ fn borrowed(image: &dyn Source) -> io::Result<Option<Borrowed<'_>>> {
     match layout::open(image, &Cancel::default()) {
         Ok(found) => Ok(found.map(|found| (View::new(image, found.layout, Decode::default()), found.others))),
         Err(Refusal::Read(_, error)) => Err(error),
-        Err(Refusal::Because(_)) => Ok(None),
+        Err(Refusal::Because(_) | Refusal::Needs(_)) => Ok(None),
     }
 }
 
@@ -107,6 +107,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let found = layout::open(&**source, &options.cancel).map_err(|refusal| match refusal {
         Refusal::Read(offset, error) => Error::Read { offset, error },
         Refusal::Because(reason) => Error::Unreadable { format: NAME, reason },
+        Refusal::Needs(reason) => Error::Unsupported { format: NAME, reason },
     })?;
     let reason = "it does not begin like an image of a disk".to_owned();
     let Found { layout, damage, others } = found.ok_or(Error::NotThisFormat { format: NAME, reason })?;

@@ -83,7 +83,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
         Some(DIFFERENCING) => {
             let what =
                 "it has only what differs from another disk, its parent; `qemu-img convert` makes one image of both";
-            return Err(Refusal::because(what));
+            return Err(Refusal::needs(what));
         }
         _ => return Err(Refusal::because("a VHD image of a kind that is not known")),
     };

@@ -98,7 +98,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
     let (_, header) = header.ok_or_else(|| wrong("the checksums of both headers of the VHDX image are wrong"))?;
     if header.get(48..64).is_some_and(|log| log.iter().any(|byte| *byte != 0)) {
         let what = "the VHDX image was not closed, and its log would have to be replayed first; `qemu-img check -r all` or Windows do that";
-        return Err(wrong(what));
+        return Err(Refusal::needs(what));
     }
     let mut regions = None;
     for at in REGIONS {
@@ -132,7 +132,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
     let (block, flags) = (u32_at(&parameters, 0).unwrap_or_default(), u32_at(&parameters, 4).unwrap_or_default());
     let (length, sector) = (u64_at(&size, 0).unwrap_or(u64::MAX), u32_at(&sector, 0).unwrap_or_default());
     if flags & HAS_PARENT != 0 {
-        return Err(wrong(
+        return Err(Refusal::needs(
             "it has only what differs from another disk, its parent; `qemu-img convert` makes one image of both",
         ));
     }

@@ -224,7 +224,8 @@ impl Header {
                 0x00 => checked = start.checked_add(1).zip(half(0)).or(checked),
                 0x01 => self.path = content.to_vec(),
                 0x02 => *folder = content.to_vec(),
-                // DOS: whether it is read-only, a folder, or is to be archived; and whether it is hidden, or of the system.
+                // DOS: whether it is read-only, a folder, or is to be archived; and whether it is hidden, or of the
+                // system.
                 0x40 => self.tells_more |= half(0).is_none_or(|attributes| attributes & !0x31 != 0),
                 // Windows: when it was made, changed, and read.
                 0x41 => {

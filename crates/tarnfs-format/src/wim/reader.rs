@@ -72,12 +72,13 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let none = || Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() };
     let header = header.ok_or_else(none)?;
     let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+    let needs = |reason: String| Error::Unsupported { format: NAME, reason };
     if !header.is_known() {
-        return Err(unreadable(format!("version {:#x} of the format is not known", header.version)));
+        return Err(needs(format!("version {:#x} of the format is not known", header.version)));
     }
     if header.part > 1 {
         let (part, parts) = (header.part, header.parts);
-        return Err(unreadable(format!("it is part {part} of {parts}; the first one says what is in it: open that")));
+        return Err(needs(format!("it is part {part} of {parts}; the first one says what is in it: open that")));
     }
     let compression = header.compression().ok_or_else(|| unreadable("its compression is not known".to_owned()))?;
     let mut reader = Reader {

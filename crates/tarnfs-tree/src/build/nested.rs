@@ -174,6 +174,7 @@ pub(super) struct Expansion<'a> {
     pub(super) holes: Holes,
     /// Archives of which it was said that they are encrypted.
     locked: AtomicU64,
+    unsupported: AtomicU64,
     /// Set once an archive was read by its directory.
     has_directories: AtomicBool,
     /// Some of the archive could not be read, and what comes before it is served.
@@ -189,8 +190,21 @@ impl<'a> Expansion<'a> {
         archive_length: u64,
     ) -> Self {
         let (amount, holes) = (Arc::new(Amount::new(archive_length)), Holes::new(archive_length));
-        let (locked, has_directories, unread) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Self { names, options, format_options, bodies, archive_length, amount, holes, locked, has_directories, unread }
+        let (locked, unsupported) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (has_directories, unread) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self {
+            names,
+            options,
+            format_options,
+            bodies,
+            archive_length,
+            amount,
+            holes,
+            locked,
+            unsupported,
+            has_directories,
+            unread,
+        }
     }
 
     /// True if some of the archive could not be read, and what comes before it is served.
@@ -210,14 +224,14 @@ impl<'a> Expansion<'a> {
 
     /// Says that an archive stays a file as it needs a password. That is no damage, so there is no note of it.
     fn tell_of_locked(&self, candidate: &Candidate, error: &io::Error) {
-        /// Lines, however many such archives there are.
-        const MOST_TOLD: u64 = 10;
-        let (outer, shown) = (candidate.bytes.describe(), name::excerpt(&candidate.file.path));
-        match self.locked.fetch_add(1, Ordering::Relaxed) {
-            number if number < MOST_TOLD => log::warn!("{outer}: {shown}: {error}; it stays a file"),
-            MOST_TOLD => log::warn!("{outer}: more archives in it are encrypted, and stay files"),
-            _ => {}
-        }
+        let more = "are encrypted, and stay files";
+        tell_of_few(&self.locked, candidate, error, more);
+    }
+
+    /// The same of one that needs another file, or something that is not known here.
+    fn tell_of_unsupported(&self, candidate: &Candidate, error: &io::Error) {
+        let more = "need other files or are of unknown kinds, and stay files";
+        tell_of_few(&self.unsupported, candidate, error, more);
     }
 
     /// The same as [`Expansion::run`], if there are many.
@@ -403,6 +417,10 @@ impl<'a> Expansion<'a> {
         if let Reader::Random(format) = reader {
             let why = match why_not_an_archive(format, &undamaged, self.format_options) {
                 Ok(why) => why,
+                Err((_, error)) if is_unsupported(&error) => {
+                    self.tell_of_unsupported(candidate, &error);
+                    return Ok(());
+                }
                 Err((_, error)) if is_locked(&error) => {
                     self.tell_of_locked(candidate, &error);
                     return Ok(());
@@ -714,6 +732,24 @@ pub(super) fn not_looked_into(error: &io::Error) -> String {
     format!("it could not be looked into: {error}")
 }
 
+/// Says why the archive in `candidate` stays a file, of the first few such archives: `more` says it of the others.
+fn tell_of_few(count: &AtomicU64, candidate: &Candidate, error: &io::Error, more: &str) {
+    /// Lines, however many such archives there are.
+    const MOST_TOLD: u64 = 10;
+    let (outer, shown) = (candidate.bytes.describe(), name::excerpt(&candidate.file.path));
+    match count.fetch_add(1, Ordering::Relaxed) {
+        number if number < MOST_TOLD => log::warn!("{outer}: {shown}: {error}; it stays a file"),
+        MOST_TOLD => log::warn!("{outer}: more archives in it {more}"),
+        _ => {}
+    }
+}
+
+/// True of what may well be whole, but cannot be read.
+fn is_unsupported(error: &io::Error) -> bool {
+    let of_format = error.get_ref().and_then(|error| error.downcast_ref::<tarnfs_format::Error>());
+    matches!(of_format, Some(tarnfs_format::Error::Unsupported { .. }))
+}
+
 fn stays_a_file(error: &io::Error) -> String {
     format!("{}; it stays a file", not_looked_into(error))
 }
@@ -743,6 +779,7 @@ fn why_not_an_archive(
         }
         // Where in it that is, counts in no stream that a message could name.
         Err(tarnfs_format::Error::Read { error, .. }) => Ok(Some(error.to_string())),
+        Err(error @ tarnfs_format::Error::Unsupported { .. }) => Err((0, io::Error::other(error))),
         Err(error) => Ok(Some(error.to_string())),
     }
 }

@@ -391,8 +391,8 @@ impl Direct {
         Ok(())
     }
 
-    /// True if a layer of compression around the whole archive could not be undone, or what lies in it not be read: that
-    /// shows as a file.
+    /// True if a layer of compression around the whole archive could not be undone, or what lies in it not be read:
+    /// that shows as a file.
     pub(super) fn stays_file(&self) -> bool {
         self.stays_file.get()
     }

@@ -264,7 +264,10 @@ impl Walk<'_> {
             Ok(()) => Ok(members),
             Err(tarnfs_format::Error::Read { offset, error }) => Err(self.problem(offset, error)),
             Err(tarnfs_format::Error::NotThisFormat { .. }) => Err(Problem::NotAnArchive),
-            Err(tarnfs_format::Error::Unreadable { format, reason }) => Err(Problem::Unreadable { format, reason }),
+            Err(
+                tarnfs_format::Error::Unreadable { format, reason }
+                | tarnfs_format::Error::Unsupported { format, reason },
+            ) => Err(Problem::Unreadable { format, reason }),
             Err(tarnfs_format::Error::Receiver(error)) => Err(self.problem(members.end, error)),
             Err(error) => Err(Problem::Index(tarnfs_index::Error::Io(io::Error::other(error)))),
         }

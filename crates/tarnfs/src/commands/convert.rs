@@ -279,8 +279,8 @@ fn has_access_list(path: &Path) -> bool {
     }
 }
 
-/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: it gets the bits of
-/// `mode`, which the old one has.
+/// The new file belongs to whom the old one belongs, and may be read by the same people, or by fewer: it gets the bits
+/// of `mode`, which the old one has.
 fn take_over(output: &Output, old: &fs::Metadata, mode: u32) -> io::Result<()> {
     let file = output.file();
     let own = file.metadata()?;

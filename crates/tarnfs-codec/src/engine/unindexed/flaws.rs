@@ -9,8 +9,8 @@ use crate::sync::Mutex;
 
 use super::lock;
 
-/// So many are kept: each takes some hundred bytes, in no budget, and hundreds of blocks may be open. Of more, the first
-/// one ends the block.
+/// So many are kept: each takes some hundred bytes, in no budget, and hundreds of blocks may be open. Of more, the
+/// first one ends the block.
 const MOST: usize = 1 << 10;
 
 /// By where each begins: where it ends, and what is wrong. None overlaps another one.
