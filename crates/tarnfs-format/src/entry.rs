@@ -150,6 +150,43 @@ pub struct Body {
     pub pieces: Option<Vec<Piece>>,
 }
 
+impl Body {
+    /// Of one that goes on behind the end of its archive, byte `end` of the stream: what lies there belongs to another
+    /// file, and must not be read for this one.
+    pub fn end_at(&mut self, end: u64) {
+        /// Behind the end of every stream: reading there says that the archive was cut.
+        const NOWHERE: u64 = 1 << 60;
+        let there = end.saturating_sub(self.offset);
+        if self.stored <= there {
+            return;
+        }
+        self.stored = there;
+        if self.size == 0 {
+            // What lies behind the header of a folder is not read.
+            return;
+        }
+        let (mut from, mut is_cut) = (0_u64, false);
+        let mut extents = Vec::new();
+        for mut extent in self.extents.take().unwrap_or_else(|| vec![Extent { offset: 0, length: self.size, skip: 0 }])
+        {
+            from = from.saturating_add(extent.skip);
+            let fits = there.saturating_sub(from).min(extent.length);
+            from = from.saturating_add(extent.length);
+            if !is_cut && fits < extent.length {
+                is_cut = true;
+                extents.extend((fits > 0).then_some(Extent { length: fits, ..extent }));
+                extent = Extent {
+                    offset: extent.offset.saturating_add(fits),
+                    length: extent.length.saturating_sub(fits),
+                    skip: NOWHERE,
+                };
+            }
+            extents.push(extent);
+        }
+        self.extents = Some(extents);
+    }
+}
+
 /// A run of a file's content, and how it comes from the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Piece {

@@ -614,6 +614,27 @@ fn member(name: &str, length: Option<usize>) -> Vec<u8> {
     format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, 100_644).into_bytes()
 }
 
+/// What a tar says of a file that its member has no more is none of that file: it is the next member.
+#[test]
+fn a_file_in_a_member_that_is_cut_has_no_bytes_of_the_next_one() {
+    let control = file("./postinst", &[7; 2000]);
+    for there in [1200, 512 + 2000, control.len()] {
+        let header = member("control.tar", Some(there));
+        let data = [member("data.tar", None), file("./f", b"data"), END.to_vec()].concat();
+        let package = [b"!<debs>\n".to_vec(), header, control[..there].to_vec(), data].concat();
+        let (entries, _) = told_of("deb", &package);
+        assert_eq!(paths(&entries), ["control/./postinst", "data/./f"], "{there}");
+        let body = &entries[0].body;
+        let is_whole = there >= 512 + 2000;
+        assert_eq!((body.size, body.extents.is_none()), (2000, is_whole));
+        let end = package.len() as u64;
+        for extent in body.extents.iter().flatten().skip(1) {
+            assert!(body.offset + extent.skip > end, "{extent:?}");
+        }
+        assert!(body.offset + body.stored <= 8 + 60 + there as u64, "{there}: {body:?}");
+    }
+}
+
 /// A header of RPM with these tags: each has a type, a count, and what is stored.
 fn header(tags: &[(u32, u32, u32, Vec<u8>)]) -> Vec<u8> {
     let (mut index, mut store) = (Vec::new(), Vec::new());

@@ -295,6 +295,7 @@ impl Inner {
             }
             next.point.compressed_bit / 8
         };
+        let is_wrong = |damage: &Damage| damage.decoded.start < end.min(damage.decoded.end);
         let options = self.options();
         let part = Arc::new(Slice::new(Arc::<Watched>::clone(source), 0, compressed_end));
         let mut decoder = self
@@ -305,11 +306,18 @@ impl Inner {
         let most_kept = self.cache.share() / 8 / PIECE;
         let position = if chunk.length.div_ceil(PIECE as u64) <= most_kept as u64 { start } else { position };
         let (mut checksums, mut pieces) = (Vec::new(), Vec::new());
+        // One is enough, and there may be any number of them.
+        let (mut found, mut wrong) = (Vec::new(), None);
         let mut at = start;
         while at < end {
             let place = PiecePlace::of(chunk, at);
             let mut piece = self.cache.pool.piece(place.length);
             self.fill(&mut *decoder, &mut piece, at)?;
+            decoder.take_points(&mut Vec::new());
+            decoder.take_shifts(&mut Vec::new());
+            decoder.take_damage(&mut found);
+            wrong = wrong.or_else(|| found.drain(..).find(is_wrong));
+            found.clear();
             pass.holds(decoder.memory() + (pieces.len() + 1) * PIECE);
             checksums.push(checksum(&piece, at));
             at = place.end();
@@ -325,9 +333,8 @@ impl Inner {
             Ok(_) => return Err(self.invalid(end, "the stream goes on there, the index says that it ends")),
             Err(error) => return Err(self.context(&error, "decoding what follows", end)),
         }
-        let mut damage = Vec::new();
-        decoder.take_damage(&mut damage);
-        match damage.into_iter().find(|damage| damage.decoded.start < end.min(damage.decoded.end)) {
+        decoder.take_damage(&mut found);
+        match wrong.or_else(|| found.into_iter().find(is_wrong)) {
             Some(Damage { what, compressed, .. }) => {
                 Err(self.invalid(start, &format!("{what}, found at byte {compressed} of the compressed file")))
             }

@@ -528,6 +528,16 @@ impl UnindexedSource {
         let _ = self.done.set(Done::Part(part, error.kind(), error.to_string()));
     }
 
+    /// Nobody knows which bytes of a block these are from byte `shift` on. That is a flaw of all of them; else it is
+    /// damage that ends the block.
+    fn take_shift(&self, shift: u64) -> Option<Damage> {
+        let what = "what comes before it is damaged, and may have had another length".to_owned();
+        let (decoded, lost_from) = (shift..self.length, self.length);
+        let damage = Damage { decoded, lost_from, compressed: 0, compressed_from: 0, what };
+        let is_kept = self.flaws.take(&damage, &self.cache);
+        (!is_kept).then_some(Damage { lost_from: shift, ..damage })
+    }
+
     /// True of damage that only fails a check, where that is served: all bytes are there.
     fn is_served(&self, damage: &Damage) -> bool {
         self.context.unverified && damage.lost_from >= damage.decoded.end
@@ -592,12 +602,13 @@ impl UnindexedSource {
         let needs_points = !pass.is_poor && (pass.copied.is_none() || self.keeps_points());
         pass.take_chunks(self.length, if needs_points { most } else { 0 });
         pass.indexing.take_damage(&mut pass.table.damage);
+        // Also what is told with an error, of bytes before it.
         let mut shifts = Vec::new();
         pass.indexing.take_shifts(&mut shifts);
-        // Also what is told with an error, of bytes before it. Behind a part of another length than it should have,
-        // nothing is where it belongs: the block ends there.
-        if self.is_checked_by_parts() && shifts.is_empty() {
-            pass.table.damage.retain(|damage| !self.flaws.take(damage));
+        if self.is_checked_by_parts() {
+            pass.table.damage.retain(|damage| !self.flaws.take(damage, &self.cache));
+            let shift = shifts.into_iter().find(|&shift| shift < self.length);
+            pass.table.damage.extend(shift.and_then(|shift| self.take_shift(shift)));
         }
         let read = read.map_err(|error| {
             // The disk may let it be read later.

@@ -5,12 +5,13 @@
 //! which has no length and comes last.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice};
 
 use super::{Layout, codec_of};
-use crate::{Options, faults};
+use crate::{Damage, FILLER, FirstPass, Options, faults};
 
 /// What an ar begins with, and what a package of Debian does.
 const MAGIC: &[u8] = b"!<arch>\n";
@@ -35,6 +36,15 @@ const MOST_MEMBERS: usize = 64;
 /// Bytes of all members but the payload, decoded. The list of files of the largest packages has 10 MiB.
 const MOST: u64 = 64 << 20;
 
+/// Damaged parts of a member that are told one by one. Behind more of them all of it is lost: each may be one byte, and
+/// takes a hundred bytes of memory.
+pub(super) const MOST_REPORTS: usize = 256;
+
+/// Bytes that are decoded together. Nobody takes reports of damage before these are there.
+const STEP: usize = 8 << 10;
+
+const CUT: &str = "the package is cut short in it";
+
 pub(super) fn bid(head: &[u8]) -> u32 {
     let is_one = head.strip_prefix(MAGIC).is_some_and(|header| header.starts_with(FIRST));
     if is_one { (MAGIC.len() + FIRST.len()) as u32 * 8 } else { 0 }
@@ -46,7 +56,8 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
     if magic != MAGIC {
         return Err(faults::invalid(0, "this is no package of Debian"));
     }
-    let (mut head, mut damage, mut payload) = (DECODED.to_vec(), Vec::new(), None);
+    let (mut head, mut payload) = (DECODED.to_vec(), None);
+    let (mut damage, mut shifts) = (Vec::new(), Vec::new());
     let mut at = MAGIC.len() as u64;
     for _ in 0..MOST_MEMBERS {
         let mut header = [0; HEADER];
@@ -64,14 +75,11 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
         if header.starts_with(DATA) {
             payload.get_or_insert((start, size.min(source.len().saturating_sub(start)), header));
         } else {
-            let room = MOST.saturating_sub(head.len() as u64);
-            let (content, problem) = member(source, &header, start, size, room, limits, cancel)?;
-            let content_at = (head.len() + HEADER) as u64;
-            push(&mut head, &header, Some(&content));
-            if let Some((from, what)) = problem {
-                // Up to the end of the member, with what fills it up.
-                damage.push((content_at.saturating_add(from)..head.len() as u64, start, what));
-            }
+            let before = (head.len() + HEADER) as u64;
+            let mut member = member(source, &header, start, size, before, limits, cancel)?;
+            damage.append(&mut member.damage);
+            shifts.append(&mut member.shifts);
+            push(&mut head, &header, Some(&member.content));
         }
         at = start.saturating_add(size).checked_next_multiple_of(2).unwrap_or(u64::MAX);
     }
@@ -79,7 +87,7 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
         payload.ok_or_else(|| faults::cut(source.len().min(at), "a package of Debian, which has no data"))?;
     push(&mut head, &header, None);
     let head: SharedSource = Arc::new(MemorySource::new(head, "the head of a package"));
-    Ok(Layout { damage, ..Layout::new(source, head, start, length)? })
+    Ok(Layout { damage, shifts, ..Layout::new(source, head, start, length)? })
 }
 
 /// What a member's header says of its length; `None` if it is no header.
@@ -88,59 +96,133 @@ fn size_of_member(header: &[u8; HEADER]) -> Option<u64> {
     std::str::from_utf8(size.trim_ascii()).ok()?.parse().ok()
 }
 
-/// What a member holds, decoded if it is what says how to install the package. What is wrong comes beside what could be
-/// read, with the byte of that from which on it is not right, or may not be.
+/// What a member holds, and what is wrong with it.
+#[derive(Default)]
+struct Member {
+    content: Vec<u8>,
+    /// In bytes of the content until it has ended, then of the head.
+    damage: Vec<Damage>,
+    shifts: Vec<u64>,
+    /// Byte of the content from which on nothing is served: too much is damaged to keep all of it apart.
+    lost_from: Option<u64>,
+    /// Byte of the head at which the content begins, and of the package at which it is stored.
+    before: u64,
+    start: u64,
+    name: String,
+}
+
+impl Member {
+    /// Takes what `pass` has found since the last call. A few bytes of the package may be as many reports as there are
+    /// decoded bytes.
+    fn take(&mut self, pass: &mut dyn FirstPass) {
+        let (mut damage, mut shifts) = (Vec::new(), Vec::new());
+        pass.take_points(&mut Vec::new());
+        pass.take_damage(&mut damage);
+        pass.take_shifts(&mut shifts);
+        for found in damage {
+            if self.damage.len() < MOST_REPORTS {
+                let what = self.named(&found.what);
+                let compressed = self.start.saturating_add(found.compressed);
+                let compressed_from = self.start.saturating_add(found.compressed_from);
+                self.damage.push(Damage { compressed, compressed_from, what, ..found });
+            } else if !found.decoded.is_empty() {
+                self.lose_from(found.decoded.start);
+            }
+        }
+        for shift in shifts {
+            if self.shifts.len() < MOST_REPORTS {
+                self.shifts.push(shift);
+            } else {
+                self.lose_from(shift);
+            }
+        }
+    }
+
+    fn lose_from(&mut self, at: u64) {
+        self.lost_from = Some(self.lost_from.map_or(at, |from| from.min(at)));
+    }
+
+    fn named(&self, what: &str) -> String {
+        format!("'{}': {what}", self.name.escape_debug())
+    }
+
+    /// These bytes of the content are none of the member; or something is wrong where they are, if they are none.
+    fn lose(&mut self, decoded: Range<u64>, what: &str) {
+        let (what, compressed, lost_from) = (self.named(what), self.start, decoded.start);
+        self.damage.push(Damage { decoded, lost_from, compressed, compressed_from: compressed, what });
+    }
+
+    /// Nothing more comes: all places become those of the head, and none lies behind the content.
+    fn end(mut self) -> Self {
+        let length = self.content.len() as u64;
+        if let Some(from) = self.lost_from.filter(|&from| from < length) {
+            self.lose(from..length, "too many parts of it are damaged: what follows is not served");
+        }
+        let moved = |at: u64| self.before.saturating_add(at.min(length));
+        for damage in &mut self.damage {
+            damage.decoded = moved(damage.decoded.start)..moved(damage.decoded.end);
+            damage.lost_from = moved(damage.lost_from);
+        }
+        for shift in &mut self.shifts {
+            *shift = moved(*shift);
+        }
+        self
+    }
+}
+
+/// What a member holds, decoded if it is what says how to install the package; so many bytes of the head are `before`
+/// it. What is wrong comes beside what could be read.
 fn member(
     source: &SharedSource,
     header: &[u8; HEADER],
     start: u64,
     size: u64,
-    room: u64,
+    before: u64,
     limits: &Limits,
     cancel: &Cancel,
-) -> io::Result<(Vec<u8>, Option<(u64, String)>)> {
+) -> io::Result<Member> {
     let name = String::from_utf8_lossy(&header[..NAME]).trim_end_matches([' ', '/']).to_owned();
-    let size = size.min(source.len().saturating_sub(start));
+    let there = size.min(source.len().saturating_sub(start));
     let is_coded = header.starts_with(CONTROL);
-    let codec = if is_coded { codec_of(&**source, start, size)? } else { codec_of(&**source, start, 0)? };
+    let codec = codec_of(&**source, start, if is_coded { there } else { 0 })?;
     let options = Options { limits: *limits, cancel: cancel.clone(), ..Options::default() };
-    let slice = Arc::new(Slice::new(Arc::clone(source), start, size));
-    let mut content = Vec::new();
-    // The first that is wrong: there may be any number.
-    let mut wrong: Option<(u64, String)> = None;
+    let slice = Arc::new(Slice::new(Arc::clone(source), start, there));
+    let room = MOST.saturating_sub(before);
+    let mut member = Member { before, start, name, ..Member::default() };
     let decode = || {
         let mut pass = codec.first_pass(slice, &options)?;
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; STEP];
         loop {
             cancel.check()?;
             let read = pass.read(&mut buffer);
-            pass.take_points(&mut Vec::new());
-            pass.take_shifts(&mut Vec::new());
-            let mut damage = Vec::new();
-            pass.take_damage(&mut damage);
-            let first = damage.into_iter().min_by_key(|damage| damage.decoded.start);
-            if let Some(first) = first.filter(|first| wrong.as_ref().is_none_or(|(at, _)| first.decoded.start < *at)) {
-                wrong = Some((first.decoded.start, first.what));
-            }
+            member.take(&mut *pass);
             let read = read?;
             if read == 0 {
                 return Ok(());
             }
-            if content.len() as u64 + read as u64 > room {
+            if member.content.len() as u64 + read as u64 > room {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, format!("it has more than {MOST} bytes")));
             }
-            content.extend_from_slice(&buffer[..read]);
+            member.content.extend_from_slice(&buffer[..read]);
         }
     };
     let decoded = decode();
-    let problem = match decoded {
-        Ok(()) => wrong,
+    let end = member.content.len() as u64;
+    match decoded {
+        Ok(()) if there == size => {}
+        Ok(()) if is_coded => member.lose(end..end, CUT),
+        Ok(()) => {
+            // A file that is cut is longer by a byte that cannot be read: nobody takes what is left for all of it.
+            member.content.push(FILLER);
+            member.lose(end..end + 1, CUT);
+        }
         Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => {
             return Err(error);
         }
-        Err(error) => Some((wrong.map_or(content.len() as u64, |(at, _)| at), error.to_string())),
-    };
-    Ok((content, problem.map(|(from, what)| (from, format!("'{}': {what}", name.escape_debug())))))
+        // Files of the tar that go on behind its end are cut there, so no byte need be lost for it.
+        Err(error) => member.lose(end..end, &error.to_string()),
+    }
+    Ok(member.end())
 }
 
 /// A header with that content, or one that has no length.

@@ -9,8 +9,10 @@
 mod deb;
 mod rpm;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
@@ -38,14 +40,15 @@ struct Layout {
     payload: u64,
     length: u64,
     codec: &'static dyn Codec,
-    /// What is wrong with the head: the bytes of it that are not right, a byte of the package, and what it is.
-    damage: Vec<(Range<u64>, u64, String)>,
+    /// What is wrong with the head, and where it may be out of step.
+    damage: Vec<Damage>,
+    shifts: Vec<u64>,
 }
 
 impl Layout {
     fn new(source: &SharedSource, head: SharedSource, payload: u64, length: u64) -> io::Result<Self> {
         let codec = codec_of(&**source, payload, length)?;
-        Ok(Self { head, payload, length, codec, damage: Vec::new() })
+        Ok(Self { head, payload, length, codec, damage: Vec::new(), shifts: Vec::new() })
     }
 
     fn slice(&self, source: &SharedSource) -> SharedSource {
@@ -163,21 +166,20 @@ impl Codec for Package {
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        let layout = (self.layout)(&source, &options.limits, &options.cancel)?;
+        let mut layout = (self.layout)(&source, &options.limits, &options.cancel)?;
         // What a container says is of the package.
         let of_payload = Options { coder: CoderContext::default(), ..options.clone() };
         let payload = layout.codec.first_pass(layout.slice(&source), &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
-        let mut findings = Findings { points: vec![SeekPoint::default()], ..Findings::default() };
-        for (decoded, at, what) in &layout.damage {
-            let (decoded, lost_from, what) = (decoded.clone(), decoded.end, what.clone());
-            findings.report(Damage { decoded, lost_from, compressed: *at, compressed_from: *at, what });
-        }
+        let (damage, shifts) = (std::mem::take(&mut layout.damage), std::mem::take(&mut layout.shifts));
+        let findings = Findings { points: vec![SeekPoint::default()], damage, shifts };
         Ok(Box::new(Joined { layout, handed: 0, payload, findings }))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
+        let mut layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
+        // The first pass has told that.
+        (layout.damage, layout.shifts) = (Vec::new(), Vec::new());
         let (head, payload) = (layout.head.len(), layout.payload.saturating_mul(8));
         let is_start = *point == SeekPoint::default();
         let bit = if is_start { Some(0) } else { point.compressed_bit.checked_sub(payload) };

@@ -76,14 +76,10 @@ fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut R
     };
     let read = Tar.read(part, options, &mut |event, stream| {
         let event = match event {
-            // What lies behind is of another member.
-            Event::Entry(entry) if entry.body.offset.saturating_add(entry.body.stored) > end => {
-                let shown = crate::name::excerpt(&entry.path);
-                let what = format!("{shown} is left out: it would end behind the member that it lies in, which is cut");
-                Event::Damage(Damage { offset: entry.header, what })
-            }
             Event::Entry(mut entry) => {
                 entry.path = within(&entry.path);
+                // What follows is of another member.
+                entry.body.end_at(end);
                 if entry.kind == Kind::HardLink {
                     entry.link = within(&entry.link);
                 }

@@ -11,7 +11,7 @@ use tarnfs_codec::Codec;
 use tarnfs_format::{
     Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Xattrs, name, stream::Part,
 };
-use tarnfs_source::{Extent, SharedSource, Slice, Source};
+use tarnfs_source::{SharedSource, Slice, Source};
 
 use super::amount::Amount;
 use super::bodies::{Bodies, is_no_room};
@@ -311,7 +311,7 @@ impl Walk<'_> {
                 Event::Ahead(entry) if is_made_up(&entry, stream) => {}
                 Event::Ahead(mut entry) => {
                     if let Some(end) = place.end {
-                        cut(&mut entry.body, end);
+                        entry.body.end_at(end);
                     }
                     let Some(own_name) = self.names.place(&place.prefix, &mut entry, limits) else { return Ok(()) };
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
@@ -328,7 +328,7 @@ impl Walk<'_> {
                 Event::Entry(mut entry) => {
                     count.set(count.get() + 1);
                     if let Some(end) = place.end {
-                        cut(&mut entry.body, end);
+                        entry.body.end_at(end);
                     }
                     if count.get().is_multiple_of(1024) {
                         progress.entries.fetch_add(1024, Ordering::Relaxed);
@@ -715,7 +715,7 @@ impl Expanded {
         if let Some(shift) = self.shift {
             let entry = entry.to_mut();
             let start = entry.body.offset;
-            cut(&mut entry.body, shift.max(start));
+            entry.body.end_at(shift.max(start));
         } else if !self.hashes.is_empty() {
             entry.to_mut().xattrs.extend(self.hashes);
         }
@@ -726,40 +726,6 @@ impl Expanded {
 /// As much of the entry's path as a message needs.
 pub(super) fn shown(entry: &Entry) -> name::Escaped<'_> {
     name::excerpt(&entry.path)
-}
-
-/// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read
-/// for this one.
-fn cut(body: &mut Body, end: u64) {
-    /// Behind the end of every stream: reading there says that the archive was cut.
-    const NOWHERE: u64 = 1 << 60;
-    let there = end.saturating_sub(body.offset);
-    if body.stored <= there {
-        return;
-    }
-    body.stored = there;
-    if body.size == 0 {
-        // What lies behind the header of a folder is not read.
-        return;
-    }
-    let (mut from, mut is_cut) = (0_u64, false);
-    let mut extents = Vec::new();
-    for mut extent in body.extents.take().unwrap_or_else(|| vec![Extent { offset: 0, length: body.size, skip: 0 }]) {
-        from = from.saturating_add(extent.skip);
-        let fits = there.saturating_sub(from).min(extent.length);
-        from = from.saturating_add(extent.length);
-        if !is_cut && fits < extent.length {
-            is_cut = true;
-            extents.extend((fits > 0).then_some(Extent { length: fits, ..extent }));
-            extent = Extent {
-                offset: extent.offset.saturating_add(fits),
-                length: extent.length.saturating_sub(fits),
-                skip: NOWHERE,
-            };
-        }
-        extents.push(extent);
-    }
-    body.extents = Some(extents);
 }
 
 /// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.

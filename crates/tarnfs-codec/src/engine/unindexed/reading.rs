@@ -241,6 +241,6 @@ impl Source for UnindexedSource {
     }
 
     fn memory(&self) -> usize {
-        self.memory.load(Ordering::Relaxed)
+        self.memory.load(Ordering::Relaxed) + self.flaws.memory()
     }
 }

@@ -708,6 +708,38 @@ fn damage_that_is_served_takes_no_memory() {
     assert!(all.iter().all(|&byte| byte == b'x'));
 }
 
+/// A block of bzip2 does not say how long it should be: whatever lies behind one that is damaged may be out of step.
+#[test]
+fn what_may_be_out_of_step_in_a_block_is_not_served() {
+    let (first, second) = (content(300_000), content(310_000));
+    let third = vec![7; VERIFIED_FIRST as usize];
+    let [good, mut wrong, rest] = [&first, &second, &third].map(|bytes| crate::testing::tool("bzip2 -c", bytes));
+    // The CRC-32 of its block.
+    wrong[10] ^= 1;
+    let (packed, all) = ([good, wrong, rest].concat(), [first, second, third].concat());
+    for unverified in [false, true] {
+        let stored = Arc::new(MemorySource::new(packed.clone(), "a block"));
+        let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+        let (codec, options) = (coder_by_name("bzip2").unwrap(), Options::default());
+        let context = DecodeContext { unverified, ..DecodeContext::default() };
+        let length = all.len() as u64;
+        let new = UnindexedSource::new(codec, stored, length, None, options, context, cache, workers);
+        let source = new.of_block(true);
+        let mut part = vec![0; 1000];
+        // While it is decoded, and when it is known.
+        for _ in 0..2 {
+            for (at, is_right) in [(0, true), (299_000, true), (305_000, false), (610_000, false), (9 << 20, false)] {
+                let read = source.read_exact_at(&mut part, at);
+                assert_eq!(read.is_ok(), is_right || unverified, "byte {at}: {read:?}");
+                assert!(read.is_err() || part == all[at as usize..][..1000], "byte {at}");
+                assert_eq!(source.flaw_in(at..at + 1000).is_some(), !is_right, "byte {at}");
+            }
+            while let Ok(true) = source.advance() {}
+        }
+        assert!(source.memory() > 0);
+    }
+}
+
 /// Somebody may read ahead into the damage, or look at a file behind it.
 #[test]
 fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {

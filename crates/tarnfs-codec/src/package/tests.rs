@@ -1,0 +1,109 @@
+use super::{DEB, deb};
+use crate::testing::{Pass, noise, tool};
+use crate::{Codec, FILLER, Options};
+
+/// A member of an ar.
+fn member(name: &str, content: &[u8]) -> Vec<u8> {
+    let header = format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 100_644, content.len());
+    let padding: &[u8] = if content.len() % 2 == 1 { b"\n" } else { b"" };
+    [header.as_bytes(), content, padding].concat()
+}
+
+fn package(control: &[u8]) -> Vec<u8> {
+    let (version, data) = (member("debian-binary", b"2.0\n"), member("data.tar", b"data"));
+    [&b"!<arch>\n"[..], &version, &member("control.tar.x", control), &data].concat()
+}
+
+/// Byte of what comes of a package at which `control` begins.
+const CONTROL: usize = 8 + 60 + 4 + 60;
+
+fn decoded(package: &[u8]) -> Pass {
+    let mut pass = DEB.first_pass(crate::testing::source(package), &Options::default()).unwrap();
+    let mut found = Pass { data: Vec::new(), points: Vec::new(), damage: Vec::new(), shifts: Vec::new(), error: None };
+    let mut buffer = vec![0; 100_000];
+    loop {
+        let read = pass.read(&mut buffer).unwrap();
+        pass.take_damage(&mut found.damage);
+        pass.take_shifts(&mut found.shifts);
+        if read == 0 {
+            return found;
+        }
+        found.data.extend_from_slice(&buffer[..read]);
+    }
+}
+
+/// Length of `control`, and which bytes of it are said to be wrong.
+fn control(pass: &Pass) -> (usize, Vec<std::ops::Range<usize>>) {
+    let length = std::str::from_utf8(&pass.data[CONTROL - 12..CONTROL - 2]).unwrap().trim().parse().unwrap();
+    let from = |at: u64| (at as usize).checked_sub(CONTROL).unwrap();
+    let damaged = pass.damage.iter().map(|damage| from(damage.decoded.start)..from(damage.decoded.end));
+    let damaged: Vec<_> = damaged.filter(|range| !range.is_empty()).collect();
+    assert!(damaged.iter().all(|range| range.end <= length), "{damaged:?} of {length}");
+    (length, damaged)
+}
+
+#[test]
+fn what_is_damaged_in_the_control_of_a_package_is_not_right() {
+    let text = noise(30_000);
+    assert!(decoded(&package(&tool("gzip -nc", &text))).is_clean());
+    // A wrong byte of what is stored as it is.
+    let mut packed = tool("gzip -nc", &text);
+    packed[1000] ^= 1;
+    let pass = decoded(&package(&packed));
+    let (length, damaged) = control(&pass);
+    assert_eq!((length, damaged.len(), damaged[0].clone()), (text.len(), 1, 0..text.len()));
+    assert!(pass.damage[0].what.starts_with("'control.tar.x': "), "{:?}", pass.damage);
+    assert!(pass.damage[0].compressed > CONTROL as u64 && pass.data.ends_with(b"data"));
+    // A block of several.
+    let mut packed = tool("xz -c0 --block-size=8000", &text);
+    let at = packed.len() / 2;
+    packed[at..at + 12].fill(0x5a);
+    let pass = decoded(&package(&packed));
+    let (length, damaged) = control(&pass);
+    assert_eq!((length, damaged.len(), damaged[0].len()), (text.len(), 1, 8000));
+    let shown = &pass.data[CONTROL..][..length];
+    assert!((0..length).all(|at| damaged[0].contains(&at) || shown[at] == text[at]));
+    // One that is cut has what is whole, and is told.
+    let packed = tool("xz -c0 --block-size=8000", &text);
+    let pass = decoded(&package(&packed[..packed.len() / 2]));
+    let (length, damaged) = control(&pass);
+    assert!(length < text.len() && pass.data[CONTROL..][..length] == text[..length], "{damaged:?}");
+    assert!(!pass.damage.is_empty());
+}
+
+#[test]
+fn where_the_control_of_a_package_is_out_of_step_is_told() {
+    let text = noise(300_000);
+    let mut packed = [tool("bzip2 -1c", &text), tool("bzip2 -1c", &text)].concat();
+    // The CRC-32 of the first block.
+    packed[10] ^= 1;
+    let pass = decoded(&package(&packed));
+    let (length, damaged) = control(&pass);
+    assert_eq!((length, damaged.len(), pass.shifts.len()), (600_000, 1, 1));
+    assert_eq!(pass.shifts[0] as usize, CONTROL + damaged[0].end);
+}
+
+/// Each damaged frame of one byte took a hundred bytes of memory.
+#[test]
+fn any_number_of_damaged_frames_in_the_control_of_a_package_takes_little_memory() {
+    let good = tool("zstd -qc --check", b"x");
+    let mut wrong = good.clone();
+    *wrong.last_mut().unwrap() ^= 0x55;
+    let pass = decoded(&package(&[wrong, good].concat().repeat(20_000)));
+    let (length, damaged) = control(&pass);
+    assert_eq!((length, damaged[0].clone()), (40_000, 0..1));
+    assert!(damaged.len() <= deb::MOST_REPORTS + 1 && pass.shifts.len() <= deb::MOST_REPORTS, "{}", damaged.len());
+    assert!((0..length).step_by(2).all(|at| damaged.iter().any(|range| range.contains(&at))));
+    assert!(!damaged.iter().any(|range| range.contains(&1)), "the first ones are told apart");
+}
+
+#[test]
+fn a_signature_that_is_cut_is_no_shorter_one() {
+    let package = [package(&tool("gzip -nc", b"control")), member("_gpgorigin", b"signed ")].concat();
+    assert!(decoded(&package).is_clean());
+    let pass = decoded(&package[..package.len() - 5]);
+    assert_eq!(pass.damage.len(), 1, "{:?}", pass.damage);
+    let lost = pass.damage[0].decoded.start as usize;
+    assert_eq!((pass.damage[0].decoded.end as usize, pass.data[lost]), (lost + 1, FILLER));
+    assert!(pass.data[..lost].ends_with(b"`\nsig"), "{:?}", &pass.data[lost - 9..lost]);
+}
