@@ -357,6 +357,10 @@ fn a_document_is_more_than_what_lies_in_it() {
         let packed = format!("{name}.gz");
         assert_eq!(told(&scratch, "ls", &packed, &[]).ok().text().trim(), name);
         assert_eq!(told(&scratch, "cat", &packed, &[name]).ok().out, original, "{name}");
+        // An index that was made with -r has what lies in it.
+        let path = scratch.path(&packed);
+        run(&scratch, ["index", "-c", "-r", path.to_str().unwrap()]).ok();
+        assert_eq!(told(&scratch, "ls", &packed, &[]).ok().text().trim(), name);
         assert!(told(&scratch, "find", name, &[]).ok().text().lines().count() > 1, "{name}");
         let (from, to) = (scratch.path(name), scratch.path("out.tar"));
         let words = ["convert", "--replace", from.to_str().unwrap(), to.to_str().unwrap()];

@@ -470,7 +470,7 @@ fn numbered_files_that_cannot_be_read_do_no_harm() {
     }
 }
 
-/// > What is whole in a damaged or cut archive is served.
+/// > What is whole in a damaged or cut archive is served, and the rest is an error.
 #[test]
 fn what_is_whole_in_parts_of_a_cut_archive_is_served() {
     let scratch = Scratch::new();

@@ -370,6 +370,11 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// True if [`Format::is_document`] is true of some file.
+    fn may_be_document(&self) -> bool {
+        self.is_document(&[])
+    }
+
     /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its
     /// entries are kept elsewhere: a format that cannot tell says [`Unlisted::unknown`]. What is around the archive
     /// ([`around`]) belongs to it, of formats that have a directory; of those that are read forwards, whoever has read

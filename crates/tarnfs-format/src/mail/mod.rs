@@ -65,6 +65,10 @@ impl Format for Mail {
         false
     }
 
+    fn may_be_document(&self) -> bool {
+        true
+    }
+
     fn is_document(&self, head: &[u8]) -> bool {
         match reader::Kind::of(head) {
             Some(reader::Kind::One) => true,

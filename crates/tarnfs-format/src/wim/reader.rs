@@ -33,7 +33,7 @@ const MOST_SOLID: usize = 1 << 16;
 /// What decoding a tree or something short costs at least, as bytes that are read: a decoder is made for it, however
 /// few bytes come of it, and any number of names may lead there.
 const OF_TREE: u64 = 16 << 10;
-const OF_SHORT: u64 = 2 << 10;
+const OF_SHORT: u64 = 1 << 10;
 
 /// Bytes of short contents that are kept, as many names lead to the same.
 const MOST_KEPT: usize = 64 << 10;

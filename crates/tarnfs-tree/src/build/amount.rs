@@ -21,6 +21,8 @@ pub(crate) struct Amount {
     most: u64,
     /// Bytes of memory that all together take for files that may be parts of archives.
     gathered: AtomicUsize,
+    /// Parts of archives that were looked for.
+    looks: AtomicU64,
 }
 
 impl Amount {
@@ -30,7 +32,7 @@ impl Amount {
     }
 
     pub(super) fn of(most: u64) -> Self {
-        Self { read: AtomicU64::new(0), most, gathered: AtomicUsize::new(0) }
+        Self { read: AtomicU64::new(0), most, gathered: AtomicUsize::new(0), looks: AtomicU64::new(0) }
     }
 
     /// Bytes of memory that files which may be parts of archives take, of all archives that are read.
@@ -45,6 +47,16 @@ impl Amount {
         } else {
             self.gathered.fetch_sub(before - after, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a part that is looked for.
+    pub(super) fn look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Parts that were looked for.
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// Adds `bytes`. False if there are too many by now.

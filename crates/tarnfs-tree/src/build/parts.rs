@@ -1,7 +1,7 @@
 //! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its
 //! end, since they come in any order.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -29,8 +29,8 @@ const IN_MAPS: usize = 512;
 /// Names that are remembered of what went by. Of each its hash is kept.
 const MOST_PASSED: usize = 1 << 16;
 
-/// Parts that are looked for in one archive. Each file may count up from the first one of its folder, so what it takes
-/// would grow with the square of their number.
+/// Parts that are looked for in an archive and in those in it. Each file may count up from the first one of its folder,
+/// so what it takes would grow with the square of their number.
 const MOST_LOOKS: u64 = 2_000_000;
 
 /// Where there are more, those stay of which at least one in so many is there. Names of programs end like parts that
@@ -382,8 +382,7 @@ impl Walk<'_> {
         place: &MemberPlace,
     ) -> io::Result<()> {
         let gathered = self.parts.take();
-        let looks = Cell::new(0_u64);
-        let are_all = self.put_all_together(&gathered, &looks, stream, is_forwards, place)?;
+        let are_all = self.put_all_together(&gathered, stream, is_forwards, place)?;
         if gathered.is_full || !are_all {
             let shown = name::excerpt(place.prefix.strip_suffix(b"/").unwrap_or(b"the archive"));
             log::warn!(
@@ -393,11 +392,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The same of all that was `gathered`. False if that took too many `looks`.
+    /// The same of all that was `gathered`. False if there were too many looks.
     fn put_all_together(
         &self,
         gathered: &Gathered,
-        looks: &Cell<u64>,
         stream: Option<(&SharedSource, u64)>,
         is_forwards: bool,
         place: &MemberPlace,
@@ -411,7 +409,7 @@ impl Walk<'_> {
                 if others.remove(name) {
                     continue;
                 }
-                if looks.get() > MOST_LOOKS {
+                if self.amount.looks() > MOST_LOOKS {
                     return Ok(false);
                 }
                 if !self.may_be_archive(name, place) && !parts::is_called_volume(name) {
@@ -424,7 +422,7 @@ impl Walk<'_> {
                 };
                 let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.entry.body)) };
                 let open = |name: &[u8]| {
-                    looks.set(looks.get().saturating_add(1));
+                    self.amount.look();
                     let volumes = || Rc::clone(&volumes);
                     let part = |part| Volumed { name: name.to_vec(), source: bytes(part), volumes: volumes() };
                     Ok(names.get(name).map(part))

@@ -91,7 +91,10 @@ impl<'i> Survey<'i> {
     /// What is found in `index`, whose summary says that it has so many `rows`.
     fn of(index: &'i dyn Index, rows: u64) -> Result<Option<Found>, Error> {
         // In place of a compressed file may show what is in it, where a pass without `-r` shows the file: a document.
-        if tarnfs_format::by_name(&index.summary().format).is_none() && !is_single_file(index)? {
+        let summary = index.summary();
+        let may_be_document = tarnfs_format::by_name(&summary.format)
+            .is_none_or(|format| !summary.layers.is_empty() && format.may_be_document());
+        if may_be_document && !is_single_file(index)? {
             return Ok(None);
         }
         let (replaced, nested, inner, outer, found) = Default::default();
