@@ -8,8 +8,9 @@ pub(super) const BEFORE: usize = 8 << 10;
 /// Bytes of a data URL before its content, and of a tag behind one.
 pub(super) const LONGEST_HEAD: usize = 512;
 
-/// Signs before a data URL that may begin its tag.
+/// Signs before a data URL that may begin its tag, and tags that are looked at.
 const MOST_STARTS: usize = 256;
+const MOST_IN_VALUES: usize = 16;
 
 /// Bytes of a page in which one is looked for before it is opened, and how many of them together.
 const SEARCHED: u64 = 16 << 20;
@@ -72,7 +73,7 @@ impl Place {
     }
 
     fn new(before: &[u8], end: End, address: Option<String>, attribute: Option<String>) -> Self {
-        let is_in_tag = is_open(tag(before));
+        let is_in_tag = is_in_tag(before);
         let is_one_of_several = attribute.as_deref().is_some_and(has_several);
         Self { end, address, attribute, is_in_tag, is_one_of_several }
     }
@@ -156,22 +157,33 @@ fn attribute(before: &[u8]) -> Option<String> {
     let start = rest.len().checked_sub(length)?;
     let name = rest.get(start..).filter(|name| !name.is_empty())?;
     // In a script, what stands there is a variable.
-    let is_in_tag =
+    let is_value =
         rest.get(start.checked_sub(1)?).is_some_and(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
-    let is_tag = is_in_tag && is_open(tag(before));
+    let is_tag = is_value && is_in_tag(before);
     is_tag.then(|| String::from_utf8_lossy(name).to_ascii_lowercase())
 }
 
-/// The tag that `before` ends in, from its start on.
-fn tag(before: &[u8]) -> &[u8] {
+/// Where a tag may begin in `before`, from the last place on.
+fn starts(before: &[u8]) -> impl Iterator<Item = &[u8]> {
     let starts = memchr::memrchr_iter(b'<', before).take(MOST_STARTS);
-    for start in starts {
-        let rest = before.get(start..).unwrap_or_default();
-        if rest.get(1).is_some_and(u8::is_ascii_alphabetic) {
-            return rest;
-        }
+    let rests = starts.filter_map(|start| before.get(start..));
+    rests.filter(|rest| rest.get(1).is_some_and(u8::is_ascii_alphabetic))
+}
+
+/// The tag that `before` ends in, from its start on. There may be tags in values of its attributes.
+fn tag(before: &[u8]) -> &[u8] {
+    let open = starts(before).take(MOST_IN_VALUES).find(|rest| is_open(rest));
+    open.or_else(|| starts(before).next()).unwrap_or_default()
+}
+
+/// True if `before` ends in a tag.
+fn is_in_tag(before: &[u8]) -> bool {
+    if is_open(tag(before)) {
+        return true;
     }
-    b""
+    // It may be a long one, and what has braces no tag.
+    let is_long = before.len() >= BEFORE.saturating_sub(LONGEST_HEAD);
+    is_long && starts(before).next().is_none() && memchr::memchr2(b'{', b'}', before).is_none()
 }
 
 /// The address that `text` has for an attribute: `data-savepage-src="..."`.
@@ -261,6 +273,11 @@ mod tests {
             ("<img srcset='", true, true),
             ("<img data-srcset = \"a.png 1x, ", true, true),
             ("<img srcset=\"a.png 1x,", true, true),
+            ("<img title=\"if a<b then c>d\" src=\"", true, false),
+            ("<img title=\"<b>bold</b> text\" src=", true, false),
+            ("<p data-content=\"<p>..</p>\" srcset=\"", true, true),
+            (&format!("{}\" style=\"mask:url('", "M1 2 ".repeat(1700)), true, false),
+            (&format!("a{{b:c}} {}/* */ a{{b:url('", "M1 2 ".repeat(1700)), false, false),
         ] {
             let place = Place::of(before.as_bytes()).unwrap();
             assert_eq!((place.is_in_tag, place.is_one_of_several), (is_in_tag, is_one_of_several), "{before}");
