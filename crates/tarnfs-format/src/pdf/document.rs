@@ -42,7 +42,7 @@ pub(super) const WORK_FOR_EACH_BYTE: u64 = 64;
 
 /// Steps that are taken for each stream that is decoded, beside one for each byte that is stored of it. What its
 /// filters may do before anything comes of them takes about as long.
-const WORK_OF_STREAM: u64 = 1 << 10;
+const WORK_OF_STREAM: u64 = 2 << 10;
 
 /// Steps that decrypting a string takes.
 const WORK_OF_STRING: u64 = 256;

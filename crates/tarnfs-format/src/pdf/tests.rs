@@ -215,9 +215,9 @@ fn failing(length: usize) -> (Options, Arc<AtomicUsize>) {
 /// A page may name one stream any number of times.
 #[test]
 fn streams_that_cannot_be_decoded_count_each_time() {
-    const COUNT: usize = 100_000;
+    const COUNT: usize = 400_000;
     let page = format!("<</Type/Page/Contents[{}]>>", "4 0 R ".repeat(COUNT));
-    for (length, most) in [(8 << 20, 40), (0, 50_000)] {
+    for (length, most) in [(8 << 20, 40), (0, 250_000)] {
         let bytes = document(&[
             (1, CATALOG.to_owned()),
             (2, "<</Kids[3 0 R]>>".to_owned()),
