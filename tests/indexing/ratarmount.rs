@@ -810,7 +810,7 @@ fn there_is_no_index_of_what_lies_in_a_compressed_directory() {
         let path = scratch.path(archive);
         let made = run(&scratch, ["index", "--format=ratarmount", path.to_str().unwrap()]);
         assert!(made.code != 0 && made.err.contains("ratarmount has no"), "{archive}: {}", made.err);
-        assert!(!scratch.path(&format!("{archive}.index.sqlite")).exists(), "{archive}");
+        assert!(!scratch.path(format!("{archive}.index.sqlite")).exists(), "{archive}");
         assert_eq!(run(&scratch, ["cat", path.to_str().unwrap(), "a"]).ok().text().lines().count(), 9);
     }
 }
