@@ -6,11 +6,12 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log" "$log.again"' EXIT
-cargo=${CARGO:-cargo}
+# Who is started with `&` by a shell has no interrupts, and tests wait for what they interrupt.
+cargo=(env --default-signal=HUP,INT,QUIT "${CARGO:-cargo}")
 # Many tests wait at times. With one thread for each core, cores would be idle.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 2))}
 
-"$cargo" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
+"${cargo[@]}" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 
 # The tests that libtest names as failed, and cargo's words for the binaries they are in: "-p tarnfs --test mounting".
@@ -23,7 +24,7 @@ again() {
     # For one package alone, cargo would build all others again, with other features.
     case $binary in *' --test '*) binary="--workspace --test ${binary##* }" ;; esac
     # shellcheck disable=SC2086 # several words
-    "$cargo" test $binary -- ${names[0]:+--exact "${names[@]}"} 2>&1 < /dev/null | tee "$log.again"
+    "${cargo[@]}" test $binary -- ${names[0]:+--exact "${names[@]}"} 2>&1 < /dev/null | tee "$log.again"
     passed=${PIPESTATUS[0]}
 }
 

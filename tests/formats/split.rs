@@ -543,16 +543,21 @@ fn many_numbered_files_are_whole() {
     }
     let scratch = Scratch::new();
     scratch.shell(
-        "python3 - << 'END'
-import io, tarfile
+        "seq 30000 > f; tar cf - f | split -b 50k -a 3 --numeric-suffixes=1 - inner.tar.
+python3 - << 'END'
+import glob, io, tarfile
 with tarfile.open('x.tar', 'w') as tar:
     for number in range(80000):
         entry = tarfile.TarInfo('f.%06d' % number)
         entry.size = 1
         tar.addfile(entry, io.BytesIO(b'x'))
+    for part in sorted(glob.glob('inner.tar.*')):
+        tar.add(part)
 END",
     );
     let path = scratch.path("x.tar");
     let checked = run(&scratch, ["check", "-r", path.to_str().unwrap()]);
     assert_eq!((checked.code, checked.err.as_str()), (0, ""));
+    let f = run(&scratch, ["cat", "-r", path.to_str().unwrap(), "inner.tar.001/f"]).ok();
+    assert_eq!(f.text().lines().count(), 30_000);
 }

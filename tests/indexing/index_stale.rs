@@ -590,7 +590,12 @@ fn an_index_made_with_r_shows_archives_as_files_to_who_asks_without() {
          tar -C tree -cf a.tar .; gzip < a.tar > b.tar.gz; printf 'not an archive' > tree/d/no.tar; ln -s d tree/s.tar
          tar -C tree -cf c.tar --owner=0 d s.tar named.tar y.gz; seq 1100 | xargs touch; tar rf c.tar $(seq 1100)",
     );
-    for name in ["a.tar", "b.tar.gz", "c.tar"] {
+    let mut names = vec!["a.tar", "b.tar.gz", "c.tar"];
+    if have("zip") {
+        scratch.shell("cd tree; zip -q -r -y ../e.zip .; cd ..; xz -0 e.zip");
+        names.push("e.zip.xz");
+    }
+    for name in names {
         let archive = scratch.path(name);
         let seen = |options: &[&str]| {
             let mounted = Mounted::new(&scratch, &archive, options);

@@ -656,6 +656,7 @@ E
     };
     let etag = || {
         let served = Served::new(&scratch, ["img"]);
+        served.get("/.layers/").whole(404);
         let got = served.get("/f").whole(200);
         assert_eq!(served.end(), Some(0));
         (got.text(), got.header("etag").to_owned())

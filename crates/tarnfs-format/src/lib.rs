@@ -43,6 +43,7 @@ pub mod mail;
 mod measure;
 pub mod mtree;
 pub mod name;
+mod naming;
 pub mod ogg;
 pub mod partitions;
 pub mod pdf;
@@ -78,7 +79,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 pub use decode::{Decode, IsRight, Take};
 pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
-pub use stream::{SourceStream, Stream};
+pub use stream::{ForwardStream, SourceStream, Stream};
 pub use unlisted::{Unlisted, around};
 
 /// What shapes how an archive is read. Kept in the index: another value means another tree.
@@ -261,7 +262,7 @@ pub trait Format: Send + Sync {
 
     /// What does not fit to checksums that are compared neither when it is listed nor when a file is read, as all of it
     /// is read for that: some of it. `None` if it has none such.
-    fn wrong_sums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
+    fn wrong_checksums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
         let _ = (source, cancel);
         Ok(None)
     }

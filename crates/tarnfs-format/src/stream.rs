@@ -174,6 +174,28 @@ impl Stream for SourceStream {
     }
 }
 
+/// A source as a stream that can only go forwards, as one that is decoded does: what is skipped is read.
+#[derive(Debug)]
+pub struct ForwardStream(pub SourceStream);
+
+impl Stream for ForwardStream {
+    fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        self.0.peek(length)
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        self.0.skip(length)
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.0.is_filled(range)
+    }
+}
+
 /// A stream up to a byte at which it ends for whoever walks this: the content of one file in an archive. Positions are
 /// those of the stream.
 pub struct Part<'s> {

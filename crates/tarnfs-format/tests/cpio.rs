@@ -6,14 +6,13 @@
 mod common;
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use common::twin::compare_all;
 use common::{Told, content, has, sh, tree, try_read_as, try_read_stream};
-use tarnfs_format::{Body, Entry, Kind, Options, Probe, SourceStream, Stream, by_name, detect};
+use tarnfs_format::{Body, Entry, ForwardStream, Kind, Options, Probe, SourceStream, by_name, detect};
 use tarnfs_source::{Cancel, MemorySource, SharedSource};
 
 /// What all dialects can store.
@@ -224,23 +223,6 @@ fn names_of_one_file() {
     assert!(link.kind == Kind::HardLink && link.link == b"b" && link.header > target.header);
 }
 
-/// A stream that can only go forwards.
-struct Forwards(SourceStream);
-
-impl Stream for Forwards {
-    fn position(&self) -> u64 {
-        self.0.position()
-    }
-
-    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
-        self.0.peek(length)
-    }
-
-    fn skip(&mut self, length: u64) -> io::Result<u64> {
-        self.0.skip(length)
-    }
-}
-
 #[test]
 fn checksums_are_compared_where_the_content_goes_by() {
     let content: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
@@ -249,7 +231,7 @@ fn checksums_are_compared_where_the_content_goes_by() {
         let file = header(b"070702", "a", [1, FILE, 1, content.len() as u32, stored], &content);
         let archive = [file, header(b"070702", "TRAILER!!!", [0; 5], b"")].concat();
         let source = || SourceStream::new(Arc::new(MemorySource::new(archive.clone(), "archive")), Cancel::default());
-        let forwards = try_read_stream("cpio", &mut Forwards(source()), &Options::default()).unwrap();
+        let forwards = try_read_stream("cpio", &mut ForwardStream(source()), &Options::default()).unwrap();
         assert_eq!((forwards.damage.len(), forwards.entries.len()), (expected, 1), "{:?}", forwards.damage);
         // What is not read is not known.
         assert_eq!(told(&archive).damage, []);
@@ -377,7 +359,7 @@ fn the_sums_of_an_archive_that_is_not_compressed_are_compared_where_somebody_wan
     let mut archive = with_sums(&[("a", b"short"), ("b", &content), ("c", b"")]);
     let wrong = |archive: &[u8]| -> Option<Vec<String>> {
         let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
-        let found = cpio.wrong_sums(&source, &Cancel::default()).unwrap()?;
+        let found = cpio.wrong_checksums(&source, &Cancel::default()).unwrap()?;
         Some(found.into_iter().map(|damage| damage.what).collect())
     };
     assert_eq!(wrong(&archive), Some(Vec::new()));

@@ -14,8 +14,6 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs-format/src/partitions/mod.rs", "::"),
     // Both have the same CRC-16.
     ("tarnfs-format/src/lha/header.rs", "ext::"),
-    // Attached files get their names as those of mail do.
-    ("tarnfs-format/src/pdf/reader.rs", "mail::"),
     // ratarmount's indexes describe tars, and the command knows what joined tars look like.
     ("tarnfs-index/src/ratarmount/", "\"tar\""),
     ("tarnfs/src/inside.rs", "\"tar\""),

@@ -162,7 +162,7 @@ pub struct Summary {
     /// Layers of compression, outermost first. Streams are numbered likewise: stream 0 is the file, stream n what
     /// layer n gives.
     pub layers: Vec<Layer>,
-    /// [`tarnfs_format::Format::name`], or "file" for a compressed single file.
+    /// [`tarnfs_format::Format::name`], or [`SINGLE_FILE`].
     pub format: String,
     /// Byte of the innermost stream at which the last entry ends (where an append would begin).
     pub end: u64,
@@ -190,7 +190,15 @@ pub struct Summary {
     pub notes: Vec<(u64, String)>,
 }
 
+/// What [`Summary::format`] is of a compressed file that is no archive, or in which the archive is compressed again.
+pub const SINGLE_FILE: &str = "file";
+
 impl Summary {
+    /// True of a compressed file that is no archive.
+    pub fn is_single_file(&self) -> bool {
+        self.format == SINGLE_FILE
+    }
+
     /// Of an index of the plain `archive` in `format`, in which nothing has been found yet.
     pub fn new(archive: Archive, format: &str) -> Self {
         Self {

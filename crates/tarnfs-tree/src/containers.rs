@@ -37,6 +37,8 @@ use crate::{Attributes, Error, Kind, Node, Subdirectory, Subvolumes, Tree, Union
 pub struct Wanted {
     /// The platform that they are made for; `None` for that of this machine, if there is one for it.
     pub platform: Option<Platform>,
+    /// The layers themselves are not shown: whoever asks is no owner of the mount.
+    pub without_layers: bool,
 }
 
 /// The folder in the root of an image that has each of its layers. It is not listed: who copies the root, or compares
@@ -129,7 +131,9 @@ fn shape(shape: &Shape) -> Shape {
     if !recursion.extensions.iter().any(|extension| extension == MEMBERS) {
         recursion.extensions.push(MEMBERS.to_owned());
     }
-    Shape { recursion: Some(Recursion { transform: None, ..recursion }), ..shape.clone() }
+    // Marks of layers name archives as files are named: under another name a folder with what one holds would show
+    // what a higher layer has removed.
+    Shape { recursion: Some(Recursion { transform: None, strip_extension: false, ..recursion }), ..shape.clone() }
 }
 
 /// True if the first file of the archive has a name as archives with images have them.
@@ -205,6 +209,7 @@ fn shown(
     // A link that leads nowhere is told.
     let has_dead_links = !archive.index.summary().notes.is_empty();
     let how = Stacking::new(images.len(), options.shape.recursion.is_some(), has_dead_links);
+    let how = if wanted.without_layers { how.without_layers() } else { how };
     let host = Platform::of_this_machine();
     let mut trees: Vec<(Vec<u8>, Arc<dyn Tree>)> = Vec::new();
     for image in &images {

@@ -385,7 +385,12 @@ impl PieceSource {
                 in_order.read_ahead_into_copy();
             }
             let unchecked = || self.unchecked(piece, &decoded).map(str::to_owned);
-            match decoded.complaint().map(str::to_owned).or_else(unchecked).or_else(|| decoded.flaw(piece)) {
+            match decoded
+                .complaint()
+                .map(str::to_owned)
+                .or_else(unchecked)
+                .or_else(|| decoded.flaw(piece, piece.crc.is_some()))
+            {
                 Some(what) if !self.serves_damaged() => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what));
                 }
@@ -417,7 +422,8 @@ impl PieceSource {
             (Some(_), Err(error)) if is_damage(error) => member.decide(Err(error.to_string())),
             (None, Ok(())) => {
                 member.see(buffer, inside);
-                if let Some(what) = decoded.flaw(piece) {
+                // Parts of it are served before all of it is compared.
+                if let Some(what) = decoded.flaw(piece, false) {
                     member.decide(Err(what));
                 }
             }
@@ -539,7 +545,7 @@ impl PieceSource {
             let crc = crc_of(&decoded.source, skip, piece.length, cancel)?;
             compare(&decoded.source, piece.crc.unwrap_or(crc), crc)?;
             let complaint = decoded.complaint().or_else(|| self.unchecked(piece, &decoded));
-            if let Some(what) = complaint.map(str::to_owned).or_else(|| decoded.flaw(piece)) {
+            if let Some(what) = complaint.map(str::to_owned).or_else(|| decoded.flaw(piece, piece.crc.is_some())) {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
         }

@@ -14,8 +14,8 @@
 
 mod layers;
 mod listing;
+mod listing_cache;
 mod merged;
-mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -33,8 +33,8 @@ pub(crate) use layers::{Beside, Stacking};
 use layers::{Image, Mark};
 use listing::Listings;
 pub use listing::Memory;
+use listing_cache::ListingCache;
 use merged::{MOST_UNHELD, Merged, Parts};
-use shelf::Shelf;
 
 /// Any number of trees as one.
 pub struct UnionTree {
@@ -73,16 +73,16 @@ impl UnionTree {
     /// The same with other bounds on the memory of listings.
     pub fn with_memory(sources: Vec<Arc<dyn Tree>>, memory: Memory) -> Result<Self, Error> {
         let count = sources.len();
-        Self::with_roots(sources, (memory, Shelf::default(), MOST_UNHELD), &|spaces| {
+        Self::with_roots(sources, (memory, ListingCache::default(), MOST_UNHELD), &|spaces| {
             (0..count).rev().map(|source| spaces.outer(source, Node::ROOT)).collect()
         })
     }
 
-    /// The same; `roots` says which of their roots the root is made of. Listings are kept on the shelf, and of what
+    /// The same; `roots` says which of their roots the root is made of. Listings are kept in the cache, and of what
     /// cannot change so many folders are known that nobody holds.
     fn with_roots(
         sources: Vec<Arc<dyn Tree>>,
-        (memory, shelf, most_unheld): (Memory, Shelf, usize),
+        (memory, cache, most_unheld): (Memory, ListingCache, usize),
         roots: &dyn Fn(&Spaces) -> Result<Vec<Node>, Error>,
     ) -> Result<Self, Error> {
         let spaces = Spaces::new(OWN, &sources)?;
@@ -91,7 +91,7 @@ impl UnionTree {
         let is_immutable = !can_change.contains(&true);
         let most_unheld = if is_immutable { most_unheld } else { 0 };
         let merged = Arc::new(RwLock::new(Merged::new(&roots(&spaces)?, most_unheld)));
-        let listings = Listings::new(memory, shelf, is_immutable);
+        let listings = Listings::new(memory, cache, is_immutable);
         Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings, image: None })
     }
 

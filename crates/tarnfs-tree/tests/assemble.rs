@@ -576,9 +576,9 @@ fn archives_in_layers_are_not_merged() {
         "/opt/e/new",
         "/opt/e/old",
     ];
-    // What is looked up first is not listed before, and the other way round.
-    for is_listed_first in [true, false] {
-        let tree = assembled(&archive, &recursive(false));
+    // What is looked up first is not listed before, and the other way round. Names are those of the archives.
+    for (is_listed_first, strips) in [(true, false), (false, false), (true, true), (false, true)] {
+        let tree = assembled(&archive, &recursive(strips));
         let list = || {
             let paths: Vec<String> = listed(&*tree).into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
             assert_eq!(paths, expected);

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tarnfs_source::{SharedSource, Source};
@@ -106,6 +106,9 @@ pub struct UnindexedSource {
     complaint: OnceLock<String>,
     /// What fails a check in a block, while others in it are whole.
     flaws: Flaws,
+    /// The byte of a block from which on others may be where bytes should be, as a damaged part before it may have had
+    /// another length.
+    out_of_step_from: AtomicU64,
     memory: AtomicUsize,
 }
 
@@ -205,6 +208,7 @@ impl UnindexedSource {
             done,
             complaint,
             flaws,
+            out_of_step_from: AtomicU64::new(u64::MAX),
             memory,
         }
     }
@@ -308,6 +312,13 @@ impl UnindexedSource {
     /// fail a check, and are served to nobody but who asks for such bytes.
     pub fn flaw_in(&self, range: Range<u64>) -> Option<String> {
         if self.is_block { self.flaws.find(&range) } else { None }
+    }
+
+    /// What may be wrong with bytes of a block up to `end`, all of which were decoded: they may be others. Who compares
+    /// them with a checksum of the container knows better.
+    pub fn out_of_step(&self, end: u64) -> Option<&'static str> {
+        let is_behind = end > self.out_of_step_from.load(Ordering::Acquire);
+        is_behind.then_some("what comes before it in its block is damaged, and may have had another length")
     }
 
     fn no_memory(&self) -> io::Error {
@@ -528,16 +539,6 @@ impl UnindexedSource {
         let _ = self.done.set(Done::Part(part, error.kind(), error.to_string()));
     }
 
-    /// Nobody knows which bytes of a block these are from byte `shift` on. That is a flaw of all of them; else it is
-    /// damage that ends the block.
-    fn take_shift(&self, shift: u64) -> Option<Damage> {
-        let what = "what comes before it is damaged, and may have had another length".to_owned();
-        let (decoded, lost_from) = (shift..self.length, self.length);
-        let damage = Damage { decoded, lost_from, compressed: 0, compressed_from: 0, what };
-        let is_kept = self.flaws.take(&damage, &self.cache);
-        (!is_kept).then_some(Damage { lost_from: shift, ..damage })
-    }
-
     /// True of damage that only fails a check, where that is served: all bytes are there.
     fn is_served(&self, damage: &Damage) -> bool {
         self.context.unverified && damage.lost_from >= damage.decoded.end
@@ -607,8 +608,9 @@ impl UnindexedSource {
         pass.indexing.take_shifts(&mut shifts);
         if self.is_checked_by_parts() {
             pass.table.damage.retain(|damage| !self.flaws.take(damage, &self.cache));
-            let shift = shifts.into_iter().find(|&shift| shift < self.length);
-            pass.table.damage.extend(shift.and_then(|shift| self.take_shift(shift)));
+            if let Some(shift) = shifts.into_iter().min() {
+                self.out_of_step_from.fetch_min(shift, Ordering::AcqRel);
+            }
         }
         let read = read.map_err(|error| {
             // The disk may let it be read later.

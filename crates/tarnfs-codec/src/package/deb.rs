@@ -36,11 +36,11 @@ const MOST_MEMBERS: usize = 64;
 /// Bytes of all members but the payload, decoded. The list of files of the largest packages has 10 MiB.
 const MOST: u64 = 64 << 20;
 
-/// Damaged parts of a member that are told one by one. Behind more of them all of it is lost: each may be one byte, and
-/// takes a hundred bytes of memory.
+/// Damaged parts of a member that are told one by one. From the next one on all of it is lost: each may be one byte,
+/// and takes a hundred bytes of memory.
 pub(super) const MOST_REPORTS: usize = 256;
 
-/// Bytes that are decoded together. Nobody takes reports of damage before these are there.
+/// Bytes that are decoded together. Reports of damage are taken behind each of these.
 const STEP: usize = 8 << 10;
 
 const CUT: &str = "the package is cut short in it";
@@ -206,22 +206,21 @@ fn member(
             member.content.extend_from_slice(&buffer[..read]);
         }
     };
-    let decoded = decode();
-    let end = member.content.len() as u64;
-    match decoded {
-        Ok(()) if there == size => {}
-        Ok(()) if is_coded => member.lose(end..end, CUT),
-        Ok(()) => {
-            // A file that is cut is longer by a byte that cannot be read: nobody takes what is left for all of it.
-            member.content.push(FILLER);
-            member.lose(end..end + 1, CUT);
-        }
+    let what = match decode() {
+        Ok(()) if there == size => return Ok(member.end()),
+        Ok(()) => CUT.to_owned(),
         Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => {
             return Err(error);
         }
-        // Files of the tar that go on behind its end are cut there, so no byte need be lost for it.
-        Err(error) => member.lose(end..end, &error.to_string()),
+        Err(error) => error.to_string(),
+    };
+    let end = member.content.len() as u64;
+    // Files of a tar that go on behind its end are cut there, so no byte need be lost for it. A file that is cut is
+    // longer by a byte that cannot be read: nobody takes what is left for all of it.
+    if !is_coded {
+        member.content.push(FILLER);
     }
+    member.lose(end..member.content.len() as u64, &what);
     Ok(member.end())
 }
 

@@ -177,9 +177,7 @@ impl Codec for Package {
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let mut layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
-        // The first pass has told that.
-        (layout.damage, layout.shifts) = (Vec::new(), Vec::new());
+        let layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
         let (head, payload) = (layout.head.len(), layout.payload.saturating_mul(8));
         let is_start = *point == SeekPoint::default();
         let bit = if is_start { Some(0) } else { point.compressed_bit.checked_sub(payload) };

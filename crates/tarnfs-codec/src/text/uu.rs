@@ -23,7 +23,7 @@ impl Codec for Uuencode {
     }
 
     fn about(&self) -> &'static str {
-        "seeks everywhere; also behind a field or two of mail"
+        "seeks everywhere; also behind header fields that make no mail"
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {

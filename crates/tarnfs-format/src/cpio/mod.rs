@@ -11,7 +11,7 @@
 //! - Names of one file with content each (odc, binary) are one file only if all that their headers say is the same:
 //!   their inodes have few digits.
 //! - The checksums of crc are compared where the content goes by anyway, in a compressed stream. What can be skipped is
-//!   not read for them, but where somebody wants to know ([`Format::wrong_sums`]).
+//!   not read for them, but where somebody wants to know ([`Format::wrong_checksums`]).
 //! - A name that is longer than [`tarnfs_source::Limits::path`] is cut, one longer than
 //!   [`tarnfs_source::Limits::extended_header`] is no header.
 
@@ -26,7 +26,8 @@ use header::{Dialect, LONGEST, find, is_plausible};
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::{
-    Damage, Error, Event, Format, Options, Probe, ReadForwards, Reader, Receive, SourceStream, Stream, Unlisted,
+    Damage, Error, Event, Format, ForwardStream, Options, Probe, ReadForwards, Reader, Receive, SourceStream, Stream,
+    Unlisted,
 };
 
 /// All dialects of cpio.
@@ -74,13 +75,14 @@ impl Format for Cpio {
         Ok(Unlisted::default())
     }
 
-    fn wrong_sums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
+    fn wrong_checksums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
         let mut head = [0; LONGEST];
         let read = source.read_at(&mut head, 0)?;
         if Dialect::of(head.get(..read).unwrap_or_default()) != Some(Dialect::Crc) {
             return Ok(None);
         }
-        let mut stream = Forwards(SourceStream::new(SharedSource::clone(source), cancel.clone()));
+        // All of it is read there, and the sums of what goes by are compared.
+        let mut stream = ForwardStream(SourceStream::new(SharedSource::clone(source), cancel.clone()));
         let options = Options { cancel: cancel.clone(), ..Options::default() };
         let mut found = Vec::new();
         let mut receive = |event, _: &mut dyn Stream| {
@@ -104,23 +106,6 @@ impl Format for Cpio {
 
 /// Files with wrong checksums that are told.
 const MOST_WRONG: usize = 16;
-
-/// Walks a source, all of which is read: so the sums of what goes by are compared.
-struct Forwards(SourceStream);
-
-impl Stream for Forwards {
-    fn position(&self) -> u64 {
-        self.0.position()
-    }
-
-    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
-        self.0.peek(length)
-    }
-
-    fn skip(&mut self, length: u64) -> io::Result<u64> {
-        self.0.skip(length)
-    }
-}
 
 impl ReadForwards for Cpio {
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {

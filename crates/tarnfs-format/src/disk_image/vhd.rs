@@ -85,7 +85,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
                 "it has only what differs from another disk, its parent; `qemu-img convert` makes one image of both";
             return Err(Refusal::needs(what));
         }
-        _ => return Err(Refusal::because("a VHD image of a kind that is not known")),
+        _ => return Err(Refusal::needs("a VHD image of a kind that is not known")),
     };
     if !is_last_whole {
         found.damage.push((

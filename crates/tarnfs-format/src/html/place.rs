@@ -167,7 +167,14 @@ fn attribute(before: &[u8]) -> Option<String> {
 fn starts(before: &[u8]) -> impl Iterator<Item = &[u8]> {
     let starts = memchr::memrchr_iter(b'<', before).take(MOST_STARTS);
     let rests = starts.filter_map(|start| before.get(start..));
-    rests.filter(|rest| rest.get(1).is_some_and(u8::is_ascii_alphabetic))
+    rests.filter(|rest| {
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b':');
+        let behind = rest.get(1..).unwrap_or_default();
+        // In a script, `<` compares.
+        let ends = behind.iter().find(|byte| !is_of_name(byte));
+        behind.first().is_some_and(u8::is_ascii_alphabetic)
+            && ends.is_none_or(|end| end.is_ascii_whitespace() || matches!(end, b'/' | b'>'))
+    })
 }
 
 /// The tag that `before` ends in, from its start on. There may be tags in values of its attributes.
@@ -270,6 +277,7 @@ mod tests {
             ("<a onclick=\"f('", true, false),
             ("<style>a{background:url('", false, false),
             ("<script> x = \"", false, false),
+            ("<script>for(i=0;i<n;i++) x = \"", false, false),
             ("<img srcset='", true, true),
             ("<img data-srcset = \"a.png 1x, ", true, true),
             ("<img srcset=\"a.png 1x,", true, true),

@@ -15,12 +15,9 @@
 
 mod fields;
 mod lines;
-mod names;
 mod parts;
 mod reader;
 mod words;
-
-pub(crate) use names::Names;
 
 use std::io;
 

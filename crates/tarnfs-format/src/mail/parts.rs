@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::fields::{self, Fields};
 use super::lines::Line;
-use super::names::{self, Names};
 use crate::measure::{Encoding, Measure};
 use crate::name::bounded_path;
+use crate::naming::{self, Names};
 use crate::{Body, Coder, Damage, Entry, Event, Kind, Piece, Time};
 
 /// Parts that lie in each other. What lies deeper stays as it is stored.
@@ -199,7 +199,7 @@ impl Message {
         let encoding = Encoding::of(&fields.get("content-transfer-encoding").unwrap_or_default());
         let disposition = fields.structured("content-disposition").unwrap_or_default();
         let label = disposition.text("filename").or_else(|| kind.text("name"));
-        let label = label.and_then(|label| names::safe(&label));
+        let label = label.and_then(|label| naming::safe(&label));
         let is_deep = self.levels.len() >= MOST_LEVELS;
         if kind.value.starts_with(b"multipart/")
             && !is_deep
@@ -226,14 +226,14 @@ impl Message {
             return;
         }
         let stem = if is_untold || kind.value.starts_with(b"text/") { "body" } else { "part" };
-        let name = label.unwrap_or_else(|| format!("{stem}{}", names::extension(&kind.value)));
+        let name = label.unwrap_or_else(|| format!("{stem}{}", naming::extension(&kind.value)));
         self.state = State::Part { header: start, start: at, measure: Measure::new(encoding), name };
     }
 
     /// The header of a message was read: it says what its folder is called.
     fn message_begins(&mut self, fields: &Fields, at: u64) {
         self.time = fields.date().unwrap_or(self.time);
-        let subject = fields.text_of("subject").and_then(|subject| names::safe(&subject));
+        let subject = fields.text_of("subject").and_then(|subject| naming::safe(&subject));
         let Some(Level::Message { label, outside, path, .. }) = self.levels.last_mut() else {
             self.content = fields.content_length().map(|length| (at, length));
             if let Some(number) = self.number {

@@ -9,7 +9,7 @@ use tarnfs_source::{MemorySource, SharedSource, Slice};
 use super::crypt::{Encryption, What};
 use super::filters::{self, Tail};
 use super::object::{Dict, Object, Parser};
-use crate::image::{Budget, damaged, is_damage};
+use crate::image::{Budget, damaged, data_of, is_damage};
 use crate::window::Window;
 use crate::{Options, Step};
 
@@ -42,7 +42,7 @@ pub(super) const WORK_FOR_EACH_BYTE: u64 = 64;
 
 /// Steps that are taken for each stream that is decoded, beside one for each byte that is stored of it. What its
 /// filters may do before anything comes of them takes about as long.
-const WORK_OF_STREAM: u64 = 2 << 10;
+const WORK_OF_STREAM: u64 = 8 << 10;
 
 /// Steps that decrypting a string takes.
 const WORK_OF_STRING: u64 = 256;
@@ -121,6 +121,8 @@ pub(super) struct Document<'s> {
     pub(super) encryption: Option<Encryption>,
     pub(super) budget: Budget,
     streams: VecDeque<(u32, Arc<Objects>)>,
+    /// Short streams that were decoded last, by where they lie: a plot draws its marker a hundred thousand times.
+    short: VecDeque<(u64, Arc<[u8]>)>,
     nested: u32,
     most_objects: usize,
     /// Steps that may still be taken.
@@ -132,7 +134,9 @@ pub(super) struct Document<'s> {
 impl<'s> Document<'s> {
     /// The document that begins at byte `start` of `source`.
     pub(super) fn open(source: &'s SharedSource, options: &'s Options, start: u64) -> io::Result<Self> {
-        let most_objects = usize::try_from(source.len().saturating_add(LEAST_OBJECTS)).unwrap_or(MOST_OBJECTS);
+        // Holes are nothing that may be read.
+        let data = data_of(&**source);
+        let most_objects = usize::try_from(data.saturating_add(LEAST_OBJECTS)).unwrap_or(MOST_OBJECTS);
         let work = MOST_WORK.checked_div(options.shares).unwrap_or(MOST_WORK);
         let mut document = Self {
             source,
@@ -143,11 +147,12 @@ impl<'s> Document<'s> {
             table: 0,
             trailer: Dict::default(),
             encryption: None,
-            budget: Budget::new(source.len(), options.shares),
+            budget: Budget::new(data, options.shares),
             streams: VecDeque::new(),
+            short: VecDeque::new(),
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
-            work: work.saturating_add(source.len().saturating_mul(WORK_FOR_EACH_BYTE)),
+            work: work.saturating_add(data.saturating_mul(WORK_FOR_EACH_BYTE)),
             held: 0,
         };
         document.find_objects()?;
@@ -519,6 +524,27 @@ impl<'s> Document<'s> {
         let encryption = self.encryption.clone();
         let cipher = encryption.and_then(|encryption| encryption.stage(What::Stream, stream.id));
         self.decoded_with(stream, cipher)
+    }
+
+    /// The same of one that may be asked for again and again.
+    pub(super) fn decoded_often(&mut self, stream: &Stream) -> io::Result<Arc<[u8]>> {
+        /// Streams that are kept, and bytes of one.
+        const MOST: usize = 16;
+        const LONGEST: usize = 64 << 10;
+        if let Some(place) = self.short.iter().position(|(offset, _)| *offset == stream.offset)
+            && let Some(found) = self.short.remove(place)
+        {
+            let bytes = Arc::clone(&found.1);
+            self.short.push_front(found);
+            self.spend(bytes.len() as u64)?;
+            return Ok(bytes);
+        }
+        let bytes: Arc<[u8]> = self.decoded(stream)?.into();
+        if bytes.len() <= LONGEST {
+            self.short.truncate(MOST.saturating_sub(1));
+            self.short.push_front((stream.offset, Arc::clone(&bytes)));
+        }
+        Ok(bytes)
     }
 
     /// The same of one that is never encrypted.

@@ -73,8 +73,18 @@ impl Reader<'_, '_> {
         let folder = path.rfind('/').map_or(0, |slash| slash.saturating_add(1));
         let (folder, name) = path.split_at_checked(folder).unwrap_or(("", path));
         let free = self.names.path(folder.as_bytes(), name);
-        // What is on pages has the names that ratarmount gives it.
-        if is_of_page(path) { self.names.path(folder.as_bytes(), name) } else { free }
+        let Some(page) = page_of(path) else { return free };
+        if page < self.pages {
+            // What is on that page may have it by now.
+            return self.names.path(folder.as_bytes(), name);
+        }
+        self.like_pages.insert(free.clone());
+        free
+    }
+
+    /// The path of what is on a page, called `name`, unless something has it that was attached.
+    pub(super) fn path_on_page(&mut self, name: String) -> Vec<u8> {
+        if self.like_pages.contains(name.as_bytes()) { self.names.path(b"", &name) } else { name.into_bytes() }
     }
 
     /// Tells of a file that was attached, if it was not told before. The list has a name for it.
@@ -111,11 +121,12 @@ impl Reader<'_, '_> {
     }
 }
 
-/// True of a name that what is on a page has: `page_0.txt`, `page_0_Im1.png`.
-fn is_of_page(name: &str) -> bool {
-    let rest = name.strip_prefix("page_").unwrap_or_default();
+/// The number of the page, of a name that what is on one has: `page_0.txt`, `page_0_Im1.png`.
+fn page_of(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix("page_")?;
     let behind = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
-    behind.len() < rest.len() && (behind == ".txt" || behind.starts_with('_'))
+    let number = rest.strip_suffix(behind)?.parse().ok()?;
+    (behind == ".txt" || behind.starts_with('_')).then_some(number)
 }
 
 /// A date: "D:20030701105237+02'00'", of which the end may be missing.
@@ -161,13 +172,13 @@ mod tests {
     #[test]
     fn pages_have_their_own_names() {
         for (name, expected) in [
-            ("page_0.txt", true),
-            ("page_12_Im1.png", true),
-            ("page_.txt", false),
-            ("page_1.pdf", false),
-            ("x/page_0.txt", false),
+            ("page_0.txt", Some(0)),
+            ("page_12_Im1.png", Some(12)),
+            ("page_.txt", None),
+            ("page_1.pdf", None),
+            ("x/page_0.txt", None),
         ] {
-            assert_eq!(is_of_page(name), expected, "{name}");
+            assert_eq!(page_of(name), expected, "{name}");
         }
     }
 

@@ -15,8 +15,8 @@ use super::images;
 use super::object::{Dict, Object};
 use super::text::{self, Fonts};
 use crate::image::{Teller, is_damage};
-use crate::mail::Names;
 use crate::name::{bounded_path, excerpt};
+use crate::naming::Names;
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
 /// Forms in each other in which images are looked for.
@@ -51,6 +51,10 @@ pub(super) struct Reader<'s, 'run> {
     /// Numbers of streams that were attached, and their names.
     pub(super) attached: HashSet<u32>,
     pub(super) names: Names,
+    /// Paths of what was attached, which are as those of what is on pages.
+    pub(super) like_pages: HashSet<Vec<u8>>,
+    /// Pages of which was told what is on them.
+    pub(super) pages: u64,
     /// By the number of the stream: what it is, and what its name ends in. `None` of what is none.
     images: HashMap<u32, Option<(&'static str, Found)>>,
     counted: u64,
@@ -78,6 +82,8 @@ pub(super) fn read<'run>(
         tell,
         attached: HashSet::new(),
         names: Names::default(),
+        like_pages: HashSet::new(),
+        pages: 0,
         images: HashMap::new(),
         counted: 0,
         fonts: Fonts::default(),
@@ -125,6 +131,7 @@ impl Reader<'_, '_> {
             self.page(number, &dict, resources.as_ref())?;
             self.text_of(number, &dict, resources.as_ref())?;
             number = number.saturating_add(1);
+            self.pages = number;
         }
         Ok(())
     }
@@ -147,7 +154,8 @@ impl Reader<'_, '_> {
                 let name = format!("{prefix}{}", plain(name));
                 if let Some(known) = self.images.get(&id) {
                     if let Some((end, found)) = known.clone() {
-                        self.file(format!("page_{number}_{name}{end}").into_bytes(), Time::default(), &found)?;
+                        let path = self.path_on_page(format!("page_{number}_{name}{end}"));
+                        self.file(path, Time::default(), &found)?;
                     }
                     continue;
                 }
@@ -164,7 +172,8 @@ impl Reader<'_, '_> {
                             self.images.insert(id, image.clone());
                         }
                         if let Some((end, found)) = image {
-                            self.file(format!("page_{number}_{name}{end}").into_bytes(), Time::default(), &found)?;
+                            let path = self.path_on_page(format!("page_{number}_{name}{end}"));
+                            self.file(path, Time::default(), &found)?;
                         }
                     }
                     Some((kind, stream)) if kind == b"Form" && level < MOST_FORMS && seen.insert(id) => {
@@ -213,7 +222,7 @@ impl Reader<'_, '_> {
             Piece { length, offset, coder, decoded: length, ..Piece::default() }
         };
         let pieces = text.as_bytes().chunks(LONGEST_LITERAL).map(piece).collect();
-        let path = format!("page_{number}.txt").into_bytes();
+        let path = self.path_on_page(format!("page_{number}.txt"));
         self.pieces(path, Time::default(), (offset, text.len() as u64), Some(pieces))
     }
 

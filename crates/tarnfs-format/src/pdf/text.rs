@@ -255,7 +255,7 @@ impl Drawn<'_, '_> {
             return Ok(());
         }
         let own = self.document.dict(&stream.dict, "Resources")?;
-        let bytes = match self.document.decoded(&stream) {
+        let bytes = match self.document.decoded_often(&stream) {
             Ok(bytes) => bytes,
             Err(error) if is_damage(&error) && !self.document.is_spent() => {
                 self.is_partial = true;

@@ -10,7 +10,7 @@ use super::NAME;
 use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
-use crate::image::{Budget, Teller, shown};
+use crate::image::{Budget, Teller, data_of, shown};
 use crate::little::u64_at;
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
@@ -80,7 +80,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let (part, parts) = (header.part, header.parts);
         return Err(needs(format!("it is part {part} of {parts}; the first one says what is in it: open that")));
     }
-    let compression = header.compression().ok_or_else(|| unreadable("its compression is not known".to_owned()))?;
+    let compression = header.compression().ok_or_else(|| needs("its compression is not known".to_owned()))?;
     let mut reader = Reader {
         source,
         options,
@@ -88,7 +88,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         compression,
         blobs: HashMap::new(),
         solids: Vec::new(),
-        budget: Budget::new(source.len(), options.shares),
+        budget: Budget::new(data_of(&**source), options.shares),
         links: HashMap::new(),
         of_links: 0,
         prefix: None,

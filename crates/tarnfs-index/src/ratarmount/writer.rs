@@ -59,7 +59,7 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         return Err(Error::Unknown(what.to_owned()));
     }
     // Its backend for these has offsets of tar headers alone.
-    if !matches!(summary.format.as_str(), "tar" | "file") {
+    if summary.format != "tar" && !summary.is_single_file() {
         let what = format!("ratarmount has no index of {} archives that tarnfs writes", summary.format);
         return Err(Error::Foreign(what));
     }
@@ -144,7 +144,7 @@ struct FileRow<'a> {
 impl Writing<'_> {
     /// ratarmount counts the compression as one layer of archives.
     fn depth(&self) -> i64 {
-        i64::from(self.plain.is_none() && self.index.summary().format != "file")
+        i64::from(self.plain.is_none() && !self.index.summary().is_single_file())
     }
 
     /// Counts the texts of a row.
@@ -432,27 +432,15 @@ impl Writing<'_> {
     }
 
     fn link(&self, row: &Row) -> Result<String, Error> {
-        if row.has_pieces {
-            return Err(Error::Broken(format!(
-                "node {} is stored in pieces, which ratarmount has no rows for",
-                row.node.0
-            )));
-        }
         if row.kind == Kind::Symlink { Ok(escaped(&self.index.link(row.node)?)) } else { Ok(String::new()) }
     }
 
     fn row(&mut self, path: &str, name: &str, row: &Row) -> Result<(), Error> {
-        if row.stream != 0 {
-            let what =
-                format!("node {} lies in an archive in the archive, which ratarmount has no rows for", row.node.0);
-            return Err(Error::Foreign(what));
+        if row.stream != 0 || row.has_pieces {
+            let how = if row.has_pieces { "is stored in pieces" } else { "lies in an archive in the archive" };
+            return Err(Error::Foreign(format!("node {} {how}, which ratarmount has no rows for", row.node.0)));
         }
-        if self.index.summary().format == "file" {
-            // What lies in a compressed file that is no tar is no single file.
-            if row.has_pieces || row.kind != Kind::File || !path.is_empty() {
-                let what = format!("ratarmount has no index of what lies in this file: {path}/{name}");
-                return Err(Error::Foreign(what));
-            }
+        if self.index.summary().is_single_file() {
             return self.single_file(path, name, row);
         }
         let Some(header) = row.header else {

@@ -1,4 +1,4 @@
-//! How much reading the archives in an archive may be: a bomb of archives in archives has no end.
+//! How much the archives in an archive may be to read, and to keep of them: a bomb of archives in archives has no end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -31,7 +31,7 @@ use tarnfs_format::name::steers_a_terminal;
 use tarnfs_format::{
     Body, Entry, Format, Kind, Probe, ReadForwards, ReadRandom, Reader, SourceStream, Stream, foreign,
 };
-use tarnfs_index::{Archive, Layer, Summary, Writer};
+use tarnfs_index::{Archive, Layer, SINGLE_FILE, Summary, Writer};
 use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
@@ -54,9 +54,6 @@ pub(crate) use walk_directory::is_unreadable;
 
 /// Why something that is compressed stays a file.
 const NO_ROOM: &str = "there is no room to keep it while it is read";
-
-/// What a summary says of a compressed file that is no archive.
-const SINGLE_FILE: &str = "file";
 
 /// `None` where [`Bodies::take`] had no room.
 fn no_room_is_none<T>(taken: io::Result<T>) -> io::Result<Option<T>> {

@@ -23,11 +23,18 @@ use crate::problem::Problem;
 /// Bytes of what is gathered of an archive and of those in it, which may be read at the same time.
 const MOST_GATHERED: usize = 32 << 20;
 
-/// Bytes that a file takes in the maps.
-const IN_MAPS: usize = 512;
+/// The same of one archive, which it may have however much others have.
+const LEAST_GATHERED: usize = 1 << 20;
+
+/// Bytes that a file takes beside what is in it, and that a folder takes: of trees, and of what was allocated.
+const OF_FILE: usize = 160;
+const OF_ENTRY: usize = 512;
+const OF_FOLDER: usize = 1 << 10;
 
 /// Names that are remembered of what went by. Of each its hash is kept.
-const MOST_PASSED: usize = 1 << 16;
+const MOST_PASSED: usize = 1 << 14;
+
+const CUT: &str = "the archive that its parts lie in is cut";
 
 /// Parts that are looked for in an archive and in those in it. Each file may count up from the first one of its folder,
 /// so what it takes would grow with the square of their number.
@@ -40,12 +47,78 @@ const ONE_IN: u64 = 8;
 /// One file that may be a part.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// The file, as the directory or a header tells it.
-    pub(super) entry: Box<Entry>,
+    file: File,
     /// What it is, if it is taken for itself.
     pub(super) alone: bool,
     /// Its bytes, where the stream that it lies in cannot be read again.
     pub(super) kept: Option<SharedSource>,
+}
+
+/// What is kept of a file.
+#[derive(Debug)]
+enum File {
+    /// All that the directory or a header tells of it.
+    Entry(Box<Entry>),
+    /// Its only piece: nobody asks for more of one that is only a part of others, and there may be very many.
+    Piece(Box<Piece>),
+}
+
+impl Part {
+    /// Of the file `entry`, which is called `name`.
+    pub(super) fn new(entry: Entry, name: &[u8], alone: bool, kept: Option<SharedSource>) -> Self {
+        let is_shown = alone || parts::is_first(name) || parts::is_called_volume(name) || parts::is_called_whole(name);
+        let file = match entry.body.pieces.as_deref() {
+            Some([piece]) if !is_shown && piece.hole.saturating_add(piece.length) == entry.body.size => {
+                File::Piece(Box::new(piece.clone()))
+            }
+            _ => File::Entry(Box::new(entry)),
+        };
+        Self { file, alone, kept }
+    }
+
+    fn entry(&self) -> Option<&Entry> {
+        match &self.file {
+            File::Entry(entry) => Some(entry),
+            File::Piece(_) => None,
+        }
+    }
+
+    fn pieces(&self) -> &[Piece] {
+        match &self.file {
+            File::Entry(entry) => entry.body.pieces.as_deref().unwrap_or_default(),
+            File::Piece(piece) => std::slice::from_ref(piece),
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match &self.file {
+            File::Entry(entry) => entry.body.size,
+            File::Piece(piece) => piece.hole.saturating_add(piece.length),
+        }
+    }
+
+    fn body(&self) -> Body {
+        match &self.file {
+            File::Entry(entry) => entry.body.clone(),
+            File::Piece(piece) => Body {
+                offset: piece.offset,
+                stored: piece.stored,
+                size: self.size(),
+                pieces: Some(vec![(**piece).clone()]),
+                extents: None,
+            },
+        }
+    }
+
+    fn weight(&self) -> usize {
+        /// What stands for bytes that are kept, beside these.
+        const KEPT: usize = 200;
+        let file = match &self.file {
+            File::Entry(entry) => entry.weight() + OF_ENTRY,
+            File::Piece(_) => size_of::<Piece>(),
+        };
+        file + OF_FILE + if self.kept.is_some() { KEPT } else { 0 }
+    }
 }
 
 /// Files of one archive that may be parts, by folder and name.
@@ -97,16 +170,6 @@ fn hash_of(folder: &[u8], name: &[u8]) -> u64 {
 }
 
 impl Gathered {
-    fn weight_of(name: &[u8], part: &Part) -> usize {
-        Self::weight_of_length(name.len(), part)
-    }
-
-    fn weight_of_length(name: usize, part: &Part) -> usize {
-        /// What stands for bytes that are kept, beside these.
-        const KEPT: usize = 200;
-        name + part.entry.weight() + size_of::<Part>() + IN_MAPS + if part.kept.is_some() { KEPT } else { 0 }
-    }
-
     /// Remembers that a file goes by which may be a part, but of what is not known yet.
     fn pass(&mut self, entry: &Entry, name: &[u8], limits: &Limits) {
         if self.passed.len() < MOST_PASSED && parts::stem_of_number(name).is_some() {
@@ -122,20 +185,24 @@ impl Gathered {
         }
     }
 
-    /// Takes one in, in the place of an earlier one of its path. It counts in `amount`, with those of other archives.
-    pub(super) fn add(&mut self, name: &[u8], part: Part, limits: &Limits, amount: &Arc<Amount>) {
+    /// Takes in the one at `path`, in the place of an earlier one. It counts in `amount`, with those of other archives.
+    pub(super) fn add(&mut self, (path, name): (&[u8], &[u8]), part: Part, limits: &Limits, amount: &Arc<Amount>) {
         if self.is_closed {
-            self.is_full |= part.alone || self.has_first(&part.entry.path, name, limits);
+            self.is_full |= part.alone || self.has_first(path, name, limits);
             return;
         }
         self.amount.get_or_insert_with(|| Arc::clone(amount));
-        let (folder, name) = place_of(&part.entry.path, name, limits);
-        let weight = Self::weight_of(&name, &part);
-        let has_room = || amount.gathered().saturating_add(weight) <= MOST_GATHERED;
-        if !has_room() {
+        let (folder, name) = place_of(path, name, limits);
+        let of_folder = if self.folders.contains_key(&folder) { 0 } else { folder.len() + OF_FOLDER };
+        let weight = name.len() + part.weight() + of_folder;
+        let has_room = |own: usize| {
+            let all = amount.gathered().saturating_add(weight);
+            all <= MOST_GATHERED || own.saturating_add(weight) <= LEAST_GATHERED
+        };
+        if !has_room(self.weight) {
             self.leave_out();
         }
-        if !has_room() {
+        if !has_room(self.weight) {
             self.is_closed = true;
             self.is_full |= part.alone || self.has_first_in(&folder, &name);
             return;
@@ -143,7 +210,7 @@ impl Gathered {
         self.set_weight(self.weight.saturating_add(weight));
         let length = name.len();
         if let Some(before) = self.folders.entry(folder).or_default().insert(name, part) {
-            self.set_weight(self.weight.saturating_sub(Self::weight_of_length(length, &before)));
+            self.set_weight(self.weight.saturating_sub(length + before.weight()));
         }
     }
 
@@ -154,9 +221,14 @@ impl Gathered {
             return;
         }
         let (folder, name) = place_of(path, name, limits);
-        if let Some(before) = self.folders.get_mut(&folder).and_then(|names| names.remove(&name)) {
-            self.set_weight(self.weight.saturating_sub(Self::weight_of(&name, &before)));
+        let Some(names) = self.folders.get_mut(&folder) else { return };
+        let Some(before) = names.remove(&name) else { return };
+        let mut gone = name.len() + before.weight();
+        if names.is_empty() {
+            self.folders.remove(&folder);
+            gone += folder.len() + OF_FOLDER;
         }
+        self.set_weight(self.weight.saturating_sub(gone));
     }
 
     /// True if the archive of which the file `name` at `path` would be a part has a first part that is known, and is
@@ -183,7 +255,7 @@ impl Gathered {
     fn passed_part(
         &self,
         (folder, name, first): (&[u8], &[u8], &Part),
-        found: &Result<Option<Found<Volumed>>, Wrong>,
+        found: &Result<Option<Found<CandidateVolume>>, Wrong>,
     ) -> Option<Vec<u8>> {
         if self.passed.is_empty() {
             return None;
@@ -196,7 +268,7 @@ impl Gathered {
         };
         let has_passed = |needed: &&Vec<u8>| {
             let size = self.passed.get(&hash_of(folder, needed));
-            size.is_some_and(|size| *size <= first.entry.body.size)
+            size.is_some_and(|size| *size <= first.size())
         };
         needed.iter().find(has_passed).map(|passed| [folder, passed].concat())
     }
@@ -220,8 +292,9 @@ impl Gathered {
             });
         }
         self.folders.retain(|_, names| !names.is_empty());
-        let weights = self.folders.values().flatten().map(|(name, part)| Self::weight_of(name, part));
-        let (before, weight) = (self.weight, weights.sum());
+        let files: usize = self.folders.values().flatten().map(|(name, part)| name.len() + part.weight()).sum();
+        let folders: usize = self.folders.keys().map(|folder| folder.len() + OF_FOLDER).sum();
+        let (before, weight) = (self.weight, files + folders);
         self.set_weight(weight);
         self.is_closed = weight > before / 4 * 3;
     }
@@ -264,13 +337,13 @@ type Volumes = RefCell<HashMap<(Vec<u8>, &'static str), Option<Volume>>>;
 /// A part that is looked for. Of all parts in its folder it is remembered what they say of themselves: to find that may
 /// take a walk over all of a volume, and each of them asks for all others.
 #[derive(Clone)]
-struct Volumed {
+struct CandidateVolume {
     name: Vec<u8>,
     source: SharedSource,
     volumes: Rc<Volumes>,
 }
 
-impl parts::File for Volumed {
+impl parts::File for CandidateVolume {
     fn source(&self) -> &dyn Source {
         &*self.source
     }
@@ -405,10 +478,13 @@ impl Walk<'_> {
             let volumes: Rc<Volumes> = Rc::default();
             // They show under the name of another part.
             let mut others: HashSet<Vec<u8>> = HashSet::new();
+            // What the archive lacks that they are parts of.
+            let mut lacking: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
             for (name, part) in names {
                 if others.remove(name) {
                     continue;
                 }
+                let Some(entry) = part.entry() else { continue };
                 if self.amount.looks() > MOST_LOOKS {
                     return Ok(false);
                 }
@@ -420,14 +496,26 @@ impl Walk<'_> {
                     Some((source, base)) => (SharedSource::clone(source), base),
                     None => (Self::kept(names), 0),
                 };
-                let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.entry.body)) };
+                let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.body())) };
+                let walked = RefCell::new(Vec::new());
                 let open = |name: &[u8]| {
                     self.amount.look();
+                    if names.contains_key(name) {
+                        walked.borrow_mut().push(name.to_vec());
+                    }
                     let volumes = || Rc::clone(&volumes);
-                    let part = |part| Volumed { name: name.to_vec(), source: bytes(part), volumes: volumes() };
+                    let part = |part| CandidateVolume { name: name.to_vec(), source: bytes(part), volumes: volumes() };
                     Ok(names.get(name).map(part))
                 };
-                let found = parts::find(name, &open);
+                let found = match lacking.remove(name) {
+                    Some(missing) => Err(Wrong::Missing(missing)),
+                    None => parts::find(name, &open),
+                };
+                if let Err(Wrong::Missing(missing)) = &found {
+                    // Each of them would walk to there again.
+                    let later = walked.take().into_iter().filter(|other| other > name);
+                    lacking.extend(later.map(|other| (other, missing.clone())));
+                }
                 if let Ok(Some(found)) = &found {
                     let files = found.files.iter().map(|(file, _)| file);
                     others.extend(files.filter(|file| **file != found.shown && *file > name).cloned());
@@ -435,10 +523,10 @@ impl Walk<'_> {
                 match found {
                     // What goes by cannot be had again.
                     Ok(_) | Err(Wrong::Missing(_))
-                        if (part.alone || parts::is_split(name, &*bytes(part)))
-                            && let Some(before) = gathered.passed_part((folder, name, part), &found) =>
+                        if let Some(before) = gathered.passed_part((folder, name, part), &found)
+                            && (part.alone || parts::is_split(name, &*bytes(part))) =>
                     {
-                        let (shown, before) = (name::excerpt(&part.entry.path), name::excerpt(&before));
+                        let (shown, before) = (name::excerpt(&entry.path), name::excerpt(&before));
                         log::warn!(
                             "{shown}: {before}, a part of it, comes before it in a compressed archive; both stay \
                              files: --lazy, or the archive without its compression, shows what is in them"
@@ -449,23 +537,23 @@ impl Walk<'_> {
                     }
                     Ok(None) if part.alone => {
                         let split = Split { is_unchecked: is_forwards, ..Split::default() };
-                        self.tell_candidate(&part.entry, name, (&source, base), place, split)?;
+                        self.tell_candidate(entry, name, (&source, base), place, split)?;
                     }
                     Err(Wrong::Missing(missing))
                         if part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
                             || parts::is_split(name, &*bytes(part)) =>
                     {
                         let missing = [folder.as_slice(), &missing].concat();
-                        let (shown, path) = (name::excerpt(&part.entry.path), name::excerpt(&missing));
+                        let (shown, path) = (name::excerpt(&entry.path), name::excerpt(&missing));
                         let stands_alone = parts::stands_alone(name, &*bytes(part));
                         let then = if stands_alone { "" } else { "; it stays a file" };
                         let what = format!("{shown}: a part of it is missing: {path}{then}");
                         if told.insert(missing.clone()) {
-                            self.note_at(part.entry.header.saturating_add(base), what)?;
+                            self.note_at(entry.header.saturating_add(base), what)?;
                         }
                         if stands_alone && self.may_be_archive(name, place) {
                             let split = Split { is_unchecked: is_forwards, ..Split::default() };
-                            self.tell_candidate(&part.entry, name, (&source, base), place, split)?;
+                            self.tell_candidate(entry, name, (&source, base), place, split)?;
                         }
                     }
                     // It is none, shows under the name of another part, or is only called like one.
@@ -480,22 +568,22 @@ impl Walk<'_> {
     }
 
     fn kept(names: &BTreeMap<Vec<u8>, Part>) -> SharedSource {
-        let parts = names.values().filter_map(|part| Some((part.entry.body.offset, part.kept.clone()?))).collect();
+        let parts = names.values().filter_map(|part| Some((part.body().offset, part.kept.clone()?))).collect();
         Arc::new(Kept { parts, name: "what was kept of parts".to_owned() })
     }
 
     fn put_together_one(
         &self,
-        found: Found<Volumed>,
+        found: Found<CandidateVolume>,
         names: &BTreeMap<Vec<u8>, Part>,
         (source, base): (&SharedSource, u64),
         is_unchecked: bool,
         place: &MemberPlace,
     ) -> io::Result<()> {
-        let Some(first) = names.get(&found.shown) else { return Ok(()) };
+        let Some(first) = names.get(&found.shown).and_then(Part::entry) else { return Ok(()) };
         let told = |what: String| {
-            let shown = name::excerpt(&first.entry.path);
-            self.note_at(first.entry.header.saturating_add(base), format!("{shown}: {what}; it stays a file"))
+            let shown = name::excerpt(&first.path);
+            self.note_at(first.header.saturating_add(base), format!("{shown}: {what}; it stays a file"))
         };
         let volumes = match parts::are_volumes(&found.files) {
             // Of a part that cannot be read, nobody knows; what is in front of it may be right.
@@ -511,41 +599,40 @@ impl Walk<'_> {
         let (mut is_cut, mut lacks) = (false, 0);
         for (name, _) in &found.files {
             let Some(part) = names.get(name) else { return Ok(()) };
-            let body = &part.entry.body;
             starts.push(size);
             let mut there = 0_u64;
-            for piece in body.pieces.iter().flatten() {
+            for piece in part.pieces() {
                 there = there.saturating_add(piece.hole).saturating_add(piece.length);
                 if is_cut {
-                    return told("the archive that its parts lie in is cut".to_owned());
+                    return told(CUT.to_owned());
                 }
                 let mut piece = piece.clone();
                 piece.hole = piece.hole.saturating_add(std::mem::take(&mut hole));
                 let missing = piece.offset.saturating_add(piece.stored).saturating_sub(source.len());
+                if missing > 0 && piece.coder.is_some() {
+                    return told(CUT.to_owned());
+                }
                 if missing > 0 {
                     // What is whole of the last one is shown, as of an archive that is no part.
-                    is_cut = true;
-                    if piece.coder.is_none() {
-                        piece.stored = piece.stored.saturating_sub(missing);
-                        (piece.length, piece.decoded) = (piece.stored, piece.stored);
-                        lacks = missing;
-                    }
+                    piece.stored = piece.stored.saturating_sub(missing);
+                    (piece.length, piece.decoded) = (piece.stored, piece.stored);
+                    (is_cut, lacks) = (true, missing);
                 }
                 if piece.length > 0 {
                     pieces.push(piece);
                 }
             }
             // A part may end in a hole.
-            hole = hole.saturating_add(body.size.saturating_sub(there));
-            size = match size.checked_add(body.size).filter(|size| i64::try_from(*size).is_ok()) {
+            hole = hole.saturating_add(part.size().saturating_sub(there));
+            size = match size.checked_add(part.size()).filter(|size| i64::try_from(*size).is_ok()) {
                 Some(size) => size,
                 None => return told("its parts are longer than a file can be".to_owned()),
             };
         }
         let count = found.files.len();
         size = size.saturating_sub(lacks);
-        let body = Body { stored: size, size, offset: first.entry.body.offset, pieces: Some(pieces), extents: None };
-        let entry = Entry { body, ..(*first.entry).clone() };
+        let body = Body { stored: size, size, offset: first.body.offset, pieces: Some(pieces), extents: None };
+        let entry = Entry { body, ..first.clone() };
         // One part alone is simply what it is.
         let split = Split { starts: if count > 1 { starts } else { Vec::new() }, next: found.next, is_unchecked };
         self.tell_candidate(&entry, &found.whole, (source, base), place, split)
@@ -573,9 +660,8 @@ impl Walk<'_> {
         let piece = Piece { length: size, offset, stored: size, decoded: size, ..Piece::default() };
         let body = Body { offset, stored: size, size, pieces: Some(vec![piece]), extents: None };
         let header = entry.header.saturating_sub(base);
-        let entry = Box::new(Entry { header, body, ..entry.clone() });
-        let part = Part { entry, alone: content.is_some(), kept };
-        self.parts.borrow_mut().add(name, part, &self.options.limits, self.amount);
+        let part = Part::new(Entry { header, body, ..entry.clone() }, name, content.is_some(), kept);
+        self.parts.borrow_mut().add((&entry.path, name), part, &self.options.limits, self.amount);
     }
 }
 
@@ -584,8 +670,10 @@ mod tests {
     use super::*;
 
     fn part(path: &str) -> Part {
-        let entry = Entry { path: path.as_bytes().to_vec(), ..Entry::default() };
-        Part { entry: Box::new(entry), alone: path.ends_with("aa") || path.ends_with("01"), kept: None }
+        let pieces = Some(vec![Piece { length: 9, stored: 9, decoded: 9, ..Piece::default() }]);
+        let body = Body { size: 9, stored: 9, pieces, ..Body::default() };
+        let entry = Entry { path: path.as_bytes().to_vec(), body, ..Entry::default() };
+        Part::new(entry, last_component(path.as_bytes()), path.ends_with("aa") || path.ends_with("01"), None)
     }
 
     fn amount() -> Arc<Amount> {
@@ -595,7 +683,7 @@ mod tests {
     fn gathered(paths: &[&str]) -> Gathered {
         let (mut gathered, amount) = (Gathered::default(), amount());
         for path in paths {
-            gathered.add(last_component(path.as_bytes()), part(path), &Limits::DEFAULT, &amount);
+            gathered.add((path.as_bytes(), last_component(path.as_bytes())), part(path), &Limits::DEFAULT, &amount);
         }
         gathered
     }
@@ -613,7 +701,7 @@ mod tests {
         let rar = [&b"Rar!\x1a\x07\x01\0"[..], &block(&[1, 0, 1]), &block(&[5, 0, 1])].concat();
         let memory: SharedSource = Arc::new(MemorySource::new(rar, "x.part1.rar"));
         let volumes: Rc<Volumes> = Rc::default();
-        let part = |source: &SharedSource| Volumed {
+        let part = |source: &SharedSource| CandidateVolume {
             name: b"x.part1.rar".to_vec(),
             source: SharedSource::clone(source),
             volumes: Rc::clone(&volumes),
@@ -642,8 +730,9 @@ mod tests {
             let mut gathered = gathered(&["./p/x.tar.01", "p/x.tar.02"]);
             let name = last_component(path.as_bytes());
             assert_eq!(gathered.folders[&b"p/"[..]].len(), 2);
-            gathered.add(name, part(path), &Limits::DEFAULT, &amount());
-            assert_eq!(gathered.folders[&b"p/"[..]][&b"x.tar.02"[..]].entry.path, path.as_bytes());
+            let other = Part { file: File::Piece(Box::new(Piece { offset: 7, ..Piece::default() })), ..part(path) };
+            gathered.add((path.as_bytes(), name), other, &Limits::DEFAULT, &amount());
+            assert_eq!(gathered.folders[&b"p/"[..]][&b"x.tar.02"[..]].pieces()[0].offset, 7, "{path}");
             assert_eq!(gathered.folders[&b"p/"[..]].len(), 2, "{path}");
             assert!(gathered.has_first(path.as_bytes(), name, &Limits::DEFAULT), "{path}");
             gathered.remove(path.as_bytes(), name, &Limits::DEFAULT);
@@ -674,7 +763,7 @@ mod tests {
         let (mut gathered, amount) = (Gathered::default(), amount());
         let add = |gathered: &mut Gathered, number: usize| {
             let path = format!("frame.{number:06}");
-            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT, &amount);
+            gathered.add((path.as_bytes(), path.as_bytes()), part(&path), &Limits::DEFAULT, &amount);
         };
         let mut number = 0;
         while !gathered.is_closed {
@@ -686,6 +775,19 @@ mod tests {
         assert_eq!(gathered.folders.values().map(BTreeMap::len).sum::<usize>(), count);
     }
 
+    /// Of one that only follows others its piece is kept.
+    #[test]
+    fn of_a_part_that_is_not_shown_little_is_kept() {
+        assert!(part("x.001").entry().is_some() && part("x.z02").entry().is_some() && part("x.zip").entry().is_some());
+        let later = part("x.002");
+        assert!(later.entry().is_none() && later.weight() * 3 < part("x.001").weight());
+        assert_eq!((later.size(), later.body().size, later.pieces().len()), (9, 9, 1));
+        // Where it ends in a hole, it is not its piece alone.
+        let pieces = Some(vec![Piece { length: 4, ..Piece::default() }]);
+        let entry = Entry { body: Body { size: 9, pieces, ..Body::default() }, ..Entry::default() };
+        assert!(Part::new(entry, b"x.002", false, None).entry().is_some());
+    }
+
     /// Archives in each other are read at the same time, and so are others by other threads.
     #[test]
     fn what_all_archives_gather_takes_bounded_memory() {
@@ -695,15 +797,15 @@ mod tests {
             let mut gathered = Gathered::default();
             for number in 0..20_000 {
                 let path = format!("frame.{number:06}");
-                gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT, &amount);
-                assert!(amount.gathered() <= MOST_GATHERED);
+                gathered.add((path.as_bytes(), path.as_bytes()), part(&path), &Limits::DEFAULT, &amount);
+                assert!(amount.gathered() <= MOST_GATHERED + 8 * LEAST_GATHERED);
             }
             all.push(gathered);
         }
         assert!(all.iter().any(|gathered| gathered.is_full) && !all[0].is_full);
         assert_eq!(amount.gathered(), all.iter().map(|gathered| gathered.weight).sum::<usize>());
         // What is kept beside an entry counts, too.
-        let kept = |kept| Gathered::weight_of(b"x.01", &Part { kept, ..part("x.01") });
+        let kept = |kept| Part { kept, ..part("x.01") }.weight();
         assert!(kept(Some(Arc::new(MemorySource::new(b"x", "x")))) > kept(None));
         drop(all);
         assert_eq!(amount.gathered(), 0);
@@ -715,7 +817,7 @@ mod tests {
         let count = |gathered: &Gathered| gathered.folders.values().map(BTreeMap::len).sum::<usize>();
         for number in 0..200_000 {
             let path = format!("{number:06}.py");
-            gathered.add(path.as_bytes(), part(&path), &Limits::DEFAULT, &amount);
+            gathered.add((path.as_bytes(), path.as_bytes()), part(&path), &Limits::DEFAULT, &amount);
             assert!(gathered.weight <= MOST_GATHERED);
         }
         // None of them is an archive.

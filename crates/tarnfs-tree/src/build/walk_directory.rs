@@ -134,8 +134,8 @@ impl Walk<'_> {
         self.parts.borrow_mut().remove(&entry.path, name, &self.options.limits);
         if has_content && may_be_part && self.is_part_of_directory(&entry, name, source, place)? {
             let alone = may_be_archive && parts::is_first(name);
-            let part = Part { entry: Box::new(entry.clone()), alone, kept: None };
-            self.parts.borrow_mut().add(name, part, &self.options.limits, self.amount);
+            let part = Part::new(entry.clone(), name, alone, None);
+            self.parts.borrow_mut().add((&entry.path, name), part, &self.options.limits, self.amount);
         } else if has_content && may_be_archive {
             candidate = self.candidate_of(&entry, name, (source, base), place, Split::default())?;
         }

@@ -14,6 +14,8 @@ use tarnfs_format::{Coder, Kind, Piece, Xattrs};
 use tarnfs_index::{Error, Index, Nested, Node, Row, Shape, Summary};
 use tarnfs_source::{Extent, SharedSource};
 
+use super::single_file::is_single_file;
+
 /// Replaced entries that are looked at, and kept in memory for that: some megabytes.
 const MOST_REPLACED: u64 = 20_000;
 
@@ -60,18 +62,6 @@ type Replaced = (Vec<u8>, Row);
 /// Where what an archive holds is stored: its bytes in the archive's own stream.
 type Stored = Range<u64>;
 
-/// True if all that shows is one file, which is the stream of the archive.
-fn is_single_file(index: &dyn Index) -> Result<bool, Error> {
-    let (mut count, mut is_stream) = (0_u32, false);
-    index.children(Node::ROOT, 0, &mut |_, _, row| {
-        count += 1;
-        let is_at_start = (row.stream, row.body, row.has_pieces, row.is_sparse) == (0, 0, false, false);
-        is_stream = row.kind == Kind::File && is_at_start && row.size == index.summary().end;
-        count < 2
-    })?;
-    Ok(count == 1 && is_stream)
-}
-
 /// A look at all rows.
 struct Survey<'i> {
     index: &'i dyn Index,
@@ -94,7 +84,7 @@ impl<'i> Survey<'i> {
         let summary = index.summary();
         let may_be_document = tarnfs_format::by_name(&summary.format)
             .is_none_or(|format| !summary.layers.is_empty() && format.may_be_document());
-        if may_be_document && !is_single_file(index)? {
+        if may_be_document && !is_single_file(index, summary.end)? {
             return Ok(None);
         }
         let (replaced, nested, inner, outer, found) = Default::default();

@@ -10,7 +10,9 @@ use tarnfs_format::Probe;
 use tarnfs_index::{Destination, Index, Summary, Writer, WriterOptions, location};
 use tarnfs_source::{Fingerprint, Slice, Source};
 
-use super::{Built, CHEAP_TO_READ, IndexPlace, Opening, Origin, Problem, Recreate, has_random_format};
+use super::{
+    Built, CHEAP_TO_READ, IndexPlace, Opening, Origin, Problem, Recreate, has_own_directory, has_random_format,
+};
 use crate::build::{FirstPass, HEAD, Names, single_file};
 use crate::grow::replay;
 
@@ -19,7 +21,7 @@ const SMALL_INDEX: u64 = 16 << 20;
 
 /// True of an archive whose own directory says all that its index would, and as fast.
 fn has_directory(summary: &Summary, writer: &Writer) -> bool {
-    has_random_format(summary) && summary.layers.is_empty() && !writer.has_nested() && summary.shape.hashes.is_empty()
+    has_own_directory(summary) && !writer.has_nested() && summary.shape.hashes.is_empty()
 }
 
 impl Opening<'_> {

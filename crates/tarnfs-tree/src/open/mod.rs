@@ -6,6 +6,7 @@ mod bad_block;
 mod first_pass;
 mod options;
 mod places;
+mod single_file;
 mod split;
 mod written;
 
@@ -39,6 +40,7 @@ use split::Parts;
 
 pub use crate::problem::Problem;
 pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
+pub use single_file::is_single_file;
 pub use split::{parts_of, whole_of_parts};
 pub use written::{ReadAlong, read_along};
 
@@ -249,6 +251,12 @@ fn has_random_format(summary: &Summary) -> bool {
     format.is_some_and(|format| matches!(format.reader(), Reader::Random(_)))
 }
 
+/// True of an archive whose own directory is read as fast as an index of it. One that was compressed has to be decoded
+/// for that.
+fn has_own_directory(summary: &Summary) -> bool {
+    summary.layers.is_empty() && has_random_format(summary)
+}
+
 /// An index that was made, and its file if it has one.
 type Built = (Arc<dyn Index>, Option<PathBuf>, Origin);
 
@@ -420,7 +428,7 @@ impl Opening<'_> {
     fn members(&self, summary: &Summary) -> Option<Arc<MemberTables>> {
         let options = &self.options.decoding;
         let kept = options.decoded_cache.as_ref().filter(|_| options.passwords.is_empty())?;
-        if !has_random_format(summary) || !summary.layers.is_empty() || self.source.len() < MemberTables::WORTH_IT {
+        if !has_own_directory(summary) || self.source.len() < MemberTables::WORTH_IT {
             return None;
         }
         let members = kept.members(&self.archive());

@@ -10,7 +10,7 @@ use tarnfs_format::{Format, name};
 use tarnfs_index::{Index, Shape, Summary, location, own, ratarmount, trust};
 use tarnfs_source::{FileSource, Source as _};
 
-use super::{FileFacts, IndexPlace, Opening, Origin, Recreate, archives_as_files, has_random_format};
+use super::{FileFacts, IndexPlace, Opening, Origin, Recreate, archives_as_files, has_own_directory};
 use crate::archive::has_encrypted;
 use crate::hashes;
 
@@ -256,9 +256,8 @@ impl Opening<'_> {
         let shape = self.own_at(path, owner)?.summary().shape.clone();
         let made = shape.to_string();
         let index = self.own_of(&shape, path, owner)?;
-        // An archive that has a directory is read as fast.
         let is_of_use =
-            archives_as_files::may_serve(&shape, &self.options.shape) && !has_random_format(index.summary());
+            archives_as_files::may_serve(&shape, &self.options.shape) && !has_own_directory(index.summary());
         let shown = if is_of_use { archives_as_files::shown(index)? } else { None };
         shown.ok_or(tarnfs_index::Error::OtherOptions(made))
     }

@@ -119,9 +119,12 @@ impl Decoded {
         self.whole.as_ref()?.complaint()
     }
 
-    /// What is wrong with `piece` of a block, of which the rest is whole, once that is known.
-    pub(super) fn flaw(&self, piece: &Piece) -> Option<String> {
-        self.in_order.as_ref()?.flaw_in(piece.skip..piece.skip.saturating_add(piece.length))
+    /// What is wrong with `piece` of a block, of which the rest is whole, once that is known. One that was compared
+    /// with its checksum is right wherever it lies.
+    pub(super) fn flaw(&self, piece: &Piece, was_compared: bool) -> Option<String> {
+        let (in_order, end) = (self.in_order.as_ref()?, piece.skip.saturating_add(piece.length));
+        let out_of_step = || in_order.out_of_step(end).filter(|_| !was_compared).map(str::to_owned);
+        in_order.flaw_in(piece.skip..end).or_else(out_of_step)
     }
 }
 

@@ -52,7 +52,8 @@ impl PieceSource {
                 // With a checksum, whoever has seen the last of it is about to decide.
                 if is_sealed(piece) {
                     self.check_seal(&decoded.source, skip)?;
-                    member.decide(decoded.flaw(piece).map_or(Ok(()), Err));
+                    // Its seal was compared.
+                    member.decide(decoded.flaw(piece, true).map_or(Ok(()), Err));
                 }
                 return Ok(());
             };

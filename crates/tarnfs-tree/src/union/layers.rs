@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::spaces::Spaces;
 use crate::{Attributes, Error, Kind, Node, Time, Tree};
 
+use super::listing_cache::ListingCache;
 use super::merged::MOST_UNHELD;
-use super::shelf::Shelf;
 use super::{Memory, UnionTree};
 
 /// A tree that is reached by a name in the root, and not listed.
@@ -30,7 +30,8 @@ pub(crate) struct Beside {
 #[derive(Debug)]
 pub(super) struct Image {
     /// The first source is what is reached by this name.
-    beside: &'static [u8],
+    /// `None` if nobody is shown what is there.
+    beside: Option<&'static [u8]>,
     /// When it was made.
     created: Time,
     /// Archives in its layers show as folders.
@@ -43,10 +44,11 @@ pub(super) struct Image {
 #[derive(Debug)]
 pub(crate) struct Stacking {
     /// What all of them share.
-    shelf: Shelf,
+    cache: ListingCache,
     most_unheld: usize,
     has_archives: bool,
     has_dead_links: bool,
+    shows_layers: bool,
 }
 
 impl Stacking {
@@ -56,7 +58,12 @@ impl Stacking {
         /// Of each image, so many folders are known that nobody holds.
         const LEAST: usize = 64;
         let most_unheld = MOST_UNHELD.checked_div(images).unwrap_or(MOST_UNHELD).max(LEAST);
-        Self { shelf: Shelf::default(), most_unheld, has_archives, has_dead_links }
+        Self { cache: ListingCache::default(), most_unheld, has_archives, has_dead_links, shows_layers: true }
+    }
+
+    /// The same without the folder of layers.
+    pub(crate) fn without_layers(self) -> Self {
+        Self { shows_layers: false, ..self }
     }
 }
 
@@ -150,11 +157,12 @@ impl UnionTree {
             }
         }
         let (has_archives, has_dead_links) = (how.has_archives, how.has_dead_links);
-        let image = Image { beside: beside.name, created: created.unwrap_or_default(), has_archives, has_dead_links };
+        let beside_name = how.shows_layers.then_some(beside.name);
+        let image = Image { beside: beside_name, created: created.unwrap_or_default(), has_archives, has_dead_links };
         let mut sources = layers;
         sources.insert(0, beside.tree);
         let outer = |spaces: &Spaces| roots.iter().map(|&source| spaces.outer(source, Node::ROOT)).collect();
-        let bounds = (Memory::default(), how.shelf.clone(), how.most_unheld);
+        let bounds = (Memory::default(), how.cache.clone(), how.most_unheld);
         let mut this = Self::with_roots(sources, bounds, &outer)?;
         this.image = Some(image);
         Ok(this)
@@ -261,7 +269,7 @@ impl UnionTree {
 
     /// What is beside the layers, if `name` in `folder` is what leads there.
     pub(super) fn beside_at(&self, folder: Node, name: &[u8]) -> Result<Option<Attributes>, Error> {
-        if folder != Node::ROOT || self.image.as_ref().is_none_or(|image| image.beside != name) {
+        if folder != Node::ROOT || self.image.as_ref().is_none_or(|image| image.beside != Some(name)) {
             return Ok(None);
         }
         let attributes = self.sources[0].attributes(Node::ROOT)?;

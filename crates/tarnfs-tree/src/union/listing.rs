@@ -26,8 +26,8 @@ use crate::{Attributes, Child, Error, Kind, Node, Tree as _, UNKNOWN};
 
 use super::UnionTree;
 use super::layers::Mark;
+use super::listing_cache::ListingCache;
 use super::merged::Holds;
-use super::shelf::Shelf;
 
 /// How long a snapshot serves where sources may change.
 const FRESH: Duration = Duration::from_secs(1);
@@ -218,8 +218,8 @@ pub(super) struct Listings {
     memory: Memory,
     is_immutable: bool,
     hasher: RandomState,
-    shelf: Shelf,
-    /// The number of the union among those that share the shelf.
+    cache: ListingCache,
+    /// The number of the union among those that share the cache.
     union: u32,
 }
 
@@ -235,18 +235,18 @@ impl Listing {
 }
 
 impl Listings {
-    pub(super) fn new(memory: Memory, shelf: Shelf, is_immutable: bool) -> Self {
-        let union = shelf.union();
-        Self { memory, is_immutable, hasher: RandomState::new(), shelf, union }
+    pub(super) fn new(memory: Memory, cache: ListingCache, is_immutable: bool) -> Self {
+        let union = cache.union();
+        Self { memory, is_immutable, hasher: RandomState::new(), cache, union }
     }
 
     fn get(&self, folder: Node) -> Option<Arc<Listing>> {
-        self.shelf.kept().get((self.union, folder))
+        self.cache.kept().get((self.union, folder))
     }
 
     /// Keeps one, and drops those that there is no more room for.
     fn keep(&self, folder: Node, listing: Arc<Listing>) {
-        let removed = self.shelf.kept().insert((self.union, folder), listing, self.memory.kept);
+        let removed = self.cache.kept().insert((self.union, folder), listing, self.memory.kept);
         drop(removed);
     }
 
@@ -259,19 +259,19 @@ impl Listings {
     /// As if somebody gathered a large one from now on.
     #[cfg(test)]
     pub(super) fn begin_large(&self) {
-        self.shelf.large().store(true, Ordering::Release);
+        self.cache.large().store(true, Ordering::Release);
     }
 
     /// Keeps nothing of what it has.
     #[cfg(test)]
     pub(super) fn clear(&self) {
-        let removed = self.shelf.kept().remove_all(self.union);
+        let removed = self.cache.kept().remove_all(self.union);
         drop(removed);
     }
 
     /// Bytes that are kept of this union.
     pub(super) fn bytes(&self) -> usize {
-        self.shelf.kept().bytes_of(self.union)
+        self.cache.kept().bytes_of(self.union)
     }
 
     /// What `name` is in `folder`, if there is a snapshot that says: of what cannot change.
@@ -285,9 +285,9 @@ impl Listings {
 }
 
 impl Drop for Listings {
-    /// Others may share the shelf.
+    /// Others may share the cache.
     fn drop(&mut self) {
-        let removed = self.shelf.kept().remove_all(self.union);
+        let removed = self.cache.kept().remove_all(self.union);
         drop(removed);
     }
 }
@@ -355,7 +355,7 @@ impl<'u> Gathered<'u> {
         }
         let most = self.listings.memory.snapshot;
         if self.alone.is_none() && !self.has_waited && self.bytes() > MANY.min(most) {
-            let large = self.listings.shelf.large();
+            let large = self.listings.cache.large();
             self.has_waited = self.listings.is_immutable;
             self.alone = if self.has_waited { Alone::wait(large) } else { Alone::new(large) };
         }

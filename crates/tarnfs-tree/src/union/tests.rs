@@ -60,16 +60,16 @@ fn large_folders_that_change_are_listed_part_by_part() {
 
 /// Many unions of the same trees, as images of one archive are, keep no more together than one may.
 #[test]
-fn unions_that_share_a_shelf_keep_as_much_as_one() {
+fn unions_that_share_a_cache_keep_as_much_as_one() {
     let memory = Memory { kept: 200 << 10, ..Memory::default() };
-    let shelf = Shelf::default();
+    let cache = ListingCache::default();
     let sources = || -> Vec<Arc<dyn Tree>> {
         let left = toy((0..1000).map(|number| format!("{number}")));
         let right = toy((500..1000).map(|number| format!("{number}")));
         vec![left, right]
     };
     let roots = |spaces: &Spaces| (0..2).rev().map(|source| spaces.outer(source, Node::ROOT)).collect();
-    let union = || UnionTree::with_roots(sources(), (memory, shelf.clone(), 64), &roots).unwrap();
+    let union = || UnionTree::with_roots(sources(), (memory, cache.clone(), 64), &roots).unwrap();
     let unions: Vec<_> = (0..20).map(|_| union()).collect();
     let one = {
         assert_eq!(list(&unions[0], usize::MAX).len(), 1000);

@@ -18,6 +18,11 @@ pub(crate) struct Images {
 impl Images {
     /// As trees are put together with it.
     pub(crate) fn wanted(&self) -> Option<Wanted> {
-        (!self.no_images).then(|| Wanted { platform: self.platform.clone() })
+        (!self.no_images).then(|| Wanted { platform: self.platform.clone(), ..Wanted::default() })
+    }
+
+    /// The same for people who are not the owner of a mount.
+    pub(crate) fn wanted_by_others(&self) -> Option<Wanted> {
+        self.wanted().map(|wanted| Wanted { without_layers: true, ..wanted })
     }
 }

@@ -48,9 +48,9 @@ fn without_checksums(index: &dyn Index) -> Result<&'static str, tarnfs_index::Er
 }
 
 /// What does not fit to checksums of an archive for which all of it has to be read.
-pub(super) fn wrong_sums(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
+pub(super) fn wrong_checksums(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
     let format = tarnfs_format::by_name(&opened.index.summary().format);
-    format.map_or(Ok(None), |format| format.wrong_sums(&opened.stream, cancel))
+    format.map_or(Ok(None), |format| format.wrong_checksums(&opened.stream, cancel))
 }
 
 fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Failure> {
@@ -83,22 +83,22 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         lines.push(format!("{name}: {}", inside::told(archive, summary, note)));
     }
     // Where some were compared when it was listed, they were told.
-    let mut sums = None;
+    let mut checksums = None;
     if lines.is_empty() {
-        let wrong = wrong_sums(&fresh, &options.cancel);
-        sums = wrong.map_err(|error| inside::failure(archive, b"", &error.into()))?;
+        let wrong = wrong_checksums(&fresh, &options.cancel);
+        checksums = wrong.map_err(|error| inside::failure(archive, b"", &error.into()))?;
         let told = |damage: &Damage| format!("{name}: damaged at byte {}: {}", damage.offset, damage.what);
-        lines.extend(sums.iter().flatten().map(told));
+        lines.extend(checksums.iter().flatten().map(told));
     }
     // What a compressed file holds is one file.
-    let is_a_file = summary.format == "file";
+    let is_a_file = summary.is_single_file();
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
     let DamagedFiles { files, damaged, links, locked, unchecked, first } =
         counted.map_err(|error| inside::failure(archive, b"", &error))?;
     let is_noted = !lines.is_empty();
-    // Files of which a sum is wrong can be read all the same.
-    let has_wrong_sums = sums.as_ref().is_some_and(|wrong| !wrong.is_empty());
-    if (is_noted && !has_wrong_sums && locked < files) || damaged > 0 || links > 0 {
+    // Files of which a checksum is wrong can be read all the same.
+    let has_wrong_checksums = checksums.as_ref().is_some_and(|wrong| !wrong.is_empty());
+    if (is_noted && !has_wrong_checksums && locked < files) || damaged > 0 || links > 0 {
         let of = match (files, damaged) {
             (_, 1..) if is_a_file => "the file in it is damaged".to_owned(),
             _ if is_a_file => "the file in it is not damaged".to_owned(),
@@ -140,10 +140,10 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         lines.push(format!("{name}: {} encrypted and {verb} not checked: {password}", inside::are(locked, files)));
     } else if lines.is_empty() {
         let (files_noun, bytes) = (inside::noun(files, "file"), summary.bytes);
-        let unnoticed = if bytes == 0 || sums.is_some() { Ok("") } else { without_checksums(&*fresh.index) };
+        let unnoticed = if bytes == 0 || checksums.is_some() { Ok("") } else { without_checksums(&*fresh.index) };
         let unnoticed = unnoticed.map_err(|error| inside::failure(archive, b"", &error.into()))?;
         let unnoticed = match unchecked {
-            _ if sums.is_some() => String::new(),
+            _ if checksums.is_some() => String::new(),
             // Of an archive in another one, that one may have checksums.
             _ if !unnoticed.is_empty() || summary.shape.recursion.is_some() => unnoticed.to_owned(),
             0 => String::new(),

@@ -11,15 +11,15 @@ use std::rc::Rc;
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
-use tarnfs_format::{Entry, Format, Kind, Probe, Unlisted};
+use tarnfs_format::{Entry, Format, Kind, Unlisted};
 use tarnfs_index::location::SUFFIX;
 use tarnfs_source::{Cancel, SharedSource, Source};
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
+use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, is_single_file};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
 use tarnfs_write::{ArchiveWriter, BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
 
-use super::check::wrong_sums;
+use super::check::wrong_checksums;
 use super::create::{self, commit, of_output, output};
 use crate::args::{Convert, Keys, shown};
 use crate::exit::{Code, Failure};
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let left_out = Cell::new(0);
     let unlisted = unlisted(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
     // The new one has no checksum that could tell of it.
-    let wrong = wrong_sums(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    let wrong = wrong_checksums(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
     if let Some(damage) = wrong.iter().flatten().next() {
         let from = shown(from.as_os_str());
         return Err(Failure::new(Code::Damaged, format!("{from}: damaged at byte {}: {}", damage.offset, damage.what)));
@@ -179,48 +179,14 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
 /// What is in an archive and in none of its entries.
 fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unlisted> {
     let summary = opened.index.summary();
-    let format = match tarnfs_format::by_name(&summary.format) {
-        Some(format) => Some(format),
-        None if is_single_file(opened)? => return Ok(Unlisted::default()),
-        // In place of a file that was compressed shows what that holds. Others may have been preferred there.
-        None if summary.shape.backends.is_empty() => format_of(&*opened.stream)?,
-        None => None,
-    };
-    format.map_or_else(|| Ok(Unlisted::unknown()), |format| format.unlisted(&*opened.stream, cancel))
-}
-
-/// True if what shows of an archive is one file, and that is all of its stream.
-fn is_single_file(opened: &OpenArchive) -> io::Result<bool> {
-    // A transformation may have put folders above it. An index that lies might have a ring of them.
-    const DEEPEST: usize = 4096;
-    let mut folder = Node::ROOT;
-    for _ in 0..DEEPEST {
-        let mut rows = Vec::new();
-        let listed = opened.index.children(folder, 0, &mut |_, _, row| {
-            rows.push(row.clone());
-            rows.len() < 2
-        });
-        listed.map_err(io::Error::other)?;
-        let [row] = rows.as_slice() else { return Ok(false) };
-        if row.kind != Kind::Folder {
-            let is_at_start = (row.stream, row.body, row.has_pieces, row.is_sparse) == (0, 0, false, false);
-            return Ok(row.kind == Kind::File && is_at_start && row.size == opened.stream.len());
+    match tarnfs_format::by_name(&summary.format) {
+        Some(format) => format.unlisted(&*opened.stream, cancel),
+        None if is_single_file(&*opened.index, opened.stream.len()).map_err(io::Error::other)? => {
+            Ok(Unlisted::default())
         }
-        folder = row.node;
+        // In place of a file that was compressed several times shows what that holds.
+        None => Ok(Unlisted::unknown()),
     }
-    Ok(false)
-}
-
-/// The format of the archive in `stream`, if that is the same however much of it is looked at.
-fn format_of(stream: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
-    const HEADS: [usize; 2] = [4 << 10, 64 << 10];
-    let mut head = vec![0; usize::try_from(stream.len()).unwrap_or(usize::MAX).min(HEADS[1])];
-    stream.read_exact_at(&mut head, 0)?;
-    let short = &head[..head.len().min(HEADS[0])];
-    let all = [Probe::of_head(short), Probe::of_head(&head), Probe::new(&head, stream)];
-    let [one, two, three] = all.map(|probe| tarnfs_format::detect(&probe));
-    let name = |format: Option<&'static dyn Format>| format.map(Format::name);
-    Ok(one.filter(|_| name(one) == name(two) && name(two) == name(three)))
 }
 
 /// True if both paths lead to one file.

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     // Which file, and which bytes of it, a path leads to: a client that has what was served with others has nothing.
-    let place = (&arguments.prefix, arguments.disable_union_mount, arguments.images.wanted());
+    let place = (&arguments.prefix, arguments.disable_union_mount, arguments.images.wanted_by_others());
     let view = (&options.shape, options.decoding.force, place);
     settings.salt.extend_from_slice(format!("{view:?}").as_bytes());
     settings.most_clients = settings.most_clients.min(most_clients(inside::raise_descriptors()));
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
         prefix: arguments.prefix.as_ref().map(|prefix| prefix.as_bytes().to_vec()),
         file_versions: !arguments.no_file_versions,
         lazy: arguments.lazy,
-        images: arguments.images.wanted(),
+        images: arguments.images.wanted_by_others(),
         ..Composition::default()
     };
     let opened = open_all(&arguments.archives, &composition, &options, false)?;

@@ -795,7 +795,8 @@ fn what_lies_behind_a_part_of_another_length_is_not_served() {
         let mut part = vec![0; 64 << 10];
         for at in [1 << 20, 8 << 20, bytes.len() - part.len()] {
             let is_whole = source.read_exact_at(&mut part, at as u64).is_ok()
-                && source.flaw_in(at as u64..(at + part.len()) as u64).is_none();
+                && source.flaw_in(at as u64..(at + part.len()) as u64).is_none()
+                && source.out_of_step((at + part.len()) as u64).is_none();
             assert!(!is_whole || part == bytes[at..at + part.len()], "bit {bit} of {place}: other bytes at {at}");
             failed += usize::from(!is_whole);
         }

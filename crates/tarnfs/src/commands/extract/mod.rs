@@ -143,7 +143,7 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         existing,
         strip: arguments.strip_components,
         force: arguments.open.force,
-        is_a_file: opened.index.summary().format == "file",
+        is_a_file: opened.index.summary().is_single_file(),
         folder,
         stream: window::stream_of(&opened),
         cancel: &cancel,

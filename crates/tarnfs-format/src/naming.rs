@@ -9,7 +9,7 @@ const LONGEST: usize = 160;
 
 /// `text` as the name of a file: in one line, without slashes, and never one that leads elsewhere. `None` if nothing
 /// is left of it.
-pub(super) fn safe(text: &str) -> Option<String> {
+pub(crate) fn safe(text: &str) -> Option<String> {
     let mut name = String::new();
     for word in text.split_whitespace() {
         if !name.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn safe(text: &str) -> Option<String> {
 }
 
 /// What names of a kind of content end in: "text/plain" in ".txt".
-pub(super) fn extension(kind: &[u8]) -> &'static str {
+pub(crate) fn extension(kind: &[u8]) -> &'static str {
     match kind {
         b"text/plain" | b"" => ".txt",
         b"text/html" => ".html",
@@ -93,7 +93,7 @@ impl Names {
     }
 
     /// The same of a message, which has two names: one of its folder, and one that ends in `suffix`.
-    pub(super) fn message(&mut self, folder: &[u8], name: &str, suffix: &str) -> Vec<u8> {
+    pub(crate) fn message(&mut self, folder: &[u8], name: &str, suffix: &str) -> Vec<u8> {
         self.free(folder, (name, ""), &["", suffix])
     }
 

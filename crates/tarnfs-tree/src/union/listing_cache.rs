@@ -11,7 +11,7 @@ use crate::Node;
 /// Where listings are kept. Any number of unions that are made of the same trees share one, and its memory: an archive
 /// may have thousands of images.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shelf(Arc<Shared>);
+pub(super) struct ListingCache(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -25,7 +25,7 @@ struct Shared {
 /// A folder, and the union that it is in.
 type Place = (u32, Node);
 
-impl Shelf {
+impl ListingCache {
     /// The number of one more union among those that share it.
     pub(super) fn union(&self) -> u32 {
         self.0.unions.fetch_add(1, Ordering::Relaxed)

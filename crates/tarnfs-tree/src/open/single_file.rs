@@ -1,0 +1,28 @@
+//! Is what shows of an archive only the file that was compressed?
+
+use tarnfs_index::{Error, Index, Node, Row};
+
+use crate::Kind;
+
+/// Folders that `--transform` may have put above the file. An index that lies might have a ring of them.
+const DEEPEST: usize = 4096;
+
+/// True if what shows of the archive in `index`, whose stream has `length` bytes, is one file, and that is all of the
+/// stream.
+pub fn is_single_file(index: &dyn Index, length: u64) -> Result<bool, Error> {
+    let mut folder = Node::ROOT;
+    for _ in 0..DEEPEST {
+        let mut rows: Vec<Row> = Vec::new();
+        index.children(folder, 0, &mut |_, _, row| {
+            rows.push(row.clone());
+            rows.len() < 2
+        })?;
+        let [row] = rows.as_slice() else { return Ok(false) };
+        if row.kind != Kind::Folder {
+            let is_at_start = (row.stream, row.body, row.has_pieces, row.is_sparse) == (0, 0, false, false);
+            return Ok(row.kind == Kind::File && is_at_start && row.size == length);
+        }
+        folder = row.node;
+    }
+    Ok(false)
+}
