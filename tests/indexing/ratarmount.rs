@@ -805,8 +805,8 @@ fn there_is_no_index_of_what_lies_in_a_compressed_directory() {
         return println!("left out: no zip");
     }
     let scratch = Scratch::new();
-    scratch.shell("seq 9 > a; zip -q -0 one.zip a; seq 99 > b; zip -q two.zip a b; gzip -k one.zip two.zip; tar czf - a b | xz > deep.tar.gz.xz");
-    for archive in ["one.zip.gz", "two.zip.gz", "deep.tar.gz.xz"] {
+    scratch.shell("seq 9 > a; zip -q -0 one.zip a; seq 99 > b; zip -q two.zip a b; gzip -k one.zip two.zip");
+    for archive in ["one.zip.gz", "two.zip.gz"] {
         let path = scratch.path(archive);
         let made = run(&scratch, ["index", "--format=ratarmount", path.to_str().unwrap()]);
         assert!(made.code != 0 && made.err.contains("ratarmount has no"), "{archive}: {}", made.err);

@@ -649,7 +649,7 @@ fn layers_are_found_where_their_folders_have_shorter_names() {
 
 /// Higher layers may have closed what is in lower ones.
 ///
-/// > The folder `.layers` of an image is for the mount's owner alone.
+/// > The folder `.layers` of an image is for the mount's owner alone, and is not served over HTTP.
 #[test]
 fn the_layers_of_an_image_are_for_its_owner() {
     let [lower, upper] = layers();

@@ -436,9 +436,9 @@ impl Writing<'_> {
     }
 
     fn row(&mut self, path: &str, name: &str, row: &Row) -> Result<(), Error> {
-        if row.stream != 0 || row.has_pieces {
-            let how = if row.has_pieces { "is stored in pieces" } else { "lies in an archive in the archive" };
-            return Err(Error::Foreign(format!("node {} {how}, which ratarmount has no rows for", row.node.0)));
+        if row.has_pieces {
+            let what = format!("node {} is stored in pieces, which ratarmount has no rows for", row.node.0);
+            return Err(Error::Foreign(what));
         }
         if self.index.summary().is_single_file() {
             return self.single_file(path, name, row);
