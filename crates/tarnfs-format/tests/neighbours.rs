@@ -32,6 +32,8 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs-codec/src/package/", "::"),
     // What ratarmount calls its readers, and what they read.
     ("tarnfs-format/src/backends.rs", "\""),
+    // What files of a media type are called.
+    ("tarnfs-format/src/naming.rs", "\"."),
     // What lies in packages.
     ("tarnfs-format/src/rpm/", "cpio::"),
     ("tarnfs-format/src/deb/", "ar::"),
