@@ -31,6 +31,17 @@ impl Findings {
         }
     }
 
+    /// Takes what was found in a stream that begins at these bytes of ours.
+    pub(crate) fn take_moved(&mut self, from: &mut Self, decoded: u64, compressed: u64) {
+        self.points.extend(from.points.drain(..).map(|point| SeekPoint {
+            compressed_bit: point.compressed_bit.saturating_add(compressed.saturating_mul(8)),
+            decoded: point.decoded.saturating_add(decoded),
+            state: point.state,
+        }));
+        self.damage.extend(from.damage.drain(..).map(|damage| damage.moved(decoded, compressed)));
+        self.shifts.extend(from.shifts.drain(..).map(|shift| shift.saturating_add(decoded)));
+    }
+
     /// Takes note that what lies behind the decoded byte `at` may be out of step.
     pub(crate) fn shift(&mut self, at: u64) {
         if self.shifts.last() != Some(&at) {

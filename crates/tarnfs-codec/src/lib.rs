@@ -126,6 +126,19 @@ impl Damage {
             format!("at byte {} of the compressed file", self.compressed)
         }
     }
+
+    /// The same of a stream that lies in another one: its bytes begin there in what is decoded, and in what is stored.
+    #[must_use]
+    fn moved(self, decoded: u64, compressed: u64) -> Self {
+        let range = self.decoded.start.saturating_add(decoded)..self.decoded.end.saturating_add(decoded);
+        Self {
+            decoded: range,
+            lost_from: self.lost_from.saturating_add(decoded),
+            compressed: self.compressed.saturating_add(compressed),
+            compressed_from: self.compressed_from.saturating_add(compressed),
+            what: self.what,
+        }
+    }
 }
 
 /// The chunks of one stream. Kept in an index, fetched one at a time: a stream of a terabyte has a great many.

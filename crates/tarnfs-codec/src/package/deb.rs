@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice};
 
 use super::{Layout, codec_of};
-use crate::{Damage, FILLER, FirstPass, Options, faults};
+use crate::{Damage, FILLER, Findings, FirstPass, Options, faults};
 
 /// What an ar begins with, and what a package of Debian does.
 const MAGIC: &[u8] = b"!<arch>\n";
@@ -34,10 +34,10 @@ const DATA: &[u8] = b"data.tar";
 const MOST_MEMBERS: usize = 64;
 
 /// Bytes of all members but the payload, decoded. The list of files of the largest packages has 10 MiB.
-const MOST: u64 = 64 << 20;
+pub(super) const MOST: u64 = 64 << 20;
 
-/// Damaged parts of a member that are told one by one. From the next one on all of it is lost: each may be one byte,
-/// and takes a hundred bytes of memory.
+/// Damaged parts of a member that are told one by one, and places where it may be out of step. From the next one on all
+/// of it is lost: each may be one byte, and takes a hundred bytes of memory.
 pub(super) const MOST_REPORTS: usize = 256;
 
 /// Bytes that are decoded together. Reports of damage are taken behind each of these.
@@ -56,8 +56,8 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
     if magic != MAGIC {
         return Err(faults::invalid(0, "this is no package of Debian"));
     }
-    let (mut head, mut payload) = (DECODED.to_vec(), None);
-    let (mut damage, mut shifts) = (Vec::new(), Vec::new());
+    let (mut head, mut payload, mut findings) = (DECODED.to_vec(), None, Findings::default());
+    let mut without_payload = "it is cut short before its data, or has none";
     let mut at = MAGIC.len() as u64;
     for _ in 0..MOST_MEMBERS {
         let mut header = [0; HEADER];
@@ -69,7 +69,11 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
                 // What follows the payload is no part of the package.
                 break;
             }
-            return Err(faults::invalid(at, "a member of a package of Debian without a valid header"));
+            if head.len() == DECODED.len() {
+                return Err(faults::invalid(at, "a member of a package of Debian without a valid header"));
+            }
+            without_payload = "a member before its data has no valid header: what follows is not read";
+            break;
         };
         let start = at + HEADER as u64;
         if header.starts_with(DATA) {
@@ -77,17 +81,30 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
         } else {
             let before = (head.len() + HEADER) as u64;
             let mut member = member(source, &header, start, size, before, limits, cancel)?;
-            damage.append(&mut member.damage);
-            shifts.append(&mut member.shifts);
+            findings.take_moved(&mut member.findings, 0, 0);
             push(&mut head, &header, Some(&member.content));
         }
         at = start.saturating_add(size).checked_next_multiple_of(2).unwrap_or(u64::MAX);
     }
-    let (start, length, header) =
-        payload.ok_or_else(|| faults::cut(source.len().min(at), "a package of Debian, which has no data"))?;
-    push(&mut head, &header, None);
+    let end = source.len().min(at);
+    let (start, length) = match payload {
+        Some((start, length, header)) => {
+            push(&mut head, &header, None);
+            (start, length)
+        }
+        None if head.len() == DECODED.len() => return Err(faults::cut(end, "a package of Debian, which has nothing")),
+        None => {
+            // The members that are there are served, and nothing behind them.
+            let decoded = head.len() as u64;
+            let (what, compressed) = (without_payload.to_owned(), end);
+            let damage =
+                Damage { decoded: decoded..decoded, lost_from: decoded, compressed, compressed_from: compressed, what };
+            findings.report(damage);
+            (source.len(), 0)
+        }
+    };
     let head: SharedSource = Arc::new(MemorySource::new(head, "the head of a package"));
-    Ok(Layout { damage, shifts, ..Layout::new(source, head, start, length)? })
+    Ok(Layout { findings, ..Layout::new(source, head, start, length)? })
 }
 
 /// What a member's header says of its length; `None` if it is no header.
@@ -98,40 +115,37 @@ fn size_of_member(header: &[u8; HEADER]) -> Option<u64> {
 
 /// What a member holds, and what is wrong with it.
 #[derive(Default)]
-struct Member {
-    content: Vec<u8>,
+pub(super) struct Member {
+    pub(super) content: Vec<u8>,
     /// In bytes of the content until it has ended, then of the head.
-    damage: Vec<Damage>,
-    shifts: Vec<u64>,
+    pub(super) findings: Findings,
     /// Byte of the content from which on nothing is served: too much is damaged to keep all of it apart.
-    lost_from: Option<u64>,
+    pub(super) lost_from: Option<u64>,
     /// Byte of the head at which the content begins, and of the package at which it is stored.
-    before: u64,
-    start: u64,
-    name: String,
+    pub(super) before: u64,
+    pub(super) start: u64,
+    pub(super) name: String,
 }
 
 impl Member {
     /// Takes what `pass` has found since the last call. A few bytes of the package may be as many reports as there are
     /// decoded bytes.
-    fn take(&mut self, pass: &mut dyn FirstPass) {
+    pub(super) fn take(&mut self, pass: &mut dyn FirstPass) {
         let (mut damage, mut shifts) = (Vec::new(), Vec::new());
         pass.take_points(&mut Vec::new());
         pass.take_damage(&mut damage);
         pass.take_shifts(&mut shifts);
         for found in damage {
-            if self.damage.len() < MOST_REPORTS {
+            if self.findings.damage.len() < MOST_REPORTS {
                 let what = self.named(&found.what);
-                let compressed = self.start.saturating_add(found.compressed);
-                let compressed_from = self.start.saturating_add(found.compressed_from);
-                self.damage.push(Damage { compressed, compressed_from, what, ..found });
+                self.findings.damage.push(Damage { what, ..found.moved(0, self.start) });
             } else if !found.decoded.is_empty() {
                 self.lose_from(found.decoded.start);
             }
         }
         for shift in shifts {
-            if self.shifts.len() < MOST_REPORTS {
-                self.shifts.push(shift);
+            if self.findings.shifts.len() < MOST_REPORTS {
+                self.findings.shifts.push(shift);
             } else {
                 self.lose_from(shift);
             }
@@ -149,30 +163,31 @@ impl Member {
     /// These bytes of the content are none of the member; or something is wrong where they are, if they are none.
     fn lose(&mut self, decoded: Range<u64>, what: &str) {
         let (what, compressed, lost_from) = (self.named(what), self.start, decoded.start);
-        self.damage.push(Damage { decoded, lost_from, compressed, compressed_from: compressed, what });
+        self.findings.damage.push(Damage { decoded, lost_from, compressed, compressed_from: compressed, what });
     }
 
     /// Nothing more comes: all places become those of the head, and none lies behind the content.
-    fn end(mut self) -> Self {
+    pub(super) fn end(mut self) -> Self {
         let length = self.content.len() as u64;
         if let Some(from) = self.lost_from.filter(|&from| from < length) {
             self.lose(from..length, "too many parts of it are damaged: what follows is not served");
         }
-        let moved = |at: u64| self.before.saturating_add(at.min(length));
-        for damage in &mut self.damage {
-            damage.decoded = moved(damage.decoded.start)..moved(damage.decoded.end);
-            damage.lost_from = moved(damage.lost_from);
+        for damage in &mut self.findings.damage {
+            damage.decoded = damage.decoded.start.min(length)..damage.decoded.end.min(length);
+            damage.lost_from = damage.lost_from.min(length);
         }
-        for shift in &mut self.shifts {
-            *shift = moved(*shift);
+        for shift in &mut self.findings.shifts {
+            *shift = length.min(*shift);
         }
+        let mut of_content = std::mem::take(&mut self.findings);
+        self.findings.take_moved(&mut of_content, self.before, 0);
         self
     }
 }
 
 /// What a member holds, decoded if it is what says how to install the package; so many bytes of the head are `before`
 /// it. What is wrong comes beside what could be read.
-fn member(
+pub(super) fn member(
     source: &SharedSource,
     header: &[u8; HEADER],
     start: u64,
@@ -215,8 +230,8 @@ fn member(
         Err(error) => error.to_string(),
     };
     let end = member.content.len() as u64;
-    // Files of a tar that go on behind its end are cut there, so no byte need be lost for it. A file that is cut is
-    // longer by a byte that cannot be read: nobody takes what is left for all of it.
+    // What is decoded is a tar: its files that go on behind its end are cut there, so no byte need be lost for it.
+    // Another member is a file that is longer by a byte that cannot be read: nobody takes what is left for all of it.
     if !is_coded {
         member.content.push(FILLER);
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
-use crate::{Codec, CoderContext, Damage, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
 use crate::{coder_by_name, detect, faults};
 
 /// The codec of one kind of package.
@@ -40,15 +40,14 @@ struct Layout {
     payload: u64,
     length: u64,
     codec: &'static dyn Codec,
-    /// What is wrong with the head, and where it may be out of step.
-    damage: Vec<Damage>,
-    shifts: Vec<u64>,
+    /// What is wrong with the head.
+    findings: Findings,
 }
 
 impl Layout {
     fn new(source: &SharedSource, head: SharedSource, payload: u64, length: u64) -> io::Result<Self> {
         let codec = codec_of(&**source, payload, length)?;
-        Ok(Self { head, payload, length, codec, damage: Vec::new(), shifts: Vec::new() })
+        Ok(Self { head, payload, length, codec, findings: Findings::default() })
     }
 
     fn slice(&self, source: &SharedSource) -> SharedSource {
@@ -117,19 +116,7 @@ impl FirstPass for Joined<dyn FirstPass> {
         }
         let (head, payload) = (self.layout.head.len(), self.layout.payload);
         let found = self.payload.findings()?;
-        self.findings.points.extend(found.points.drain(..).map(|point| SeekPoint {
-            compressed_bit: point.compressed_bit.saturating_add(payload.saturating_mul(8)),
-            decoded: point.decoded.saturating_add(head),
-            state: point.state,
-        }));
-        self.findings.shifts.extend(found.shifts.drain(..).map(|shift| shift.saturating_add(head)));
-        self.findings.damage.extend(found.damage.drain(..).map(|damage| Damage {
-            decoded: damage.decoded.start.saturating_add(head)..damage.decoded.end.saturating_add(head),
-            lost_from: damage.lost_from.saturating_add(head),
-            compressed: damage.compressed.saturating_add(payload),
-            compressed_from: damage.compressed_from.saturating_add(payload),
-            what: damage.what,
-        }));
+        self.findings.take_moved(found, head, payload);
         Some(&mut self.findings)
     }
 
@@ -171,8 +158,7 @@ impl Codec for Package {
         let of_payload = Options { coder: CoderContext::default(), ..options.clone() };
         let payload = layout.codec.first_pass(layout.slice(&source), &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
-        let (damage, shifts) = (std::mem::take(&mut layout.damage), std::mem::take(&mut layout.shifts));
-        let findings = Findings { points: vec![SeekPoint::default()], damage, shifts };
+        let findings = Findings { points: vec![SeekPoint::default()], ..std::mem::take(&mut layout.findings) };
         Ok(Box::new(Joined { layout, handed: 0, payload, findings }))
     }
 

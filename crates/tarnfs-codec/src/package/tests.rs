@@ -1,6 +1,8 @@
+use tarnfs_source::{Cancel, Limits};
+
 use super::{DEB, deb};
 use crate::testing::{Pass, noise, tool};
-use crate::{Codec, FILLER, Options};
+use crate::{Codec, Decoder, FILLER, Findings, FirstPass, Options};
 
 /// A member of an ar.
 fn member(name: &str, content: &[u8]) -> Vec<u8> {
@@ -106,4 +108,98 @@ fn a_signature_that_is_cut_is_no_shorter_one() {
     let lost = pass.damage[0].decoded.start as usize;
     assert_eq!((pass.damage[0].decoded.end as usize, pass.data[lost]), (lost + 1, FILLER));
     assert!(pass.data[..lost].ends_with(b"`\nsig"), "{:?}", &pass.data[lost - 9..lost]);
+}
+
+/// > What is whole in a damaged or cut archive is served, and the rest is an error.
+#[test]
+fn what_is_before_the_data_of_a_package_that_is_cut_is_served() {
+    let text = noise(30_000);
+    for (control, rest) in [(text.clone(), 10_000), (tool("xz -c0 --block-size=8000", &text), 20_000)] {
+        let whole = package(&control);
+        let pass = decoded(&whole[..CONTROL + rest]);
+        let (length, _) = self::control(&pass);
+        assert!((8000..=rest).contains(&length) && pass.data[CONTROL..][..length] == text[..length], "{length}");
+        assert!(pass.data.starts_with(b"!<debs>\ndebian-binary") && pass.data[68..].starts_with(b"2.0\n"));
+        let told: Vec<_> = pass.damage.iter().map(|damage| damage.what.as_str()).collect();
+        assert!(told.iter().any(|what| what.starts_with("'control.tar.x': ")), "{told:?}");
+        assert!(told.iter().any(|what| what.contains("before its data")), "{told:?}");
+        // Between two members, and in the header of one.
+        let data = whole.len() - 4 - 60;
+        for length in [data, data + 59] {
+            let pass = decoded(&whole[..length]);
+            assert_eq!(self::control(&pass), (text.len(), Vec::new()));
+            assert_eq!(pass.damage.len(), 1, "{:?}", pass.damage);
+            assert_eq!(pass.damage[0].compressed, data as u64);
+        }
+        let mut wrong = whole.clone();
+        wrong[data + 58] = b'?';
+        let pass = decoded(&wrong);
+        assert!(self::control(&pass).0 == text.len() && pass.damage[0].what.contains("no valid header"));
+    }
+    // Of what has no member there is nothing to show.
+    let cut = crate::testing::source(&package(b"control")[..8 + 40]);
+    assert!(DEB.first_pass(cut, &Options::default()).is_err());
+}
+
+/// Where the data stand before it, they are all there.
+#[test]
+fn that_the_control_of_a_package_is_cut_is_told_wherever_it_stands() {
+    let members = [member("debian-binary", b"2.0\n"), member("data.tar", b"data"), member("control.tar", &noise(5000))];
+    let package = [&b"!<arch>\n"[..], &members.concat()].concat();
+    assert!(decoded(&package).is_clean());
+    let pass = decoded(&package[..package.len() - 1000]);
+    assert!(pass.data.ends_with(b"data"));
+    let [damage] = pass.damage.as_slice() else { panic!("{:?}", pass.damage) };
+    assert!(damage.what.ends_with("the package is cut short in it"), "{damage:?}");
+}
+
+/// Room is left for some bytes only.
+#[test]
+fn a_member_that_is_too_long_for_the_head_is_no_shorter_one() {
+    let content = noise(20_000);
+    for (name, lost) in [("_gpgorigin", 1), ("control.tar", 0)] {
+        let package = member(name, &content);
+        let header = package[..60].try_into().unwrap();
+        let (source, cancel) = (crate::testing::source(&package), Cancel::default());
+        let before = deb::MOST - 10_000;
+        let found = deb::member(&source, header, 60, 20_000, before, &Limits::default(), &cancel).unwrap();
+        let [damage] = found.findings.damage.as_slice() else { panic!("{name}: {:?}", found.findings) };
+        assert!(damage.what.contains("it has more than"), "{damage:?}");
+        let end = before + found.content.len() as u64;
+        assert_eq!((damage.decoded.clone(), damage.lost_from), (end - lost..end, end - lost), "{name}");
+    }
+}
+
+/// Is out of step at each byte, and tells no damage.
+struct OutOfStep(Findings);
+
+impl Decoder for OutOfStep {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+
+    fn memory(&self) -> usize {
+        0
+    }
+}
+
+impl FirstPass for OutOfStep {
+    fn findings(&mut self) -> Option<&mut Findings> {
+        Some(&mut self.0)
+    }
+
+    fn compressed_position(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn what_is_out_of_step_too_often_is_lost() {
+    let mut member = deb::Member { content: vec![0; 1000], ..deb::Member::default() };
+    let shifts = (1..=500).collect();
+    member.take(&mut OutOfStep(Findings { shifts, ..Findings::default() }));
+    let findings = member.end().findings;
+    assert_eq!(findings.shifts.len(), deb::MOST_REPORTS);
+    let [damage] = findings.damage.as_slice() else { panic!("{:?}", findings.damage) };
+    assert_eq!(damage.decoded, deb::MOST_REPORTS as u64 + 1..1000);
 }
