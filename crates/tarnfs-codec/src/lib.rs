@@ -59,8 +59,8 @@ use std::sync::Arc;
 use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource};
 
 pub use coders::{
-    BLOCK_CODERS, BlockCoder, CODERS, CoderContext, block_coder_by_name, coder_by_name, compares_parts, is_of_part,
-    is_sealed, lengths_of_steps,
+    BLOCK_CODERS, BlockCoder, CODERS, CoderContext, OwnChecks, block_coder_by_name, coder_by_name, compares_parts,
+    is_of_part, is_sealed, lengths_of_steps,
 };
 pub use findings::Findings;
 pub use outline::Outline;
@@ -435,6 +435,17 @@ pub trait Codec: Send + Sync {
     fn decoded_length(&self, stored: u64, coder: &CoderContext) -> Option<u64> {
         let _ = (stored, coder);
         None
+    }
+
+    /// What it compares with checks of its own that stand in for a checksum of the container.
+    fn own_checks(&self) -> OwnChecks {
+        OwnChecks::None
+    }
+
+    /// True if it does not take all that the step before it gives, but one of the files in that: others lie beside it,
+    /// and share that step.
+    fn takes_part(&self) -> bool {
+        false
     }
 
     /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be

@@ -21,7 +21,7 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 use super::straight::{Anywhere, Straight};
 use super::{invalid_properties, keys};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -343,6 +343,10 @@ impl Codec for AesZip {
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
+    }
+
+    fn own_checks(&self) -> OwnChecks {
+        OwnChecks::Whole
     }
 
     fn decoded_length(&self, stored: u64, coder: &CoderContext) -> Option<u64> {

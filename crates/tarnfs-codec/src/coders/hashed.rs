@@ -8,9 +8,9 @@ use tarnfs_source::SharedSource;
 
 use super::invalid_properties;
 use super::straight::{Anywhere, Straight};
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
 
-/// The codec. See [`is_of_part`](super::is_of_part) for what goes into it.
+/// The codec. See [`Codec::takes_part`] for what goes into it.
 #[derive(Debug)]
 pub(super) struct Hashed;
 
@@ -56,6 +56,14 @@ impl Codec for Hashed {
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 500_000, in_whole_chunks: false }
+    }
+
+    fn own_checks(&self) -> OwnChecks {
+        OwnChecks::Whole
+    }
+
+    fn takes_part(&self) -> bool {
+        true
     }
 
     fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {

@@ -47,7 +47,7 @@ mod tests;
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tarnfs_source::Cancel;
 
@@ -131,22 +131,40 @@ pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().chain(CODERS).copied().find(|codec| codec.name() == name)
 }
 
-/// True if the codec of that name has a check of all that it gives, and compares it: with the last byte, or when it is
-/// told to ([`Source::verify`](tarnfs_source::Source::verify)).
+/// What a codec compares with checks that stand in for a checksum of the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnChecks {
+    /// Nothing that tells of each byte whether it is right.
+    None,
+    /// All that it gives: with the last byte, or when it is told to
+    /// ([`Source::verify`](tarnfs_source::Source::verify)).
+    Whole,
+    /// Part by part. It tells which bytes may be wrong before it gives them: others are whole, whatever is wrong
+    /// elsewhere.
+    Parts,
+}
+
+/// Names of the codecs of which `is_one` is true. They are asked for once: a file may have a million pieces.
+fn names(is_one: impl Fn(&dyn Codec) -> bool) -> Vec<&'static str> {
+    CODECS.iter().chain(CODERS).filter(|codec| is_one(**codec)).map(|codec| codec.name()).collect()
+}
+
+/// True if the codec of that name compares all that it gives ([`OwnChecks::Whole`]).
 pub fn is_sealed(name: &str) -> bool {
-    ["aes-zip", "aes-rar", "rar", "chunked", "hashed"].contains(&name)
+    static SEALED: LazyLock<Vec<&str>> = LazyLock::new(|| names(|codec| codec.own_checks() == OwnChecks::Whole));
+    SEALED.contains(&name)
 }
 
-/// True if the codec of that name does not take all that the step before it gives, but one of the files in that: others
-/// lie beside it, and share that step.
+/// True if the codec of that name takes a part of what it lies in ([`Codec::takes_part`]).
 pub fn is_of_part(name: &str) -> bool {
-    name == "hashed"
+    static OF_PART: LazyLock<Vec<&str>> = LazyLock::new(|| names(|codec| codec.takes_part()));
+    OF_PART.contains(&name)
 }
 
-/// True if the codec of that name compares what it gives part by part, and tells which bytes may be wrong before it
-/// gives them: others are whole, whatever is wrong elsewhere.
+/// True if the codec of that name compares part by part what it gives ([`OwnChecks::Parts`]).
 pub fn compares_parts(name: &str) -> bool {
-    name == "cabinet"
+    static BY_PARTS: LazyLock<Vec<&str>> = LazyLock::new(|| names(|codec| codec.own_checks() == OwnChecks::Parts));
+    BY_PARTS.contains(&name)
 }
 
 /// The bytes that come of each of some steps, one behind the other, of which the first one takes `stored` bytes, and

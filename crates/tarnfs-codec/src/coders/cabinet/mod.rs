@@ -22,7 +22,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::invalid_properties;
 use super::lzx::{Dialect, Lzx};
 use super::streamed::{Streamed, Unpack};
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
 use blocks::{Blocks, Check, WRONG};
 use mszip::Mszip;
 use quantum::Quantum;
@@ -161,6 +161,10 @@ impl Codec for Cabinet {
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
+    }
+
+    fn own_checks(&self) -> OwnChecks {
+        OwnChecks::Parts
     }
 
     fn has_seek_points(&self) -> bool {

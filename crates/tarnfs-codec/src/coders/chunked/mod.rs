@@ -20,7 +20,7 @@ use super::lzx::{Dialect, Lzx};
 use super::prefix::Prefix;
 use super::straight::{Anywhere, Straight};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
 use lzms::Lzms;
 
 /// Bytes of the properties, and where the SHA-1 begins.
@@ -276,6 +276,11 @@ impl Codec for Wim {
     fn pace(&self) -> Pace {
         // A chunk of a solid resource has megabytes.
         Pace { bytes_per_millisecond: if self.is_solid { 40_000 } else { 150_000 }, in_whole_chunks: self.is_solid }
+    }
+
+    fn own_checks(&self) -> OwnChecks {
+        // Of what is solid each file has a checksum.
+        if self.is_solid { OwnChecks::None } else { OwnChecks::Whole }
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {

@@ -37,7 +37,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use super::invalid_properties;
 use super::streamed::{Streamed, Unpack};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
 use bits::Bits;
 use blocks::{Blocks, Member, Method};
 use data::Data;
@@ -55,15 +55,17 @@ pub(super) use header::Header;
 pub(super) struct Rar {
     name: &'static str,
     is_encrypted: bool,
+    own_checks: OwnChecks,
 }
 
 /// Members that anybody can read.
-pub(super) static PLAIN: Rar = Rar { name: "rar", is_encrypted: false };
+pub(super) static PLAIN: Rar = Rar { name: "rar", is_encrypted: false, own_checks: OwnChecks::Whole };
 /// Members of which some are encrypted.
-pub(super) static ENCRYPTED: Rar = Rar { name: "aes-rar", is_encrypted: true };
+pub(super) static ENCRYPTED: Rar = Rar { name: "aes-rar", is_encrypted: true, own_checks: OwnChecks::Whole };
 /// The same of members that have no checksum at all: their name says that nothing was compared.
-pub(super) static UNCHECKED: Rar = Rar { name: "rar-unchecked", is_encrypted: false };
-pub(super) static ENCRYPTED_UNCHECKED: Rar = Rar { name: "aes-rar-unchecked", is_encrypted: true };
+pub(super) static UNCHECKED: Rar = Rar { name: "rar-unchecked", is_encrypted: false, own_checks: OwnChecks::None };
+pub(super) static ENCRYPTED_UNCHECKED: Rar =
+    Rar { name: "aes-rar-unchecked", is_encrypted: true, own_checks: OwnChecks::None };
 
 /// The first byte of the properties of a solid run, and of what belongs to a file.
 const RUN: u8 = 1;
@@ -387,6 +389,10 @@ impl Unpack for Unpacker {
 impl Codec for Rar {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn own_checks(&self) -> OwnChecks {
+        self.own_checks
     }
 
     /// Only whether the password can be the right one.
