@@ -82,6 +82,9 @@ const LARGEST_RATIO: u32 = 256;
 /// is behind them. One of 8000 places looks like the header of a block.
 const FAR: u64 = 1 << 20;
 
+/// The most of a file that is stored together.
+const STORED: u64 = 256 << 10;
+
 /// Files, one after another.
 struct Files {
     limits: Limits,
@@ -153,7 +156,7 @@ impl Blocks for Files {
         let magic = [first, second, third, fourth];
         let next = starts::next(source, at.saturating_add(1), &[magic], cancel, effort, |at, effort| {
             let mut walk = Walk::new(source, at, cancel, effort);
-            let proof = Proof { far: FAR, is_expected: false, is_padded: false };
+            let proof = Proof { far: FAR, stored: STORED, is_expected: false, is_padded: false };
             starts::leads_on(&mut walk, proof, parts())
         })?;
         if next.is_some() {

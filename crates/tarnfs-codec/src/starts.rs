@@ -242,6 +242,10 @@ pub(crate) enum Behind {
 pub(crate) struct Proof {
     /// Parts that lead further than this lie in nothing that is stored.
     pub(crate) far: u64,
+    /// The most bytes that are stored together. A frame, stream or file that begins further on lies in nothing that is
+    /// stored, either: behind what is stored the parts are out of place, and lead to no other start. So of a file that
+    /// is cut as well, and leads to no end, no more than this is lost in front of the cut.
+    pub(crate) stored: u64,
     /// A start is expected there, and one part is enough, with another one behind it.
     pub(crate) is_expected: bool,
     /// Zeros may stand between two starts.
@@ -271,8 +275,9 @@ pub(crate) fn leads_on(
         if next == Behind::Lost {
             return Ok(false);
         }
+        let is_other_start = behind == Behind::Start && at.saturating_sub(start) > proof.stored;
         let is_enough = proof.is_expected && behind != Behind::More;
-        if is_enough || at.saturating_sub(start) > proof.far {
+        if is_enough || is_other_start || at.saturating_sub(start) > proof.far {
             return Ok(!walk.effort.is_spent());
         }
         behind = next;
@@ -417,10 +422,14 @@ mod tests {
             let found = next(&source, from, &[MAGIC], &cancel, &mut effort, |at, effort| {
                 let mut walk = Walk::new(&source, at, &cancel, effort);
                 // A chain of one byte a step, to just before the end.
-                leads_on(&mut walk, Proof { far: u64::MAX, is_expected: false, is_padded: false }, |walk| {
-                    steps += 1;
-                    Ok(if walk.skip(1) { Behind::More } else { Behind::Lost })
-                })
+                leads_on(
+                    &mut walk,
+                    Proof { far: u64::MAX, stored: u64::MAX, is_expected: false, is_padded: false },
+                    |walk| {
+                        steps += 1;
+                        Ok(if walk.skip(1) { Behind::More } else { Behind::Lost })
+                    },
+                )
             });
             assert_eq!(found.unwrap(), None);
         }
@@ -440,7 +449,7 @@ mod tests {
             let source = source(bytes);
             let (cancel, mut effort) = (Cancel::default(), Effort::default());
             let mut walk = Walk::new(&source, 0, &cancel, &mut effort);
-            leads_on(&mut walk, Proof { far, is_expected, is_padded }, pass).unwrap()
+            leads_on(&mut walk, Proof { far, stored: u64::MAX, is_expected, is_padded }, pass).unwrap()
         };
         let parts = part.repeat(1000);
         let other = [&parts[..], b"other"].concat();

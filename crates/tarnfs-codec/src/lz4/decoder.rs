@@ -239,7 +239,7 @@ impl FrameDecoder {
             Ok(start) => start,
             Err(what) => {
                 let error = faults::invalid(at, format!("the header of a frame: {what}"));
-                let next = if first && at == 0 { None } else { self.next_frame(at.saturating_add(1))? };
+                let next = if first && at == 0 { None } else { self.next_frame(at.saturating_add(1), LEGACY_BLOCK)? };
                 let Some(next) = next else { return Err(error) };
                 return self.leave_gap(next, error.to_string());
             }
@@ -254,7 +254,7 @@ impl FrameDecoder {
             Start::Skippable { .. } => {
                 // Its length may be damaged.
                 let error = self.cut("a skippable frame");
-                let next = if at > 0 { self.next_frame(at.saturating_add(1))? } else { None };
+                let next = if at > 0 { self.next_frame(at.saturating_add(1), LEGACY_BLOCK)? } else { None };
                 let Some(next) = next else { return Err(error) };
                 return self.leave_gap(next, error.to_string());
             }
@@ -271,7 +271,7 @@ impl FrameDecoder {
                     self.report(self.decoded, at..at, true, what);
                     return Ok(Stage::Ended);
                 }
-                if let Some(next) = self.next_frame(at)? {
+                if let Some(next) = self.next_frame(at, LEGACY_BLOCK)? {
                     return self.leave_gap(next, "bytes between two LZ4 frames are no frame".to_owned());
                 }
                 // A frame whose start is lost looks like this.
@@ -287,13 +287,14 @@ impl FrameDecoder {
         Ok(Stage::Frame(frame))
     }
 
-    /// Where the first frame begins from byte `from` on.
-    fn next_frame(&mut self, from: u64) -> io::Result<Option<u64>> {
+    /// Where the first frame begins from byte `from` on, behind what is stored in blocks of at most so many bytes. Of
+    /// an unknown frame these are as long as those of the old format.
+    fn next_frame(&mut self, from: u64, largest_block: usize) -> io::Result<Option<u64>> {
         let (source, cancel) = (self.input.shared_source(), self.cancel());
         let magics = [MAGIC.to_le_bytes(), LEGACY_MAGIC.to_le_bytes()];
         starts::next(source, from, &magics, &cancel, &mut self.effort, |at, effort| {
             let mut walk = Walk::new(source, at, &cancel, effort);
-            let proof = Proof { far: FAR, is_expected: false, is_padded: false };
+            let proof = Proof { far: FAR, stored: largest_block as u64, is_expected: false, is_padded: false };
             let is_frame = matches!(Start::parse(walk.peek(LONGEST_HEADER)?), Ok(Start::Frame { .. } | Start::Legacy));
             Ok(is_frame && starts::leads_on(&mut walk, proof, parts(Place::Start))?)
         })
@@ -303,7 +304,7 @@ impl FrameDecoder {
     fn leads_to_another(&mut self, at: u64) -> io::Result<bool> {
         let cancel = self.cancel();
         let mut walk = Walk::new(self.input.shared_source(), at, &cancel, &mut self.effort);
-        let proof = Proof { far: FAR, is_expected: true, is_padded: false };
+        let proof = Proof { far: FAR, stored: LEGACY_BLOCK as u64, is_expected: true, is_padded: false };
         starts::leads_on(&mut walk, proof, parts(Place::Start))
     }
 
@@ -312,7 +313,7 @@ impl FrameDecoder {
     fn is_followed(&mut self, frame: &Frame, end: u64) -> io::Result<bool> {
         let cancel = self.cancel();
         let mut walk = Walk::new(self.input.shared_source(), end, &cancel, &mut self.effort);
-        let proof = Proof { far: FAR, is_expected: true, is_padded: false };
+        let proof = Proof { far: FAR, stored: LEGACY_BLOCK as u64, is_expected: true, is_padded: false };
         let (mut pass, mut passed) = (parts(Place::Blocks(frame.descriptor)), 0);
         starts::leads_on(&mut walk, proof, |walk| {
             let behind = pass(walk)?;
@@ -332,7 +333,8 @@ impl FrameDecoder {
         let at = self.input.position();
         let is_cut = error.kind() == io::ErrorKind::UnexpectedEof && error.raw_os_error().is_none();
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
-        let next = if is_damaged || is_cut { self.next_frame(at.saturating_add(1))? } else { None };
+        let largest = frame.largest_block();
+        let next = if is_damaged || is_cut { self.next_frame(at.saturating_add(1), largest)? } else { None };
         if is_damaged || next.is_some() {
             frame.leave_unverified(at);
         }
@@ -376,7 +378,7 @@ impl FrameDecoder {
     /// over whole frames.
     fn leave_block(&mut self, frame: &mut Frame, at: u64, whole: usize, what: String) -> io::Result<FramePart> {
         if !self.is_followed(frame, at.saturating_add(whole as u64))?
-            && let Some(next) = self.next_frame(at.saturating_add(1))?
+            && let Some(next) = self.next_frame(at.saturating_add(1), frame.largest_block())?
         {
             return Ok(FramePart::Lost { next, what });
         }

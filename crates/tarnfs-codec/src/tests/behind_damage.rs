@@ -304,6 +304,38 @@ fn what_only_looks_like_a_start_costs_a_few_times_what_there_is_to_read() {
     }
 }
 
+/// > What is whole in a damaged or cut archive is served, and the rest is an error.
+#[test]
+fn what_is_between_a_start_that_is_lost_and_a_cut_is_served() {
+    // Parts that are longer than what is stored together.
+    for (name, command, length) in [
+        ("zstd", "zstd -qc", 150_000),
+        ("lz4", "lz4 -qc -B4", 100_000),
+        ("lzop", "lzop -c", 300_000),
+        ("xz", "xz -qc0", 90_000),
+    ] {
+        let parts: Vec<_> = (0..5).map(|part| [&[part; 100][..], &noise(length)].concat()).collect();
+        let mut packed: Vec<_> = parts.iter().map(|part| tool(command, part)).collect();
+        // Of lz4 how long blocks may be is known in a frame: the length of its second one.
+        let (at, delivered) = if name == "lz4" { (7 + 4 + 65536, 65536) } else { (0, 0) };
+        packed[1][at..at + 512].fill(0xA5);
+        let left = packed[4].len() / 3;
+        packed[4].truncate(left);
+        let pass = decode(codec(name), &packed.concat());
+        assert_eq!(pass.error_kind(), io::ErrorKind::UnexpectedEof, "{name}");
+        assert!(pass.data.starts_with(&parts[0]), "{name}");
+        let start = parts[0].len() + delivered + 512;
+        let whole = parts[2..4].concat();
+        assert!(pass.data.get(start..).is_some_and(|rest| rest.starts_with(&whole)), "{name}: {}", pass.data.len());
+        let is_told = |at: usize| pass.damage.iter().any(|damage| damage.decoded.contains(&(at as u64)));
+        assert!(
+            is_told(start - 1) && !is_told(start) && !is_told(start + whole.len() - 1),
+            "{name}: {:?}",
+            pass.damage
+        );
+    }
+}
+
 #[test]
 fn behind_what_cannot_be_decoded_all_others_are_served() {
     // Frames that do not say how long they are; blocks with checksums; members.

@@ -31,6 +31,9 @@ const INSIDE: u8 = 2;
 /// is behind them. Every other place looks like a chunk, and so many of them in a row are no chance.
 const FAR: u64 = 4 << 20;
 
+/// The most of a stream that is stored together: a chunk.
+const STORED: u64 = 64 << 10;
+
 /// LZMA makes at most about 7000 bytes of one; an index that claims more than this lies.
 pub(super) const LARGEST_RATIO: u64 = 1 << 15;
 
@@ -355,7 +358,7 @@ impl XzDecoder {
         let next = starts::next(source, from, &[magic], cancel, &mut self.effort, |at, effort| {
             let mut walk = Walk::new(source, at, cancel, effort);
             let is_stream = walk.peek(STREAM_HEADER)?.first_chunk().is_some_and(|header| stream_header(header).is_ok());
-            let proof = Proof { far: FAR, is_expected: false, is_padded: true };
+            let proof = Proof { far: FAR, stored: STORED, is_expected: false, is_padded: true };
             Ok(is_stream && starts::leads_on(&mut walk, proof, parts(Place::Stream))?)
         })?;
         let Some(next) = next else { return Ok(false) };
@@ -380,7 +383,7 @@ impl XzDecoder {
         let usual = [CheckId::CRC64, CheckId::CRC32, CheckId::SHA256, CheckId::NONE];
         for check in [self.check].into_iter().chain(usual.into_iter().filter(|&check| check != self.check)) {
             let mut walk = Walk::new(self.input.shared_source(), blocks, &self.cancel, &mut self.effort);
-            let proof = Proof { far: u64::MAX, is_expected: true, is_padded: true };
+            let proof = Proof { far: u64::MAX, stored: STORED, is_expected: true, is_padded: true };
             if starts::leads_on(&mut walk, proof, parts(Place::Blocks { check, passed: 0 }))? {
                 return Ok(Some(check));
             }

@@ -284,7 +284,7 @@ impl FrameDecoder {
         let Some(header) = Start::of_damaged_magic(self.input.fill(LONGEST_HEADER)?) else { return Ok(false) };
         let source = self.input.shared_source();
         let mut walk = Walk::new(source, position, &self.cancel, &mut self.effort);
-        let proof = Proof { far: 2 * LARGEST_BLOCK, is_expected: true, is_padded: false };
+        let proof = Proof { far: 2 * LARGEST_BLOCK, stored: LARGEST_BLOCK, is_expected: true, is_padded: false };
         if header.window > self.limits.decoder_window || !starts::leads_on(&mut walk, proof, parts())? {
             return Ok(false);
         }
@@ -536,7 +536,7 @@ impl FrameDecoder {
             let mut walk = Walk::new(source, at, cancel, effort);
             let is_readable =
                 matches!(Start::parse(walk.peek(LONGEST_HEADER)?), Start::Frame(header) if header.window <= most);
-            let proof = Proof { far: FAR, is_expected: false, is_padded: false };
+            let proof = Proof { far: FAR, stored: LARGEST_BLOCK, is_expected: false, is_padded: false };
             Ok(is_readable && starts::leads_on(&mut walk, proof, parts())?)
         })
     }
