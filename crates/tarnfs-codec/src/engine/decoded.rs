@@ -115,11 +115,16 @@ pub(super) struct Inner {
     undamaged: OnceLock<bool>,
     /// Nobody reads any more: work ahead ends.
     pub(super) closed: AtomicBool,
+    /// The table was made in this process, and is in no index.
+    has_no_index: AtomicBool,
     counters: Counters,
 }
 
 /// Said of bytes that do not have the checksum in the table.
 const WRONG: &str = "the archive differs from its index there: it was changed after it was indexed, or is damaged";
+
+/// The same where the table is in no index.
+const CHANGED: &str = "it decodes to other bytes than before: it was changed meanwhile, or is damaged";
 
 /// What to do where an index does not fit.
 const WHAT_TO_DO: &str = "`tarnfs check` reads all of it, and -c (--recreate-index) makes a new index";
@@ -175,6 +180,7 @@ impl DecodedSource {
             chunk_length: AtomicU64::new(0),
             undamaged: OnceLock::new(),
             closed: AtomicBool::new(false),
+            has_no_index: AtomicBool::new(false),
             counters: Counters::default(),
         };
         inner.has_unprovable = inner.find_unprovable();
@@ -185,6 +191,11 @@ impl DecodedSource {
     pub fn give(&self, context: DecodeContext) {
         // It is given once, before anything is read.
         let _ = self.inner.decode_context.set(context);
+    }
+
+    /// Its table was made in this process: nobody is told to make an index again.
+    pub(super) fn of_new_table(&self) {
+        self.inner.has_no_index.store(true, Ordering::Relaxed);
     }
 
     /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the
@@ -349,15 +360,26 @@ impl Inner {
     pub(super) fn invalid(&self, position: u64, what: &str) -> io::Error {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("byte {position} of {}: {what}; {WHAT_TO_DO}", self.describe()),
+            format!("byte {position} of {}: {what}{}", self.describe(), self.advice()),
         )
+    }
+
+    /// What to do about it, behind what is wrong.
+    fn advice(&self) -> String {
+        if self.has_no_index.load(Ordering::Relaxed) { String::new() } else { format!("; {WHAT_TO_DO}") }
+    }
+
+    /// What is said of bytes that do not have the checksum in the table.
+    fn other_bytes(&self) -> &'static str {
+        if self.has_no_index.load(Ordering::Relaxed) { CHANGED } else { WRONG }
     }
 
     /// An error of a decoder at the decoded byte `position`, where the index knows of no damage.
     fn differs(&self, error: &io::Error, position: u64) -> io::Error {
         let is_of_data = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
         let context = self.context(error, "decoding", position);
-        if !is_of_data || self.has_no_checksums(position) {
+        // What was found at first is known of a table that is new, and is told with the block or the frame.
+        if !is_of_data || self.has_no_checksums(position) || self.has_no_index.load(Ordering::Relaxed) {
             return context;
         }
         io::Error::new(error.kind(), format!("{context}; {WRONG}; {WHAT_TO_DO}"))
@@ -441,7 +463,7 @@ impl Inner {
     fn compared(&self, piece: Arc<Piece>, chunk: &Chunk, place: PiecePlace) -> io::Result<Arc<Piece>> {
         match chunk.checksums.get(place.index) {
             Some(&known) if self.has_unprovable && known != checksum(&piece, place.start) => {
-                Err(self.invalid(place.start, WRONG))
+                Err(self.invalid(place.start, self.other_bytes()))
             }
             _ => Ok(piece),
         }
@@ -556,7 +578,7 @@ impl Inner {
             // A wrong piece that is only passed over is not this reader's error; whoever wants it finds it again.
             if !right && position >= end && !ahead {
                 let what = match expected {
-                    Some(_) => WRONG,
+                    Some(_) => self.other_bytes(),
                     None => NOT_VERIFIED,
                 };
                 return Err(self.invalid(place.start, what));

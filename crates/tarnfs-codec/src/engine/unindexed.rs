@@ -532,7 +532,7 @@ impl UnindexedSource {
             (Part::Copied(copied, length), 0)
         } else {
             let memory = table.memory();
-            (Part::Seekable(self.source_of(table)), memory)
+            (Part::Seekable(self.source_of_new(table)), memory)
         };
         self.memory.store(memory, Ordering::Relaxed);
         let _ = self.complaint.set(error.to_string());
@@ -706,7 +706,7 @@ impl UnindexedSource {
             if let Some(kept) = self.kept.as_ref().filter(|_| is_kept) {
                 kept.store(&table);
             }
-            let decoded = self.source_of(table);
+            let decoded = self.source_of_new(table);
             if recent.len() as u64 == self.length {
                 decoded.keep_all(&recent);
             } else if self.pass.is_input.load(Ordering::Relaxed) {
@@ -726,6 +726,13 @@ impl UnindexedSource {
         self.pass.drop_inputs();
         self.memory.store(memory, Ordering::Relaxed);
         let _ = self.done.set(done);
+    }
+
+    /// The same with a table that is in no index.
+    fn source_of_new(&self, table: Table) -> Arc<DecodedSource> {
+        let decoded = self.source_of(table);
+        decoded.of_new_table();
+        decoded
     }
 
     fn source_of(&self, table: Table) -> Arc<DecodedSource> {

@@ -732,6 +732,8 @@ fn what_may_be_out_of_step_in_a_block_is_not_served() {
                 let read = source.read_exact_at(&mut part, at);
                 assert_eq!(read.is_ok(), is_right || unverified, "byte {at}: {read:?}");
                 assert!(read.is_err() || part == all[at as usize..][..1000], "byte {at}");
+                // There is none.
+                assert!(!read.is_err_and(|error| error.to_string().contains("index")), "byte {at}");
                 let has_flaw = source.flaw_in(at..at + 1000).is_some();
                 assert!(has_flaw || is_right || source.out_of_step(at + 1000).is_some(), "byte {at}");
                 assert!(!is_right || !has_flaw && source.out_of_step(at + 1000).is_none(), "byte {at}");
