@@ -37,6 +37,29 @@ pub(crate) trait Blocks: Send + Sized {
         let _ = (source, at, cancel, effort);
         Ok(None)
     }
+
+    /// What is at byte `at`, where nothing could be read, if a checksum proves that only its head is damaged: its bytes
+    /// go to the start of `block`. It shares the `effort` of searches.
+    fn mend(
+        &mut self,
+        source: &SharedSource,
+        at: u64,
+        block: &mut Vec<u8>,
+        effort: &mut Effort,
+    ) -> io::Result<Option<Mended>> {
+        let _ = (source, at, block, effort);
+        Ok(None)
+    }
+}
+
+/// What was read although its head is damaged.
+pub(crate) struct Mended {
+    /// Decoded bytes.
+    pub(crate) length: usize,
+    /// Byte of the source at which it ends.
+    pub(crate) end: u64,
+    /// What is damaged.
+    pub(crate) what: &'static str,
 }
 
 /// What was read.
@@ -158,7 +181,7 @@ impl<F: Blocks> BlockDecoder<F> {
                 Ok(Part::End) => self.end(),
                 Err(Stop::Io(error)) => return Err(error),
                 // Where the file seems to be cut, the length of a block may be damaged.
-                Err(Stop::Invalid(_) | Stop::Cut(_)) if at > 0 && self.leave_gap(at)? => {}
+                Err(Stop::Invalid(_) | Stop::Cut(_)) if at > 0 && (self.mend(at)? || self.leave_gap(at)?) => {}
                 Err(Stop::Invalid(what)) => return Err(faults::invalid(at, what)),
                 Err(Stop::Cut(place)) => return Err(faults::cut(self.input.source().len(), place)),
             }
@@ -191,6 +214,25 @@ impl<F: Blocks> BlockDecoder<F> {
             pass.findings.shift(end);
         }
         Ok(())
+    }
+
+    /// What begins at byte `at` is right, if only its head is damaged.
+    fn mend(&mut self, at: u64) -> io::Result<bool> {
+        let mended = self.format.mend(self.input.shared_source(), at, &mut self.block, &mut self.effort)?;
+        let Some(Mended { length, end, what }) = mended else { return Ok(false) };
+        let start = self.decoded;
+        self.add(at, length, None)?;
+        self.input.seek(end);
+        if let Some(pass) = &mut self.pass {
+            pass.findings.report(Damage {
+                decoded: start..start,
+                lost_from: start,
+                compressed: at,
+                compressed_from: at,
+                what: what.to_owned(),
+            });
+        }
+        Ok(true)
     }
 
     /// A gap stands for what begins at byte `at` and cannot be read, if there is something behind it that can: nobody

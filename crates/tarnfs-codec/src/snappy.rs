@@ -7,10 +7,11 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource, crc32c};
+use tarnfs_source::{Cancel, Limits, SharedSource, crc32c};
 
-use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
+use crate::blocks::{BlockDecoder, Blocks, Fault, Mended, Part, Stop};
 use crate::input::Input;
+use crate::starts::{self, Behind, Effort, Proof, Walk};
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
@@ -63,6 +64,27 @@ const LARGEST_CHUNK: usize = 64 << 10;
 /// Bytes of the head of a chunk: its kind, and its length in three bytes.
 const HEAD: usize = 4;
 
+/// Bytes of the checksum behind it.
+const SUM: usize = 4;
+
+/// Bytes that a chunk takes at most behind its head: `snap::raw::max_compress_len` of the most that it may hold.
+const LONGEST: usize = SUM + 32 + LARGEST_CHUNK + LARGEST_CHUNK / 6;
+
+/// Kinds of chunks: packed, stored, and padding. Of those that may be skipped, no program writes another one.
+const PACKED: u8 = 0x00;
+const STORED: u8 = 0x01;
+const PADDING: u8 = 0xFE;
+
+/// Chunks that lead further lie in no chunk that stores them, as such a one holds no more.
+const FAR: u64 = (2 * LARGEST_CHUNK) as u64;
+
+/// Decoded bytes of a packed one, at most: an instruction of two bytes or more makes up to 64.
+const LARGEST_RATIO: usize = 32;
+
+/// Places behind damage that are looked at.
+const MOST_PLACES: u64 = 4 << 20;
+const WINDOW: usize = 64 << 10;
+
 /// The chunks of a file.
 struct Chunks {
     /// The identifier must come next.
@@ -88,18 +110,20 @@ impl Blocks for Chunks {
                 Stop::Invalid("no snappy stream begins there".to_owned())
             });
         }
-        let Some(&[kind, low, middle, high]) = head.first_chunk() else { return Err(Stop::Cut("the head of a chunk")) };
-        let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
+        let Some((kind, length)) = parse(head) else { return Err(Stop::Cut("the head of a chunk")) };
         let is_packed = match kind {
-            0x00 => true,
-            0x01 => false,
+            PACKED => true,
+            STORED => false,
             0x80.. => {
-                if kind == IDENTIFIER[0]
-                    && length == IDENTIFIER.len() - HEAD
-                    && head.len() == IDENTIFIER.len()
-                    && head != IDENTIFIER
-                {
+                let is_identifier = || kind == IDENTIFIER[0] || starts::mended(head, &IDENTIFIER).is_some();
+                if head.len() == IDENTIFIER.len() && head != IDENTIFIER && is_identifier() {
                     return Err(Stop::Invalid("the identifier of a stream that is not snappy's".to_owned()));
+                }
+                let most = LONGEST.min(length);
+                let content = input.peek(HEAD + most)?.get(HEAD..).unwrap_or_default();
+                // One wrong bit makes such a chunk of one that holds something.
+                if !matches!(kind, 0xFF | PADDING) && content.len() == length && read_any(content).is_some() {
+                    return Err(Stop::Invalid(format!("a chunk of data whose kind is {kind:#04x}")));
                 }
                 return if input.skip((HEAD + length) as u64) { Ok(Part::Other) } else { Err(Stop::Cut("a chunk")) };
             }
@@ -109,16 +133,20 @@ impl Blocks for Chunks {
                 )));
             }
         };
-        let head = HEAD + 4;
+        let head = HEAD + SUM;
         let whole = HEAD + length;
         if whole as u64 > input.remaining() {
             return Err(Stop::Cut("a chunk"));
         }
-        if whole < head || !is_packed && whole - head > LARGEST_CHUNK {
+        if whole < head || length > LONGEST || !is_packed && whole - head > LARGEST_CHUNK {
             return Err(Stop::Invalid(format!("a chunk of {length} bytes, which cannot be")));
         }
         block.resize(LARGEST_CHUNK, 0);
-        let (stated, data) = input.peek(whole)?[HEAD..].split_at(head - HEAD);
+        let bytes = input.peek(whole + IDENTIFIER.len())?;
+        // Where something else follows, its length may be damaged, and leads astray: whoever decodes has to see that.
+        let is_followed = may_follow(bytes.get(whole..).unwrap_or_default());
+        let verify = verify || !is_followed;
+        let (stated, data) = bytes[HEAD..whole].split_at(head - HEAD);
         let length = if is_packed {
             unpack(data, block)
         } else {
@@ -126,6 +154,9 @@ impl Blocks for Chunks {
             Some(data.len())
         };
         let is_right = |length| !verify || stated == masked(&block[..length]).to_le_bytes();
+        if !is_followed && !length.is_some_and(is_right) {
+            return Err(Stop::Invalid("a damaged chunk that leads to no other one".to_owned()));
+        }
         let part = match length {
             Some(0) if is_right(0) => Part::Other,
             Some(length) if is_right(length) => Part::Block { length, fault: None },
@@ -148,6 +179,74 @@ impl Blocks for Chunks {
         Ok(part)
     }
 
+    fn find_next(
+        &mut self,
+        source: &SharedSource,
+        at: u64,
+        cancel: &Cancel,
+        effort: &mut Effort,
+    ) -> io::Result<Option<u64>> {
+        effort.allow(source, at);
+        let (mut from, last) = (at.saturating_add(1), at.saturating_add(MOST_PLACES));
+        let mut window = vec![0; WINDOW + HEAD + SUM];
+        while from < last && effort.spend(WINDOW as u64) {
+            cancel.check()?;
+            let read = source.read_at(&mut window, from)?;
+            let places = window[..read].windows(HEAD + SUM).take(WINDOW).enumerate();
+            for (place, _) in places.filter(|(_, head)| is_head(head)) {
+                let mut walk = Walk::new(source, from.saturating_add(place as u64), cancel, effort);
+                let proof = Proof { far: FAR, stored: u64::MAX, is_expected: false, is_padded: false };
+                if starts::leads_on(&mut walk, proof, |walk| pass_chunk(walk, at))? {
+                    return Ok(Some(from.saturating_add(place as u64)));
+                }
+                if effort.is_spent() {
+                    return Ok(None);
+                }
+            }
+            if read < window.len() {
+                break;
+            }
+            from = from.saturating_add(WINDOW as u64);
+        }
+        Ok(None)
+    }
+
+    fn mend(
+        &mut self,
+        source: &SharedSource,
+        at: u64,
+        block: &mut Vec<u8>,
+        effort: &mut Effort,
+    ) -> io::Result<Option<Mended>> {
+        effort.allow(source, at);
+        // The chunk, and the head of the next one.
+        let mut bytes = vec![0; HEAD + LONGEST + IDENTIFIER.len()];
+        if !effort.spend(bytes.len() as u64) {
+            return Ok(None);
+        }
+        let read = source.read_at(&mut bytes, at)?;
+        bytes.truncate(read);
+        if starts::mended(bytes.get(..IDENTIFIER.len()).unwrap_or_default(), &IDENTIFIER).is_some() {
+            let end = at.saturating_add(IDENTIFIER.len() as u64);
+            return Ok(Some(Mended { length: 0, end, what: "the identifier of a snappy stream is damaged" }));
+        }
+        let content = bytes.get(HEAD..).unwrap_or_default();
+        let ends = (SUM..=content.len().min(LONGEST)).filter(|&end| may_follow(&content[end..]));
+        for end in ends {
+            if !effort.spend(end.saturating_add(LARGEST_CHUNK) as u64) {
+                break;
+            }
+            if let Some(data) = read_any(&content[..end]) {
+                let length = data.len();
+                block.resize(LARGEST_CHUNK, 0);
+                block[..length].copy_from_slice(&data);
+                let end = at.saturating_add((HEAD + end) as u64);
+                return Ok(Some(Mended { length, end, what: "the head of a chunk is damaged" }));
+            }
+        }
+        Ok(None)
+    }
+
     fn state(&self) -> Vec<u8> {
         vec![VERSION]
     }
@@ -156,6 +255,68 @@ impl Blocks for Chunks {
         self.at_start = false;
         state == [VERSION]
     }
+}
+
+/// The kind of a chunk and the bytes that follow its head.
+fn parse(head: &[u8]) -> Option<(u8, usize)> {
+    let &[kind, low, middle, high] = head.first_chunk()?;
+    Some((kind, u32::from_le_bytes([low, middle, high, 0]) as usize))
+}
+
+/// True if `head` may be that of a chunk that holds something.
+fn is_head(head: &[u8]) -> bool {
+    match parse(head) {
+        Some((PACKED, length)) => (SUM + 1..=LONGEST).contains(&length),
+        Some((STORED, length)) => (SUM..=SUM + LARGEST_CHUNK).contains(&length),
+        _ => false,
+    }
+}
+
+/// True if `behind`, as many bytes as an identifier has or all up to the end, may follow a chunk.
+fn may_follow(behind: &[u8]) -> bool {
+    let is_padding = || parse(behind).is_some_and(|(kind, length)| kind == PADDING && length <= LONGEST);
+    behind.is_empty() || behind.starts_with(&IDENTIFIER) || is_head(behind) || is_padding()
+}
+
+/// What a chunk of either kind holds, whose checksum and data are `content`, if these fit together.
+fn read_any(content: &[u8]) -> Option<Vec<u8>> {
+    let (stated, data) = content.split_first_chunk::<SUM>()?;
+    let is_right = |data: &[u8]| masked(data).to_le_bytes() == *stated;
+    if data.len() <= LARGEST_CHUNK && is_right(data) {
+        return Some(data.to_vec());
+    }
+    // No memory is taken for more than so few bytes can become.
+    let length = snap::raw::decompress_len(data).ok()?;
+    let is_possible = length <= LARGEST_CHUNK && length <= data.len().saturating_mul(LARGEST_RATIO);
+    let mut block = vec![0; if is_possible { length } else { return None }];
+    unpack(data, &mut block).filter(|&length| length == block.len() && is_right(&block)).map(|_| block)
+}
+
+/// Passes a chunk that holds something, which its checksum proves, and what may be skipped before it, behind the chunk
+/// at byte `damaged`: what is stored in that may have the end of the file as its own.
+fn pass_chunk(walk: &mut Walk, damaged: u64) -> io::Result<Behind> {
+    let start = walk.position();
+    let length = loop {
+        let head = walk.peek(IDENTIFIER.len())?;
+        match parse(head) {
+            Some((0x80.., length)) if length <= LONGEST => {
+                if !walk.skip((HEAD + length) as u64) || !walk.step(0)? {
+                    return Ok(Behind::Lost);
+                }
+            }
+            Some((_, length)) if is_head(head) => break length,
+            _ => return Ok(Behind::Lost),
+        }
+    };
+    if !walk.step((length + LARGEST_CHUNK) as u64)? {
+        return Ok(Behind::Lost);
+    }
+    let is_right = walk.peek(HEAD + length)?.get(HEAD..HEAD + length).and_then(read_any).is_some();
+    if !is_right || !walk.skip((HEAD + length) as u64) {
+        return Ok(Behind::Lost);
+    }
+    let is_outside = start.saturating_sub(damaged) > (HEAD + LONGEST) as u64;
+    Ok(if is_outside && walk.position() == walk.source().len() { Behind::Start } else { Behind::Part })
 }
 
 /// Decodes a chunk to the start of `block`, if it is valid and not too long.
