@@ -15,7 +15,7 @@ use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
 use super::start::{self, Found, Superblock};
-use crate::image::{Teller, damaged, data_of, shown};
+use crate::image::{Quota, Teller, damaged, data_of, shown};
 use crate::name::excerpt;
 use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
@@ -39,17 +39,9 @@ const LONGEST_TARGET: usize = 4096;
 /// Bytes that the paths of all names may take, and each name beside its path: as many of an image as small as one, and
 /// so many more for each byte of it, which is packed. Any number of blocks of a disk may be one of its image, so that
 /// listings lie apart from each other which are the same.
-const MOST_OF_NAMES: u64 = 256 << 20;
-const NAMES_OF_SMALL: u64 = 1024;
+const NAMES: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 1024 };
 const NAMES_FOR_EACH_BYTE: u64 = 256;
-const LEAST_OF_NAMES: u64 = 1 << 20;
 const OF_NAME: u64 = 64;
-
-fn bytes_of_names(data: u64, shares: u64) -> u64 {
-    let small = LEAST_OF_NAMES.saturating_add(data.saturating_mul(NAMES_OF_SMALL));
-    let most = MOST_OF_NAMES.checked_div(shares).unwrap_or(MOST_OF_NAMES).min(small);
-    most.saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE))
-}
 
 /// One pass over one image.
 pub(super) struct Reader<'run> {
@@ -181,7 +173,7 @@ impl<'run> Reader<'run> {
             contents: Contents::new(base, there, superblock, coder),
             attributes: attributes.map_err(|error| Error::Read { offset: base, error })?,
             ids: HashMap::new(),
-            of_names: bytes_of_names(data, options.shares),
+            of_names: NAMES.of(data, options.shares).saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE)),
             listings: Ranges::default(),
             inodes: Ranges::default(),
             known: HashMap::new(),
