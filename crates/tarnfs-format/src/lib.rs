@@ -368,12 +368,12 @@ pub trait Format: Send + Sync {
     /// where the file itself is named, and with `-r`; inside of a compressed file it stays a file.
     fn is_document(&self, head: &[u8]) -> bool {
         let _ = head;
-        false
+        self.may_be_document()
     }
 
-    /// True if [`Format::is_document`] is true of some file.
+    /// True if [`Format::is_document`] is true of some file: of each, unless that says otherwise.
     fn may_be_document(&self) -> bool {
-        self.is_document(&[])
+        false
     }
 
     /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
-use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE};
+use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
 use crate::image::{Budget, Teller, data_of, shown};
@@ -360,7 +360,7 @@ impl Reader<'_> {
                     open.pop();
                     continue;
                 }
-                Err(dentry::TOO_MANY) => return tell.damage(at.min(there), dentry::TOO_MANY.to_owned()),
+                Err(what @ Wrong::TooMany) => return tell.damage(at.min(there), what.to_string()),
                 Err(what) => {
                     tell.damage(at.min(there), format!("{}: some of its names are lost: {what}", shown(&path)))?;
                     open.pop();
