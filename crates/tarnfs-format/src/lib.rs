@@ -165,7 +165,7 @@ pub enum Error {
         /// What speaks against it.
         reason: String,
     },
-    /// It is of this format, but nothing of it can be read: a version that is not known, or its directory is gone.
+    /// It is of this format, but nothing of it can be read: what leads to its files is damaged, or too much.
     #[error("a {format} archive that cannot be read: {reason}")]
     Unreadable {
         /// The format's name.
@@ -173,8 +173,8 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// It is of this format, and may well be whole: another file, a password or something that is not known here is
-    /// needed to read it.
+    /// It is of this format, and may well be whole: another file, a password or something that is not known here (a
+    /// version, a feature) is needed to read it.
     #[error("a {format} archive that cannot be read: {reason}")]
     Unsupported {
         /// The format's name.
@@ -185,6 +185,19 @@ pub enum Error {
     /// The receiver of the events failed; reading stopped.
     #[error(transparent)]
     Receiver(io::Error),
+}
+
+/// For whoever has no use for where it was. What speaks against the archive is damage of it.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Read { error, .. } | Error::Receiver(error) => error,
+            error @ Error::Unsupported { .. } => Self::new(io::ErrorKind::Unsupported, error),
+            error @ (Error::NotThisFormat { .. } | Error::Unreadable { .. }) => {
+                Self::new(io::ErrorKind::InvalidData, error)
+            }
+        }
+    }
 }
 
 /// What a volume says of itself.

@@ -71,7 +71,10 @@ pub(super) fn read<'run>(
 ) -> Result<(), Error> {
     let document = match Document::open(source, options, start) {
         Ok(document) => document,
-        Err(error) if is_damage(&error) || error.kind() == io::ErrorKind::Unsupported => {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            return Err(Error::Unsupported { format: NAME, reason: error.to_string() });
+        }
+        Err(error) if is_damage(&error) => {
             return Err(Error::Unreadable { format: NAME, reason: error.to_string() });
         }
         Err(error) => return Err(Error::Read { offset: start, error }),

@@ -14,7 +14,7 @@ use super::content::{Contents, coder};
 use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
-use super::start::{self, Found, Superblock};
+use super::start::{self, Found, Refusal, Superblock};
 use crate::image::{Quota, Teller, damaged, data_of, shown};
 use crate::name::excerpt;
 use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
@@ -141,12 +141,15 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+        let unknown = |reason: String| Error::Unsupported { format: NAME, reason };
         let found = find(source.as_ref()).map_err(|(offset, error)| Error::Read { offset, error })?;
         let (base, superblock) =
             found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: "there is no superblock".to_owned() })?;
-        let superblock = superblock.map_err(unreadable)?;
-        let coder = Arc::new(coder(superblock.compression).map_err(unreadable)?);
+        let superblock = superblock.map_err(|refusal| match refusal {
+            Refusal::Damaged(reason) => Error::Unreadable { format: NAME, reason },
+            Refusal::Unknown(reason) => unknown(reason),
+        })?;
+        let coder = Arc::new(coder(superblock.compression).map_err(unknown)?);
         let there = superblock.length.min(source.len().saturating_sub(base));
         let read_with = (&options.decode, &options.cancel);
         let metadata = Metadata::new(source, (base, there), Arc::clone(&coder), read_with);
@@ -192,9 +195,11 @@ impl<'run> Reader<'run> {
     pub(super) fn run(mut self) -> Result<(), Error> {
         let table = self.superblock.inode_table;
         let wrong = |error: io::Error, base: u64| match error.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => {
-                let reason = format!("its root cannot be read: {error}");
-                Error::Unreadable { format: NAME, reason }
+            io::ErrorKind::InvalidData => {
+                Error::Unreadable { format: NAME, reason: format!("its root cannot be read: {error}") }
+            }
+            io::ErrorKind::Unsupported => {
+                Error::Unsupported { format: NAME, reason: format!("its root cannot be read: {error}") }
             }
             _ => Error::Read { offset: base, error },
         };
