@@ -237,6 +237,11 @@ fn addresses_and_pages_have_their_own_characters() {
         (12, "QU\\nJD\\", "ABC"),
         (8, "\\x4\\u004z\\'\\x41\\", "\\x4\\u004z'A\\"),
         (15, "QU&#92;x4aD%3d", "ABC"),
+        // Two halves are one character; one alone is none.
+        (8, "\\ud83d\\uDE00\\u00e9", "\u{1f600}\u{e9}"),
+        (8, "\\ud83d\\n\\ud83d\\u0041 \\ude00 \\ud83dx \\ud83", "\\ud83d\n\\ud83dA \\ude00 \\ud83dx \\ud83"),
+        (8, "\\ud83d\\ud83d\\ude00", "\\ud83d\u{1f600}"),
+        (8, "\\x4\\x41\\u12\\'", "\\x4A\\u12'"),
     ] {
         let coder = CoderContext { properties: [flags].as_slice().into(), ..CoderContext::default() };
         let (found, error, _) = decoded(&DataUrl, text.as_bytes(), coder);
