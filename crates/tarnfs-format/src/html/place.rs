@@ -55,10 +55,17 @@ pub(super) struct Place {
     pub(super) is_in_tag: bool,
     /// It is one of several in an attribute, and ends before a blank.
     pub(super) is_one_of_several: bool,
-    /// It is in a string of a script or a style sheet, where a backslash makes a quote a part of it.
-    pub(super) is_in_string: bool,
-    /// The quote before it is a part of such a string itself, and another one like that ends it.
-    pub(super) is_escaped: bool,
+    pub(super) string: InString,
+}
+
+/// Whether one is in a string of a script or a style sheet, where a backslash makes a quote a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InString {
+    No,
+    /// It is all of the string.
+    All,
+    /// The quote before it is a part of the string itself, and another one like that ends it.
+    Part,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +84,7 @@ impl Place {
 
     fn new(end: End, is_in_tag: bool, address: Option<String>, attribute: Option<String>) -> Self {
         let is_one_of_several = attribute.as_deref().is_some_and(has_several);
-        Self { end, address, attribute, is_in_tag, is_one_of_several, is_in_string: false, is_escaped: false }
+        Self { end, address, attribute, is_in_tag, is_one_of_several, string: InString::No }
     }
 
     /// That of a data URL that follows `before`; `None` if none may stand there. `is_raw` if it is in a script or a
@@ -87,9 +94,13 @@ impl Place {
         match last {
             b'"' | b'\'' => {
                 let (end, tag) = (End::Quote(*last), Tag::before(rest, is_raw));
-                let (is_in_string, is_escaped) = (is_raw, is_raw && rest.ends_with(b"\\"));
+                let string = match rest.ends_with(b"\\") {
+                    _ if !is_raw => InString::No,
+                    true => InString::Part,
+                    false => InString::All,
+                };
                 if let Some(address) = in_style(rest) {
-                    return Some(Self { is_in_string, ..Self::new(end, tag.is_open, address, None) });
+                    return Some(Self { string, ..Self::new(end, tag.is_open, address, None) });
                 }
                 match attribute(rest).filter(|_| tag.is_open) {
                     Some(name) if name.starts_with("data-savepage-") => None,
@@ -97,7 +108,7 @@ impl Place {
                         let address = saved_from(tag.text, &name);
                         Some(Self::new(end, tag.is_open, address, Some(name)))
                     }
-                    None => Some(Self { is_in_string, is_escaped, ..Self::new(end, tag.is_open, None, None) }),
+                    None => Some(Self { string, ..Self::new(end, tag.is_open, None, None) }),
                 }
             }
             b'(' => {

@@ -8,7 +8,7 @@ use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
 use super::kinds::with_extension;
-use super::place::{BEFORE, End, LONGEST_HEAD, Place, RawText, Said, saved_from};
+use super::place::{BEFORE, End, InString, LONGEST_HEAD, Place, RawText, Said, saved_from};
 use crate::image::{Teller, is_damage};
 use crate::measure::{Encoding, Measure};
 use crate::name::bounded_path;
@@ -271,8 +271,8 @@ impl Page<'_> {
     /// How far the content at byte `offset` goes; `None` if it has no end.
     fn content(&mut self, offset: u64, place: &Place, is_base64: bool) -> io::Result<Option<Content>> {
         let end = place.end;
-        let has_escapes = place.is_in_string && !is_base64;
-        let passes_escapes = has_escapes && !place.is_escaped;
+        let has_escapes = place.string != InString::No && !is_base64;
+        let passes_escapes = place.string == InString::All && !is_base64;
         // Looked for once: many may begin, and none end.
         if self.endless.contains(&(end, passes_escapes)) {
             return Ok(None);
@@ -311,7 +311,7 @@ impl Page<'_> {
                 // It parts them.
                 part = part.strip_suffix(b",").unwrap_or(part);
             } else if has_escapes {
-                if found.is_some() && place.is_escaped {
+                if found.is_some() && !passes_escapes {
                     // Of the quote behind it.
                     part = part.strip_suffix(b"\\").unwrap_or(part);
                 }
