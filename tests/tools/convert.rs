@@ -231,6 +231,17 @@ fn what_would_be_lost_without_a_word_is_not_replaced() {
     assert!(code == 0 && said.contains("they look like another tar"), "{code} {said}");
     convert(&scratch, "--replace u.tar.gz u.tar.zst");
     scratch.shell("zstd -dcq u.tar.zst | cmp - u.tar");
+    // Text before what uuencode writes, whatever becomes of that.
+    scratch.shell("printf 'Subject: the reason why\\n\\nbegin 644 f\\n#86)C\\n`\\nend\\n' > s.uue");
+    for to in ["s.tar", "s.zst"] {
+        let (code, said) = run_in(&scratch, &format!("convert --replace s.uue {to}"));
+        assert!(code == 1 && said.contains("the header fields before its text: that is not kept"), "{code} {said}");
+        assert!(scratch.path("s.uue").exists() && !scratch.path(to).exists(), "{to}");
+    }
+    let (code, said) = run_in(&scratch, "convert s.uue s.tar");
+    assert!(code == 0 && said.contains("the header fields before its text: that is not kept"), "{code} {said}");
+    scratch.shell("tail -n +3 s.uue > plain.uue");
+    convert(&scratch, "--replace plain.uue plain.tar");
     // An index that was made with -r.
     scratch.shell("tar -cf v.tar a b.tar; echo new > a; tar -rf v.tar a; cp v.tar v");
     assert_eq!(run_in(&scratch, "index -r v.tar").0, 0);

@@ -56,7 +56,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource};
+use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource, Source};
 
 pub use coders::{
     BLOCK_CODERS, BlockCoder, CODERS, CoderContext, OwnChecks, block_coder_by_name, coder_by_name, compares_parts,
@@ -349,6 +349,13 @@ pub trait Codec: Send + Sync {
     fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
         let _ = head;
         None
+    }
+
+    /// What is in the stream `source` and in nothing that comes of it, in words. Who finds nothing takes it away once
+    /// what comes of it is kept elsewhere.
+    fn unlisted(&self, source: &dyn Source) -> io::Result<Vec<String>> {
+        let _ = source;
+        Ok(Vec::new())
     }
 
     /// True for a format whose streams begin with nothing that tells them: it never bids, and only a file's name says

@@ -154,8 +154,6 @@ impl Body {
     /// Of one that goes on behind the end of its archive, byte `end` of the stream: what lies there belongs to another
     /// file, and must not be read for this one.
     pub fn end_at(&mut self, end: u64) {
-        /// Behind the end of every stream: reading there says that the archive was cut.
-        const NOWHERE: u64 = 1 << 60;
         let there = end.saturating_sub(self.offset);
         if self.stored <= there {
             return;
@@ -167,19 +165,16 @@ impl Body {
         }
         let (mut from, mut is_cut) = (0_u64, false);
         let mut extents = Vec::new();
-        for mut extent in self.extents.take().unwrap_or_else(|| vec![Extent { offset: 0, length: self.size, skip: 0 }])
-        {
+        let size = self.size;
+        for mut extent in self.extents.take().unwrap_or_else(|| vec![Extent { offset: 0, length: size, skip: 0 }]) {
             from = from.saturating_add(extent.skip);
             let fits = there.saturating_sub(from).min(extent.length);
             from = from.saturating_add(extent.length);
             if !is_cut && fits < extent.length {
                 is_cut = true;
                 extents.extend((fits > 0).then_some(Extent { length: fits, ..extent }));
-                extent = Extent {
-                    offset: extent.offset.saturating_add(fits),
-                    length: extent.length.saturating_sub(fits),
-                    skip: NOWHERE,
-                };
+                let left = extent.length.saturating_sub(fits);
+                extent = Extent::lost(extent.offset.saturating_add(fits), left);
             }
             extents.push(extent);
         }
@@ -263,4 +258,45 @@ pub struct Time {
     pub seconds: i64,
     /// Nanoseconds, below 1 000 000 000.
     pub nanoseconds: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(offset: u64, length: u64, skip: u64) -> Extent {
+        Extent { offset, length, skip }
+    }
+
+    /// The extents of a file whose content, of 40 bytes with what is passed over, is cut behind `there` bytes.
+    fn cut(extents: Option<Vec<Extent>>, size: u64, there: u64) -> (u64, Option<Vec<Extent>>) {
+        let mut body = Body { offset: 1000, stored: 40, size, extents, pieces: None };
+        body.end_at(1000 + there);
+        (body.stored, body.extents)
+    }
+
+    #[test]
+    fn a_file_ends_where_its_archive_does() {
+        assert_eq!(cut(None, 40, 40), (40, None));
+        assert_eq!(cut(None, 40, 30), (30, Some(vec![extent(0, 30, 0), Extent::lost(30, 10)])));
+        // Nothing of it is there.
+        assert_eq!(cut(None, 40, 0), (0, Some(vec![Extent::lost(0, 40)])));
+        // A folder with something behind its header.
+        assert_eq!(cut(None, 0, 30), (30, None));
+    }
+
+    #[test]
+    fn what_is_passed_over_counts_where_a_file_is_cut() {
+        // Its data lie at 0..5, 13..23 and 23..40 of what is stored.
+        let map = vec![extent(0, 5, 0), extent(10, 10, 8), extent(30, 17, 0)];
+        let with = |there| cut(Some(map.clone()), 50, there).1.unwrap();
+        assert_eq!(with(40), map);
+        assert_eq!(with(39), [map[0], map[1], extent(30, 16, 0), Extent::lost(46, 1)]);
+        assert_eq!(with(23), [map[0], map[1], Extent::lost(30, 17)]);
+        assert_eq!(with(20), [map[0], extent(10, 7, 8), Extent::lost(17, 3), map[2]]);
+        for there in [5, 12, 13] {
+            assert_eq!(with(there), [map[0], Extent::lost(10, 10), map[2]], "{there}");
+        }
+        assert_eq!(with(0), [Extent::lost(0, 5), map[1], map[2]]);
+    }
 }

@@ -151,32 +151,37 @@ const FOR_EACH_BYTE: u64 = 4;
 /// Bytes that a further name of a file takes beside the names.
 const OF_LINK: u64 = 64;
 
-/// An image that has little may have only as many parts and bytes, and so many more for each byte of it: an archive may
-/// have any number of such images. A hard link takes some 20 bytes where it is listed, and costs 600.
-const LEAST_PARTS: u64 = 64 << 10;
-const PARTS_OF_SMALL: u64 = 4;
-const LEAST_BYTES: u64 = 1 << 20;
-const BYTES_OF_SMALL: u64 = 32;
-
-/// What may be read of an image of so many bytes of data, of at most `most` bytes: one of `shares` images.
-pub(crate) fn bytes_of_small(most: u64, data: u64, shares: u64) -> u64 {
-    let small = LEAST_BYTES.saturating_add(data.saturating_mul(BYTES_OF_SMALL));
-    most.checked_div(shares).unwrap_or(most).min(small)
+/// What an image may take, but for what it may take for each of its bytes. One that has little may take less:
+/// an archive may have any number of such images.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quota {
+    /// What one may take, or several have together.
+    pub(crate) most: u64,
+    /// What the smallest one may take, and so much more each of its bytes, up to that.
+    pub(crate) least: u64,
+    pub(crate) of_small: u64,
 }
 
-/// The same of parts of files.
-pub(crate) fn parts_of_small(most: u64, data: u64, shares: u64) -> u64 {
-    let small = LEAST_PARTS.saturating_add(data.saturating_mul(PARTS_OF_SMALL));
-    most.checked_div(shares).unwrap_or(most).min(small)
+impl Quota {
+    /// That of an image with `data` bytes that are no holes ([`data_of`]), which is one of `shares` images.
+    pub(crate) fn of(self, data: u64, shares: u64) -> u64 {
+        let small = self.least.saturating_add(data.saturating_mul(self.of_small));
+        self.most.checked_div(shares).unwrap_or(self.most).min(small)
+    }
 }
+
+/// Parts of all files. A hard link takes some 20 bytes where it is listed, and costs 600.
+pub(crate) const PARTS: Quota = Quota { most: MOST_PARTS, least: 64 << 10, of_small: 4 };
+/// Bytes that are read.
+pub(crate) const BYTES: Quota = Quota { most: MOST_BYTES, least: 1 << 20, of_small: 32 };
 
 impl Budget {
     /// Of an image that packs nothing, with `data` bytes that are no holes ([`data_of`]), which is one of so many that
     /// share what does not depend on these.
     pub(crate) fn of_image(data: u64, shares: u64) -> Self {
         Self {
-            parts: parts_of_small(MOST_PARTS, data, shares).saturating_add(data / BYTES_FOR_EACH_PART),
-            bytes: bytes_of_small(MOST_BYTES, data, shares).saturating_add(data.saturating_mul(FOR_EACH_BYTE)),
+            parts: PARTS.of(data, shares).saturating_add(data / BYTES_FOR_EACH_PART),
+            bytes: BYTES.of(data, shares).saturating_add(data.saturating_mul(FOR_EACH_BYTE)),
         }
     }
 

@@ -165,7 +165,7 @@ pub enum Error {
         /// What speaks against it.
         reason: String,
     },
-    /// It is of this format, but nothing of it can be read: a version that is not known, or its directory is gone.
+    /// It is of this format, but nothing of it can be read: what leads to its files is damaged, or too much.
     #[error("a {format} archive that cannot be read: {reason}")]
     Unreadable {
         /// The format's name.
@@ -173,8 +173,8 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// It is of this format, and may well be whole: another file, a password or something that is not known here is
-    /// needed to read it.
+    /// It is of this format, and may well be whole: another file, a password or something that is not known here (a
+    /// version, a feature) is needed to read it.
     #[error("a {format} archive that cannot be read: {reason}")]
     Unsupported {
         /// The format's name.
@@ -185,6 +185,19 @@ pub enum Error {
     /// The receiver of the events failed; reading stopped.
     #[error(transparent)]
     Receiver(io::Error),
+}
+
+/// For whoever has no use for where it was. What speaks against the archive is damage of it.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Read { error, .. } | Error::Receiver(error) => error,
+            error @ Error::Unsupported { .. } => Self::new(io::ErrorKind::Unsupported, error),
+            error @ (Error::NotThisFormat { .. } | Error::Unreadable { .. }) => {
+                Self::new(io::ErrorKind::InvalidData, error)
+            }
+        }
+    }
 }
 
 /// What a volume says of itself.
@@ -368,12 +381,12 @@ pub trait Format: Send + Sync {
     /// where the file itself is named, and with `-r`; inside of a compressed file it stays a file.
     fn is_document(&self, head: &[u8]) -> bool {
         let _ = head;
-        false
+        self.may_be_document()
     }
 
-    /// True if [`Format::is_document`] is true of some file.
+    /// True if [`Format::is_document`] is true of some file: of each, unless that says otherwise.
     fn may_be_document(&self) -> bool {
-        self.is_document(&[])
+        false
     }
 
     /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its

@@ -50,6 +50,7 @@ fn paths(entries: &[Entry]) -> Vec<String> {
 struct Damaged {
     bytes: Vec<u8>,
     range: Range<u64>,
+    depth: usize,
 }
 
 impl Source for Damaged {
@@ -72,7 +73,7 @@ impl Source for Damaged {
     }
 
     fn depth(&self) -> usize {
-        1
+        self.depth
     }
 }
 
@@ -271,7 +272,7 @@ fn a_damaged_inode_costs_no_other() {
         (at - 200..at, &[".", "file", "other"]),
         (at + 2048..at + 3000, &[".", "file", "other"]),
     ] {
-        let source: SharedSource = Arc::new(Damaged { bytes: small(), range: range.clone() });
+        let source: SharedSource = Arc::new(Damaged { bytes: small(), range: range.clone(), depth: 1 });
         let (entries, damage) = told_of(named("ext"), &source);
         assert_eq!(paths(&entries), expected, "{range:?}");
         assert_eq!(damage.len(), 3 - expected.len(), "{damage:?}");
@@ -290,7 +291,7 @@ fn a_damaged_partition_costs_no_other() {
         (start + 10_300..start + 10_400, &["2.img"]),
         (start + 200 * 1024..start + 201 * 1024, &["2"]),
     ] {
-        let source: SharedSource = Arc::new(Damaged { bytes: disk.clone(), range: range.clone() });
+        let source: SharedSource = Arc::new(Damaged { bytes: disk.clone(), range: range.clone(), depth: 1 });
         let (entries, damage) = told_of(named("partitions"), &source);
         let whole = |number: u32| ["", "/file", "/other"].map(|name| format!("{number}{name}"));
         let expected: Vec<_> = [".".to_owned()]
@@ -303,6 +304,21 @@ fn a_damaged_partition_costs_no_other() {
         assert_eq!(damage.is_empty(), second.len() == 3, "{range:?}: {damage:?}");
         assert!(damage.iter().all(|what| what.starts_with("partition 2: ")), "{damage:?}");
     }
+}
+
+/// A file system with a feature that is not known may well be whole: it is a file, and no damage.
+#[test]
+fn a_partition_that_is_not_known_is_a_file_and_not_damaged() {
+    let mut other = small();
+    put(&mut other, 1024 + 96, &0x8000_0002_u32.to_le_bytes());
+    let (entries, damage) = told(named("ext"), &other);
+    assert!(entries.is_empty() && damage.iter().all(|what| what.contains("not known (0x80000000)")), "{damage:?}");
+    let disk = disk(&[small(), other]);
+    let (entries, damage) = told(named("partitions"), &disk);
+    assert_eq!(
+        (paths(&entries), damage),
+        ([".", "1", "1/file", "1/other", "2.img"].map(str::to_owned).to_vec(), vec![])
+    );
 }
 
 /// Each partition keeps of its files what its file system does.
@@ -345,6 +361,43 @@ fn each_partition_in_an_image_of_a_disk_has_a_format() {
     assert!(parts.iter().all(|part| part.format.name() == "ext" && part.tells_of_unix));
     assert!(named("disk-image").tells_of_unix(&image).unwrap());
     assert!(named("disk-image").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
+}
+
+/// A sparse image of Android: one chunk that is stored.
+fn sparse(disk: &[u8]) -> Vec<u8> {
+    let blocks = disk.len() as u32 / 4096;
+    [
+        &[0xed26_ff3a_u32, 1].map(u32::to_le_bytes).concat(),
+        &[28_u16, 12].map(u16::to_le_bytes).concat(),
+        &[4096, blocks, 1, 0].map(u32::to_le_bytes).concat(),
+        &[0xcac1_u16, 0].map(u16::to_le_bytes).concat(),
+        &[blocks, 12 + disk.len() as u32].map(u32::to_le_bytes).concat(),
+        disk,
+    ]
+    .concat()
+}
+
+/// Where the file system of a disk cannot be read for damage, its bytes are there.
+#[test]
+fn a_disk_whose_file_system_is_damaged_is_a_file() {
+    let mut disc = vec![0; 1 << 20];
+    put(&mut disc, 32 << 10, b"\x01CD001\x01");
+    put(&mut disc, 34 << 10, b"\x02CD001\x01");
+    let image = sparse(&disc);
+    // Neither of these has a root, and nobody knows what the third one is.
+    let third = (image.len() - disc.len() + (36 << 10) + 100) as u64;
+    let range = third..third + 1;
+    let source: SharedSource = Arc::new(Damaged { bytes: image, range, depth: 0 });
+    let (entries, damage) = told_of(named("disk-image"), &source);
+    assert_eq!(paths(&entries), [".", "disk.img"]);
+    assert_eq!(entries[1].body.size, 1 << 20);
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    assert!(damage[0].starts_with("on the disk: ") && damage[0].contains("it is damaged"), "{damage:?}");
+    // What is not known there is no damage.
+    let mut other = small();
+    put(&mut other, 1024 + 96, &0x8000_0002_u32.to_le_bytes());
+    let (entries, damage) = told(named("disk-image"), &sparse(&other));
+    assert_eq!((paths(&entries), damage), ([".", "disk.img"].map(str::to_owned).to_vec(), vec![]));
 }
 
 /// A GUID table with one partition of more bytes than a file can have.

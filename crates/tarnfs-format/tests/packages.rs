@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
-use tarnfs_format::{Decode, Entry, Event, Format, Kind, Options, Probe, Reader, Shown, SourceStream, Time, by_name};
+use tarnfs_format::{
+    Decode, Entry, Error, Event, Format, Kind, Options, Probe, Reader, Shown, SourceStream, Time, by_name,
+};
 use tarnfs_source::{Cancel, Extent, Joined, MemorySource, SharedSource, Stencil};
 
 use common::{END, file};
@@ -713,6 +715,67 @@ fn files_with_numbers_have_the_names_of_the_header() {
     assert_eq!((told[2].kind, told[2].link.as_slice()), (Kind::Symlink, &b"first"[..]));
     assert_eq!((told[2].user.as_slice(), told[2].group.as_slice()), (&b"mail"[..], &b"games"[..]));
     assert_eq!((told[3].kind, told[3].mode, told[3].mtime.seconds), (Kind::Folder, 0o755, 4));
+}
+
+/// Why nothing of it is read.
+fn refusal(name: &str, bytes: &[u8]) -> Option<Error> {
+    let source: SharedSource = Arc::new(MemorySource::new(bytes, "bytes"));
+    let options = Options::default();
+    match by_name(name).unwrap().reader() {
+        Reader::Forwards(forwards) => {
+            forwards.read(&mut SourceStream::new(source, Cancel::default()), &options, &mut |_, _| Ok(())).err()
+        }
+        Reader::Random(random) => random.read(&source, &options, &mut |_| Ok(())).err(),
+        _ => unreachable!(),
+    }
+}
+
+/// It may well be whole: nobody says that it is damaged.
+#[test]
+fn what_is_of_a_kind_that_is_not_known_is_not_damaged() {
+    let with = |mut bytes: Vec<u8>, changes: &[(usize, &[u8])]| {
+        for (at, new) in changes {
+            bytes[*at..at + new.len()].copy_from_slice(new);
+        }
+        bytes
+    };
+    let sample = |name: &str, changes: &[(usize, &[u8])]| {
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");
+        with(std::fs::read(samples.join(name)).unwrap(), changes)
+    };
+    let squashfs = |changes: &[(usize, &[u8])]| {
+        let numbers = [(40, 1000_u64), (48, 300), (56, u64::MAX), (64, 100), (72, 200), (80, u64::MAX)];
+        let numbers = numbers.map(|(at, number)| (at, number.to_le_bytes()));
+        let image = with(vec![0; 1000], &[(0, b"hsqs"), (12, &[0, 16]), (20, &[1, 0, 12, 0, 0, 0, 1, 0, 4])]);
+        with(numbers.iter().fold(image, |image, (at, number)| with(image, &[(*at, number)])), changes)
+    };
+    let erofs = with(
+        vec![0; 8192],
+        &[(1024, &0xe0f5_e1e2_u32.to_le_bytes()), (1036, &[12]), (1060, &[2]), (1064, &[1]), (1107, &[0x80])],
+    );
+    let package = [&header(&[]), &header(&[(1124, 6, 1, b"drpm\0".to_vec())]), &b"drpm"[..]].concat();
+    let document = "%PDF-1.7\n1 0 obj\n<</Type/Catalog>>\nendobj\ntrailer\n<</Root 1 0 R/Encrypt<</Filter/Other>>>>\n";
+    for (name, bytes, expected) in [
+        ("cab", sample("stored.cab", &[(25, &[2])]), "version 2 "),
+        ("xar", sample("gzip.xar", &[(6, &[0, 2])]), "version 2 "),
+        ("wim", sample("lzx.wim", &[(12, &[0, 0, 2, 0])]), "version 0x20000 "),
+        ("wim", sample("lzx.wim", &[(18, &[0x80])]), "its compression is not known"),
+        ("wim", sample("lzx.wim", &[(55, &[6])]), "its table of resources is compressed"),
+        ("rpm", package, "kind 'drpm'"),
+        ("erofs", erofs, "features that are not known: 0x80000000"),
+        ("squashfs", squashfs(&[(28, &[3])]), "version 3 "),
+        ("squashfs", squashfs(&[(20, &[77])]), "number 77"),
+        ("pdf", document.as_bytes().to_vec(), "encrypted in a way that is not known"),
+    ] {
+        let error = refusal(name, &bytes).unwrap();
+        assert!(matches!(error, Error::Unsupported { .. }), "{name}: {error:?}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::Unsupported);
+    }
+    // What says what cannot be is.
+    let error = refusal("squashfs", &squashfs(&[(22, &[21])])).unwrap();
+    assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
+    assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::InvalidData);
 }
 
 #[test]

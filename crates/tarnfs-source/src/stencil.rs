@@ -14,6 +14,22 @@ pub struct Extent {
     pub skip: u64,
 }
 
+impl Extent {
+    /// What is passed over before bytes that are not stored at all. No archive has as many.
+    const LOST: u64 = 1 << 60;
+
+    /// Data that are not there: the archive was cut before them, or goes on with those of another file. Nor is what
+    /// follows them in the file. Reading them is an error.
+    pub fn lost(offset: u64, length: u64) -> Self {
+        Self { offset, length, skip: Self::LOST }
+    }
+
+    /// True if its data are not there.
+    pub fn is_lost(&self) -> bool {
+        self.skip >= Self::LOST
+    }
+}
+
 /// A sparse file: extents of data, packed one behind the other in `packed`, and zeros between them.
 #[derive(Debug)]
 pub struct Stencil {
@@ -128,6 +144,11 @@ impl Source for Stencil {
             // further to the right.
             let end = (self.extents[behind - 1].end().min(limit) - offset) as usize;
             let mut read = end - length as usize;
+            if from >= Extent::LOST {
+                let what =
+                    format!("{}: what comes behind that in the file is missing: it was cut", self.packed.describe());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
             self.packed.read_exact_at(&mut buffer[read..end], from)?;
             for extent in &self.extents[next..behind] {
                 let begin = (extent.offset.max(offset) - offset) as usize;
@@ -297,6 +318,32 @@ mod tests {
         assert_eq!((source.next_hole(0), source.next_data(4)), (6, Some(4)));
         assert!(source.is_ready(0, 6));
         assert!(Stencil::new(packed, [Extent { offset: 0, length: 1, skip: u64::MAX }], 6).is_err());
+    }
+
+    /// Nobody is told of a place that there cannot be.
+    #[test]
+    fn what_is_lost_is_an_error_that_says_so() {
+        let packed: SharedSource = Arc::new(MemorySource::new(*b"abc", "packed"));
+        let part: SharedSource = Arc::new(crate::Slice::new(packed, 1, Extent::LOST + 4));
+        let map =
+            [Extent { offset: 0, length: 2, skip: 0 }, Extent::lost(2, 3), Extent { offset: 6, length: 1, skip: 0 }];
+        assert_eq!(map.map(|extent| extent.is_lost()), [false, true, false]);
+        let source = Stencil::new(part, map, 8).unwrap();
+        let mut buffer = [7; 8];
+        assert_eq!(source.read_at(&mut buffer[..2], 0).unwrap(), 2);
+        assert_eq!(&buffer[..2], b"bc");
+        for offset in [1, 2, 4, 6] {
+            let error = source.read_at(&mut buffer[..2], offset).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(
+                error.to_string(),
+                "packed at byte 1: what comes behind that in the file is missing: it was cut",
+                "{offset}"
+            );
+        }
+        // Zeros that are in no extent are there.
+        assert_eq!(source.read_at(&mut buffer, 7).unwrap(), 1);
+        assert_eq!(source.next_data(2), Some(2));
     }
 
     #[test]

@@ -235,6 +235,10 @@ impl Source for Waiting {
         self.0.next_hole(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        self.0.most_data()
+    }
+
     fn is_ready(&self, _: u64, _: usize) -> bool {
         false
     }

@@ -246,6 +246,10 @@ impl Source for Legible {
         self.source.next_hole(offset).min(self.length).max(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        self.source.most_data().min(self.length)
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         self.source.prefetch(offset, length);
     }
@@ -305,6 +309,10 @@ mod tests {
         fn next_hole(&self, offset: u64) -> u64 {
             offset + 2
         }
+
+        fn most_data(&self) -> u64 {
+            9
+        }
     }
 
     #[test]
@@ -313,7 +321,7 @@ mod tests {
         let legible = Legible::of(Arc::<Waits>::clone(&source), 1024, MOST_FILLED);
         assert!(legible.is_ready(3, 5) && !legible.is_ready(3, 6) && !legible.is_ready(2, 5));
         assert_eq!((legible.len(), legible.describe(), legible.depth()), (1024, "slow".to_owned(), 7));
-        assert_eq!((legible.next_data(5), legible.next_hole(5)), (Some(6), 7));
+        assert_eq!((legible.next_data(5), legible.next_hole(5), legible.most_data()), (Some(6), 7, 9));
         assert!(legible.is_unproven() && legible.verify(&|| false).is_ok() && legible.verify(&|| true).is_err());
         // Damage is filled while somebody looks, a file that cannot be read now is an error.
         let mut bytes = [0; 512];

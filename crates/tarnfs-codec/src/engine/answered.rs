@@ -106,6 +106,10 @@ impl Source for Answered {
         self.source.next_hole(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        self.source.most_data()
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         self.source.prefetch(offset, length);
     }

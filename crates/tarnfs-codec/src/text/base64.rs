@@ -8,7 +8,7 @@
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{SharedSource, Source};
 
 use super::regular::Regular;
 use super::{Letters, Text, heads};
@@ -70,6 +70,10 @@ impl Codec for Base64File {
 
     fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
         heads::begin(head, BEGIN).map(|begin| begin.name)
+    }
+
+    fn unlisted(&self, source: &dyn Source) -> io::Result<Vec<String>> {
+        heads::before(source, BEGIN)
     }
 
     fn is_known_by_name_only(&self) -> bool {

@@ -57,6 +57,18 @@ pub(super) fn begin<'h>(head: &'h [u8], mark: &[u8]) -> Option<Begin<'h>> {
     None
 }
 
+/// In words, what stands before the text of a file, and is none of it.
+pub(super) fn before(source: &dyn Source, mark: &[u8]) -> io::Result<Vec<String>> {
+    let mut head = vec![0; LONGEST];
+    let read = source.read_at(&mut head, 0)?;
+    head.truncate(read);
+    let has_fields = match begin(&head, mark) {
+        Some(begin) => begin.has_fields,
+        None => start(source, mark)? > 0,
+    };
+    Ok(if has_fields { vec!["the header fields before its text".to_owned()] } else { Vec::new() })
+}
+
 /// Where the text of a file begins: behind such a line, behind fields and an empty line, or at its start.
 pub(super) fn start(source: &dyn Source, mark: &[u8]) -> io::Result<u64> {
     let mut head = vec![0; LONGEST];

@@ -177,6 +177,25 @@ fn text_that_is_indented_is_no_header() {
 }
 
 #[test]
+fn what_stands_before_a_text_is_told() {
+    use super::base64::Base64File;
+    use super::uu::Uuencode;
+    let uu = "begin 644 a.txt\n#86)C\n`\nend\n";
+    let base64 = "begin-base64 644 b\nYWJj\n====\n";
+    let told = |codec: &dyn Codec, text: &str| codec.unlisted(&*source(text.as_bytes())).unwrap();
+    for before in ["", "\n\n"] {
+        assert!(told(&Uuencode, &format!("{before}{uu}")).is_empty(), "{before:?}");
+        assert!(told(&Base64File, &format!("{before}{base64}")).is_empty(), "{before:?}");
+    }
+    assert!(told(&Base64File, "YWJj\n").is_empty());
+    for before in ["Subject: y\n\n", "Subject: y\n  z\n", "\nX: y\n"] {
+        assert_eq!(told(&Uuencode, &format!("{before}{uu}")), ["the header fields before its text"], "{before:?}");
+        assert_eq!(told(&Base64File, &format!("{before}{base64}")).len(), 1, "{before:?}");
+    }
+    assert_eq!(told(&Base64File, "Content-Transfer-Encoding: base64\n\nYWJj\n").len(), 1);
+}
+
+#[test]
 fn files_have_heads() {
     use super::base64::Base64File;
     use super::uu::Uuencode;
@@ -237,6 +256,11 @@ fn addresses_and_pages_have_their_own_characters() {
         (12, "QU\\nJD\\", "ABC"),
         (8, "\\x4\\u004z\\'\\x41\\", "\\x4\\u004z'A\\"),
         (15, "QU&#92;x4aD%3d", "ABC"),
+        // Two halves are one character; one alone is none.
+        (8, "\\ud83d\\uDE00\\u00e9", "\u{1f600}\u{e9}"),
+        (8, "\\ud83d\\n\\ud83d\\u0041 \\ude00 \\ud83dx \\ud83", "\\ud83d\n\\ud83dA \\ude00 \\ud83dx \\ud83"),
+        (8, "\\ud83d\\ud83d\\ude00", "\\ud83d\u{1f600}"),
+        (8, "\\x4\\x41\\u12\\'", "\\x4A\\u12'"),
     ] {
         let coder = CoderContext { properties: [flags].as_slice().into(), ..CoderContext::default() };
         let (found, error, _) = decoded(&DataUrl, text.as_bytes(), coder);

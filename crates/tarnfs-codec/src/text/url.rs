@@ -55,113 +55,70 @@ const NAMES: [(&[u8], &[u8]); 14] = [
     (b"&colon", b":"),
 ];
 
+/// What some letters are that begin as an escape does.
+enum Found {
+    /// It goes on.
+    More,
+    /// They stand for these bytes.
+    Bytes(Vec<u8>),
+    /// They are text, but for so many at their end, which may begin an escape.
+    Text(usize),
+}
+
+/// One way in which characters are written as others.
+struct Escape {
+    mark: u8,
+    rule: fn(&[u8]) -> Found,
+    /// The start of one.
+    begun: Vec<u8>,
+}
+
+impl Escape {
+    fn new(mark: u8, rule: fn(&[u8]) -> Found) -> Self {
+        Self { mark, rule, begun: Vec::new() }
+    }
+}
+
 struct Characters {
-    in_pages: bool,
-    in_strings: bool,
-    in_addresses: bool,
+    /// In the order in which they are undone.
+    escapes: Vec<Escape>,
     base64: Option<Quads>,
-    /// The start of what a page writes for a character, or a string, or an address.
-    of_page: Vec<u8>,
-    of_string: Vec<u8>,
-    of_address: Vec<u8>,
 }
 
 impl Characters {
     fn new(coder: &CoderContext) -> io::Result<Self> {
         let &[flags @ 0..16] = &coder.properties[..] else { return Err(coders::invalid_properties("data URLs")) };
-        Ok(Self {
-            in_pages: flags & 1 != 0,
-            in_strings: flags & 8 != 0,
-            in_addresses: flags & 2 != 0,
-            base64: (flags & 4 != 0).then(|| Quads::with(false)),
-            of_page: Vec::new(),
-            of_string: Vec::new(),
-            of_address: Vec::new(),
-        })
+        let all =
+            [(1, Escape::new(b'&', in_page)), (8, Escape::new(b'\\', in_string)), (2, Escape::new(b'%', in_address))];
+        let escapes = all.into_iter().filter(|(flag, _)| flags & flag != 0).map(|(_, escape)| escape).collect();
+        Ok(Self { escapes, base64: (flags & 4 != 0).then(|| Quads::with(false)) })
     }
 
-    fn letter(&mut self, letter: u8, bytes: &mut Vec<u8>) {
-        if !self.in_pages || self.of_page.is_empty() && letter != b'&' {
-            return self.in_string(letter, bytes);
+    /// Takes a letter that comes of the first `from` escapes.
+    fn letter(&mut self, from: usize, letter: u8, bytes: &mut Vec<u8>) {
+        let Some(escape) = self.escapes.get_mut(from) else { return self.out(letter, bytes) };
+        if escape.begun.is_empty() && letter != escape.mark {
+            return self.letter(from + 1, letter, bytes);
         }
-        if letter == b'&' && !self.of_page.is_empty() {
-            self.end_of_page(bytes);
-        }
-        self.of_page.push(letter);
-        if letter == b';' {
-            self.of_page.pop();
-            let name = std::mem::take(&mut self.of_page);
-            match character(&name) {
-                Some(character) => character.iter().for_each(|letter| self.in_string(*letter, bytes)),
-                None => name.iter().chain(b";").for_each(|letter| self.in_string(*letter, bytes)),
+        escape.begun.push(letter);
+        let (found, again) = match (escape.rule)(&escape.begun) {
+            Found::More => return,
+            Found::Bytes(found) => {
+                escape.begun.clear();
+                (found, Vec::new())
             }
-        } else if self.of_page.len() > LONGEST
-            || self.of_page.len() > 1 && !letter.is_ascii_alphanumeric() && letter != b'#'
-        {
-            self.end_of_page(bytes);
-        }
-    }
-
-    /// What was begun is no character's name.
-    fn end_of_page(&mut self, bytes: &mut Vec<u8>) {
-        for letter in std::mem::take(&mut self.of_page) {
-            self.in_string(letter, bytes);
-        }
-    }
-
-    fn in_string(&mut self, letter: u8, bytes: &mut Vec<u8>) {
-        if !self.in_strings || self.of_string.is_empty() && letter != b'\\' {
-            return self.in_address(letter, bytes);
-        }
-        self.of_string.push(letter);
-        let length = match self.of_string.get(1) {
-            None => return,
-            Some(b'x') => 4,
-            Some(b'u') => 6,
-            Some(_) => 2,
+            Found::Text(count) => {
+                let begun = escape.begun.len();
+                // It gets shorter each time.
+                let again = escape.begun.split_off(begun.saturating_sub(count).max(1));
+                (std::mem::take(&mut escape.begun), again)
+            }
         };
-        if self.of_string.len() == 2 && length > 2 || self.of_string.len() < length && letter.is_ascii_hexdigit() {
-            return;
+        for letter in found {
+            self.letter(from + 1, letter, bytes);
         }
-        let escape = std::mem::take(&mut self.of_string);
-        let is_whole = escape.len() == length && letter.is_ascii_hexdigit();
-        let digits = escape.get(2..).filter(|_| is_whole && length > 2);
-        let number = digits.and_then(|digits| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        match (number.and_then(char::from_u32), escape.as_slice()) {
-            (Some(character), _) => {
-                character.to_string().bytes().for_each(|letter| self.in_address(letter, bytes));
-            }
-            // The end of a line, or a blank.
-            (None, [_, b'n' | b'r' | b't']) => self.in_address(b'\n', bytes),
-            (None, [_, letter]) => self.in_address(*letter, bytes),
-            (None, _) => escape.iter().for_each(|letter| self.in_address(*letter, bytes)),
-        }
-    }
-
-    fn in_address(&mut self, letter: u8, bytes: &mut Vec<u8>) {
-        if !self.in_addresses || self.of_address.is_empty() && letter != b'%' {
-            return self.out(letter, bytes);
-        }
-        self.of_address.push(letter);
-        let digit = |letter: &u8| char::from(*letter).to_digit(16).map(|value| value as u8);
-        match self.of_address.as_slice() {
-            [_] => {}
-            [_, first] if digit(first).is_some() => {}
-            [_, first, second] if let (Some(high), Some(low)) = (digit(first), digit(second)) => {
-                self.of_address.clear();
-                self.out(high << 4 | low, bytes);
-            }
-            // No escape; what comes last may begin one.
-            _ => {
-                let mut letters = std::mem::take(&mut self.of_address);
-                if letters.last() == Some(&b'%') {
-                    letters.pop();
-                    self.of_address.push(b'%');
-                }
-                for letter in &letters {
-                    self.out(*letter, bytes);
-                }
-            }
+        for letter in again {
+            self.letter(from, letter, bytes);
         }
     }
 
@@ -171,6 +128,66 @@ impl Characters {
             Some(quads) => drop(quads.decode(&[letter], false, bytes)),
             None => bytes.push(letter),
         }
+    }
+}
+
+/// "&amp;", "&#65;".
+fn in_page(begun: &[u8]) -> Found {
+    match begun {
+        [b'&'] => Found::More,
+        [_, .., b'&'] => Found::Text(1),
+        [name @ .., b';'] => character(name).map_or(Found::Text(0), Found::Bytes),
+        [.., last] if begun.len() > LONGEST || !last.is_ascii_alphanumeric() && *last != b'#' => Found::Text(0),
+        _ => Found::More,
+    }
+}
+
+/// "\n", "\x41", "\u0041", "\ud83d\ude00".
+fn in_string(begun: &[u8]) -> Found {
+    let (length, digits) = match begun {
+        [] | [_] => return Found::More,
+        // The end of a line, or a blank.
+        [_, b'n' | b'r' | b't'] => return Found::Bytes(vec![b'\n']),
+        [_, b'x', digits @ ..] => (2, digits),
+        [_, b'u', digits @ ..] => (4, digits),
+        [_, letter, ..] => return Found::Bytes(vec![*letter]),
+    };
+    // What comes behind it may be the second half of one.
+    let (first, second) = digits.split_at_checked(length).unwrap_or((digits, &[]));
+    if let Some(place) = first.iter().position(|digit| !digit.is_ascii_hexdigit()) {
+        return Found::Text(first.len() - place - usize::from(first.get(place) != Some(&b'\\')));
+    }
+    if first.len() < length {
+        return Found::More;
+    }
+    let number = |digits: &[u8]| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let Some(high) = number(first) else { return Found::Text(0) };
+    if let Some(character) = char::from_u32(high) {
+        return Found::Bytes(character.to_string().into_bytes());
+    }
+    match second {
+        [] | [b'\\'] | [b'\\', b'u'] if high < 0xdc00 => Found::More,
+        [b'\\', b'u', digits @ ..] if digits.len() < 4 && digits.iter().all(u8::is_ascii_hexdigit) => Found::More,
+        [b'\\', b'u', digits @ ..] => {
+            let low = number(digits).filter(|low| (0xdc00..0xe000).contains(low));
+            let character = low.and_then(|low| char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)));
+            character.map_or(Found::Text(second.len()), |character| Found::Bytes(character.to_string().into_bytes()))
+        }
+        _ => Found::Text(second.len()),
+    }
+}
+
+/// "%20".
+fn in_address(begun: &[u8]) -> Found {
+    let digit = |letter: &u8| char::from(*letter).to_digit(16).map(|value| value as u8);
+    match begun {
+        [_] => Found::More,
+        [_, first] if digit(first).is_some() => Found::More,
+        [_, first, second] if let (Some(high), Some(low)) = (digit(first), digit(second)) => {
+            Found::Bytes(vec![high << 4 | low])
+        }
+        // What comes last may begin one.
+        _ => Found::Text(usize::from(begun.ends_with(b"%"))),
     }
 }
 
@@ -190,15 +207,14 @@ fn character(name: &[u8]) -> Option<Vec<u8>> {
 impl Letters for Characters {
     fn decode(&mut self, text: &[u8], is_last: bool, bytes: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
         for &letter in text {
-            self.letter(letter, bytes);
+            self.letter(0, letter, bytes);
         }
         if is_last {
-            self.end_of_page(bytes);
-            for letter in std::mem::take(&mut self.of_string) {
-                self.in_address(letter, bytes);
-            }
-            for letter in std::mem::take(&mut self.of_address) {
-                self.out(letter, bytes);
+            // What was begun is none.
+            for from in 0..self.escapes.len() {
+                for letter in std::mem::take(&mut self.escapes[from].begun) {
+                    self.letter(from + 1, letter, bytes);
+                }
             }
         }
         Ok(())
@@ -206,7 +222,7 @@ impl Letters for Characters {
 
     fn is_between(&self) -> bool {
         let is_between = self.base64.as_ref().is_none_or(Letters::is_between);
-        is_between && self.of_page.is_empty() && self.of_string.is_empty() && self.of_address.is_empty()
+        is_between && self.escapes.iter().all(|escape| escape.begun.is_empty())
     }
 
     fn has_ended(&self) -> bool {

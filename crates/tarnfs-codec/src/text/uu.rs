@@ -3,7 +3,7 @@
 
 use std::io;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{SharedSource, Source};
 
 use super::{Letters, Text, heads};
 use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
@@ -45,6 +45,10 @@ impl Codec for Uuencode {
 
     fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
         heads::begin(head, BEGIN).map(|begin| begin.name)
+    }
+
+    fn unlisted(&self, source: &dyn Source) -> io::Result<Vec<String>> {
+        heads::before(source, BEGIN)
     }
 
     fn pace(&self) -> Pace {

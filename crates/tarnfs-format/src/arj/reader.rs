@@ -53,10 +53,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     let (mut unlisted, mut commented, mut extended, mut others, mut at) = (Unlisted::default(), 0_u64, 0_u64, 0_u64, 0);
     loop {
         cancel.check()?;
-        let found = headers.at(at).map_err(|error| match error {
-            Error::Read { error, .. } => error,
-            error => io::Error::other(error.to_string()),
-        })?;
+        let found = headers.at(at)?;
         let Some(Found { header, behind, is_extended }) = found else { break };
         let Some(header) = header else { return Ok(Unlisted::unknown()) };
         extended = extended.saturating_add(is_extended.into());

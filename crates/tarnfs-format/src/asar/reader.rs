@@ -39,11 +39,7 @@ impl Start {
 
 /// What is in the archive and in none of its files: what is behind the last one of them.
 pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-    let error_of = |error: Error| match error {
-        Error::Read { error, .. } => error,
-        error => io::Error::other(error.to_string()),
-    };
-    let (header, base) = header_of(source).map_err(error_of)?;
+    let (header, base) = header_of(source)?;
     let mut end = base;
     let found = tree::read(&header, &mut |_, node| {
         let own = node.offset.and_then(|offset| base.checked_add(offset)?.checked_add(node.size));

@@ -188,7 +188,8 @@ impl Reader<'_, '_> {
                 break;
             }
             if header.major != 1 {
-                return Err(unreadable(format!("version {} of the format is not known", header.major)));
+                let reason = format!("version {} of the format is not known", header.major);
+                return Err(Error::Unsupported { format: NAME, reason });
             }
             let end = at.saturating_add(header.length).min(limit);
             if end.saturating_sub(at) < header.length {

@@ -92,11 +92,8 @@ impl Format for Cpio {
             }
             Ok(())
         };
-        match reader::Reader::new(&mut stream, &options, &mut receive).run() {
-            Ok(()) => Ok(Some(found)),
-            Err(Error::Read { error, .. } | Error::Receiver(error)) => Err(error),
-            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
-        }
+        reader::Reader::new(&mut stream, &options, &mut receive).run()?;
+        Ok(Some(found))
     }
 
     fn reader(&self) -> Reader<'_> {

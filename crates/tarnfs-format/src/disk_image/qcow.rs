@@ -88,7 +88,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
     let long = |at: usize| u64_at(&head, at).ok_or_else(cut);
     let version = word(4)?;
     if !matches!(version, 2 | 3) {
-        return Err(Refusal::Needs(format!("it is a QCOW image of version {version}; 2 and 3 are read")));
+        return Err(Refusal::needs(format!("it is a QCOW image of version {version}; 2 and 3 are read")));
     }
     let (backing, backing_length) = (long(8)?, word(16)?);
     let (cluster_bits, length, encryption) = (word(20)?, long(24)?, word(32)?);
@@ -103,14 +103,14 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
         let what = format!(
             "it has only what differs from {name}, its backing file; `qemu-img convert` makes one image of both"
         );
-        return Err(Refusal::Needs(what));
+        return Err(Refusal::needs(what));
     }
     if features & DATA_FILE != 0 {
         return Err(Refusal::needs("its data lie in another file (an external data file)"));
     }
     let unknown = features & !(DIRTY | CORRUPT | COMPRESSION | LONG_ENTRIES);
     if unknown != 0 {
-        return Err(Refusal::Needs(format!("the qcow2 image has features that are not known: {unknown:#x}")));
+        return Err(Refusal::needs(format!("the qcow2 image has features that are not known: {unknown:#x}")));
     }
     let is_short = version == 3 && header < LONG_HEADER;
     if is_short || !CLUSTER_BITS.contains(&cluster_bits) || length > LONGEST || !first_table.is_multiple_of(SECTOR) {
@@ -121,7 +121,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
         0 => coder("deflate-in-front"),
         1 => coder("zstd-in-front"),
         other => {
-            return Err(Refusal::Needs(format!("its clusters are compressed in a way that is not known ({other})")));
+            return Err(Refusal::needs(format!("its clusters are compressed in a way that is not known ({other})")));
         }
     };
     let layout = Qcow {

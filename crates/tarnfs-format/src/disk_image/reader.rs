@@ -132,16 +132,23 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let shared: SharedSource = Arc::<View<SharedSource>>::clone(&disk);
         let mut told = |event: Event| {
             has_told |= matches!(event, Event::Entry(_));
-            tell(&disk, event, &mut budget, &mut teller).map_err(of_receiver)
+            tell(&disk, event, &mut budget, &mut teller).map_err(io::Error::from)
         };
         let why = match reader.read(&shared, options, &mut told) {
             Ok(()) => return Ok(()),
-            Err(Error::Read { error, .. }) if is_damage(&error) => error.to_string(),
+            Err(Error::Read { error, .. }) if is_damage(&error) => Some(error.to_string()),
             Err(Error::Read { offset, error }) => return Err(Error::Read { offset: disk.place_of(offset), error }),
             Err(Error::Receiver(error)) => return Err(Error::Receiver(error)),
-            Err(error) => error.to_string(),
+            // It may well be whole.
+            Err(error @ Error::Unsupported { .. }) => {
+                log::warn!("{}: on the disk: {error}", source.describe());
+                None
+            }
+            Err(error) => Some(error.to_string()),
         };
-        teller.damage(0, format!("on the disk: {why}"))?;
+        if let Some(why) = why {
+            teller.damage(0, format!("on the disk: {why}"))?;
+        }
         if has_told {
             return Ok(());
         }
@@ -152,14 +159,6 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let body = Body { size: length, pieces, ..Body::default() };
     let file = Entry { path: AS_FILE.to_vec(), mode: FILE_MODE, body, ..Entry::default() };
     tell(&disk, Event::Entry(Box::new(file)), &mut budget, &mut teller)
-}
-
-/// What the receiver said.
-fn of_receiver(error: Error) -> io::Error {
-    match error {
-        Error::Receiver(error) | Error::Read { error, .. } => error,
-        other => io::Error::other(other),
-    }
 }
 
 /// Bytes that are stored as they are.

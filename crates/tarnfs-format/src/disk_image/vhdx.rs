@@ -186,3 +186,20 @@ impl Layout for Vhdx {
         Ok(Run { length, place: Place::Hole })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_damaged_costs_nothing_of_what_is_there_twice() {
+        let failed = |error: io::Error| Err(Refusal::Read(7, error));
+        assert!(matches!(unless_damaged(failed(damaged("why"))), Ok(None)));
+        // A disk that fails now may be read the next time.
+        for error in [io::Error::from_raw_os_error(5), io::ErrorKind::TimedOut.into()] {
+            assert!(matches!(unless_damaged(failed(error)), Err(Refusal::Read(7, _))));
+        }
+        assert!(matches!(unless_damaged(Ok(Some(vec![1]))), Ok(Some(bytes)) if bytes == [1]));
+        assert!(matches!(unless_damaged(Err(Refusal::needs("it"))), Err(Refusal::Needs(_))));
+    }
+}

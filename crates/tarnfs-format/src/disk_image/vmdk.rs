@@ -89,7 +89,7 @@ fn elsewhere(text: &[u8]) -> Refusal {
     let what = format!(
         "it only describes a disk whose bytes lie in {names}; open that file, or make one image of all with `qemu-img convert`"
     );
-    Refusal::Needs(what)
+    Refusal::needs(what)
 }
 
 pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
@@ -116,7 +116,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
     let (text, text_length, entries, directory) = (long(28)?, long(36)?, word(44)?, long(56)?);
     let method = u16_at(&head, 77).ok_or_else(cut)?;
     if !matches!(version, 1..=3) {
-        return Err(Refusal::Needs(format!("a VMDK image of version {version}; 1 to 3 are read")));
+        return Err(Refusal::needs(format!("a VMDK image of version {version}; 1 to 3 are read")));
     }
     if text > 0 && text_length > 0 {
         let length = text_length.saturating_mul(SECTOR).min(LONGEST_DESCRIPTOR);
@@ -131,7 +131,7 @@ pub(super) fn open(source: &dyn Source, _: &Cancel) -> Result<Found, Refusal> {
         (false, _) => None,
         (true, 1) => Some(coder("zlib-behind-length")),
         (true, other) => {
-            return Err(Refusal::Needs(format!("its grains are compressed in a way that is not known ({other})")));
+            return Err(Refusal::needs(format!("its grains are compressed in a way that is not known ({other})")));
         }
     };
     Ok(Found::new(Vmdk {
@@ -159,7 +159,7 @@ fn check_descriptor(text: &[u8]) -> Result<(), Refusal> {
             "it has only what differs from {}, its parent; `qemu-img convert` makes one image of both",
             excerpt(name)
         );
-        return Err(Refusal::Needs(what));
+        return Err(Refusal::needs(what));
     }
     let extents = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"RW ")).count();
     if extents > 1 { Err(elsewhere(text)) } else { Ok(()) }

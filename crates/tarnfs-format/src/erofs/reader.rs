@@ -67,7 +67,7 @@ impl<'run> Reader<'run> {
         let unknown = superblock.incompatible & !incompatible::ALL;
         if unknown != 0 {
             let reason = format!("it has features that are not known: {unknown:#x}");
-            return Err(Error::Unreadable { format: NAME, reason });
+            return Err(Error::Unsupported { format: NAME, reason });
         }
         let mut teller = Teller::new(receive);
         if !superblock.is_right {

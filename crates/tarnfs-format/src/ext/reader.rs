@@ -80,7 +80,7 @@ impl<'run> Reader<'run> {
             });
         };
         if let Some(reason) = superblock.unknown() {
-            return Err(Error::Unreadable { format: NAME, reason });
+            return Err(Error::Unsupported { format: NAME, reason });
         }
         let mut told = Vec::new();
         if is_copy {

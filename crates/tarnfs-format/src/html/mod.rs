@@ -52,7 +52,7 @@ impl Format for Html {
         false
     }
 
-    fn is_document(&self, _head: &[u8]) -> bool {
+    fn may_be_document(&self) -> bool {
         true
     }
 

@@ -30,7 +30,7 @@ pub(super) fn holds_files(probe: &Probe<'_>) -> bool {
             let before = before.get(before.len().saturating_sub(BEFORE)..).unwrap_or_default();
             // A comma further away is not its own, and would be looked for again for each of them.
             let rest = rest.get(..LONGEST_HEAD).unwrap_or(rest);
-            if Said::of(rest).is_some() && Place::of(before).is_some() {
+            if Said::of(rest).is_some() && Place::of(before, false).is_some() {
                 return true;
             }
         }
@@ -55,6 +55,17 @@ pub(super) struct Place {
     pub(super) is_in_tag: bool,
     /// It is one of several in an attribute, and ends before a blank.
     pub(super) is_one_of_several: bool,
+    pub(super) string: InString,
+}
+
+/// Whether one is in a string of a script or a style sheet, where a backslash makes a quote a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InString {
+    No,
+    /// It is all of the string.
+    All,
+    /// The quote before it is a part of the string itself, and another one like that ends it.
+    Part,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,48 +79,57 @@ pub(super) enum End {
 impl Place {
     /// One that follows others in an attribute.
     pub(super) fn among_others(quote: u8) -> Self {
-        let (end, address, attribute) = (End::Quote(quote), None, None);
-        Self { end, address, attribute, is_in_tag: true, is_one_of_several: true }
+        Self { is_one_of_several: true, ..Self::new(End::Quote(quote), true, None, None) }
     }
 
-    fn new(before: &[u8], end: End, address: Option<String>, attribute: Option<String>) -> Self {
-        let is_in_tag = is_in_tag(before);
+    fn new(end: End, is_in_tag: bool, address: Option<String>, attribute: Option<String>) -> Self {
         let is_one_of_several = attribute.as_deref().is_some_and(has_several);
-        Self { end, address, attribute, is_in_tag, is_one_of_several }
+        Self { end, address, attribute, is_in_tag, is_one_of_several, string: InString::No }
     }
 
-    /// That of a data URL that follows `before`; `None` if none may stand there.
-    pub(super) fn of(before: &[u8]) -> Option<Self> {
+    /// That of a data URL that follows `before`; `None` if none may stand there. `is_raw` if it is in a script or a
+    /// style sheet, as far as that is known.
+    pub(super) fn of(before: &[u8], is_raw: bool) -> Option<Self> {
         let (last, rest) = before.split_last()?;
         match last {
             b'"' | b'\'' => {
-                let end = End::Quote(*last);
+                let (end, tag) = (End::Quote(*last), Tag::before(rest, is_raw));
+                let string = match rest.ends_with(b"\\") {
+                    _ if !is_raw => InString::No,
+                    true => InString::Part,
+                    false => InString::All,
+                };
                 if let Some(address) = in_style(rest) {
-                    return Some(Self::new(rest, end, address, None));
+                    return Some(Self { string, ..Self::new(end, tag.is_open, address, None) });
                 }
-                match attribute(rest) {
+                match attribute(rest).filter(|_| tag.is_open) {
                     Some(name) if name.starts_with("data-savepage-") => None,
                     Some(name) => {
-                        let address = saved_from(tag(rest), &name);
-                        Some(Self::new(rest, end, address, Some(name)))
+                        let address = saved_from(tag.text, &name);
+                        Some(Self::new(end, tag.is_open, address, Some(name)))
                     }
-                    None => Some(Self::new(rest, end, None, None)),
+                    None => Some(Self { string, ..Self::new(end, tag.is_open, None, None) }),
                 }
             }
             b'(' => {
                 let address = in_style(before)?;
-                Some(Self::new(before, End::Parenthesis, address, None))
+                Some(Self::new(End::Parenthesis, Tag::before(before, is_raw).is_open, address, None))
             }
             b'=' => {
                 let name = attribute(before)?;
-                let address = saved_from(tag(before), &name);
-                Some(Self::new(before, End::Blank, address, Some(name)))
+                let tag = Tag::before(before, is_raw);
+                let address = saved_from(tag.text, &name);
+                tag.is_open.then(|| Self::new(End::Blank, true, address, Some(name)))
             }
             // Another address may stand before it: "a.png 1x, data:".
             last if last.is_ascii_whitespace() || *last == b',' => {
-                let quote = memchr::memrchr2(b'"', b'\'', before)?;
-                let name = attribute(before.get(..quote)?)?;
-                has_several(&name).then(|| before.get(quote).map(|quote| Self::among_others(*quote)))?
+                // An address may have quotes of the other kind.
+                let within = |quote: u8| {
+                    let before = before.get(..memchr::memrchr(quote, before)?)?;
+                    let is_one = has_several(&attribute(before)?) && Tag::before(before, is_raw).is_open;
+                    is_one.then(|| Self::among_others(quote))
+                };
+                within(b'"').or_else(|| within(b'\''))
             }
             _ => None,
         }
@@ -149,7 +169,7 @@ fn in_style(before: &[u8]) -> Option<Option<String>> {
     Some(address)
 }
 
-/// The name of the attribute whose value begins behind `before`.
+/// The name of the attribute whose value begins behind `before`, if that is in a tag.
 fn attribute(before: &[u8]) -> Option<String> {
     let rest = before.trim_ascii_end().strip_suffix(b"=")?.trim_ascii_end();
     let is_of_name = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':' | b'.');
@@ -159,8 +179,7 @@ fn attribute(before: &[u8]) -> Option<String> {
     // In a script, what stands there is a variable.
     let is_value =
         rest.get(start.checked_sub(1)?).is_some_and(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
-    let is_tag = is_value && is_in_tag(before);
-    is_tag.then(|| String::from_utf8_lossy(name).to_ascii_lowercase())
+    is_value.then(|| String::from_utf8_lossy(name).to_ascii_lowercase())
 }
 
 /// Where a tag may begin in `before`, from the last place on.
@@ -177,20 +196,58 @@ fn starts(before: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The tag that `before` ends in, from its start on. There may be tags in values of its attributes.
-fn tag(before: &[u8]) -> &[u8] {
-    let open = starts(before).take(MOST_IN_VALUES).find(|rest| is_open(rest));
-    open.or_else(|| starts(before).next()).unwrap_or_default()
+/// The tag before a place, from its start on.
+struct Tag<'b> {
+    text: &'b [u8],
+    /// The place is in it.
+    is_open: bool,
 }
 
-/// True if `before` ends in a tag.
-fn is_in_tag(before: &[u8]) -> bool {
-    if is_open(tag(before)) {
-        return true;
+impl<'b> Tag<'b> {
+    /// That before the end of `before`. There may be tags in values of its attributes.
+    fn before(before: &'b [u8], is_raw: bool) -> Self {
+        let open = starts(before).take(MOST_IN_VALUES).find(|rest| is_open(rest));
+        let text = open.or_else(|| starts(before).next()).unwrap_or_default();
+        // It may be a long one.
+        let is_long = before.len() >= BEFORE.saturating_sub(LONGEST_HEAD);
+        Self { text, is_open: open.is_some() || is_long && text.is_empty() && !is_raw }
     }
-    // It may be a long one, and what has braces no tag.
-    let is_long = before.len() >= BEFORE.saturating_sub(LONGEST_HEAD);
-    is_long && starts(before).next().is_none() && memchr::memchr2(b'{', b'}', before).is_none()
+}
+
+/// Elements in which there are neither tags nor comments (HTML 13.1.2.1).
+const RAW: [&[u8]; 2] = [b"script", b"style"];
+
+/// Whether such an element is open, for who passes over a page.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct RawText {
+    open: Option<&'static [u8]>,
+}
+
+impl RawText {
+    pub(super) fn is_open(self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Passes over the first `length` of `bytes`: what begins there may go on in the others.
+    pub(super) fn pass(&mut self, bytes: &[u8], length: usize) {
+        let is_named = |rest: &[u8], name: &[u8]| {
+            rest.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name))
+                && !rest.get(name.len()).is_some_and(u8::is_ascii_alphanumeric)
+        };
+        for place in memchr::memchr_iter(b'<', bytes.get(..length).unwrap_or(bytes)) {
+            let rest = bytes.get(place.saturating_add(1)..).unwrap_or_default();
+            if let Some(name) = self.open {
+                if rest.strip_prefix(b"/").is_some_and(|rest| is_named(rest, name)) {
+                    self.open = None;
+                }
+            } else if let Some(name) = RAW.into_iter().find(|name| is_named(rest, name)) {
+                let tag = rest.get(..LONGEST_HEAD).unwrap_or(rest);
+                let end = memchr::memchr(b'>', tag).and_then(|end| tag.get(..end));
+                // XHTML may have one that is empty.
+                self.open = Some(name).filter(|_| !end.is_some_and(|tag| tag.ends_with(b"/")));
+            }
+        }
+    }
 }
 
 /// The address that `text` has for an attribute: `data-savepage-src="..."`.
@@ -261,11 +318,11 @@ mod tests {
             ("a{b:url(", End::Parenthesis, None),
             ("<script> x = \"", End::Quote(b'"'), None),
         ] {
-            let place = Place::of(before.as_bytes()).unwrap();
+            let place = Place::of(before.as_bytes(), false).unwrap();
             assert_eq!((place.end, place.address.as_deref()), (end, address), "{before}");
         }
         for before in ["", "x", "(", "x(", "<img data-savepage-src=\"", "x="] {
-            assert_eq!(Place::of(before.as_bytes()), None, "{before}");
+            assert_eq!(Place::of(before.as_bytes(), false), None, "{before}");
         }
     }
 
@@ -281,17 +338,48 @@ mod tests {
             ("<img srcset='", true, true),
             ("<img data-srcset = \"a.png 1x, ", true, true),
             ("<img srcset=\"a.png 1x,", true, true),
+            ("<img srcset=\"it's.png 1x, ", true, true),
+            ("<img srcset='5\"x7\".png 1x, ", true, true),
             ("<img title=\"if a<b then c>d\" src=\"", true, false),
             ("<img title=\"<b>bold</b> text\" src=", true, false),
             ("<p data-content=\"<p>..</p>\" srcset=\"", true, true),
             (&format!("{}\" style=\"mask:url('", "M1 2 ".repeat(1700)), true, false),
-            (&format!("a{{b:c}} {}/* */ a{{b:url('", "M1 2 ".repeat(1700)), false, false),
+            (&format!("<style>a{{}} {}/* */ a{{b:url('", "M1 2 ".repeat(1700)), false, false),
+            (&format!("<script>x = '{}', y = '", "M1 2 ".repeat(1700)), false, false),
         ] {
-            let place = Place::of(before.as_bytes()).unwrap();
+            let mut raw = RawText::default();
+            raw.pass(before.as_bytes(), before.len());
+            let seen = &before.as_bytes()[before.len().saturating_sub(BEFORE)..];
+            let place = Place::of(seen, raw.is_open()).unwrap();
             assert_eq!((place.is_in_tag, place.is_one_of_several), (is_in_tag, is_one_of_several), "{before}");
         }
-        for before in ["<img alt=\"a, ", "<p>a, ", "<img data-savepage-srcset=\"a 1x, "] {
-            assert_eq!(Place::of(before.as_bytes()), None, "{before}");
+        for before in
+            ["<img alt=\"a, ", "<p>a, ", "<img data-savepage-srcset=\"a 1x, ", "<img srcset=\"a 1x\" alt='b, "]
+        {
+            assert_eq!(Place::of(before.as_bytes(), false), None, "{before}");
+        }
+    }
+
+    #[test]
+    fn scripts_and_style_sheets_have_an_end() {
+        for (text, is_open) in [
+            ("", false),
+            ("<p><SCRIPT type='x'> a<b", true),
+            ("<script>'<style>' </style> <script> <\\/script>", true),
+            ("<script>x</Script >", false),
+            ("<style>a>b{}</style><p>", false),
+            ("<scripts><styled><style/><script src='x' />", false),
+            ("<style", true),
+        ] {
+            for step in [1, 7, 1000] {
+                let (mut raw, mut at) = (RawText::default(), 0);
+                while at < text.len() {
+                    let length = step.min(text.len() - at);
+                    raw.pass(&text.as_bytes()[at..], length);
+                    at += length;
+                }
+                assert_eq!(raw.is_open(), is_open, "{text} {step}");
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
 use super::kinds::with_extension;
-use super::place::{BEFORE, End, LONGEST_HEAD, Place, Said, saved_from};
+use super::place::{BEFORE, End, InString, LONGEST_HEAD, Place, RawText, Said, saved_from};
 use crate::image::{Teller, is_damage};
 use crate::measure::{Encoding, Measure};
 use crate::name::bounded_path;
@@ -40,18 +40,27 @@ struct Page<'s> {
     window: Window<'s>,
     options: &'s Options,
     hashed: u64,
-    /// What ends no content from some byte on.
-    endless: Vec<End>,
+    /// What ends no content from some byte on, and whether that is passed where a backslash stands before it.
+    endless: Vec<(End, bool)>,
     /// From some byte on no comment ends: none begins there.
     has_no_comments: bool,
+    raw: RawText,
     /// Behind a content that is one of several in an attribute: where, and the quote that ends that.
     others: Option<(u64, u8)>,
 }
 
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let window = Window::new(&**source, &options.cancel);
-    let mut page =
-        Page { source, window, options, hashed: 0, endless: Vec::new(), has_no_comments: false, others: None };
+    let mut page = Page {
+        source,
+        window,
+        options,
+        hashed: 0,
+        endless: Vec::new(),
+        has_no_comments: false,
+        raw: RawText::default(),
+        others: None,
+    };
     let mut tell = Teller::new(receive);
     let failed = |offset| move |error| Error::Read { offset, error };
     let (mut at, mut found) = (0, false);
@@ -111,6 +120,23 @@ fn base64_in(part: &[u8], place: &Place) -> usize {
     at
 }
 
+/// Where in `bytes` the string ends that `quote` ends. `is_escape` if what stands before them makes the first of them a
+/// part of it; so of what follows them.
+fn end_of_string(bytes: &[u8], quote: u8, is_escape: &mut bool) -> Option<usize> {
+    let mut free = usize::from(*is_escape);
+    for place in memchr::memchr2_iter(quote, b'\\', bytes) {
+        if place < free {
+            continue;
+        }
+        if bytes.get(place) == Some(&quote) {
+            return Some(place);
+        }
+        free = place.saturating_add(2);
+    }
+    *is_escape = free > bytes.len();
+    None
+}
+
 impl Page<'_> {
     /// Where the next one may begin, from byte `at` on, that is in no comment.
     fn next(&mut self, mut at: u64) -> io::Result<Option<u64>> {
@@ -137,17 +163,20 @@ impl Page<'_> {
                 let before = bytes.get(from..found).unwrap_or_default();
                 let comment = if self.has_no_comments { None } else { memchr::memmem::find(before, b"<!--") };
                 if let Some(place) = comment {
-                    // In a script, where it stands in quotes, it is text.
-                    let start = from.saturating_add(place);
-                    let quote = start.checked_sub(1).and_then(|quote| bytes.get(quote));
-                    let is_text = matches!(quote, Some(b'"' | b'\'' | b'`'));
-                    from = start.saturating_add(4);
+                    self.raw.pass(before, place);
+                    // In a script and in the value of an attribute it is text.
+                    let value = before.get(..place).and_then(|before| before.split_last());
+                    let value = value.filter(|(quote, _)| matches!(quote, b'"' | b'\''));
+                    let is_value = value.is_some_and(|(_, before)| before.trim_ascii_end().ends_with(b"="));
+                    from = from.saturating_add(place).saturating_add(4);
+                    let is_text = is_value || self.raw.is_open();
                     in_comment = (!is_text).then(|| at.saturating_add(from as u64));
                     continue;
                 }
                 if found >= bytes.len() {
                     break;
                 }
+                self.raw.pass(before, before.len());
                 return Ok(Some(at.saturating_add(found as u64)));
             }
             if bytes.len() < TOGETHER {
@@ -158,7 +187,11 @@ impl Page<'_> {
                 continue;
             }
             // A mark may go on in what follows, and what is before it counts.
-            at = at.saturating_add(bytes.len().saturating_sub(5).max(from) as u64);
+            let passed = bytes.len().saturating_sub(LONGEST_HEAD).max(from);
+            if in_comment.is_none() {
+                self.raw.pass(bytes.get(from..).unwrap_or_default(), passed.saturating_sub(from));
+            }
+            at = at.saturating_add(passed as u64);
         }
         Ok(None)
     }
@@ -176,7 +209,10 @@ impl Page<'_> {
             let is_next = last.is_ascii_whitespace() || *last == b',';
             (is_next && memchr::memchr(quote, between).is_none()).then(|| Place::among_others(quote))
         });
-        let Some((place, said)) = others.or_else(|| Place::of(&before)).zip(Said::of(head)) else { return Ok(None) };
+        let is_raw = self.raw.is_open();
+        let Some((place, said)) = others.or_else(|| Place::of(&before, is_raw)).zip(Said::of(head)) else {
+            return Ok(None);
+        };
         let offset = start.saturating_add(said.length as u64);
         let content = self.content(offset, &place, said.is_base64)?;
         let Some(content) = content.filter(|content| content.end > offset) else { return Ok(None) };
@@ -235,8 +271,10 @@ impl Page<'_> {
     /// How far the content at byte `offset` goes; `None` if it has no end.
     fn content(&mut self, offset: u64, place: &Place, is_base64: bool) -> io::Result<Option<Content>> {
         let end = place.end;
+        let has_escapes = place.string != InString::No && !is_base64;
+        let passes_escapes = place.string == InString::All && !is_base64;
         // Looked for once: many may begin, and none end.
-        if self.endless.contains(&end) {
+        if self.endless.contains(&(end, passes_escapes)) {
             return Ok(None);
         }
         let encoding = if is_base64 { Encoding::Base64 } else { Encoding::None };
@@ -244,10 +282,12 @@ impl Page<'_> {
         let (has_ampersand, has_percent, has_backslash) = (false, false, false);
         let mut content = Content { end: offset, measure, has_ampersand, has_percent, has_backslash };
         let all = self.source.len();
+        let mut is_escape = false;
         loop {
             self.options.cancel.check()?;
             let bytes = self.window.bytes(content.end, all, TOGETHER)?;
             let mut found = match end {
+                End::Quote(quote) if passes_escapes => end_of_string(bytes, quote, &mut is_escape),
                 End::Quote(quote) if place.is_one_of_several => {
                     bytes.iter().position(|byte| *byte == quote || byte.is_ascii_whitespace())
                 }
@@ -270,6 +310,12 @@ impl Page<'_> {
             } else if found.is_some() && place.is_one_of_several {
                 // It parts them.
                 part = part.strip_suffix(b",").unwrap_or(part);
+            } else if has_escapes {
+                if found.is_some() && !passes_escapes {
+                    // Of the quote behind it.
+                    part = part.strip_suffix(b"\\").unwrap_or(part);
+                }
+                content.has_backslash |= memchr::memchr(b'\\', part).is_some();
             }
             content.measure.text(part);
             content.has_ampersand |= memchr::memchr(b'&', part).is_some();
@@ -279,7 +325,7 @@ impl Page<'_> {
                 return Ok(Some(content));
             }
             if bytes.len() < TOGETHER {
-                self.endless.push(end);
+                self.endless.push((end, passes_escapes));
                 return Ok(None);
             }
         }
@@ -386,6 +432,34 @@ mod tests {
         assert_eq!(flags("<img src=\"data:text/plain,A &amp; B\">"), url(1));
         assert_eq!(flags("<script>s='data:image/png;base64,QU\\/D\\x3d'"), url(12));
         assert_eq!(flags("<script>s='data:image/png;base64,QUJD'").unwrap().0, "mime-base64");
+        assert_eq!(flags("<script>s='data:text/plain,a\\u003db'"), url(8));
+        assert_eq!(flags("<script>s='data:text/plain,a%20b'"), url(2));
+        // Elsewhere it is a letter.
+        assert_eq!(flags("<p>'data:text/plain,a\\u003db'"), None);
+    }
+
+    /// A quote behind a backslash is a part of the string, unless one like it begins what is looked at.
+    #[test]
+    fn strings_end_where_they_do() {
+        const SVG: &str = "data:image/svg+xml,<svg";
+        for (page, expected) in [
+            (format!("<script>s=\"{SVG} a=\\\"b\\\"/>\", t=\"{SVG}>\"</script>"), &["<svg a=\\\"b\\\"/>", "<svg>"][..]),
+            (format!("<script>s=\"<p style='{SVG} a=\\\"b\\\"/>'\"</script>"), &["<svg a=\\\"b\\\"/>"]),
+            (format!("<script>s=\"<img src=\\\"{SVG}/>\\\">\"</script>"), &["<svg/>"]),
+            (format!("<script>s='{SVG} \\\\'; t='{SVG}>'</script>"), &["<svg \\\\", "<svg>"]),
+            (format!("<style>a{{b:url(\"{SVG} a=\\\"b\\\"/>\")}}</style>"), &["<svg a=\\\"b\\\"/>"]),
+            (format!("<p>\"{SVG} a=\\\" b\""), &["<svg a=\\"]),
+            (format!("<img src=\"{SVG} a=\\\" b=\">"), &["<svg a=\\"]),
+            // One that has no end hides none of another kind.
+            (format!("<script>s='{SVG}\\'</script><img src=\"{SVG}>\">"), &["<svg>"]),
+        ] {
+            assert_eq!(stored(&page), expected, "{page}");
+        }
+        // Wherever the bytes that are looked at together end.
+        for length in TOGETHER - 14..TOGETHER {
+            let text = format!("<svg {}\\\\\\\"/>", "x".repeat(length));
+            assert_eq!(stored(&format!("<script>s=\"data:image/svg+xml,{text}\"")), [text.as_str()], "{length}");
+        }
     }
 
     #[test]
@@ -393,6 +467,11 @@ mod tests {
         let image = "<img src='data:,x'>";
         for (page, count) in [
             (format!("{image}<!-- {image} -->{image}"), 2),
+            (format!("<p>he said \"<!-- {image} -->\"{image}"), 1),
+            (format!("<p title=\"<!--\">{image}{image}"), 2),
+            (format!("<script><!-- x={image} --></script>{image}"), 2),
+            (format!("<script>{}x(\"<!--\")</script>{image}{image}", " ".repeat(TOGETHER)), 2),
+            (format!("<script>x</script>\"<!-- {image} -->\"{image}"), 1),
             (format!("{image}<script>var empty=\"<!--\";</script>{image}{image}"), 3),
             (format!("{image}<style>a{{content:'<!--'}}</style>{image}<!-- -->{image}"), 3),
             (format!("{image}<script>if (/<!--/.test(x)) y;</script>{image}{image}"), 3),

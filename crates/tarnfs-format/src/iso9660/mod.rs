@@ -95,8 +95,7 @@ impl Format for Iso9660 {
         }
         let options = Options { cancel: cancel.clone(), ..Options::default() };
         let mut ignore = |_| Ok(());
-        let left_out = reader::Reader::open(source, &options, &mut ignore).and_then(reader::Reader::run);
-        let left_out = left_out.map_err(|error| io::Error::other(error.to_string()))?;
+        let left_out = reader::Reader::open(source, &options, &mut ignore).and_then(reader::Reader::run)?;
         if left_out.access_lists {
             others.push("access lists".to_owned());
         }

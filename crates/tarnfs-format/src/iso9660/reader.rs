@@ -11,7 +11,7 @@ use super::names::Names;
 use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
 use crate::boot::{self, FILE_MODE, FOLDER_MODE};
-use crate::image::{Teller, bytes_of_small, damaged, data_of, parts_of_small, shown};
+use crate::image::{BYTES, PARTS, Quota, Teller, damaged, data_of, shown};
 use crate::name::excerpt;
 use crate::window::Window;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
@@ -46,12 +46,12 @@ const MOST_EXTENTS: u64 = 1 << 20;
 
 /// Parts of all files, and one more for so many bytes of the image: any number of records may share a table of them.
 /// Holes do not count as bytes of the image: it may have any length for those.
-const MOST_PARTS: u64 = 1 << 20;
+const PARTS_OF_ALL: Quota = Quota { most: 1 << 20, ..PARTS };
 const BYTES_FOR_EACH_PART: u64 = 16;
 
 /// Bytes that fields of all records may have outside of the listings, and so many more for each byte of the image. Any
 /// number of records may share them.
-const MOST_OUTSIDE: u64 = 256 << 20;
+const OUTSIDE: Quota = Quota { most: 256 << 20, ..BYTES };
 const OUTSIDE_FOR_EACH_BYTE: u64 = 4;
 
 /// One pass over one image.
@@ -195,9 +195,8 @@ impl<'run> Reader<'run> {
             known: HashMap::new(),
             memory: 0,
             of_listings: data,
-            outside: bytes_of_small(MOST_OUTSIDE, data, options.shares)
-                .saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
-            parts: parts_of_small(MOST_PARTS, data, options.shares).saturating_add(data / BYTES_FOR_EACH_PART),
+            outside: OUTSIDE.of(data, options.shares).saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
+            parts: PARTS_OF_ALL.of(data, options.shares).saturating_add(data / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
             like_boot: HashSet::new(),

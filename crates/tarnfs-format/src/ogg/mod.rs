@@ -53,7 +53,7 @@ impl Format for Ogg {
         false
     }
 
-    fn is_document(&self, _head: &[u8]) -> bool {
+    fn may_be_document(&self) -> bool {
         true
     }
 

@@ -185,14 +185,21 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             };
             let why = match reader.read(&slice, &within, &mut told) {
                 Ok(()) => continue,
-                Err(Error::Read { error, .. }) if is_damage(&error) => error.to_string(),
+                Err(Error::Read { error, .. }) if is_damage(&error) => Some(error.to_string()),
                 Err(Error::Read { offset, error }) => {
                     return Err(Error::Read { offset: offset.saturating_add(partition.start), error });
                 }
                 Err(Error::Receiver(error)) => return Err(Error::Receiver(error)),
-                Err(error) => error.to_string(),
+                // It may well be whole.
+                Err(error @ Error::Unsupported { .. }) => {
+                    log::warn!("{}: partition {}: {error}", source.describe(), partition.number);
+                    None
+                }
+                Err(error) => Some(error.to_string()),
             };
-            damage(receive, &why)?;
+            if let Some(why) = why {
+                damage(receive, &why)?;
+            }
             if has_told {
                 continue;
             }

@@ -50,6 +50,9 @@ const WORK_OF_STRING: u64 = 256;
 /// Objects that are kept at once while pages, forms and lists in each other are read: of about 100 bytes each.
 const MOST_HELD: usize = 1 << 20;
 
+/// Streams of objects that cannot be read and are told.
+const MOST_LOST: usize = 64;
+
 /// Objects in a stream of them.
 const MOST_IN_STREAM: usize = 1 << 20;
 
@@ -121,6 +124,8 @@ pub(super) struct Document<'s> {
     pub(super) encryption: Option<Encryption>,
     pub(super) budget: Budget,
     streams: VecDeque<(u32, Arc<Objects>)>,
+    /// Streams of objects that cannot be read, with their numbers, where they lie, and why.
+    pub(super) lost: Vec<(u32, u64, String)>,
     /// Short streams that were decoded last, by where they lie: a plot draws its marker a hundred thousand times.
     short: VecDeque<(u64, Arc<[u8]>)>,
     nested: u32,
@@ -149,6 +154,7 @@ impl<'s> Document<'s> {
             encryption: None,
             budget: Budget::new(data, options.shares),
             streams: VecDeque::new(),
+            lost: Vec::new(),
             short: VecDeque::new(),
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
@@ -191,6 +197,7 @@ impl<'s> Document<'s> {
         let encryption = encryption.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, what))?;
         // All that was read before was not decrypted.
         self.streams.clear();
+        self.lost.clear();
         let kinds = [What::Stream, What::String, What::File];
         let stages = kinds.into_iter().find_map(|what| encryption.stage(what, (0, 0)));
         if let Some(stage) = stages {
@@ -252,6 +259,7 @@ impl<'s> Document<'s> {
     pub(super) fn forget(&mut self) {
         self.places.clear();
         self.streams.clear();
+        self.lost.clear();
         self.trailer = Dict::default();
         self.encryption = None;
     }
@@ -472,10 +480,15 @@ impl<'s> Document<'s> {
         }
     }
 
-    /// What is stored of a stream.
-    pub(super) fn stored(&self, stream: &Stream) -> SharedSource {
-        let length = stream.length.min(self.length().saturating_sub(stream.offset));
-        Arc::new(Slice::new(SharedSource::clone(self.source), stream.offset, length))
+    /// What is stored of a stream, to be decoded. There may be any number of streams.
+    pub(super) fn stored(&mut self, stream: &Stream) -> io::Result<SharedSource> {
+        self.spend(WORK_OF_STREAM)?;
+        Ok(Arc::new(Slice::new(SharedSource::clone(self.source), stream.offset, self.stored_length(stream))))
+    }
+
+    /// Bytes of it.
+    fn stored_length(&self, stream: &Stream) -> u64 {
+        stream.length.min(self.length().saturating_sub(stream.offset))
     }
 
     /// What `stages` make of `stored`, up to `most` bytes: more is an error.
@@ -506,17 +519,6 @@ impl<'s> Document<'s> {
             options.cancel.check()?;
             receive(part)
         })
-    }
-
-    /// The same of a stream, of which there may be any number.
-    pub(super) fn each_of_stream(
-        &mut self,
-        stages: &[u8],
-        stored: SharedSource,
-        receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.spend(WORK_OF_STREAM)?;
-        self.each(stages, stored, receive)
     }
 
     /// The whole content of a stream.
@@ -557,13 +559,12 @@ impl<'s> Document<'s> {
         if filters.tail != Tail::Bytes {
             return Err(damaged("a stream of another kind was expected"));
         }
-        let stored = self.stored(stream);
         if filters.stages.is_empty() {
-            let length = usize::try_from(stored.len()).ok().filter(|length| *length <= LONGEST_STREAM);
+            let length = usize::try_from(self.stored_length(stream)).ok().filter(|length| *length <= LONGEST_STREAM);
             let length = length.ok_or_else(|| damaged("a stream is too long"))?;
             return self.bytes(stream.offset, length);
         }
-        self.spend(WORK_OF_STREAM)?;
+        let stored = self.stored(stream)?;
         self.decode(&filters.stages, stored, LONGEST_STREAM)
     }
 
@@ -589,7 +590,12 @@ impl<'s> Document<'s> {
         let (read, failure) = match read {
             Ok(read) => (read, None),
             // It is not decoded again for each of its objects.
-            Err(error) if is_damage(&error) && !is_too_deep && !self.is_spent() => (Objects::default(), Some(error)),
+            Err(error) if is_damage(&error) && !is_too_deep && !self.is_spent() => {
+                if self.lost.len() < MOST_LOST && self.lost.iter().all(|(known, ..)| *known != number) {
+                    self.lost.push((number, at, error.to_string()));
+                }
+                (Objects::default(), Some(error))
+            }
             Err(error) => return Err(error),
         };
         let objects = Arc::new(read);

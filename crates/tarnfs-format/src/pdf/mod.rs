@@ -62,7 +62,7 @@ impl Format for Pdf {
         false
     }
 
-    fn is_document(&self, _head: &[u8]) -> bool {
+    fn may_be_document(&self) -> bool {
         true
     }
 

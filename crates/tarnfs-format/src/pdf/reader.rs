@@ -71,7 +71,10 @@ pub(super) fn read<'run>(
 ) -> Result<(), Error> {
     let document = match Document::open(source, options, start) {
         Ok(document) => document,
-        Err(error) if is_damage(&error) || error.kind() == io::ErrorKind::Unsupported => {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            return Err(Error::Unsupported { format: NAME, reason: error.to_string() });
+        }
+        Err(error) if is_damage(&error) => {
             return Err(Error::Unreadable { format: NAME, reason: error.to_string() });
         }
         Err(error) => return Err(Error::Read { offset: start, error }),
@@ -94,6 +97,16 @@ pub(super) fn read<'run>(
 
 impl Reader<'_, '_> {
     fn run(&mut self) -> Result<(), Error> {
+        self.all()?;
+        // Nobody else says what is missing then.
+        for (number, at, why) in std::mem::take(&mut self.document.lost) {
+            self.tell.damage(at, format!("the objects in stream {number} are missing: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Tells of what is attached, and of all pages.
+    fn all(&mut self) -> Result<(), Error> {
         let trailer = self.document.trailer.clone();
         let root = self.of(0, |document| document.dict(&trailer, "Root"))?.flatten();
         let Some(root) = root else { return self.tell.damage(0, "the document has no root".to_owned()) };
@@ -281,14 +294,15 @@ impl Reader<'_, '_> {
     /// How many bytes `stages` make of a stream; the error is what is wrong with it.
     fn counted(&mut self, stream: &Stream, stages: &[u8]) -> Result<Result<u64, String>, Error> {
         let (mut size, left) = (0_u64, MOST_COUNTED.saturating_sub(self.counted));
-        let stored = self.document.stored(stream);
-        let counted = self.document.each_of_stream(stages, stored, &mut |part| {
+        let mut count = |part: &[u8]| {
             size = size.saturating_add(part.len() as u64);
             if size > left {
                 return Err(crate::image::damaged("its files are too long to be counted"));
             }
             Ok(())
-        });
+        };
+        let stored = self.document.stored(stream);
+        let counted = stored.and_then(|stored| self.document.each(stages, stored, &mut count));
         self.counted = self.counted.saturating_add(size);
         let failed = |error| Error::Read { offset: stream.offset, error };
         let counted = match counted {

@@ -151,6 +151,30 @@ fn names_of_forms_are_looked_up_once() {
     assert!(work < 200_000, "{work}");
 }
 
+/// A plot draws its marker very often.
+#[test]
+fn a_form_that_is_drawn_again_and_again_is_decoded_once() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let decode = Decode::default().with_each(move |_, _, take| {
+        count.fetch_add(1, Ordering::Relaxed);
+        take(b"0 0 m 1 1 l S")
+    });
+    let fonts = "/Font<</T<</Type/Font>>>>/XObject<</F 5 0 R>>";
+    let bytes = document(&[
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, format!("<</Type/Page/Resources<<{fonts}>>/Contents 4 0 R>>")),
+        (4, stream("", &format!("{}BT /T 1 Tf (Hello) Tj ET", "/F Do\n".repeat(200_000)))),
+        (5, stream("/Subtype/Form/Filter/FlateDecode", "x")),
+    ]);
+    let options = Options { decode, ..Options::default() };
+    assert_eq!(told_with(&bytes, &options), (vec!["page_0.txt".to_owned()], Vec::new()));
+    // For the text, and perhaps once more to look for images in it.
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((1..=2).contains(&asked), "{asked}");
+}
+
 /// What waits for an operator is no more than some.
 #[test]
 fn operands_are_passed_if_there_are_too_many() {
@@ -270,8 +294,35 @@ fn a_stream_of_objects_is_opened_once() {
     let end = format!("startxref\n{place}\n%%EOF\n");
     let bytes = [bytes.as_bytes(), &table, end.as_bytes()].concat();
     let (options, asked) = failing(1 << 20);
-    told_with(&bytes, &options);
+    let (_, damage) = told_with(&bytes, &options);
     assert_eq!(asked.load(Ordering::Relaxed), 1);
+    // It is told once, whatever was in it.
+    let told = damage.iter().filter(|what| what.contains("the objects in stream 3 are missing: it is damaged"));
+    assert_eq!(told.count(), 1, "{damage:?}");
+}
+
+/// Where what is attached is described is damaged, it is missing.
+#[test]
+fn what_is_lost_with_a_stream_of_objects_is_told() {
+    let mut bytes = String::from("%PDF-1.7\n");
+    let mut places = Vec::new();
+    for (number, object) in [
+        (1, "<</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a.txt) 5 0 R]>>>>>>".to_owned()),
+        (2, "<</Kids[]>>".to_owned()),
+        (3, stream("/Type/ObjStm/N 1/First 4/Filter/FlateDecode", "x")),
+    ] {
+        places.push(bytes.len());
+        bytes += &format!("{number} 0 obj\n{object}\nendobj\n");
+    }
+    let place = bytes.len();
+    let mut rows: Vec<u8> = places.iter().flat_map(|at| [1, (at >> 8) as u8, *at as u8, 0]).collect();
+    rows.extend([2, 0, 3, 0]);
+    let table = format!("/Type/XRef/Root 1 0 R/W[1 2 1]/Index[1 3 5 1]/Size 6/Length {}", rows.len());
+    let table = [format!("4 0 obj\n<<{table}>>stream\n").as_bytes(), &rows, b"\nendstream\nendobj\n"].concat();
+    let bytes = [bytes.as_bytes(), &table, format!("startxref\n{place}\n%%EOF\n").as_bytes()].concat();
+    let (files, damage) = told_with(&bytes, &failing(0).0);
+    assert_eq!(files, [""; 0]);
+    assert_eq!(damage, ["the objects in stream 3 are missing: it is damaged"]);
 }
 
 /// A form that waits has the names of all those that it is in.

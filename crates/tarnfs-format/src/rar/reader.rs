@@ -159,14 +159,10 @@ impl Files {
 
 /// What the archive `source` says of itself as a volume.
 pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
-    let error = |error| match error {
-        Error::Read { error, .. } => error,
-        other => io::Error::other(other.to_string()),
-    };
     let (start, version) = match find_start(source) {
         Ok(found) => found,
         Err(Error::NotThisFormat { .. }) => return Ok(None),
-        Err(other) => return Err(error(other)),
+        Err(other) => return Err(other.into()),
     };
     let mut walk = Walk::new(source, start, version, &Decode::default(), &Cancel::default());
     let (mut goes_on, mut is_continued) = (false, false);
@@ -186,7 +182,7 @@ pub(super) fn volume(source: &dyn Source) -> io::Result<Option<Volume>> {
             {
                 return told(None, is_continued);
             }
-            Err(other) => return Err(error(other)),
+            Err(other) => return Err(other.into()),
         };
         match found.block {
             Block::Main { is_volume: false, .. } => return Ok(None),
@@ -231,8 +227,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
             left_out = true;
         } else if service.path == services::COMMENT {
             if service.is_stored && !service.is_encrypted {
-                let comment =
-                    walk.data(&found, LONGEST_COMMENT).map_err(|error| io::Error::other(error.to_string()))?;
+                let comment = walk.data(&found, LONGEST_COMMENT)?;
                 unlisted.comment = comment.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
             } else {
                 unlisted.others.push("a comment that is compressed".to_owned());

@@ -54,7 +54,8 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
         return damage(stream, receive, start, "there is nothing behind its headers".to_owned());
     }
     if let Some(format) = header.string(PAYLOAD_FORMAT).filter(|format| *format != b"cpio") {
-        return Err(unreadable(format!("its payload is of the kind '{}', not a cpio", excerpt(format))));
+        let reason = format!("its payload is of the kind '{}', not a cpio", excerpt(format));
+        return Err(Error::Unsupported { format: super::NAME, reason });
     }
     let numbers = files.as_ref().map(Files::by_path).unwrap_or_default();
     let most = options.limits.owner_name;

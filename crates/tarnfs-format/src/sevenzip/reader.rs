@@ -99,7 +99,8 @@ pub(super) fn find_start(source: &dyn Source) -> Result<(u64, Start), Error> {
     };
     let at = at as u64;
     if start.major > 0 {
-        return Err(invalid(at, format!("version {} of the format is not known", start.major)));
+        let reason = format!("version {} of the format is not known", start.major);
+        return Err(Error::Unsupported { format: "7z", reason });
     }
     Ok((at, start))
 }
@@ -155,10 +156,7 @@ fn unpack(
     let coder = Coders::default().of(block, &mut |told| problem = Some(told));
     let offset = base.saturating_add(block.offset);
     if let Some(problem) = problem {
-        return Err(Error::Read {
-            offset,
-            error: io::Error::new(io::ErrorKind::Unsupported, format!("header: {problem}")),
-        });
+        return Err(Error::Unsupported { format: "7z", reason: format!("header: {problem}") });
     }
     let most = block.stored.saturating_mul(FOR_EACH_STORED).saturating_add(OF_SMALL_ONE).min(MOST_HEADER);
     for length in block.sizes.iter().chain([&block.stored]) {

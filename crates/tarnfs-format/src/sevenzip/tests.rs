@@ -46,6 +46,19 @@ fn read(bytes: &[u8]) -> Result<Vec<Event>, Error> {
     Ok(found)
 }
 
+/// What is whole, and needs what is not known here, is not damaged.
+#[test]
+fn a_version_or_a_coder_that_is_not_known_is_no_damage() {
+    let mut newer = archive(PACKED, &header());
+    newer[6] = 1;
+    let packed = [0x17, 6, 0, 1, 9, 10, 0, 7, 11, 1, 0, 1, 4, 0xff, 0xfe, 0xfd, 0xfc, 12, 5, 0, 0];
+    for (bytes, expected) in [(newer, "version 1 "), (archive(PACKED, &packed), "fffefdfc")] {
+        let error = read(&bytes).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        assert!(error.to_string().to_lowercase().contains(expected), "{error}");
+    }
+}
+
 /// The only piece of an entry.
 fn piece(event: &Event) -> &Piece {
     let Event::Entry(entry) = event else { panic!("{event:?}") };

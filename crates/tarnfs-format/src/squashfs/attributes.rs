@@ -11,7 +11,7 @@ use super::metadata::{Metadata, Place};
 use super::numbers::Fields;
 use super::start::NO_TABLE;
 use crate::Xattrs;
-use crate::image::damaged;
+use crate::image::{Quota, damaged};
 
 /// Bit of an attribute's kind: in place of its value stands where that is.
 const IS_ELSEWHERE: u16 = 1 << 8;
@@ -23,13 +23,8 @@ const MOST_BYTES: u64 = 512 << 20;
 /// What reading lists may cost for a whole image, in bytes, where each attribute counts as many as `OF_ONE` beside its
 /// own, and each block that is decoded for it as many as it may hold. Inodes may name ever other lists of the same
 /// bytes, and each value may stand in a block of its own.
-const MOST_READ: u64 = 256 << 20;
+const READ: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 1024 };
 const OF_ONE: u64 = 64;
-
-/// An image that has little may take only as much, and so much more for each byte of it: an archive may have any number
-/// of such images.
-const LEAST_READ: u64 = 1 << 20;
-const READ_OF_SMALL: u64 = 1024;
 
 /// So much more for each byte of the image: where hundreds of thousands of files have a signature each, these take that
 /// much room, and each block of them may be needed again and again. But few bytes may be packed in many, so what is
@@ -70,9 +65,7 @@ impl Attributes {
         (data, shares): (u64, u64),
         read_at: impl Fn(u64) -> io::Result<[u8; 16]>,
     ) -> io::Result<Self> {
-        let small = LEAST_READ.saturating_add(data.saturating_mul(READ_OF_SMALL));
-        let most = MOST_READ.checked_div(shares).unwrap_or(MOST_READ).min(small);
-        let most = most.saturating_add(data.min(LARGE).saturating_mul(FOR_EACH_BYTE));
+        let most = READ.of(data, shares).saturating_add(data.min(LARGE).saturating_mul(FOR_EACH_BYTE));
         let (known, known_bytes, cost, decoded, told) = Default::default();
         let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, cost, most, decoded, told };
         if table != NO_TABLE {

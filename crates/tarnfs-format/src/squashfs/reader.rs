@@ -14,8 +14,8 @@ use super::content::{Contents, coder};
 use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
-use super::start::{self, Found, Superblock};
-use crate::image::{Teller, damaged, data_of, shown};
+use super::start::{self, Found, Refusal, Superblock};
+use crate::image::{Quota, Teller, damaged, data_of, shown};
 use crate::name::excerpt;
 use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
 
@@ -39,17 +39,9 @@ const LONGEST_TARGET: usize = 4096;
 /// Bytes that the paths of all names may take, and each name beside its path: as many of an image as small as one, and
 /// so many more for each byte of it, which is packed. Any number of blocks of a disk may be one of its image, so that
 /// listings lie apart from each other which are the same.
-const MOST_OF_NAMES: u64 = 256 << 20;
-const NAMES_OF_SMALL: u64 = 1024;
+const NAMES: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 1024 };
 const NAMES_FOR_EACH_BYTE: u64 = 256;
-const LEAST_OF_NAMES: u64 = 1 << 20;
 const OF_NAME: u64 = 64;
-
-fn bytes_of_names(data: u64, shares: u64) -> u64 {
-    let small = LEAST_OF_NAMES.saturating_add(data.saturating_mul(NAMES_OF_SMALL));
-    let most = MOST_OF_NAMES.checked_div(shares).unwrap_or(MOST_OF_NAMES).min(small);
-    most.saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE))
-}
 
 /// One pass over one image.
 pub(super) struct Reader<'run> {
@@ -149,12 +141,15 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+        let unknown = |reason: String| Error::Unsupported { format: NAME, reason };
         let found = find(source.as_ref()).map_err(|(offset, error)| Error::Read { offset, error })?;
         let (base, superblock) =
             found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: "there is no superblock".to_owned() })?;
-        let superblock = superblock.map_err(unreadable)?;
-        let coder = Arc::new(coder(superblock.compression).map_err(unreadable)?);
+        let superblock = superblock.map_err(|refusal| match refusal {
+            Refusal::Damaged(reason) => Error::Unreadable { format: NAME, reason },
+            Refusal::Unknown(reason) => unknown(reason),
+        })?;
+        let coder = Arc::new(coder(superblock.compression).map_err(unknown)?);
         let there = superblock.length.min(source.len().saturating_sub(base));
         let read_with = (&options.decode, &options.cancel);
         let metadata = Metadata::new(source, (base, there), Arc::clone(&coder), read_with);
@@ -181,7 +176,7 @@ impl<'run> Reader<'run> {
             contents: Contents::new(base, there, superblock, coder),
             attributes: attributes.map_err(|error| Error::Read { offset: base, error })?,
             ids: HashMap::new(),
-            of_names: bytes_of_names(data, options.shares),
+            of_names: NAMES.of(data, options.shares).saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE)),
             listings: Ranges::default(),
             inodes: Ranges::default(),
             known: HashMap::new(),
@@ -200,9 +195,11 @@ impl<'run> Reader<'run> {
     pub(super) fn run(mut self) -> Result<(), Error> {
         let table = self.superblock.inode_table;
         let wrong = |error: io::Error, base: u64| match error.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => {
-                let reason = format!("its root cannot be read: {error}");
-                Error::Unreadable { format: NAME, reason }
+            io::ErrorKind::InvalidData => {
+                Error::Unreadable { format: NAME, reason: format!("its root cannot be read: {error}") }
+            }
+            io::ErrorKind::Unsupported => {
+                Error::Unsupported { format: NAME, reason: format!("its root cannot be read: {error}") }
             }
             _ => Error::Read { offset: base, error },
         };

@@ -40,23 +40,33 @@ pub(super) struct Superblock {
     pub(super) fragment_table: u64,
 }
 
+/// Why an image cannot be read that has the magic.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It says what cannot be.
+    Damaged(String),
+    /// It is of another kind.
+    Unknown(String),
+}
+
 impl Superblock {
     /// Reads one. `None` where there is no magic; an error says why it cannot be read all the same.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Result<Self, String>> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Result<Self, Refusal>> {
         let magic = bytes.first_chunk()?;
         // The old ones, in the order of bytes of the machine, and those with LZMA before that was taken in.
         if matches!(magic, b"sqsh" | b"qshs" | b"shsq") {
             let version = bytes.get(28..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes));
             // Or that of a machine of another order of bytes.
             let version = if version > 0xff { version >> 8 } else { version };
-            return Some(Err(format!(
+            return Some(Err(Refusal::Unknown(format!(
                 "squashfs version {version} of another make cannot be read, only 4 as Linux has it"
-            )));
+            ))));
         }
-        (*magic == MAGIC).then(|| Self::fields(bytes).unwrap_or_else(|_| Err("its superblock is cut".to_owned())))
+        let cut = || Refusal::Damaged("its superblock is cut".to_owned());
+        (*magic == MAGIC).then(|| Self::fields(bytes).unwrap_or_else(|_| Err(cut())))
     }
 
-    fn fields(bytes: &[u8]) -> std::io::Result<Result<Self, String>> {
+    fn fields(bytes: &[u8]) -> std::io::Result<Result<Self, Refusal>> {
         let mut fields = Fields(bytes.get(4..).unwrap_or_default());
         let (_inodes, _time) = (fields.u32()?, fields.u32()?);
         let (block_size, fragments) = (fields.u32()?, fields.u32()?);
@@ -68,16 +78,17 @@ impl Superblock {
         let (inode_table, listing_table, fragment_table) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let _export_table = fields.u64()?;
         if (major, minor) != (4, 0) {
-            return Ok(Err(format!("squashfs version {major} cannot be read")));
+            return Ok(Err(Refusal::Unknown(format!("squashfs version {major} cannot be read"))));
         }
         if !BLOCK_LOGS.contains(&block_log) || 1_u32.checked_shl(block_log.into()) != Some(block_size) {
-            return Ok(Err(format!("its blocks would have {block_size} bytes, or 2 to the power of {block_log}")));
+            let what = format!("its blocks would have {block_size} bytes, or 2 to the power of {block_log}");
+            return Ok(Err(Refusal::Damaged(what)));
         }
         let first = SUPERBLOCK as u64;
         let is_in_order = first <= inode_table && inode_table < listing_table && listing_table < id_table;
         let fits = |table: u64| table == NO_TABLE || table < length;
         if !is_in_order || id_table >= length || !fits(xattr_table) || !fits(fragment_table) || ids == 0 {
-            return Ok(Err("its tables lie where they cannot".to_owned()));
+            return Ok(Err(Refusal::Damaged("its tables lie where they cannot".to_owned())));
         }
         let fields = Self {
             block_size,
@@ -100,7 +111,7 @@ impl Superblock {
 pub(super) type Show<'s> = dyn Fn(u64, usize) -> Vec<u8> + 's;
 
 /// Where an image begins, and its superblock, or why it cannot be read.
-pub(super) type Found = (u64, Result<Superblock, String>);
+pub(super) type Found = (u64, Result<Superblock, Refusal>);
 
 /// Where an image begins in a file of `length` bytes, if that is known, and its superblock. At the start it may be one
 /// that cannot be read; further behind that is none.
@@ -250,8 +261,12 @@ pub(super) mod tests {
             Superblock::parse(&image).unwrap()
         };
         assert!(at(0, b"hsqs").is_ok());
-        assert!(at(28, &[3, 0]).unwrap_err().contains("version 3 cannot be read"));
-        assert!(at(0, b"sqsh").unwrap_err().contains("of another make cannot be read"));
+        for (place, bytes, expected) in
+            [(28, &[3, 0][..], "version 3 cannot be read"), (0, b"sqsh", "of another make cannot be read")]
+        {
+            let Err(Refusal::Unknown(what)) = at(place, bytes) else { panic!("byte {place}") };
+            assert!(what.contains(expected), "{what}");
+        }
         for (place, bytes) in [
             (12, &[0, 0, 4, 0][..]),
             (22, &[21, 0]),
@@ -262,7 +277,7 @@ pub(super) mod tests {
             (48, &[200, 0]),
             (80, &[0, 16, 0, 0, 0, 0, 0, 0]),
         ] {
-            assert!(at(place, bytes).is_err(), "byte {place}");
+            assert!(matches!(at(place, bytes), Err(Refusal::Damaged(_))), "byte {place}");
         }
         for length in 0..SUPERBLOCK {
             assert!(!matches!(Superblock::parse(&image()[..length]), Some(Ok(_))), "{length} bytes");

@@ -113,6 +113,10 @@ impl<'s> Disc<'s> {
                 *place = part;
             }
         }
+        if let Some(Map::Other(why)) = logical.maps.get(usize::from(logical.file_set.partition)) {
+            let what = format!("the partition of its root: {why}");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
         disc.root = disc.file_set(logical.file_set)?;
         Ok(disc)
     }

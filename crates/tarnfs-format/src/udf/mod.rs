@@ -89,7 +89,7 @@ impl Format for Udf {
         match reader::Reader::open(source, &options, &mut ignore) {
             Ok(mut reader) => reader.has_owners(),
             Err(_) if is_bridge => of_other(),
-            Err(error) => Err(io::Error::other(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -98,7 +98,6 @@ impl Format for Udf {
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let wrong = |error: Error| io::Error::other(error.to_string());
         let mut others = Vec::new();
         let mut before = vec![0; 32 << 10];
         source.read_exact_at(&mut before, 0)?;
@@ -111,9 +110,9 @@ impl Format for Udf {
         }
         let options = Options { cancel: cancel.clone(), ..Options::default() };
         let mut ignore = |_| Ok(());
-        let reader = reader::Reader::open(source, &options, &mut ignore).map_err(wrong)?;
+        let reader = reader::Reader::open(source, &options, &mut ignore)?;
         let end = reader.end();
-        if reader.run().map_err(wrong)?.streams {
+        if reader.run()?.streams {
             others.push("streams or attributes that have no place as extended attributes".to_owned());
         }
         // Where an anchor counts from the end, that is the end of the volume.
@@ -162,13 +161,16 @@ impl ReadRandom for Udf {
         if shows_less(&show, source.len()) {
             return other.read(source, options, receive);
         }
-        let why = match reader::Reader::open(&**source, options, &mut *receive) {
+        let what = |why: &str| format!("UDF cannot be read, and is left out: {why}");
+        match reader::Reader::open(&**source, options, &mut *receive) {
             Ok(reader) => return reader.run().map(drop),
-            Err(Error::Unreadable { reason, .. }) => reason,
+            Err(Error::Unreadable { reason, .. }) => {
+                receive(Event::Damage(Damage { offset: 0, what: what(&reason) })).map_err(Error::Receiver)?;
+            }
+            // It may well be whole.
+            Err(Error::Unsupported { reason, .. }) => log::warn!("{}: {}", source.describe(), what(&reason)),
             Err(error) => return Err(error),
-        };
-        let what = format!("UDF cannot be read, and is left out: {why}");
-        receive(Event::Damage(Damage { offset: 0, what })).map_err(Error::Receiver)?;
+        }
         other.read(source, options, receive)
     }
 }

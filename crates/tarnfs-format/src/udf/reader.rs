@@ -107,14 +107,19 @@ fn open<'s>(
                 told.append(&mut of_this);
                 return Ok((disc, recognised.boot));
             }
-            Err(error) if is_damage(&error) => {
+            Err(error) if is_damage(&error) || error.kind() == io::ErrorKind::Unsupported => {
                 first.get_or_insert(error);
             }
             Err(error) => return Err(Error::Read { offset: anchor.main.0.saturating_mul(anchor.sector), error }),
         }
     }
-    let reason = first.unwrap_or_else(|| missing("anchor: the image may be cut")).to_string();
-    Err(Error::Unreadable { format: NAME, reason })
+    let first = first.unwrap_or_else(|| missing("anchor: the image may be cut"));
+    let (reason, is_unknown) = (first.to_string(), first.kind() == io::ErrorKind::Unsupported);
+    Err(if is_unknown {
+        Error::Unsupported { format: NAME, reason }
+    } else {
+        Error::Unreadable { format: NAME, reason }
+    })
 }
 
 /// The entry of the root folder.

@@ -23,8 +23,22 @@ const MOST_STREAMS: u16 = 4096;
 /// Bytes of the name of a stream: NTFS has no longer ones.
 const LONGEST_STREAM_NAME: u16 = 2 * 255;
 
-/// What is wrong where more is read than a tree has room for: any number of folders may lead to the same files.
-pub(super) const TOO_MANY: &str = "the tree of an image has more files than fit into it";
+/// Why a file of a tree is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Wrong {
+    /// More was read than a tree has room for: any number of folders may lead to the same files.
+    #[error("the tree of an image has more files than fit into it")]
+    TooMany,
+    /// It says what cannot be.
+    #[error("{0}")]
+    Broken(&'static str),
+}
+
+impl From<&'static str> for Wrong {
+    fn from(what: &'static str) -> Self {
+        Self::Broken(what)
+    }
+}
 
 /// What is told of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,14 +91,14 @@ fn units(bytes: &[u8], at: usize, length: u16) -> Option<Vec<u16>> {
 
 /// What begins at `at`, and where the next one does; `None` at the end of a folder. The error says what is wrong. What
 /// each file and stream takes at least is taken from `left`, the bytes of the tree that may still be read.
-pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(Dentry, u64)>, &'static str> {
+pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(Dentry, u64)>, Wrong> {
     const CUT: &str = "it goes on behind the end of its tree";
     let start = usize::try_from(at).map_err(|_| CUT)?;
     let length = u64_at(bytes, start).ok_or(CUT)?;
     if length <= 8 {
         return Ok(None);
     }
-    let mut take = |count: usize| left.checked_sub(count).map(|fewer| *left = fewer).ok_or(TOO_MANY);
+    let mut take = |count: usize| left.checked_sub(count).map(|fewer| *left = fewer).ok_or(Wrong::TooMany);
     take(FIXED)?;
     let end = at.checked_add(length).and_then(|end| usize::try_from(end).ok()).ok_or(CUT)?;
     let own = bytes.get(start..end).filter(|own| own.len() >= FIXED).ok_or(CUT)?;
@@ -116,7 +130,7 @@ pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(De
     let (mut dentry, count) = fields().ok_or("its names do not fit into it")?;
     let mut next = aligned(at.saturating_add(length)).ok_or(CUT)?;
     if count > MOST_STREAMS {
-        return Err("it has too many streams");
+        return Err(Wrong::Broken("it has too many streams"));
     }
     for _ in 0..count {
         take(STREAM)?;
@@ -247,7 +261,7 @@ mod tests {
         bytes.extend(stream);
         bytes.extend([0; 8]);
         let (found, next) = read(&bytes, 8, &mut FIXED.saturating_add(STREAM)).unwrap().unwrap();
-        assert_eq!(read(&bytes, 8, &mut 139), Err(TOO_MANY));
+        assert_eq!(read(&bytes, 8, &mut 139), Err(Wrong::TooMany));
         assert_eq!((found.attributes, found.security, found.group), (0x21, None, 7));
         assert_eq!(String::from_utf16(&found.name).unwrap(), "name");
         assert_eq!(found.unix, Some(Unix { uid: 1, gid: 2, mode: 0o100_644, device: 0 }));

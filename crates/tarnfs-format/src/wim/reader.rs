@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
-use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE};
+use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
 use crate::image::{Budget, Teller, data_of, shown};
@@ -106,7 +106,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         tell.damage(header.table.offset.min(source.len()), what)?;
     }
     let is_one = images.len() == 1;
-    let mut first_error = None;
+    let mut first_error = None::<Error>;
     let mut has_told = false;
     for (number, image) in images.iter().enumerate() {
         let number = number.saturating_add(1);
@@ -119,13 +119,14 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             Err(error) if crate::image::is_damage(&error) || error.kind() == io::ErrorKind::Unsupported => {
                 let what = format!("the tree of image {number} cannot be read: {error}");
                 tell.damage(image.place.offset.min(source.len()), what.clone())?;
-                first_error.get_or_insert(what);
+                let is_unknown = error.kind() == io::ErrorKind::Unsupported;
+                first_error.get_or_insert_with(|| if is_unknown { needs(what) } else { unreadable(what) });
             }
             Err(error) => return Err(Error::Read { offset: image.place.offset, error }),
         }
     }
     match first_error {
-        Some(reason) if !has_told => Err(unreadable(reason)),
+        Some(error) if !has_told => Err(error),
         _ => Ok(()),
     }
 }
@@ -156,8 +157,12 @@ impl Reader<'_> {
         let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
         let place = self.header.table;
         let count = place.length.checked_div(LISTED as u64).unwrap_or(0);
-        if place.is_compressed() || count > MOST_RESOURCES {
-            return Err(unreadable(format!("its table of resources is compressed, or has {count} of them")));
+        if place.is_compressed() {
+            let reason = "its table of resources is compressed".to_owned();
+            return Err(Error::Unsupported { format: NAME, reason });
+        }
+        if count > MOST_RESOURCES {
+            return Err(unreadable(format!("its table has {count} resources, more than {MOST_RESOURCES}")));
         }
         let end = place.offset.checked_add(place.length).filter(|end| *end <= self.source.len());
         let end = end.ok_or_else(|| {
@@ -360,7 +365,7 @@ impl Reader<'_> {
                     open.pop();
                     continue;
                 }
-                Err(dentry::TOO_MANY) => return tell.damage(at.min(there), dentry::TOO_MANY.to_owned()),
+                Err(what @ Wrong::TooMany) => return tell.damage(at.min(there), what.to_string()),
                 Err(what) => {
                     tell.damage(at.min(there), format!("{}: some of its names are lost: {what}", shown(&path)))?;
                     open.pop();

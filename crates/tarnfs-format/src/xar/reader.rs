@@ -33,7 +33,10 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
     }
     if version != VERSION {
-        return Err(unreadable(format!("version {version} of the format is not known")));
+        return Err(Error::Unsupported {
+            format: NAME,
+            reason: format!("version {version} of the format is not known"),
+        });
     }
     let (start, stored, length) = (u64::from(size), field(8), field(16));
     let heap = start.checked_add(stored).filter(|end| *end <= source.len());

@@ -101,6 +101,10 @@ impl Source for InTurn {
         self.source().map_or(self.length.max(offset), |source| source.next_hole(offset))
     }
 
+    fn most_data(&self) -> u64 {
+        self.source().map_or(self.length, |source| source.most_data())
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.open.get(self.node).is_some_and(|source| source.is_ready(offset, length))
     }

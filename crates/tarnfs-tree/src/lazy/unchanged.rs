@@ -132,6 +132,10 @@ impl Source for Unchanged {
         self.source.next_hole(offset).min(self.length).max(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        self.source.most_data().min(self.length)
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.source.is_ready(offset, length)
     }

@@ -102,6 +102,10 @@ impl Source for Readable {
         self.source.next_hole(offset)
     }
 
+    fn most_data(&self) -> u64 {
+        self.source.most_data()
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         if offset < self.end {
             self.source.prefetch(offset, length.min(self.end - offset));

@@ -90,9 +90,17 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     let looks_into_archives = options.shape.recursion.is_some();
     let left_out = Cell::new(0);
-    let unlisted = unlisted(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    let unread = |error: io::Error| inside::failure(from, b"", &error.into());
+    let unlisted = unlisted(&opened, &cancel).map_err(unread)?;
+    let lost = lost_with_layers(&opened).map_err(unread)?;
+    for what in &lost {
+        log::warn!("{}: {what}: that is not kept", shown(from.as_os_str()));
+    }
+    if arguments.replace && !lost.is_empty() {
+        return Err(would_be_less(from));
+    }
     // The new one has no checksum that could tell of it.
-    let wrong = wrong_checksums(&opened, &cancel).map_err(|error| inside::failure(from, b"", &error.into()))?;
+    let wrong = wrong_checksums(&opened, &cancel).map_err(unread)?;
     if let Some(damage) = wrong.iter().flatten().next() {
         let from = shown(from.as_os_str());
         return Err(Failure::new(Code::Damaged, format!("{from}: damaged at byte {}: {}", damage.offset, damage.what)));
@@ -187,6 +195,20 @@ fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unlisted> {
         // In place of a file that was compressed several times shows what that holds.
         None => Ok(Unlisted::unknown()),
     }
+}
+
+/// What is lost with the compression of an archive, in words.
+fn lost_with_layers(opened: &OpenArchive) -> io::Result<Vec<String>> {
+    let layers = opened.index.summary().layers.iter().zip(&opened.inputs);
+    let known = layers.filter_map(|(layer, input)| Some((tarnfs_codec::by_name(&layer.codec)?, input)));
+    let lost: io::Result<Vec<_>> = known.map(|(codec, input)| codec.unlisted(&**input)).collect();
+    lost.map(|lost| lost.concat())
+}
+
+/// Why the archive `from` is not replaced.
+fn would_be_less(from: &Path) -> Failure {
+    let what = "the new one would not have all of it, as was said above: it is kept, and no other archive was written";
+    Failure::new(Code::Failure, format!("{}: {what}", shown(from.as_os_str())))
 }
 
 /// True if both paths lead to one file.
@@ -379,9 +401,7 @@ impl Job<'_> {
             is_less = true;
         }
         if is_less && self.arguments.replace {
-            let what =
-                "the new one would not have all of it, as was said above: it is kept, and no other archive was written";
-            return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(self.from.as_os_str()))));
+            return Err(would_be_less(self.from));
         }
         writer.finish().map_err(failed)
     }
