@@ -28,6 +28,7 @@ fn notes_are_bounded_in_number_and_in_bytes() {
 fn candidate(path: &[u8], place: Range<u64>) -> Candidate {
     Candidate {
         input: 0,
+        file_in: 0,
         archive: 0,
         start: place.start,
         length: place.end - place.start,
@@ -40,7 +41,9 @@ fn candidate(path: &[u8], place: Range<u64>) -> Candidate {
         makes_folder: true,
         file: Box::new(Entry { path: path.to_vec(), ..Entry::default() }),
         expected: None,
+        content: None,
         instead: None,
+        is_layer: false,
         place: super::super::walk::MemberPlace { prefix: path.to_vec(), ..Default::default() },
         told_at: 0,
     }
