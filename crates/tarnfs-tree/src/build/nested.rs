@@ -54,9 +54,6 @@ const WAVE: usize = 64;
 /// than anybody can read.
 const MOST_PADDING: u64 = 64 << 20;
 
-/// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
-const BYTES_OF_ENTRY: u64 = 512;
-
 /// Archives that may lie uncompressed in each candidate, beside one for each 16 bytes of it.
 const MOST_IN_EACH: u64 = 16;
 
@@ -422,7 +419,7 @@ impl<'a> Expansion<'a> {
         let content = content.map_err(|error| walk.problem(candidate.start, error))?;
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
-        let undamaged = Undamaged::of(candidate);
+        let undamaged = Undamaged::of(candidate, &self.amount);
         if let Reader::Random(format) = reader {
             let why = match why_not_an_archive(format, &undamaged, self.format_options) {
                 Ok(why) => why,
@@ -458,11 +455,7 @@ impl<'a> Expansion<'a> {
             _ => return Ok(receiver.end(0)?),
         };
         match members {
-            // A directory may be decoded from little.
-            Ok(members) => {
-                self.amount.add(members.entries.saturating_mul(BYTES_OF_ENTRY));
-            }
-            Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
+            Ok(_) | Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
             // What was found before it is served.
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
             Err(problem) => return Err(problem),

@@ -332,14 +332,16 @@ impl Source for Kept {
     }
 }
 
+/// What files say of themselves as volumes, by name and format.
+type Volumes<'g> = HashMap<(&'g [u8], &'static str), Option<Volume>>;
+
 /// The files of one folder that may be parts, while these are put together.
 struct InFolder<'g> {
     names: &'g BTreeMap<Vec<u8>, Part>,
     /// Makes the bytes of one of them.
     bytes: &'g dyn Fn(&Part) -> SharedSource,
-    /// What they say of themselves as volumes, by name and format: to find that may take a walk over all of a volume,
-    /// and each of them asks for all others.
-    volumes: RefCell<HashMap<(&'g [u8], &'static str), Option<Volume>>>,
+    /// What is known by now: to find that may take a walk over all of a volume, and each of them asks for all others.
+    volumes: RefCell<Volumes<'g>>,
 }
 
 impl<'g> InFolder<'g> {

@@ -108,19 +108,18 @@ impl Walk<'_> {
     ) -> io::Result<Expanded> {
         let body = &entry.body;
         let mut expanded = Expanded::default();
-        let ((source, base), kept) = match self.bytes {
-            Some((bytes, base)) => ((SharedSource::clone(bytes), base), None),
-            None => {
-                let mut part = Part::new(stream, body.offset.saturating_add(body.stored));
-                let Some(kept) = self.keep(entry, &mut part, place)? else { return Ok(expanded) };
-                if let Some(hashing) = self.hashing_of(entry, wanted)
-                    && hashing.may_hash(entry, hashing::holes_in(body))
-                {
-                    let content = hashing::Content::Source(SharedSource::clone(&kept));
-                    expanded.hashes = hashing.now(entry, &content)?;
-                }
-                ((at_its_place(body.offset, SharedSource::clone(&kept)), 0), Some(kept))
+        let ((source, base), kept) = if let Some((bytes, base)) = self.bytes {
+            ((SharedSource::clone(bytes), base), None)
+        } else {
+            let mut part = Part::new(stream, body.offset.saturating_add(body.stored));
+            let Some(kept) = self.keep(entry, &mut part, place)? else { return Ok(expanded) };
+            if let Some(hashing) = self.hashing_of(entry, wanted)
+                && hashing.may_hash(entry, hashing::holes_in(body))
+            {
+                let content = hashing::Content::Source(SharedSource::clone(&kept));
+                expanded.hashes = hashing.now(entry, &content)?;
             }
+            ((at_its_place(body.offset, SharedSource::clone(&kept)), 0), Some(kept))
         };
         let name = last_component(&entry.path);
         match wanted {

@@ -215,8 +215,6 @@ impl Content {
 pub(super) struct Members {
     /// Byte of the stream at which the last member ends.
     pub(super) end: u64,
-    /// How many entries a directory has.
-    pub(super) entries: u64,
     /// The name that the archive gives itself.
     pub(super) label: Option<Vec<u8>>,
     /// What comes behind the end would not stand for itself: a header says something of it.

@@ -66,6 +66,9 @@ impl Walk<'_> {
                         entries.fetch_add(1024, Ordering::Relaxed);
                         self.options.cancel.check()?;
                     }
+                    if place.depth > 0 {
+                        self.amount.add_entry(&entry.body)?;
+                    }
                     if let Some(own_name) = self.names.place(&place.prefix, &mut entry, &self.options.limits) {
                         self.member(*entry, &own_name, source, base, place)?;
                         self.behind_each()?;
@@ -81,7 +84,6 @@ impl Walk<'_> {
             Ok(())
         });
         entries.fetch_add(count % 1024, Ordering::Relaxed);
-        members.entries = count;
         if result.is_ok() {
             let together = self.put_together(Some((source, base)), false, place);
             result = together.map_err(tarnfs_format::Error::Receiver);
