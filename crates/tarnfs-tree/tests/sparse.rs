@@ -90,12 +90,12 @@ fn archives_and_parts_with_holes_are_opened() {
     let disk = [squashfs(), vec![0; 1 << 20]].concat();
     let files: Vec<(String, Vec<u8>)> = [
         ("x.tar".to_owned(), tar.clone()),
-        ("y.zip".to_owned(), zip(&[("zeros", &[0; 50_000]), ("a", b"content of a")])),
+        ("y.zip".to_owned(), zip(&[("zeros", &vec![0; 50_000]), ("a", b"content of a")])),
         ("d.sqfs".to_owned(), disk),
         ("x.tar.gz".to_owned(), gzip(&tar)),
         // Nothing but a hole, and what only has such a name.
         ("h.tar".to_owned(), vec![0; 70_000]),
-        ("n.iso".to_owned(), [&[0; 40_000][..], b"no image"].concat()),
+        ("n.iso".to_owned(), [&vec![0; 40_000][..], b"no image"].concat()),
     ]
     .into_iter()
     // Parts with holes at their start, at their end, and of nothing else.
@@ -144,11 +144,26 @@ fn what_is_whole_of_a_cut_archive_with_holes_is_served() {
     }
 }
 
+/// Whoever looks for a part that was never there would look for long.
+#[test]
+fn parts_in_a_cut_archive_are_said_to_be_cut() {
+    let noise: Vec<u8> = (0..60_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let packed = gzip(&[member(b'0', "noise", &noise), vec![0; 1024]].concat());
+    let size = packed.len().div_ceil(3);
+    let parts = packed.chunks(size).enumerate();
+    let parts: Vec<u8> = parts.flat_map(|(at, part)| member(b'0', &format!("s.tar.gz.00{}", at + 1), part)).collect();
+    let cut = &parts[..parts.len() - size / 2];
+    let opened = open(memory("cut", cut), &recursive(None)).unwrap();
+    let notes: Vec<&str> = opened.index.summary().notes.iter().map(|(_, what)| what.as_str()).collect();
+    assert!(notes.iter().any(|note| note.ends_with(": the archive that its parts lie in is cut")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("missing")), "{notes:?}");
+}
+
 /// What is damaged of the stream around it is not served out of an archive with holes either.
 #[test]
 fn what_is_damaged_of_an_archive_with_holes_is_not_served() {
     let noise: Vec<u8> = (0..60_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
-    let image = zip(&[("zeros", &[0; 50_000]), ("noise", &noise)]);
+    let image = zip(&[("zeros", &vec![0; 50_000]), ("noise", &noise)]);
     let tar = [sparse("y.zip", &image), vec![0; 1024]].concat();
     let mut packed = gzip(&tar);
     let middle = packed.len() / 2;
@@ -177,7 +192,7 @@ fn a_deflated_archive_shows_what_a_stored_one_shows() {
         ("d.sqfs", squashfs()),
         ("y.zip", zip(&[("a", b"content of a"), ("in.tar", &tar)])),
         // These are none.
-        ("junk.iso", [&[0; 32 << 10][..], b"\x01CD001\x01", &[0; 2041]].concat()),
+        ("junk.iso", [&vec![0; 32 << 10][..], b"\x01CD001\x01", &[0; 2041]].concat()),
         ("cut.sqfs", broken[..broken.len() - 40].to_vec()),
         ("cut.gz", gzip(&tar)[..12].to_vec()),
     ];
