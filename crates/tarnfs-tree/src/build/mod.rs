@@ -3,8 +3,9 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths; `sparse` is about files with holes; `parts` puts together what was split; `amount` counts what is read of
-//! archives in the archive; `bad_blocks` passes what a disk cannot read of what is not compressed.
+//! `names` says what options make of paths; `sparse` is about files with holes; `parts` puts together what was split;
+//! `amount` counts what is read of archives in the archive; `bad_blocks` passes what a disk cannot read of what is not
+//! compressed.
 
 mod amount;
 mod bad_blocks;

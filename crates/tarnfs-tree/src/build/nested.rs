@@ -85,7 +85,8 @@ pub(super) struct Candidate {
     pub(super) file: Box<Entry>,
     /// Length and CRC-32 of what the codec gives, where the archive says them.
     pub(super) expected: Option<(u64, u32)>,
-    /// What the codec gives, where that is the container's: then it gives the file itself, and it is known what that is.
+    /// What the codec gives, where that is the container's: then it gives the file itself, and it is known what that
+    /// is.
     pub(super) content: Option<Content>,
     /// What is shown if it cannot be decoded, where there is no file yet.
     pub(super) instead: Option<Box<Entry>>,

@@ -140,19 +140,19 @@ fn inside<'d>(
     input: u32,
     candidate: &Candidate,
 ) -> impl Iterator<Item = (u64, u64)> + use<'d> {
-    inside_of(damaged, input, &(candidate.start..candidate.start.saturating_add(candidate.length)))
+    let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
+    let inside = damaged_from(damaged, input, start).filter(move |(from, _)| *from < end);
+    inside.map(move |(from, to)| (from.saturating_sub(start), to))
 }
 
-/// The same of a `place` there.
-fn inside_of<'d>(
+/// What is `damaged` of the stream `input` behind its byte `start`: from which byte of the stream, and up to which one.
+fn damaged_from<'d>(
     damaged: &'d BTreeMap<(u32, u64), u64>,
     input: u32,
-    place: &Range<u64>,
+    start: u64,
 ) -> impl Iterator<Item = (u64, u64)> + use<'d> {
-    let Range { start, end } = *place;
     let from_start = damaged.range((input, start.saturating_add(1))..=(input, u64::MAX));
-    let inside = from_start.filter(move |(_, from)| **from < end);
-    inside.map(move |(&(_, to), from)| (from.saturating_sub(start), to))
+    from_start.map(|(&(_, to), from)| (*from, to))
 }
 
 impl Direct {
@@ -246,6 +246,7 @@ impl Direct {
         if damaged.is_empty() {
             return found;
         }
+        let mut is_all = candidate.codec.is_none() && candidate.split.is_none();
         for piece in candidate.pieces.iter().flat_map(|pieces| pieces.iter()) {
             let start = end.saturating_add(piece.hole);
             end = start.saturating_add(piece.length);
@@ -253,13 +254,29 @@ impl Direct {
             if piece.coder.is_some() {
                 continue;
             }
-            for (from, to) in inside_of(&damaged, candidate.input, &place) {
-                let to = to.min(place.end).saturating_sub(place.start);
+            // There may be very many of both.
+            let mut behind = 0;
+            let (mut ranges, mut is_damaged) = (damaged_from(&damaged, candidate.input, place.start), false);
+            while behind < MOST_OVERLAPPING
+                && let Some((from, to)) = ranges.next()
+            {
+                if from >= place.end {
+                    behind += 1;
+                    continue;
+                }
+                is_damaged |= from <= place.start && (place.end..u64::MAX).contains(&to);
+                let (from, to) = (from.saturating_sub(place.start), to.min(place.end).saturating_sub(place.start));
                 found.push(start.saturating_add(from)..start.saturating_add(to));
                 if found.len() >= MOST_NOTES {
+                    found.push(end..candidate.length);
                     return found;
                 }
             }
+            is_all &= is_damaged;
+        }
+        // As above.
+        if is_all {
+            found.clear();
         }
         found
     }

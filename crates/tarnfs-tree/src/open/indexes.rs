@@ -10,8 +10,8 @@ use tarnfs_source::FileSource;
 
 use super::{FileFacts, IndexPlace, OpenArchive, Options};
 
-/// Where an index of the archive at `path` may lie, beside it or in the folders of `place`: one of ours, or a sidecar of
-/// ratarmount. One of ours that was made with other options lies beside one of these ([`location::without_tag`]).
+/// Where an index of the archive at `path` may lie, beside it or in the folders of `place`: one of ours, or a sidecar
+/// of ratarmount. One of ours that was made with other options lies beside one of these ([`location::without_tag`]).
 pub(crate) fn places(path: &Path, place: &IndexPlace) -> impl Iterator<Item = PathBuf> {
     let mut folders = vec![PathBuf::new()];
     if let IndexPlace::Folders(others) = place {
