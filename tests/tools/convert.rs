@@ -163,6 +163,33 @@ fn nothing_is_replaced_that_was_not_verified() {
     assert_eq!(run_in(&scratch, "convert --replace same.tar -").0, 2);
 }
 
+/// Indexes are of no use without their archive, wherever they lie and whatever options they were made with.
+#[test]
+fn indexes_of_what_is_replaced_are_removed() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree elsewhere; seq 1000 > tree/file; tar -czf x.tar.gz tree");
+    let index = |options: &str| {
+        let (code, said) = run_in(&scratch, &format!("index {options} x.tar.gz"));
+        assert_eq!(code, 0, "{options}: {said}");
+    };
+    let make = || {
+        for options in ["", "-r", "--index-folders=elsewhere", "--format=ratarmount"] {
+            index(options);
+        }
+    };
+    let left = || scratch.shell("ls . elsewhere | grep sqlite || true");
+    make();
+    assert_eq!(left().lines().count(), 4, "{}", left());
+    // In place. The new one may have an index where the old one had its.
+    convert(&scratch, "--replace --index-folders=,elsewhere x.tar.gz x.tar.gz");
+    assert!(left().lines().all(|name| name == "x.tar.gz.tarnfs.sqlite"), "{}", left());
+    let (code, said) = run_in(&scratch, "ls x.tar.gz");
+    assert!(code == 0 && !said.contains("sqlite"), "{code} {said}");
+    make();
+    convert(&scratch, "--replace --index-folders=,elsewhere x.tar.gz y.tar.zst");
+    assert!(left().lines().all(|name| name == "y.tar.zst.tarnfs.sqlite"), "{}", left());
+}
+
 /// What the new archive would not have is not thrown away.
 #[test]
 fn nothing_is_replaced_that_the_new_one_cannot_hold() {

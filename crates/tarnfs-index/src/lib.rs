@@ -194,8 +194,8 @@ pub struct Summary {
 pub const SINGLE_FILE: &str = "file";
 
 impl Summary {
-    /// True of a compressed file that is no archive.
-    pub fn is_single_file(&self) -> bool {
+    /// True of a compressed file that is no archive, or in which there is something that is compressed again.
+    pub fn may_be_single_file(&self) -> bool {
         self.format == SINGLE_FILE
     }
 

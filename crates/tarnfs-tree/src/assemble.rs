@@ -5,16 +5,19 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::fstat;
-use tarnfs_index::{Archive, location, ratarmount};
+use tarnfs_index::{Archive, location};
 use tarnfs_source::SharedSource;
 
 use crate::alone::{Names, told_apart};
 use crate::build::Progress;
 use crate::containers::{self, Layout};
+use crate::open::alone::is_database;
+use crate::open::indexes::{self, in_real_folder};
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
 use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
@@ -130,13 +133,24 @@ pub fn assemble(
     let (folders, alone, known) = Default::default();
     let mut sources = Sources { how, options, observer, folders, alone, known, is_lazy: false, first: None };
     let (mut names, mut trees) = (Vec::with_capacity(locations.len()), Vec::with_capacity(locations.len()));
+    let all: Vec<&Location> = locations.iter().collect();
+    let left_out = if how.union { indexes_among(&all, &options.index.place) } else { HashMap::new() };
+    let mut opened = Vec::with_capacity(locations.len());
     for (number, location) in locations.iter().enumerate() {
+        if let Some(archive) = left_out.get(&number).and_then(|&archive| locations.get(archive)) {
+            tell_of_index(location, archive);
+            if number == 0 {
+                sources.first = location.path().metadata().ok().map(|found| (found.dev(), found.ino()));
+            }
+            continue;
+        }
+        opened.push(location);
         names.push(location.path().file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec());
         trees.push(sources.open(number, location)?);
     }
     let Sources { folders, mut alone, known, is_lazy, first, .. } = sources;
     if how.union {
-        let mut is_kept = are_kept(&known, locations, &options.index.place).into_iter();
+        let mut is_kept = are_kept(&known, &opened, &options.index.place).into_iter();
         let mut keep = || is_kept.next().unwrap_or(true);
         (names, trees, alone) = names
             .into_iter()
@@ -170,43 +184,61 @@ struct Known {
     is_index: bool,
 }
 
-/// Where an index of each archive among `locations` may lie: which of them it is.
-fn places_of_indexes(known: &[Option<Known>], locations: &[Location], place: &IndexPlace) -> HashMap<PathBuf, usize> {
-    let (mut folders, mut places) = (vec![PathBuf::new()], HashMap::new());
-    if let IndexPlace::Folders(others) = place {
-        folders.extend(others.iter().filter(|folder| !folder.as_os_str().is_empty()).cloned());
-    }
-    for (number, (known, location)) in known.iter().zip(locations).enumerate() {
-        if known.as_ref().is_some_and(|known| !known.is_index) {
-            let own = location::candidates(location.path(), None, &folders);
-            let sidecars = ratarmount::candidates(location.path(), &folders);
-            places.extend(own.iter().chain(&sidecars).map(|path| (in_real_folder(path), number)));
-        }
-    }
-    places
+/// Where indexes may lie of those among `locations` that are `archives`: which of them it is.
+fn places_of_indexes(
+    archives: impl Iterator<Item = usize>,
+    locations: &[&Location],
+    place: &IndexPlace,
+) -> HashMap<PathBuf, usize> {
+    let archives = archives.filter_map(|number| Some((number, locations.get(number)?)));
+    archives
+        .flat_map(|(number, archive)| indexes::places(archive.path(), place).map(move |path| (path, number)))
+        .collect()
 }
 
-/// `path`, without links on the way to its folder.
-fn in_real_folder(path: &Path) -> PathBuf {
-    let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    match (folder.and_then(|folder| folder.canonicalize().ok()), path.file_name()) {
-        (Some(folder), Some(name)) => folder.join(name),
-        _ => path.to_owned(),
+/// The archive whose index lies at `path`, of those that `places` are of.
+fn archive_at(places: &HashMap<PathBuf, usize>, path: &Path) -> Option<usize> {
+    let path = in_real_folder(path);
+    places.get(&path).or_else(|| places.get(&location::without_tag(&path)?)).copied()
+}
+
+fn tell_of_index(index: &Location, archive: &Location) {
+    log::warn!("{}: left out: it is the index of {}", index.path().display(), archive.path().display());
+}
+
+/// Which of `locations` are indexes of others among them, as far as their places say so: nothing is opened for that.
+fn indexes_among(locations: &[&Location], place: &IndexPlace) -> HashMap<usize, usize> {
+    let may_be_index = |location: &Location| {
+        let name = location.path().file_name().unwrap_or_default();
+        matches!(location, Location::Path(_)) && name.as_bytes().ends_with(b".sqlite")
+    };
+    let (indexes, others): (Vec<usize>, Vec<usize>) =
+        (0..locations.len()).partition(|&number| locations.get(number).is_some_and(|location| may_be_index(location)));
+    // Mostly there is none.
+    if indexes.is_empty() {
+        return HashMap::new();
     }
+    let is_archive = |number: &usize| {
+        locations.get(*number).is_some_and(|location| !matches!(location, Location::Path(path) if path.is_dir()))
+    };
+    let places = places_of_indexes(others.into_iter().filter(is_archive), locations, place);
+    let index_of = |number: usize| {
+        let path = locations.get(number)?.path();
+        Some((number, archive_at(&places, path).filter(|_| is_database(path))?))
+    };
+    indexes.into_iter().filter_map(index_of).collect()
 }
 
 /// For each of `locations` whether it is shown in a union. The index of an archive that is shown, too, is not: `d/*`
 /// names both, and what one reads in the index alone is an error. It may be one that the archive does not use.
-fn are_kept(known: &[Option<Known>], locations: &[Location], place: &IndexPlace) -> Vec<bool> {
+fn are_kept(known: &[Option<Known>], locations: &[&Location], place: &IndexPlace) -> Vec<bool> {
     // Mostly there is none.
     if !known.iter().flatten().any(|known| known.is_index) {
         return vec![true; locations.len()];
     }
-    let places = places_of_indexes(known, locations, place);
-    let lies_at_index = |path: &Path| {
-        let path = in_real_folder(path);
-        places.get(&path).or_else(|| places.get(&location::without_tag(&path)?)).copied()
-    };
+    let is_archive = |known: &Option<Known>| known.as_ref().is_some_and(|known| !known.is_index);
+    let archives = known.iter().enumerate().filter(|(_, known)| is_archive(known)).map(|(number, _)| number);
+    let places = places_of_indexes(archives, locations, place);
     let is_same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
@@ -219,13 +251,13 @@ fn are_kept(known: &[Option<Known>], locations: &[Location], place: &IndexPlace)
         };
         known.iter().position(|known| known.as_ref().is_some_and(is_its))
     };
-    let is_kept = |(known, location): (&Option<Known>, &Location)| {
+    let is_kept = |(known, location): (&Option<Known>, &&Location)| {
         let path = location.path();
         let index = known.as_ref().filter(|known| known.is_index);
-        let archive = index.and_then(|index| lies_at_index(path).or_else(|| archive_of(index, path)));
+        let archive = index.and_then(|index| archive_at(&places, path).or_else(|| archive_of(index, path)));
         let archive = archive.and_then(|place| locations.get(place));
         if let Some(archive) = archive {
-            log::warn!("{}: left out: it is the index of {}", path.display(), archive.path().display());
+            tell_of_index(location, archive);
         }
         archive.is_none()
     };

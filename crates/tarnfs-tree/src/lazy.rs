@@ -109,8 +109,8 @@ pub struct LazyTree {
     patience: Duration,
     /// It has been said that there is more than is opened.
     has_told: AtomicBool,
-    /// What has been said of parts that are missing.
-    told: parts::Told,
+    /// What has been said of parts that are missing, and found of others.
+    parts: parts::Remembered,
 }
 
 /// The right to open an archive.
@@ -163,7 +163,7 @@ impl LazyTree {
             in_memory: Arc::default(),
             patience: PATIENCE,
             has_told: AtomicBool::new(false),
-            told: parts::Told::default(),
+            parts: parts::Remembered::default(),
         })
     }
 

@@ -20,6 +20,11 @@ pub(crate) trait File: Clone {
     /// Its bytes.
     fn source(&self) -> &dyn Source;
 
+    /// How many these are.
+    fn length(&self) -> u64 {
+        self.source().len()
+    }
+
     /// What it says of itself as a volume of `format`. Each of many may ask all of them.
     fn volume(&self, format: &dyn Format) -> io::Result<Option<Volume>> {
         format.volume(self.source())
@@ -52,6 +57,8 @@ pub(crate) struct Found<F> {
     pub(crate) shown: Vec<u8>,
     /// What a next part would be called, if nothing says how many there are.
     pub(crate) next: Option<Vec<u8>>,
+    /// The same in all ways in which these may be counted: with a file of such a name they would be others.
+    pub(crate) after: Vec<Vec<u8>>,
 }
 
 /// Why there are no parts.
@@ -117,20 +124,20 @@ pub(crate) fn is_led_by_last(name: &[u8]) -> bool {
     FORMATS.iter().any(|format| format.last_volume(name).is_some())
 }
 
-/// True if `source` says that it is one of several volumes, which are called as `name` is.
-pub(crate) fn is_split(name: &[u8], source: &dyn Source) -> bool {
+/// True if `file` says that it is one of several volumes, which are called as `name` is.
+pub(crate) fn is_split<F: File>(name: &[u8], file: &F) -> bool {
     let is_one = |format: &dyn Format| match format.last_volume(name) {
-        Some(last) if last == name => format.volumes(source).is_ok_and(|others| others.is_some()),
-        _ => !format.first_volumes(name).is_empty() && format.volume(source).is_ok_and(|volume| volume.is_some()),
+        Some(last) if last == name => format.volumes(file.source()).is_ok_and(|others| others.is_some()),
+        _ => !format.first_volumes(name).is_empty() && file.volume(format).is_ok_and(|volume| volume.is_some()),
     };
     FORMATS.iter().any(|format| is_one(*format))
 }
 
 /// True of a volume of which what it has whole can be read without the others.
-pub(crate) fn stands_alone(name: &[u8], source: &dyn Source) -> bool {
+pub(crate) fn stands_alone<F: File>(name: &[u8], file: &F) -> bool {
     let says = |format: &dyn Format| {
         let is_called_so = !format.first_volumes(name).is_empty();
-        is_called_so && format.volume(source).is_ok_and(|volume| volume.is_some_and(|volume| !volume.is_part))
+        is_called_so && file.volume(format).is_ok_and(|volume| volume.is_some_and(|volume| !volume.is_part))
     };
     FORMATS.iter().any(|format| says(*format))
 }
@@ -164,24 +171,26 @@ pub(crate) fn find<F: File>(name: &[u8], open: &Open<'_, F>) -> Result<Option<Fo
     }
     let Some((stem, suffix)) = split_suffix(name) else { return Ok(None) };
     // What begins as decimal numbers may go on as hexadecimal ones.
-    let (mut most, mut missing): (Option<Found<F>>, _) = (None, None);
+    let (mut most, mut missing, mut after): (Option<Found<F>>, _, _) = (None, None, Vec::new());
     for count in COUNTS.iter().filter(|count| count.may_have(suffix)) {
-        let found = match numbered(stem, suffix, count, open) {
+        let mut found = match numbered(stem, suffix, count, open) {
             Ok(found) => found,
             // Counted in another way nothing may be missing.
-            Err(problem @ Wrong::Missing(_)) => {
-                missing.get_or_insert(problem);
+            Err(Wrong::Missing(name)) => {
+                after.push(name.clone());
+                missing.get_or_insert(name);
                 continue;
             }
             Err(problem) => return Err(problem),
         };
+        after.extend(found.iter_mut().flat_map(|found| std::mem::take(&mut found.after)));
         if found.as_ref().map(|parts| parts.files.len()) > most.as_ref().map(|parts| parts.files.len()) {
             most = found;
         }
     }
     match (most, missing) {
-        (None, Some(problem)) => Err(problem),
-        (most, _) => Ok(most),
+        (None, Some(missing)) => Err(Wrong::Missing(missing)),
+        (most, _) => Ok(most.map(|found| Found { after, ..found })),
     }
 }
 
@@ -231,7 +240,7 @@ fn named_by<F: File>(format: &dyn Format, name: &[u8], open: &Open<'_, F>) -> Re
         files.push((name, part));
     }
     files.push((last.clone(), file));
-    Ok(Some(Found { files, whole: last.clone(), shown: last, next: None }))
+    Ok(Some(Found { files, whole: last.clone(), shown: last, next: None, after: Vec::new() }))
 }
 
 /// The parts, if `format` knows what its first volume is called, and each says whether another one follows.
@@ -279,7 +288,10 @@ fn counted_by<F: File>(format: &dyn Format, own: &[u8], open: &Open<'_, F>) -> R
     match next {
         Some(missing) if is_gap => Err(Wrong::Missing(missing)),
         // A single file that is not split.
-        next if files.len() > 1 && is_among => Ok(Some(Found { files, whole: first.clone(), shown: first, next })),
+        next if files.len() > 1 && is_among => {
+            let after = next.iter().cloned().collect();
+            Ok(Some(Found { files, whole: first.clone(), shown: first, next, after }))
+        }
         _ => Ok(None),
     }
 }
@@ -292,8 +304,10 @@ fn numbered<F: File>(stem: &[u8], suffix: &[u8], count: &Count, open: &Open<'_, 
         let Ok(Some(first)) = open(&part(&next)) else { continue };
         let mut files = vec![(part(&next), first)];
         let mut is_among = next == suffix;
+        let mut after: Vec<Vec<u8>>;
         loop {
             let (normal, wider) = (count.next(&next), count.wider(&next));
+            after = normal.iter().chain(&wider).map(|suffix| part(suffix)).collect();
             let found = [normal.clone(), wider].into_iter().flatten().find_map(|suffix| {
                 let opened = open(&part(&suffix)).transpose()?;
                 Some(opened.map(|file| (suffix, file)))
@@ -312,7 +326,7 @@ fn numbered<F: File>(stem: &[u8], suffix: &[u8], count: &Count, open: &Open<'_, 
         // What looks numbered may be copies of different days. Who splits makes parts of one length. Three digits are
         // used for nothing else.
         let is_certain = count.digits == DECIMAL && suffix.len() >= 3;
-        let lengths: Vec<u64> = files.iter().map(|(_, file)| file.source().len()).collect();
+        let lengths: Vec<u64> = files.iter().map(|(_, file)| file.length()).collect();
         let length = lengths.first().copied().unwrap_or_default();
         let is_even = lengths
             .split_last()
@@ -329,7 +343,7 @@ fn numbered<F: File>(stem: &[u8], suffix: &[u8], count: &Count, open: &Open<'_, 
                 let Some(later) = count.next(&behind) else { break };
                 let is_among = is_among || suffix == later;
                 if let Some(file) = open(&part(&later))?
-                    && (is_certain || is_among && file.source().len() <= length)
+                    && (is_certain || is_among && file.length() <= length)
                 {
                     return Err(Wrong::Missing(missing.clone()));
                 }
@@ -341,7 +355,7 @@ fn numbered<F: File>(stem: &[u8], suffix: &[u8], count: &Count, open: &Open<'_, 
         }
         if is_among {
             let shown = files.first().map_or_else(Vec::new, |(name, _)| name.clone());
-            return Ok(Some(Found { files, whole: stem.to_vec(), shown, next: missing }));
+            return Ok(Some(Found { files, whole: stem.to_vec(), shown, next: missing, after }));
         }
     }
     Ok(None)
@@ -440,6 +454,24 @@ mod tests {
         assert_eq!((wider(decimal, "88"), wider(decimal, "899"), wider(letters, "z")), (None, None, None));
         let firsts: Vec<_> = decimal.firsts(b"0012").collect();
         assert_eq!(firsts, [&b"0000"[..], b"0001", b"000", b"001", b"00", b"01"]);
+    }
+
+    /// Whoever has found them looks whether one more has come.
+    #[test]
+    fn all_names_that_go_on_are_told() {
+        let file: SharedSource = Arc::new(tarnfs_source::MemorySource::new(b"part", "x"));
+        let after = |last: usize, digits: usize| {
+            let names: Vec<_> = (0..=last).map(|number| format!("x.{number:0digits$}").into_bytes()).collect();
+            let open = |name: &[u8]| Ok(names.iter().any(|known| known == name).then(|| SharedSource::clone(&file)));
+            let found = find(&names[0], &open).unwrap().unwrap();
+            assert_eq!(found.files.len(), last + 1);
+            let mut after: Vec<_> = found.after.into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
+            after.sort();
+            after
+        };
+        assert_eq!(after(89, 2), ["x.0a", "x.90", "x.9000"]);
+        assert_eq!(after(12, 3), ["x.00a", "x.013"]);
+        assert_eq!(after(9, 2), ["x.0a", "x.10"]);
     }
 
     /// A zip that says that it has very many volumes, of which the first is not there.

@@ -205,3 +205,28 @@ fn the_memory_of_a_mount_is_that_of_its_budget() {
         assert_eq!(work.memory_limit, options.decoding.cache.budget().limit() as u64);
     }
 }
+
+/// What is compressed twice is one file without `-r`; with it, what is in it shows.
+#[test]
+fn a_single_file_is_told_from_what_is_compressed_again() {
+    let gzip = |bytes: &[u8]| {
+        let config = zlib_rs::DeflateConfig { window_bits: 15 + 16, ..zlib_rs::DeflateConfig::default() };
+        let mut packed = vec![0; zlib_rs::compress_bound(bytes.len()) + 64];
+        zlib_rs::compress_slice(&mut packed, bytes, config).0.to_vec()
+    };
+    let tar = [common::member(b'0', "file", b"content"), vec![0; 1024]].concat();
+    let mut recursive = options();
+    let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
+    recursive.shape.recursion = Some(tarnfs_index::Recursion { extensions, ..tarnfs_index::Recursion::default() });
+    for (archive, options, expected) in [
+        (gzip(b"text"), options(), true),
+        (gzip(b"text"), recursive.clone(), true),
+        (gzip(&tar), options(), false),
+        (gzip(&gzip(&tar)), options(), true),
+        (gzip(&gzip(&tar)), recursive, false),
+        (tar, options(), false),
+    ] {
+        let opened = open(memory("archive", &archive), &options).unwrap();
+        assert_eq!(opened.is_single_file().unwrap(), expected, "{:?}", opened.index.summary());
+    }
+}

@@ -128,8 +128,13 @@ fn the_index_of_an_archive_beside_it_is_left_out() {
     let expected = contents(&*first.tree);
     assert!(expected.iter().any(Result::is_ok));
     for locations in [locations.clone(), [locations[1].clone(), locations[0].clone()]] {
-        let both = assemble(&locations, &Composition::default(), &options, &()).unwrap();
+        let log = Log::default();
+        let both = assemble(&locations, &Composition::default(), &options, &log).unwrap();
         assert_eq!(contents(&*both.tree), expected);
+        // That is known before it is opened, which would say that an index alone is shown.
+        let opens = log.0.into_inner().into_iter().filter(|line| line.starts_with("opens ")).collect::<Vec<_>>();
+        assert_eq!(opens, [format!("opens {}", folder.path().join("a.tar").display())]);
+        assert!(both.first.is_some());
     }
     // By itself it is shown, and nothing can be read.
     let alone = assemble(&locations[1..], &Composition::default(), &options, &()).unwrap();

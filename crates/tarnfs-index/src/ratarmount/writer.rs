@@ -59,7 +59,7 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         return Err(Error::Unknown(what.to_owned()));
     }
     // Its backend for these has offsets of tar headers alone.
-    if summary.format != "tar" && !summary.is_single_file() {
+    if summary.format != "tar" && !summary.may_be_single_file() {
         let what = format!("ratarmount has no index of {} archives that tarnfs writes", summary.format);
         return Err(Error::Foreign(what));
     }
@@ -144,7 +144,7 @@ struct FileRow<'a> {
 impl Writing<'_> {
     /// ratarmount counts the compression as one layer of archives.
     fn depth(&self) -> i64 {
-        i64::from(self.plain.is_none() && !self.index.summary().is_single_file())
+        i64::from(self.plain.is_none() && !self.index.summary().may_be_single_file())
     }
 
     /// Counts the texts of a row.
@@ -440,7 +440,8 @@ impl Writing<'_> {
             let what = format!("node {} is stored in pieces, which ratarmount has no rows for", row.node.0);
             return Err(Error::Foreign(what));
         }
-        if self.index.summary().is_single_file() {
+        // Above it there may be folders of `--transform`.
+        if self.index.summary().may_be_single_file() && row.kind == Kind::File {
             return self.single_file(path, name, row);
         }
         let Some(header) = row.header else {

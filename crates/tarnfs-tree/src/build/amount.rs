@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use tarnfs_format::{Body, Piece};
+
 /// What all nested streams of an archive may hold together, for each of its bytes and beside.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
 const MOST_BESIDE: u64 = 64 << 30;
@@ -10,6 +12,9 @@ const MOST_BESIDE: u64 = 64 << 30;
 /// What a byte of a hole counts for that a codec looks through: it is stored nowhere, and no compressed stream has long
 /// runs of zeros.
 const WEIGHT_OF_HOLES: u64 = 64;
+
+/// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
+const BYTES_OF_ENTRY: usize = 512;
 
 /// What is said of an archive that would be too much.
 pub(super) const TOO_MUCH: &str = "the archives in this archive hold too much; is it a bomb?";
@@ -71,10 +76,20 @@ impl Amount {
         self.most.saturating_sub(self.read.load(Ordering::Relaxed))
     }
 
+    /// Adds `bytes` that are read. An error if that is too much.
+    pub(super) fn add_read(&self, bytes: usize) -> io::Result<()> {
+        if self.add(bytes as u64) { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH)) }
+    }
+
+    /// Adds an entry that a directory tells of. An error if that is too much: it may be decoded from little.
+    pub(super) fn add_entry(&self, body: &Body) -> io::Result<()> {
+        let pieces = body.pieces.as_ref().map_or(0, |pieces| size_of_val::<[Piece]>(pieces));
+        self.add_read(BYTES_OF_ENTRY.saturating_add(pieces))
+    }
+
     /// Adds `bytes` of a hole. An error if that is too much.
     pub(crate) fn add_hole(&self, bytes: u64) -> io::Result<()> {
-        let is_right = self.add(bytes.saturating_mul(WEIGHT_OF_HOLES));
-        if is_right { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH)) }
+        self.add_read(usize::try_from(bytes.saturating_mul(WEIGHT_OF_HOLES)).unwrap_or(usize::MAX))
     }
 }
 
@@ -92,5 +107,18 @@ mod tests {
         assert!(!amount.add(u64::MAX) && amount.add_hole(u64::MAX).is_err());
         let most = Amount::new(10).left();
         assert_eq!(most, (64 << 30) + 10_000);
+    }
+
+    /// Any number of files may have the same pieces, and any number of images such files.
+    #[test]
+    fn entries_are_counted_with_their_pieces() {
+        let amount = Amount::of(100_000);
+        let body = |pieces| Body { pieces: Some(vec![Piece::default(); pieces]), ..Body::default() };
+        amount.add_entry(&Body::default()).unwrap();
+        amount.add_entry(&body(1000)).unwrap();
+        let left = 100_000 - 2 * BYTES_OF_ENTRY - 1000 * size_of::<Piece>();
+        assert_eq!(amount.left(), left as u64);
+        assert_eq!(amount.add_entry(&body(1000)).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(amount.add_read(0).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -385,7 +385,7 @@ mod tests {
         fn candidate(&self, _: Candidate) -> Result<(), Error> {
             unreachable!()
         }
-        fn begin(&self) -> Result<(), Error> {
+        fn begin(&self, _: bool) -> Result<(), Error> {
             unreachable!()
         }
         fn end(&self, _: u64) -> Result<(), Error> {

@@ -315,7 +315,7 @@ pub(super) fn next(stream: &mut dyn Stream, length: u64, receive: &mut dyn FnMut
 type Read<'r> = dyn FnMut(u64, &mut dyn FnMut(&[u8])) -> io::Result<u64> + 'r;
 
 /// Bytes of holes in a file.
-fn holes_in(body: &Body) -> u64 {
+pub(super) fn holes_in(body: &Body) -> u64 {
     let Some(extents) = &body.extents else { return 0 };
     extents.iter().fold(body.size, |holes, extent| holes.saturating_sub(extent.length))
 }

@@ -3,8 +3,9 @@
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
-//! `names` says what options make of paths; `parts` puts together what was split; `amount` counts what is read of
-//! archives in the archive; `bad_blocks` passes what a disk cannot read of what is not compressed.
+//! `names` says what options make of paths; `sparse` is about files with holes; `parts` puts together what was split;
+//! `amount` counts what is read of archives in the archive; `bad_blocks` passes what a disk cannot read of what is not
+//! compressed.
 
 mod amount;
 mod bad_blocks;
@@ -17,6 +18,7 @@ mod names;
 mod nested;
 mod parts;
 mod receiver;
+mod sparse;
 mod undamaged;
 mod walk;
 mod walk_directory;
@@ -449,6 +451,7 @@ impl FirstPass<'_> {
             };
             direct.candidate(Candidate {
                 input: 0,
+                file_in: 0,
                 archive: 0,
                 start: 0,
                 length,
@@ -461,7 +464,9 @@ impl FirstPass<'_> {
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
                 expected: None,
+                content: None,
                 instead: Some(Box::new(Entry { body, ..single_file })),
+                is_layer: true,
                 place: MemberPlace { layers: u32::from(content.codec().is_some()), ..place },
                 told_at: 0,
             })?;

@@ -2,6 +2,10 @@
 //! index. Small ones are read by several threads beside each other, large ones by one walk with all threads; what they
 //! hold themselves comes after them.
 
+mod refused;
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
@@ -12,9 +16,7 @@ use std::thread;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
-use tarnfs_format::{
-    Body, Entry, Event, Piece, ReadForwards, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved,
-};
+use tarnfs_format::{Body, Entry, Piece, ReadForwards, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::{Limits, SharedSource, Slice};
 
 use super::amount::{Amount, TOO_MUCH};
@@ -23,7 +25,7 @@ use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
-use super::parts::Split;
+use super::parts::{CUT, Split};
 use super::receiver::{Batches, Direct, Receiver};
 use super::undamaged::Undamaged;
 use super::walk::{Content, MemberPlace, Members, Walk, content_of, content_of_head};
@@ -33,6 +35,7 @@ use crate::legible::Legible;
 use crate::open::Options;
 use crate::pieces::are_blocks;
 use crate::problem::Problem;
+use refused::{is_locked, is_unsupported, tell_of_few, why_not_an_archive};
 
 /// Of that many compressed bytes on, one is read with all threads.
 const LARGE: u64 = 4 << 20;
@@ -51,9 +54,6 @@ const WAVE: usize = 64;
 /// than anybody can read.
 const MOST_PADDING: u64 = 64 << 20;
 
-/// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
-const BYTES_OF_ENTRY: u64 = 512;
-
 /// Archives that may lie uncompressed in each candidate, beside one for each 16 bytes of it.
 const MOST_IN_EACH: u64 = 16;
 
@@ -62,6 +62,8 @@ const MOST_IN_EACH: u64 = 16;
 pub(super) struct Candidate {
     /// The stream that it lies in, where in it, and how long it is there, in bytes.
     pub(super) input: u32,
+    /// The stream that the file lies in which shows it.
+    pub(super) file_in: u32,
     /// Its number among the archives in the archive.
     pub(super) archive: u32,
     pub(super) start: u64,
@@ -83,8 +85,13 @@ pub(super) struct Candidate {
     pub(super) file: Box<Entry>,
     /// Length and CRC-32 of what the codec gives, where the archive says them.
     pub(super) expected: Option<(u64, u32)>,
-    /// What is shown if it cannot be decoded.
+    /// What the codec gives, where that is the container's: then it gives the file itself, and it is known what that
+    /// is.
+    pub(super) content: Option<Content>,
+    /// What is shown if it cannot be decoded, where there is no file yet.
     pub(super) instead: Option<Box<Entry>>,
+    /// True of what comes out of a layer around it: it is the same archive.
+    pub(super) is_layer: bool,
     /// Where what it holds is put.
     pub(super) place: MemberPlace,
     /// What a note of it names: the byte of the archive's own stream at which the member begins that it lies in.
@@ -125,15 +132,15 @@ impl Candidate {
         blocks
     }
 
-    /// True of an archive that is made of several files.
-    pub(super) fn is_put_together(&self) -> bool {
-        self.split.as_ref().is_some_and(|split| !split.starts.is_empty())
-    }
-
-    /// The part that may be missing of it, in words, where there may be one.
+    /// Why something of it may be missing, in words, where it was put together from several files.
     fn may_lack(&self) -> String {
-        let lacks = |next: &Vec<u8>| format!(". Is a part of it missing? {} is not there", name::excerpt(next));
-        self.split.as_ref().and_then(|split| split.next.as_ref()).map(lacks).unwrap_or_default()
+        match self.split.as_deref() {
+            Some(split) if split.is_cut => format!(": {CUT}"),
+            Some(Split { next: Some(next), .. }) => {
+                format!(". Is a part of it missing? {} is not there", name::excerpt(next))
+            }
+            _ => String::new(),
+        }
     }
 
     /// What a codec is shown of it.
@@ -413,7 +420,7 @@ impl<'a> Expansion<'a> {
         let content = content.map_err(|error| walk.problem(candidate.start, error))?;
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
-        let undamaged = Undamaged::of(candidate);
+        let undamaged = Undamaged::of(candidate, &self.amount);
         if let Reader::Random(format) = reader {
             let why = match why_not_an_archive(format, &undamaged, self.format_options) {
                 Ok(why) => why,
@@ -436,7 +443,7 @@ impl<'a> Expansion<'a> {
                     .note(candidate.told_at, format!("{shown}: {why}; it stays a file{}", candidate.may_lack()))?);
             }
         }
-        receiver.begin()?;
+        receiver.begin(true)?;
         let members = match reader {
             Reader::Forwards(format) if candidate.pieces.as_deref().is_some_and(are_blocks) => {
                 self.in_blocks(candidate, format, &walk, receiver)
@@ -449,11 +456,7 @@ impl<'a> Expansion<'a> {
             _ => return Ok(receiver.end(0)?),
         };
         match members {
-            // A directory may be decoded from little.
-            Ok(members) => {
-                self.amount.add(members.entries.saturating_mul(BYTES_OF_ENTRY));
-            }
-            Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
+            Ok(_) | Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
             // What was found before it is served.
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
             Err(problem) => return Err(problem),
@@ -571,7 +574,9 @@ impl<'a> Expansion<'a> {
             stream = stream.up_to(self.amount.left());
         }
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
-        let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
+        // A container's codec adds nothing to the name of a file.
+        let inner_name = if candidate.content.is_some() { None } else { without_suffix(&candidate.name) };
+        let inner_name = inner_name.unwrap_or_else(|| candidate.name.clone());
         let head = match stream.peek(head_length(&inner_name)).map(<[u8]>::to_vec) {
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
             head => head.map_err(|error| failed(0, error))?,
@@ -582,19 +587,30 @@ impl<'a> Expansion<'a> {
         if let Some((_, error)) = stream.ended_by.take_if(|_| head.is_empty()) {
             return note(format!("{}: {error}; it stays a file", codec.name()));
         }
-        receiver.begin()?;
-        stream.tell().map_err(|error| failed(0, error))?;
-        let outer_head = head_of(&candidate.bytes, HEAD)?;
-        let shown_name = stored_name(codec, &outer_head, &self.options.limits).unwrap_or_else(|| inner_name.clone());
-        // What was compressed is one archive, and the tar in it another.
-        let mut content = self.inner(&head, &inner_name).filter(|_| self.names.goes_below(candidate.place.depth));
-        let place = MemberPlace { depth: candidate.place.depth.saturating_add(1), ..candidate.place.clone() };
+        let is_file_itself = candidate.content.is_some();
+        let mut content = match candidate.content {
+            None => self.inner(&head, &inner_name).filter(|_| self.names.goes_below(candidate.place.depth)),
+            known => known,
+        };
         if let Some(Content::Codec(_)) = content
             && let Some(limit) = self.names.most_layers().filter(|&limit| candidate.place.layers >= limit)
         {
             note(too_many_layers(limit))?;
             content = None;
         }
+        if is_file_itself && content.is_none() {
+            return Ok(());
+        }
+        // Whether there is an archive in it that can be read is not known yet: it may stay the file that it is.
+        let may_stay =
+            is_file_itself && !matches!(content, Some(Content::Format(format)) if format.forwards().is_some());
+        receiver.begin(!may_stay)?;
+        stream.tell().map_err(|error| failed(0, error))?;
+        let outer_head = head_of(&candidate.bytes, HEAD)?;
+        let shown_name = stored_name(codec, &outer_head, &self.options.limits).unwrap_or_else(|| inner_name.clone());
+        // What was compressed is one archive, and the tar in it another.
+        let depth = candidate.place.depth.saturating_add(u32::from(!is_file_itself));
+        let place = MemberPlace { depth, ..candidate.place.clone() };
         let forwards = match content {
             Some(Content::Format(format)) => format.forwards(),
             _ => None,
@@ -620,12 +636,15 @@ impl<'a> Expansion<'a> {
                         if is_whole {
                             note(format!("what lies in it stays a file: {NO_ROOM}"))?;
                         }
-                        let entry = self.single_file(candidate, &shown_name, stream.length_of_file(length));
-                        shifts.borrow_mut().settle(&entry, receiver)?;
-                        receiver.entry(&entry)?;
+                        if !is_file_itself {
+                            let entry = self.single_file(candidate, &shown_name, stream.length_of_file(length));
+                            shifts.borrow_mut().settle(&entry, receiver)?;
+                            receiver.entry(&entry)?;
+                        }
                     }
                     Some(bytes) => receiver.candidate(Candidate {
                         input: 0,
+                        file_in: 0,
                         archive: 0,
                         start: 0,
                         length,
@@ -635,14 +654,13 @@ impl<'a> Expansion<'a> {
                         split: None,
                         codec: content.codec(),
                         name: inner_name.clone(),
-                        makes_folder: false,
+                        makes_folder: is_file_itself && candidate.makes_folder,
                         file: candidate.file.clone(),
                         expected: None,
-                        instead: Some(Box::new(self.single_file(
-                            candidate,
-                            &shown_name,
-                            stream.length_of_file(length),
-                        ))),
+                        content: None,
+                        instead: (!is_file_itself)
+                            .then(|| Box::new(self.single_file(candidate, &shown_name, stream.length_of_file(length)))),
+                        is_layer: true,
                         place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
                         told_at: candidate.told_at,
                     })?,
@@ -721,68 +739,12 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     of_data.contains(&error.kind()) && error.raw_os_error().is_none()
 }
 
-/// True if all that is wrong is that a password is missing.
-fn is_locked(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
-}
-
 /// What is said of a file that there is no memory to look into: for the next one there is. More may never be had, so
 /// it keeps nobody from all else in the archive.
 pub(super) fn not_looked_into(error: &io::Error) -> String {
     format!("it could not be looked into: {error}")
 }
 
-/// Says why the archive in `candidate` stays a file, of the first few such archives: `more` says it of the others.
-fn tell_of_few(count: &AtomicU64, candidate: &Candidate, error: &io::Error, more: &str) {
-    /// Lines, however many such archives there are.
-    const MOST_TOLD: u64 = 10;
-    let (outer, shown) = (candidate.bytes.describe(), name::excerpt(&candidate.file.path));
-    match count.fetch_add(1, Ordering::Relaxed) {
-        number if number < MOST_TOLD => log::warn!("{outer}: {shown}: {error}; it stays a file"),
-        MOST_TOLD => log::warn!("{outer}: more archives in it {more}"),
-        _ => {}
-    }
-}
-
-/// True of what may well be whole, but cannot be read.
-fn is_unsupported(error: &io::Error) -> bool {
-    let of_format = error.get_ref().and_then(|error| error.downcast_ref::<tarnfs_format::Error>());
-    matches!(of_format, Some(tarnfs_format::Error::Unsupported { .. }))
-}
-
 fn stays_a_file(error: &io::Error) -> String {
     format!("{}; it stays a file", not_looked_into(error))
 }
-
-/// What is wrong if there is no archive in `source` that can be opened, though it may be empty: what has only the first
-/// bytes of one stays a file. The error, and at which byte it was, if that could not be read now: it may be right the
-/// next time.
-fn why_not_an_archive(
-    format: &dyn ReadRandom,
-    source: &SharedSource,
-    options: &tarnfs_format::Options,
-) -> Result<Option<String>, (u64, io::Error)> {
-    let mut damage = None;
-    let result = format.read(source, options, &mut |event| match event {
-        Event::Entry(_) => Err(io::ErrorKind::Interrupted.into()),
-        Event::Damage(found) => {
-            damage.get_or_insert(found.what);
-            Ok(())
-        }
-        _ => Ok(()),
-    });
-    match result {
-        Ok(()) => Ok(damage),
-        Err(tarnfs_format::Error::Receiver(_)) => Ok(None),
-        Err(tarnfs_format::Error::Read { offset, error }) if is_locked(&error) || !is_unreadable(&error) => {
-            Err((offset, error))
-        }
-        // Where in it that is, counts in no stream that a message could name.
-        Err(tarnfs_format::Error::Read { error, .. }) => Ok(Some(error.to_string())),
-        Err(error @ tarnfs_format::Error::Unsupported { .. }) => Err((0, io::Error::other(error))),
-        Err(error) => Ok(Some(error.to_string())),
-    }
-}
-
-#[cfg(test)]
-mod tests;

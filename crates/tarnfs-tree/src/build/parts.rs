@@ -1,18 +1,18 @@
 //! Parts of archives that were split, which lie in an archive: gathered while that is read, and put together at its
 //! end, since they come in any order.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use tarnfs_format::{Body, Entry, Format, Piece, Volume, name};
-use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
+use tarnfs_source::{Limits, MemorySource, SharedSource, Source};
 
 use super::amount::Amount;
 use super::names::last_component;
+use super::sparse::in_pieces;
 use super::walk::{Content, MemberPlace, Walk, Wanted, content_of_head};
 use super::walk_directory::is_unreadable;
 use super::{head_length, head_of};
@@ -34,7 +34,8 @@ const OF_FOLDER: usize = 1 << 10;
 /// Names that are remembered of what went by. Of each its hash is kept.
 const MOST_PASSED: usize = 1 << 14;
 
-const CUT: &str = "the archive that its parts lie in is cut";
+/// What is said where a part is not all there.
+pub(super) const CUT: &str = "the archive that its parts lie in is cut";
 
 /// Parts that are looked for in an archive and in those in it. Each file may count up from the first one of its folder,
 /// so what it takes would grow with the square of their number.
@@ -255,13 +256,13 @@ impl Gathered {
     fn passed_part(
         &self,
         (folder, name, first): (&[u8], &[u8], &Part),
-        found: &Result<Option<Found<CandidateVolume>>, Wrong>,
+        found: &Result<Option<Found<CandidateVolume<'_, '_>>>, Wrong>,
     ) -> Option<Vec<u8>> {
         if self.passed.is_empty() {
             return None;
         }
         let needed = match found {
-            Ok(Some(found)) => found.next.iter().cloned().collect(),
+            Ok(Some(found)) => found.after.clone(),
             Ok(None) if parts::is_first(name) => parts::next_ones(name),
             Err(Wrong::Missing(missing)) => vec![missing.clone()],
             Ok(None) | Err(Wrong::Problem(_)) => Vec::new(),
@@ -331,32 +332,58 @@ impl Source for Kept {
     }
 }
 
-/// What the volumes in a folder say of themselves, by name and format.
-type Volumes = RefCell<HashMap<(Vec<u8>, &'static str), Option<Volume>>>;
+/// What files say of themselves as volumes, by name and format.
+type Volumes<'g> = HashMap<(&'g [u8], &'static str), Option<Volume>>;
 
-/// A part that is looked for. Of all parts in its folder it is remembered what they say of themselves: to find that may
-/// take a walk over all of a volume, and each of them asks for all others.
-#[derive(Clone)]
-struct CandidateVolume {
-    name: Vec<u8>,
-    source: SharedSource,
-    volumes: Rc<Volumes>,
+/// The files of one folder that may be parts, while these are put together.
+struct InFolder<'g> {
+    names: &'g BTreeMap<Vec<u8>, Part>,
+    /// Makes the bytes of one of them.
+    bytes: &'g dyn Fn(&Part) -> SharedSource,
+    /// What is known by now: to find that may take a walk over all of a volume, and each of them asks for all others.
+    volumes: RefCell<Volumes<'g>>,
 }
 
-impl parts::File for CandidateVolume {
+impl<'g> InFolder<'g> {
+    fn get<'f>(&'f self, name: &[u8]) -> Option<CandidateVolume<'f, 'g>> {
+        let (name, part) = self.names.get_key_value(name)?;
+        Some(CandidateVolume { name, part, source: OnceCell::new(), folder: self })
+    }
+}
+
+/// A part that is looked for. Mostly only its length is asked for.
+#[derive(Clone)]
+struct CandidateVolume<'f, 'g> {
+    name: &'g [u8],
+    part: &'g Part,
+    source: OnceCell<SharedSource>,
+    folder: &'f InFolder<'g>,
+}
+
+impl parts::File for CandidateVolume<'_, '_> {
     fn source(&self) -> &dyn Source {
-        &*self.source
+        &**self.source.get_or_init(|| (self.folder.bytes)(self.part))
+    }
+
+    fn length(&self) -> u64 {
+        self.part.size()
     }
 
     fn volume(&self, format: &dyn Format) -> io::Result<Option<Volume>> {
-        let key = (self.name.clone(), format.name());
-        if let Some(known) = self.volumes.borrow().get(&key) {
+        let key = (self.name, format.name());
+        if let Some(known) = self.folder.volumes.borrow().get(&key) {
             return Ok(known.clone());
         }
-        let volume = format.volume(&*self.source)?;
-        self.volumes.borrow_mut().insert(key, volume.clone());
+        let volume = format.volume(self.source())?;
+        self.folder.volumes.borrow_mut().insert(key, volume.clone());
         Ok(volume)
     }
+}
+
+/// What was kept of one file, whose content began at byte `start` of its stream, as that stream.
+pub(super) fn at_its_place(start: u64, kept: SharedSource) -> SharedSource {
+    let name = kept.describe();
+    Arc::new(Kept { parts: BTreeMap::from([(start, kept)]), name })
 }
 
 /// True if the first part of an archive begins as one.
@@ -367,7 +394,8 @@ fn begins_as_archive(name: &[u8], source: &SharedSource, preferred: &Preferred) 
 
 /// The same as [`parts::is_split`], of a file that begins with `head`.
 fn is_split(name: &[u8], head: &[u8]) -> bool {
-    parts::is_split(name, &MemorySource::new(head.to_vec(), "a head"))
+    let head: SharedSource = Arc::new(MemorySource::new(head.to_vec(), "a head"));
+    parts::is_split(name, &head)
 }
 
 /// What an archive that is put together is made of.
@@ -377,6 +405,8 @@ pub(super) struct Split {
     pub(super) starts: Vec<u64>,
     /// A part that is not there, and which nobody can say is missing.
     pub(super) next: Option<Vec<u8>>,
+    /// The archive that its parts lie in is cut, and with it the last of them.
+    pub(super) is_cut: bool,
     /// It lies in an archive that is read forwards, and has no checksums of it.
     pub(super) is_unchecked: bool,
 }
@@ -417,10 +447,7 @@ impl Walk<'_> {
                 Some(_) => parts::is_first(name) || parts::is_called_volume(name) && is_split(name, head),
                 None => self.bytes.is_some() || self.is_likely_part(entry, name),
             },
-            Some((bytes, base)) => {
-                let start = entry.body.offset.saturating_sub(base);
-                Self::is_volume(name, &Slice::new(SharedSource::clone(bytes), start, entry.body.size))?
-            }
+            Some(bytes) => Self::is_volume(name, &*self.content_at(&entry.body, bytes))?,
             // What is known by its end will be seen when all of it is there.
             None => content.is_none() || Self::is_volume(name, &MemorySource::new(head.to_vec(), "a head"))?,
         };
@@ -475,11 +502,16 @@ impl Walk<'_> {
     ) -> io::Result<bool> {
         for (folder, names) in &gathered.folders {
             let mut told = BTreeSet::new();
-            let volumes: Rc<Volumes> = Rc::default();
+            let (source, base) = match stream {
+                Some((source, base)) => (SharedSource::clone(source), base),
+                None => (Self::kept(names), 0),
+            };
+            let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.body())) };
+            let in_folder = InFolder { names, bytes: &bytes, volumes: RefCell::default() };
             // They show under the name of another part.
             let mut others: HashSet<Vec<u8>> = HashSet::new();
             // What the archive lacks that they are parts of.
-            let mut lacking: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+            let mut lacking: HashMap<&[u8], Vec<u8>> = HashMap::new();
             for (name, part) in names {
                 if others.remove(name) {
                     continue;
@@ -492,28 +524,20 @@ impl Walk<'_> {
                     continue;
                 }
                 self.options.cancel.check()?;
-                let (source, base) = match stream {
-                    Some((source, base)) => (SharedSource::clone(source), base),
-                    None => (Self::kept(names), 0),
-                };
-                let bytes = |part: &Part| -> SharedSource { Arc::new(self.pieces_of(&source, &part.body())) };
                 let walked = RefCell::new(Vec::new());
                 let open = |name: &[u8]| {
                     self.amount.look();
-                    if names.contains_key(name) {
-                        walked.borrow_mut().push(name.to_vec());
-                    }
-                    let volumes = || Rc::clone(&volumes);
-                    let part = |part| CandidateVolume { name: name.to_vec(), source: bytes(part), volumes: volumes() };
-                    Ok(names.get(name).map(part))
+                    let found = in_folder.get(name);
+                    walked.borrow_mut().extend(found.as_ref().map(|found| found.name));
+                    Ok(found)
                 };
-                let found = match lacking.remove(name) {
+                let found = match lacking.remove(name.as_slice()) {
                     Some(missing) => Err(Wrong::Missing(missing)),
                     None => parts::find(name, &open),
                 };
                 if let Err(Wrong::Missing(missing)) = &found {
                     // Each of them would walk to there again.
-                    let later = walked.take().into_iter().filter(|other| other > name);
+                    let later = walked.take().into_iter().filter(|other| *other > name.as_slice());
                     lacking.extend(later.map(|other| (other, missing.clone())));
                 }
                 if let Ok(Some(found)) = &found {
@@ -524,7 +548,7 @@ impl Walk<'_> {
                     // What goes by cannot be had again.
                     Ok(_) | Err(Wrong::Missing(_))
                         if let Some(before) = gathered.passed_part((folder, name, part), &found)
-                            && (part.alone || parts::is_split(name, &*bytes(part))) =>
+                            && (part.alone || in_folder.get(name).is_some_and(|file| parts::is_split(name, &file))) =>
                     {
                         let (shown, before) = (name::excerpt(&entry.path), name::excerpt(&before));
                         log::warn!(
@@ -540,12 +564,13 @@ impl Walk<'_> {
                         self.tell_candidate(entry, name, (&source, base), place, split)?;
                     }
                     Err(Wrong::Missing(missing))
-                        if part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
-                            || parts::is_split(name, &*bytes(part)) =>
+                        if let Some(file) = in_folder.get(name)
+                            && (part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
+                                || parts::is_split(name, &file)) =>
                     {
                         let missing = [folder.as_slice(), &missing].concat();
                         let (shown, path) = (name::excerpt(&entry.path), name::excerpt(&missing));
-                        let stands_alone = parts::stands_alone(name, &*bytes(part));
+                        let stands_alone = parts::stands_alone(name, &file);
                         let then = if stands_alone { "" } else { "; it stays a file" };
                         let what = format!("{shown}: a part of it is missing: {path}{then}");
                         if told.insert(missing.clone()) {
@@ -567,6 +592,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
+    /// What was kept of `names`, as the stream that they lay in.
     fn kept(names: &BTreeMap<Vec<u8>, Part>) -> SharedSource {
         let parts = names.values().filter_map(|part| Some((part.body().offset, part.kept.clone()?))).collect();
         Arc::new(Kept { parts, name: "what was kept of parts".to_owned() })
@@ -574,7 +600,7 @@ impl Walk<'_> {
 
     fn put_together_one(
         &self,
-        found: Found<CandidateVolume>,
+        found: Found<CandidateVolume<'_, '_>>,
         names: &BTreeMap<Vec<u8>, Part>,
         (source, base): (&SharedSource, u64),
         is_unchecked: bool,
@@ -613,10 +639,11 @@ impl Walk<'_> {
                     return told(CUT.to_owned());
                 }
                 if missing > 0 {
+                    let length = piece.length;
                     // What is whole of the last one is shown, as of an archive that is no part.
                     piece.stored = piece.stored.saturating_sub(missing);
                     (piece.length, piece.decoded) = (piece.stored, piece.stored);
-                    (is_cut, lacks) = (true, missing);
+                    (is_cut, lacks) = (true, missing.min(length));
                 }
                 if piece.length > 0 {
                     pieces.push(piece);
@@ -634,11 +661,14 @@ impl Walk<'_> {
         let body = Body { stored: size, size, offset: first.body.offset, pieces: Some(pieces), extents: None };
         let entry = Entry { body, ..first.clone() };
         // One part alone is simply what it is.
-        let split = Split { starts: if count > 1 { starts } else { Vec::new() }, next: found.next, is_unchecked };
+        let starts = if count > 1 { starts } else { Vec::new() };
+        // Then a part that is not there is not why something is missing.
+        let split = Split { starts, next: found.next.filter(|_| !is_cut), is_cut, is_unchecked };
         self.tell_candidate(&entry, &found.whole, (source, base), place, split)
     }
 
-    fn tell_candidate(
+    /// Tells of the archive that `entry` is, which is called `name`, if it is one.
+    pub(super) fn tell_candidate(
         &self,
         entry: &Entry,
         name: &[u8],
@@ -656,171 +686,10 @@ impl Walk<'_> {
     /// part. What lies in a stream that goes by is `kept`.
     pub(super) fn gather(&self, entry: &Entry, name: &[u8], content: Option<Content>, kept: Option<SharedSource>) {
         let base = self.bytes.map_or(0, |(_, base)| base);
-        let (size, offset) = (entry.body.size, entry.body.offset.saturating_sub(base));
-        let piece = Piece { length: size, offset, stored: size, decoded: size, ..Piece::default() };
-        let body = Body { offset, stored: size, size, pieces: Some(vec![piece]), extents: None };
-        let header = entry.header.saturating_sub(base);
-        let part = Part::new(Entry { header, body, ..entry.clone() }, name, content.is_some(), kept);
+        let part = Part::new(in_pieces(entry, base, u64::MAX), name, content.is_some(), kept);
         self.parts.borrow_mut().add((&entry.path, name), part, &self.options.limits, self.amount);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(path: &str) -> Part {
-        let pieces = Some(vec![Piece { length: 9, stored: 9, decoded: 9, ..Piece::default() }]);
-        let body = Body { size: 9, stored: 9, pieces, ..Body::default() };
-        let entry = Entry { path: path.as_bytes().to_vec(), body, ..Entry::default() };
-        Part::new(entry, last_component(path.as_bytes()), path.ends_with("aa") || path.ends_with("01"), None)
-    }
-
-    fn amount() -> Arc<Amount> {
-        Arc::new(Amount::of(0))
-    }
-
-    fn gathered(paths: &[&str]) -> Gathered {
-        let (mut gathered, amount) = (Gathered::default(), amount());
-        for path in paths {
-            gathered.add((path.as_bytes(), last_component(path.as_bytes())), part(path), &Limits::DEFAULT, &amount);
-        }
-        gathered
-    }
-
-    /// To walk over all of a volume takes a while.
-    #[test]
-    fn what_a_volume_says_is_asked_once() {
-        use tarnfs_source::testing::{Fault, FaultySource, When};
-        // Headers of the archive and of its end, which say that it goes on.
-        let block = |fields: &[u8]| {
-            let length = u8::try_from(fields.len()).unwrap();
-            let bytes = [&[length][..], fields].concat();
-            [&crc32fast::hash(&bytes).to_le_bytes()[..], &bytes].concat()
-        };
-        let rar = [&b"Rar!\x1a\x07\x01\0"[..], &block(&[1, 0, 1]), &block(&[5, 0, 1])].concat();
-        let memory: SharedSource = Arc::new(MemorySource::new(rar, "x.part1.rar"));
-        let volumes: Rc<Volumes> = Rc::default();
-        let part = |source: &SharedSource| CandidateVolume {
-            name: b"x.part1.rar".to_vec(),
-            source: SharedSource::clone(source),
-            volumes: Rc::clone(&volumes),
-        };
-        let format = tarnfs_format::by_name("rar").unwrap();
-        let before = parts::File::volume(&part(&memory), format).unwrap();
-        assert!(before.as_ref().is_some_and(|volume| volume.is_followed == Some(true)), "{before:?}");
-        let broken: SharedSource = Arc::new(FaultySource::new(memory, Fault::Error(5), When::From(1)));
-        assert_eq!(parts::File::volume(&part(&broken), format).unwrap(), before);
-    }
-
-    #[test]
-    fn a_first_part_is_found_in_its_own_folder() {
-        let gathered = gathered(&["a/x.aa", "a/y.001", "b/x.ab"]);
-        for (path, has) in [("a/x.ac", true), ("a/y.002", true), ("b/x.ac", false), ("x.ab", false), ("a/z.ab", false)]
-        {
-            let name = last_component(path.as_bytes());
-            assert_eq!(gathered.has_first(path.as_bytes(), name, &Limits::DEFAULT), has, "{path}");
-        }
-    }
-
-    /// What a later entry replaces is no part any more, however its path is spelled.
-    #[test]
-    fn spellings_of_a_path_are_one_place() {
-        for path in ["p/x.tar.02", "./p/x.tar.02", "/p//x.tar.02", "q/../p/x.tar.02", "p/x.tar.02/", "p/x.tar.02/."] {
-            let mut gathered = gathered(&["./p/x.tar.01", "p/x.tar.02"]);
-            let name = last_component(path.as_bytes());
-            assert_eq!(gathered.folders[&b"p/"[..]].len(), 2);
-            let other = Part { file: File::Piece(Box::new(Piece { offset: 7, ..Piece::default() })), ..part(path) };
-            gathered.add((path.as_bytes(), name), other, &Limits::DEFAULT, &amount());
-            assert_eq!(gathered.folders[&b"p/"[..]][&b"x.tar.02"[..]].pieces()[0].offset, 7, "{path}");
-            assert_eq!(gathered.folders[&b"p/"[..]].len(), 2, "{path}");
-            assert!(gathered.has_first(path.as_bytes(), name, &Limits::DEFAULT), "{path}");
-            gathered.remove(path.as_bytes(), name, &Limits::DEFAULT);
-            assert_eq!(gathered.folders[&b"p/"[..]].len(), 1, "{path}");
-            gathered.remove(b"p/x.tar.01", b"x.tar.01", &Limits::DEFAULT);
-            assert_eq!(gathered.weight, 0, "{path}");
-        }
-        // A name that `--transform` has changed.
-        assert_eq!(place_of(b"./a/b", b"x.001", &Limits::DEFAULT), (b"a/".to_vec(), b"x.001".to_vec()));
-    }
-
-    #[test]
-    fn what_is_hardly_a_part_makes_room() {
-        let mut gathered = gathered(&["x.aa", "x.ab", "x.ad", "m.py", "n.001", "n.009", "o.900", "v.r01"]);
-        gathered.leave_out();
-        let names: Vec<_> = gathered.folders.values().flat_map(|names| names.keys()).collect();
-        let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-        assert_eq!(names, ["n.001", "n.009", "v.r01", "x.aa", "x.ab", "x.ad"]);
-        for name in ["n.001", "n.009", "v.r01", "x.aa", "x.ab", "x.ad"] {
-            gathered.remove(name.as_bytes(), name.as_bytes(), &Limits::DEFAULT);
-        }
-        assert_eq!(gathered.weight, 0);
-    }
-
-    /// A dense series is all kept, so nothing makes room: that is seen once.
-    #[test]
-    fn who_is_full_of_parts_takes_no_more() {
-        let (mut gathered, amount) = (Gathered::default(), amount());
-        let add = |gathered: &mut Gathered, number: usize| {
-            let path = format!("frame.{number:06}");
-            gathered.add((path.as_bytes(), path.as_bytes()), part(&path), &Limits::DEFAULT, &amount);
-        };
-        let mut number = 0;
-        while !gathered.is_closed {
-            add(&mut gathered, number);
-            number += 1;
-        }
-        let count = gathered.folders.values().map(BTreeMap::len).sum::<usize>();
-        (number..200_000).for_each(|number| add(&mut gathered, number));
-        assert_eq!(gathered.folders.values().map(BTreeMap::len).sum::<usize>(), count);
-    }
-
-    /// Of one that only follows others its piece is kept.
-    #[test]
-    fn of_a_part_that_is_not_shown_little_is_kept() {
-        assert!(part("x.001").entry().is_some() && part("x.z02").entry().is_some() && part("x.zip").entry().is_some());
-        let later = part("x.002");
-        assert!(later.entry().is_none() && later.weight() * 3 < part("x.001").weight());
-        assert_eq!((later.size(), later.body().size, later.pieces().len()), (9, 9, 1));
-        // Where it ends in a hole, it is not its piece alone.
-        let pieces = Some(vec![Piece { length: 4, ..Piece::default() }]);
-        let entry = Entry { body: Body { size: 9, pieces, ..Body::default() }, ..Entry::default() };
-        assert!(Part::new(entry, b"x.002", false, None).entry().is_some());
-    }
-
-    /// Archives in each other are read at the same time, and so are others by other threads.
-    #[test]
-    fn what_all_archives_gather_takes_bounded_memory() {
-        let amount = amount();
-        let mut all: Vec<Gathered> = Vec::new();
-        for _ in 0..8 {
-            let mut gathered = Gathered::default();
-            for number in 0..20_000 {
-                let path = format!("frame.{number:06}");
-                gathered.add((path.as_bytes(), path.as_bytes()), part(&path), &Limits::DEFAULT, &amount);
-                assert!(amount.gathered() <= MOST_GATHERED + 8 * LEAST_GATHERED);
-            }
-            all.push(gathered);
-        }
-        assert!(all.iter().any(|gathered| gathered.is_full) && !all[0].is_full);
-        assert_eq!(amount.gathered(), all.iter().map(|gathered| gathered.weight).sum::<usize>());
-        // What is kept beside an entry counts, too.
-        let kept = |kept| Part { kept, ..part("x.01") }.weight();
-        assert!(kept(Some(Arc::new(MemorySource::new(b"x", "x")))) > kept(None));
-        drop(all);
-        assert_eq!(amount.gathered(), 0);
-    }
-
-    #[test]
-    fn what_is_gathered_takes_bounded_memory() {
-        let (mut gathered, amount) = (Gathered::default(), amount());
-        let count = |gathered: &Gathered| gathered.folders.values().map(BTreeMap::len).sum::<usize>();
-        for number in 0..200_000 {
-            let path = format!("{number:06}.py");
-            gathered.add((path.as_bytes(), path.as_bytes()), part(&path), &Limits::DEFAULT, &amount);
-            assert!(gathered.weight <= MOST_GATHERED);
-        }
-        // None of them is an archive.
-        assert!(count(&gathered) < 200_000 && !gathered.is_full);
-    }
-}
+mod tests;

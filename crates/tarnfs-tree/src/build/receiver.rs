@@ -60,8 +60,9 @@ pub(super) trait Receiver {
     fn close(&self) -> Result<(), Error>;
     /// A file that holds an archive, or one stream in another; looked at later.
     fn candidate(&self, candidate: Candidate) -> Result<(), Error>;
-    /// What comes from here on is in the candidate that is being read: it is what it seemed to be.
-    fn begin(&self) -> Result<(), Error>;
+    /// What comes from here on is in the candidate that is being read: it is what it seemed to be. Without `shows`,
+    /// a candidate in it may be that: until then the file shows.
+    fn begin(&self, shows: bool) -> Result<(), Error>;
     /// All of it has been told; `decoded_length` is the length of the decoded stream in bytes.
     fn end(&self, decoded_length: u64) -> Result<(), Error>;
     /// Instead of all these: the candidate needs more memory than those have that are read beside each other.
@@ -139,19 +140,19 @@ fn inside<'d>(
     input: u32,
     candidate: &Candidate,
 ) -> impl Iterator<Item = (u64, u64)> + use<'d> {
-    inside_of(damaged, input, &(candidate.start..candidate.start.saturating_add(candidate.length)))
+    let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
+    let inside = damaged_from(damaged, input, start).filter(move |(from, _)| *from < end);
+    inside.map(move |(from, to)| (from.saturating_sub(start), to))
 }
 
-/// The same of a `place` there.
-fn inside_of<'d>(
+/// What is `damaged` of the stream `input` behind its byte `start`: from which byte of the stream, and up to which one.
+fn damaged_from<'d>(
     damaged: &'d BTreeMap<(u32, u64), u64>,
     input: u32,
-    place: &Range<u64>,
+    start: u64,
 ) -> impl Iterator<Item = (u64, u64)> + use<'d> {
-    let Range { start, end } = *place;
     let from_start = damaged.range((input, start.saturating_add(1))..=(input, u64::MAX));
-    let inside = from_start.filter(move |(_, from)| **from < end);
-    inside.map(move |(&(_, to), from)| (from.saturating_sub(start), to))
+    from_start.map(|(&(_, to), from)| (*from, to))
 }
 
 impl Direct {
@@ -203,7 +204,7 @@ impl Direct {
                 Some(candidate) if writer.is_replaced(candidate.archive) => {}
                 Some(candidate) => {
                     let damaged = self.damaged_in(&candidate);
-                    if candidate.is_put_together() && candidate.codec.is_some() && !damaged.is_empty() {
+                    if candidate.pieces.is_some() && candidate.codec.is_some() && !damaged.is_empty() {
                         // What a codec makes of it nobody could tell from what was stored.
                         let shown = name::excerpt(&candidate.file.path);
                         self.add_note(candidate.told_at, format!("{shown}: a part of it is damaged; it stays a file"));
@@ -220,10 +221,10 @@ impl Direct {
 
     /// What is known to be damaged of an archive, where that is not found when it is decoded.
     fn damaged_in(&self, candidate: &Candidate) -> Vec<Range<u64>> {
-        if candidate.is_put_together() {
+        if candidate.pieces.is_some() {
             return self.damaged_in_pieces(candidate);
         }
-        if candidate.codec.is_some() || candidate.pieces.is_some() {
+        if candidate.codec.is_some() {
             return Vec::new();
         }
         let end = candidate.start.saturating_add(candidate.length);
@@ -238,10 +239,14 @@ impl Direct {
         found.into_iter().map(|(from, to)| from..to.min(end) - candidate.start).collect()
     }
 
-    /// The same of one that was put together from several files. What a coder undoes is looked at when it is decoded.
+    /// The same of one that lies in pieces. What a coder undoes is looked at when it is decoded.
     fn damaged_in_pieces(&self, candidate: &Candidate) -> Vec<Range<u64>> {
         let damaged = self.damaged.borrow();
         let (mut found, mut end) = (Vec::new(), 0_u64);
+        if damaged.is_empty() {
+            return found;
+        }
+        let mut is_all = candidate.codec.is_none() && candidate.split.is_none();
         for piece in candidate.pieces.iter().flat_map(|pieces| pieces.iter()) {
             let start = end.saturating_add(piece.hole);
             end = start.saturating_add(piece.length);
@@ -249,13 +254,29 @@ impl Direct {
             if piece.coder.is_some() {
                 continue;
             }
-            for (from, to) in inside_of(&damaged, candidate.input, &place) {
-                let to = to.min(place.end).saturating_sub(place.start);
+            // There may be very many of both.
+            let mut behind = 0;
+            let (mut ranges, mut is_damaged) = (damaged_from(&damaged, candidate.input, place.start), false);
+            while behind < MOST_OVERLAPPING
+                && let Some((from, to)) = ranges.next()
+            {
+                if from >= place.end {
+                    behind += 1;
+                    continue;
+                }
+                is_damaged |= from <= place.start && (place.end..u64::MAX).contains(&to);
+                let (from, to) = (from.saturating_sub(place.start), to.min(place.end).saturating_sub(place.start));
                 found.push(start.saturating_add(from)..start.saturating_add(to));
                 if found.len() >= MOST_NOTES {
+                    found.push(end..candidate.length);
                     return found;
                 }
             }
+            is_all &= is_damaged;
+        }
+        // As above.
+        if is_all {
+            found.clear();
         }
         found
     }
@@ -498,12 +519,14 @@ impl Receiver for Direct {
         };
         self.left.set(left);
         self.bytes_of_waiting.set(bytes);
-        // A layer in a layer is the same archive.
-        let archive = match candidate.instead {
-            Some(_) => self.innermost(),
-            None => self.archive_at(&candidate.file.path, (self.stream.get(), candidate.file.header)),
+        let input = self.stream.get();
+        // A layer in a layer is the same archive, and the file that shows it lies where that of the outer one does.
+        let (archive, file_in) = if candidate.is_layer {
+            (self.innermost(), self.current.borrow().as_ref().map_or(input, |outer| outer.file_in))
+        } else {
+            (self.archive_at(&candidate.file.path, (input, candidate.file.header)), input)
         };
-        let candidate = Candidate { input: self.stream.get(), archive, ..candidate };
+        let candidate = Candidate { input, file_in, archive, ..candidate };
         let mut candidates = self.candidates.borrow_mut();
         match candidates.last_mut() {
             Some(group) => group.push_back(candidate),
@@ -512,14 +535,14 @@ impl Receiver for Direct {
         Ok(())
     }
 
-    fn begin(&self) -> Result<(), Error> {
+    fn begin(&self, shows: bool) -> Result<(), Error> {
         let current = self.current.borrow();
         let Some(candidate) = &*current else { return Ok(()) };
         self.began.set(true);
         let mut writer = self.writer.borrow_mut();
-        if candidate.makes_folder {
+        if candidate.makes_folder && shows {
             let path = candidate.place.prefix.strip_suffix(b"/").unwrap_or(&candidate.place.prefix);
-            writer.add_from(candidate.input, &folder_for(&candidate.file, path))?;
+            writer.add_from(candidate.file_in, &folder_for(&candidate.file, path))?;
         }
         let mut input = candidate.input;
         if let Some(pieces) = &candidate.pieces {
@@ -573,7 +596,7 @@ pub(super) enum Call {
     Open(Vec<u8>),
     Close,
     Candidate(Box<Candidate>),
-    Begin,
+    Begin(bool),
     End(u64),
     PutOff,
 }
@@ -588,7 +611,7 @@ impl Call {
             Self::Note(_, text) => text.len(),
             Self::Damage(damage) => damage.what.len(),
             Self::Candidate(candidate) => 1024 + candidate.weight(),
-            Self::Close | Self::Begin | Self::End(_) | Self::PutOff => 0,
+            Self::Close | Self::Begin(_) | Self::End(_) | Self::PutOff => 0,
         };
         more + 256
     }
@@ -605,7 +628,7 @@ impl Call {
             Self::Open(path) => receiver.open(&path),
             Self::Close => receiver.close(),
             Self::Candidate(candidate) => receiver.candidate(*candidate),
-            Self::Begin => receiver.begin(),
+            Self::Begin(shows) => receiver.begin(shows),
             Self::End(decoded_length) => receiver.end(decoded_length),
             Self::PutOff => receiver.put_off(),
         }
@@ -691,8 +714,8 @@ impl Receiver for Batches<'_> {
         self.push(Call::Candidate(Box::new(candidate)))
     }
 
-    fn begin(&self) -> Result<(), Error> {
-        self.push(Call::Begin)
+    fn begin(&self, shows: bool) -> Result<(), Error> {
+        self.push(Call::Begin(shows))
     }
 
     fn end(&self, decoded_length: u64) -> Result<(), Error> {

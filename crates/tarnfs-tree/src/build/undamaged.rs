@@ -1,4 +1,5 @@
-//! An archive with a directory that was kept while it went by, and of which something is known to be damaged by now.
+//! An archive in an archive, whose directory is read: what is known to be damaged of it is not, and how much is read is
+//! counted.
 
 use std::io;
 use std::ops::Range;
@@ -6,27 +7,29 @@ use std::sync::Arc;
 
 use tarnfs_source::{SharedSource, Source};
 
+use super::amount::Amount;
 use super::nested::Candidate;
 
-/// Its bytes, of which none are given that are damaged: a directory may have no checksums of its own.
+/// Its bytes, of which none are given that are damaged: a directory may have no checksums of its own. Each of very many
+/// archives may lead to the same bytes again and again, so all that is read of them is bounded together.
 #[derive(Debug)]
 pub(super) struct Undamaged {
     source: SharedSource,
     damaged: Vec<Range<u64>>,
+    amount: Arc<Amount>,
 }
 
 impl Undamaged {
-    pub(super) fn of(candidate: &Candidate) -> SharedSource {
-        let source = SharedSource::clone(&candidate.bytes);
-        if candidate.damaged.is_empty() {
-            return source;
-        }
-        Arc::new(Self { source, damaged: candidate.damaged.clone() })
+    pub(super) fn of(candidate: &Candidate, amount: &Arc<Amount>) -> SharedSource {
+        let (source, damaged) = (SharedSource::clone(&candidate.bytes), candidate.damaged.clone());
+        Arc::new(Self { source, damaged, amount: Arc::clone(amount) })
     }
 }
 
 impl Source for Undamaged {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.amount
+            .add_read(buffer.len().min(usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX)))?;
         let end = offset.saturating_add(buffer.len() as u64);
         let is_in = |damaged: &&Range<u64>| damaged.start < end && damaged.end > offset;
         match self.damaged.iter().filter(is_in).map(|damaged| damaged.start).min() {

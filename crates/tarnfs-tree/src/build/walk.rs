@@ -22,6 +22,7 @@ use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::parts::Gathered;
 use super::receiver::Receiver;
+use super::sparse;
 use super::walk_directory::is_unreadable;
 use crate::access_list;
 use crate::open::{Contents, Options};
@@ -214,8 +215,6 @@ impl Content {
 pub(super) struct Members {
     /// Byte of the stream at which the last member ends.
     pub(super) end: u64,
-    /// How many entries a directory has.
-    pub(super) entries: u64,
     /// The name that the archive gives itself.
     pub(super) label: Option<Vec<u8>>,
     /// What comes behind the end would not stand for itself: a header says something of it.
@@ -235,11 +234,12 @@ enum Read {
 }
 
 /// What became of a file whose content was read as an archive.
-struct Expanded {
+#[derive(Default)]
+pub(super) struct Expanded {
     /// Of its members, something is missing before that byte.
-    shift: Option<u64>,
+    pub(super) shift: Option<u64>,
     /// The file's own hashes, where it shows beside the folder.
-    hashes: Xattrs,
+    pub(super) hashes: Xattrs,
 }
 
 impl Walk<'_> {
@@ -488,12 +488,14 @@ impl Walk<'_> {
         let limits = &self.options.limits;
         let may_be_part = self.names.goes_below(place.depth) && parts::may_be_part(name);
         let body = &entry.body;
-        // A body that is not in one piece, or was passed already, cannot be read here.
+        // What was passed already cannot be read here.
+        let is_here = stream.position() == body.offset;
         let is_readable = entry.kind == Kind::File
             && body.size > 0
-            && body.extents.is_none()
-            && body.stored == body.size
-            && stream.position() == body.offset;
+            && match &body.extents {
+                None => body.stored == body.size && is_here,
+                Some(_) => sparse::may_be_looked_into(body) && (is_here || self.bytes.is_some()),
+            };
         let may_be_archive = self.may_be_archive(name, place);
         // What was there under this path before is another file.
         self.parts.borrow_mut().remove(&entry.path, name, limits);
@@ -501,15 +503,13 @@ impl Walk<'_> {
             return Ok(None);
         }
         let content = if may_be_archive {
-            let end = body.offset.saturating_add(body.size);
+            let end = body.offset.saturating_add(body.stored);
             let mut part = Part::new(stream, end);
-            let (head, preferred) = (part.peek(head_length(name))?, &self.names.preferred);
+            let (length, preferred) = (head_length(name), &self.names.preferred);
+            let head = &*sparse::head(body, part.peek(length)?, length);
             let content = match self.bytes {
                 // Its directory may lie at its end.
-                Some((bytes, base)) => {
-                    let start = body.offset.saturating_sub(base);
-                    content_of(head, &Slice::new(SharedSource::clone(bytes), start, body.size), name, preferred)?
-                }
+                Some(bytes) => content_of(head, &*self.content_at(body, bytes), name, preferred)?,
                 None => content_of_head(head, name, preferred),
             };
             if may_be_part && let Some(wanted) = self.as_part(entry, name, content, head)? {
@@ -558,7 +558,7 @@ impl Walk<'_> {
     }
 
     /// What computes hashes of a file that holds an archive, if it shows as well: beside the folder, not in its place.
-    fn hashing_of(&self, entry: &Entry, wanted: Wanted) -> Option<&Hashing<'_>> {
+    pub(super) fn hashing_of(&self, entry: &Entry, wanted: Wanted) -> Option<&Hashing<'_>> {
         if let Wanted::Part(_) = wanted {
             return self.hashing.as_ref();
         }
@@ -578,6 +578,9 @@ impl Walk<'_> {
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<Expanded> {
+        if entry.body.extents.is_some() && self.bytes.is_none() {
+            return self.expand_sparse(wanted, entry, stream, place);
+        }
         let Some(hashing) = self.hashing_of(entry, wanted) else {
             let shift = self.expand(wanted, entry, stream, place, members, calls)?;
             return Ok(Expanded { shift, hashes: Vec::new() });
@@ -612,6 +615,9 @@ impl Walk<'_> {
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<Option<u64>> {
+        if entry.body.extents.is_some() {
+            return Ok(self.expand_sparse(wanted, entry, stream, place)?.shift);
+        }
         let body = &entry.body;
         let end = body.offset.saturating_add(body.size);
         let mut part = Part::new(stream, end);
@@ -673,6 +679,7 @@ impl Walk<'_> {
         };
         let candidate = Candidate {
             input: 0,
+            file_in: 0,
             archive: 0,
             start: body.offset,
             length: bytes.len(),
@@ -685,7 +692,9 @@ impl Walk<'_> {
             makes_folder: !path.is_empty(),
             file: Box::new(Entry { link: Vec::new(), xattrs: access_list::of_file(&entry.xattrs), ..entry.clone() }),
             expected: None,
+            content: None,
             instead: None,
+            is_layer: false,
             place: inner,
             told_at: self.compressed_at.unwrap_or(body.offset),
         };
@@ -694,10 +703,16 @@ impl Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// Keeps what comes next of `stream`, the content of `entry`. `None` if there is no room for it, which is noted.
-    fn keep(&self, entry: &Entry, stream: &mut dyn Stream, place: &MemberPlace) -> io::Result<Option<SharedSource>> {
+    /// Keeps what comes next of `stream`, the content of `entry` as it is stored. `None` if there is no room for it,
+    /// which is noted.
+    pub(super) fn keep(
+        &self,
+        entry: &Entry,
+        stream: &mut dyn Stream,
+        place: &MemberPlace,
+    ) -> io::Result<Option<SharedSource>> {
         let shown = shown(entry).to_string();
-        match self.bodies.take(stream, entry.body.size, &shown, self.may_be_secret(place)) {
+        match self.bodies.take(stream, entry.body.stored, &shown, self.may_be_secret(place)) {
             Err(error) if is_no_room(&error) => {
                 let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
                 self.note(entry, &why).map(|()| None)

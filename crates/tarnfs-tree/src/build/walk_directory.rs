@@ -66,6 +66,9 @@ impl Walk<'_> {
                         entries.fetch_add(1024, Ordering::Relaxed);
                         self.options.cancel.check()?;
                     }
+                    if place.depth > 0 {
+                        self.amount.add_entry(&entry.body)?;
+                    }
                     if let Some(own_name) = self.names.place(&place.prefix, &mut entry, &self.options.limits) {
                         self.member(*entry, &own_name, source, base, place)?;
                         self.behind_each()?;
@@ -81,7 +84,6 @@ impl Walk<'_> {
             Ok(())
         });
         entries.fetch_add(count % 1024, Ordering::Relaxed);
-        members.entries = count;
         if result.is_ok() {
             let together = self.put_together(Some((source, base)), false, place);
             result = together.map_err(tarnfs_format::Error::Receiver);
@@ -174,8 +176,8 @@ impl Walk<'_> {
             if !self.may_be_archive(name, place) || parts::is_first(name) {
                 return Ok(true);
             }
-            let content = self.pieces_of(source, &entry.body);
-            if parts::is_called_volume(name) && parts::is_split(name, &content) {
+            let content = Arc::new(self.pieces_of(source, &entry.body));
+            if parts::is_called_volume(name) && parts::is_split(name, &(Arc::clone(&content) as SharedSource)) {
                 return Ok(true);
             }
             // The 18th part of `split` is called as an archive of `ar`.
@@ -272,6 +274,7 @@ impl Walk<'_> {
             Stored::Coded(codec, _) => Some(codec),
             Stored::Plain(_) | Stored::Pieces => inner.codec(),
         };
+        let is_coded = matches!(stored, Stored::Coded(..));
         let in_pieces = place.in_pieces + u32::from(matches!(stored, Stored::Pieces));
         let layers = place.layers + u32::from(codec.is_some()) + u32::from(matches!(stored, Stored::Pieces));
         let why_not = match &self.names.recursion {
@@ -333,7 +336,8 @@ impl Walk<'_> {
             }
         };
         let length = bytes.len();
-        let inner = MemberPlace {
+        let content = is_coded.then_some(inner);
+        let place = MemberPlace {
             prefix: if path.is_empty() { Vec::new() } else { [path.as_slice(), b"/"].concat() },
             depth: place.depth + 1,
             layers,
@@ -342,6 +346,7 @@ impl Walk<'_> {
         };
         Ok(Some(Candidate {
             input: 0,
+            file_in: 0,
             archive: 0,
             start,
             length,
@@ -351,12 +356,15 @@ impl Walk<'_> {
             pieces,
             codec,
             name: if split.starts.is_empty() { last_component(&entry.path).to_vec() } else { name.to_vec() },
-            split: Some(Arc::new(split)).filter(|split| !split.starts.is_empty() || split.next.is_some()),
+            split: Some(Arc::new(split))
+                .filter(|split| !split.starts.is_empty() || split.next.is_some() || split.is_cut),
             makes_folder: !path.is_empty(),
             file: Box::new(file),
             expected,
+            content,
             instead: None,
-            place: inner,
+            is_layer: false,
+            place,
         }))
     }
 }

@@ -1,10 +1,11 @@
 //! Archives that were split over files which lie beside each other in the tree: they show as one folder, under the name
 //! of the part that they are found by.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tarnfs_format::name::escape;
@@ -16,14 +17,21 @@ use super::unchanged::Unchanged;
 use super::{Base, LazyTree, nanoseconds};
 use crate::open::Problem;
 use crate::parts::{self, Found, Wrong};
-use crate::{Error, FolderTree, Kind, Node, Tree};
+use crate::{Error, FolderTree, Kind, Node, Time, Tree};
 
 /// Missing parts of which is remembered that they were told.
 const MOST_TOLD: usize = 1024;
 
+/// What a tree remembers of parts.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    told: Told,
+    searched: Searched,
+}
+
 /// Parts that are not there, and of which that was said.
 #[derive(Debug, Default)]
-pub(super) struct Told(Mutex<HashSet<(Node, Vec<u8>)>>);
+struct Told(Mutex<HashSet<(Node, Vec<u8>)>>);
 
 /// What a file is to those beside it.
 #[derive(Debug)]
@@ -50,12 +58,75 @@ pub(super) fn joined(found: &Found<SharedSource>) -> io::Result<SharedSource> {
 /// How long what an archive is made of is not looked at again.
 const FRESH: Duration = Duration::from_millis(500);
 
+/// Names of which is remembered what a search has found.
+const MOST_KNOWN: usize = 1 << 16;
+
+/// What the files of one folder are to each other, as the last searches there have found it. A search goes through all
+/// parts of an archive, and a listing asks for each of them.
+#[derive(Debug, Default)]
+struct Searched(Mutex<Option<Search>>);
+
+#[derive(Debug)]
+struct Search {
+    folder: Node,
+    /// The last change of the folder.
+    changed: (Time, Time),
+    began: Instant,
+    known: HashMap<Vec<u8>, Known>,
+}
+
+/// What was found of a file that does not stand for others.
+#[derive(Debug, Clone)]
+enum Known {
+    Other,
+    Lacks(Arc<[u8]>),
+}
+
+impl Searched {
+    fn lock(&self) -> MutexGuard<'_, Option<Search>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the file `name` was found to be a moment ago, in a folder that has not changed since.
+    fn role_of(&self, folder: Node, changed: (Time, Time), name: &[u8]) -> Option<Role> {
+        let search = self.lock();
+        match search.as_ref().filter(|search| search.is_of(folder, changed))?.known.get(name)? {
+            Known::Other => Some(Role::Other),
+            Known::Lacks(missing) => Some(Role::Lacks(missing.to_vec())),
+        }
+    }
+
+    /// Remembers what the files called `names` are, which a search has found that began then.
+    fn remember(
+        &self,
+        folder: Node,
+        changed: (Time, Time),
+        began: Instant,
+        (names, known): (impl Iterator<Item = Vec<u8>>, &Known),
+    ) {
+        let mut search = self.lock();
+        if !search.as_ref().is_some_and(|search| search.is_of(folder, changed)) {
+            *search = None;
+        }
+        let search = search.get_or_insert_with(|| Search { folder, changed, began, known: HashMap::new() });
+        let room = MOST_KNOWN.saturating_sub(search.known.len());
+        search.known.extend(names.take(room).map(|name| (name, known.clone())));
+    }
+}
+
+impl Search {
+    /// True if it was made in `folder`, which has not changed since, and a moment ago.
+    fn is_of(&self, folder: Node, changed: (Time, Time)) -> bool {
+        (self.folder, self.changed) == (folder, changed) && self.began.elapsed() < FRESH
+    }
+}
+
 /// The files of a folder that an archive is made of, as they were when it was met.
 #[derive(Debug)]
 pub(super) struct Set {
     files: Vec<(Vec<u8>, Version)>,
-    /// What the next one would be called, if nothing says how many there are.
-    next: Option<Vec<u8>>,
+    /// What else there might be with which it would be made of others, and what there is of that name.
+    after: Vec<(Vec<u8>, Option<Version>)>,
     /// What tells it from others.
     pub(super) hash: u64,
     looked_at: Mutex<Instant>,
@@ -66,14 +137,13 @@ impl Set {
     fn of(tree: &dyn Tree, folder: Node, found: &Found<SharedSource>) -> Result<Self, Error> {
         let mut files = Vec::with_capacity(found.files.len());
         for (name, _) in &found.files {
-            let attributes = tree.lookup(folder, name)?;
-            tree.forget(attributes.node, 1);
-            files.push((name.clone(), Version::of(&attributes)));
+            files.push((name.clone(), version_of(tree, folder, name)?.ok_or(Error::NotFound)?));
         }
-        let next = found.next.clone();
+        let after = found.after.iter().map(|name| Ok((name.clone(), version_of(tree, folder, name)?)));
+        let after = after.collect::<Result<Vec<_>, Error>>()?;
         let mut hasher = DefaultHasher::new();
-        (&files, &next).hash(&mut hasher);
-        Ok(Self { files, next, hash: hasher.finish(), looked_at: Mutex::new(Instant::now()) })
+        (&files, &after).hash(&mut hasher);
+        Ok(Self { files, after, hash: hasher.finish(), looked_at: Mutex::new(Instant::now()) })
     }
 
     /// False if one of its files has changed, or is gone, or there is one more by now. Whoever asks often is told what
@@ -85,21 +155,25 @@ impl Set {
         }
         *looked_at = Instant::now();
         drop(looked_at);
-        let version_of = |name: &[u8]| match tree.lookup(folder, name) {
-            Ok(attributes) => {
-                tree.forget(attributes.node, 1);
-                Ok(Some(Version::of(&attributes)))
-            }
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        };
         // What cannot be looked at now is as it was.
-        let is_same = |(name, version): &(Vec<u8>, Version)| match version_of(name) {
-            Ok(found) => found == Some(*version),
+        let is_same = |name: &[u8], version: Option<Version>| match version_of(tree, folder, name) {
+            Ok(found) => found == version,
             Err(_) => true,
         };
-        let is_there = |name: &Vec<u8>| matches!(version_of(name), Ok(Some(_)));
-        self.files.iter().all(is_same) && !self.next.as_ref().is_some_and(is_there)
+        self.files.iter().all(|(name, version)| is_same(name, Some(*version)))
+            && self.after.iter().all(|(name, version)| is_same(name, *version))
+    }
+}
+
+/// What the file `name` in `folder` of `tree` is like, if there is one. Nobody holds it.
+fn version_of(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<Version>, Error> {
+    match tree.lookup(folder, name) {
+        Ok(attributes) => {
+            tree.forget(attributes.node, 1);
+            Ok(Some(Version::of(&attributes)))
+        }
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -163,12 +237,22 @@ impl LazyTree {
         if !parts::may_be_part(name) {
             return Ok(Role::Alone);
         }
-        let in_turn = Arc::default();
+        let own = self.own_folder(tree);
+        // What comes to the folder, or goes, is seen at once.
+        let changed = own.and_then(|own| own.attributes(folder).ok()).map(|found| (found.mtime, found.ctime));
+        let began = Instant::now();
+        if let Some(role) = changed.and_then(|changed| self.parts.searched.role_of(folder, changed, name)) {
+            return Ok(role);
+        }
+        let (in_turn, walked) = (Arc::default(), RefCell::new(Vec::new()));
         let open = |name: &[u8]| {
-            let file = match self.own_folder(tree) {
+            let file = match own {
                 Some(own) => file_of(own, folder, name, &in_turn),
                 None => file_in(tree, folder, name),
             };
+            if matches!(file, Ok(Some(_))) && changed.is_some() {
+                walked.borrow_mut().push(name.to_vec());
+            }
             file.map_err(|error| {
                 Problem::CannotOpen(match error {
                     Error::Io(error) => error,
@@ -176,7 +260,19 @@ impl LazyTree {
                 })
             })
         };
-        match parts::find(name, &open) {
+        let found = parts::find(name, &open);
+        match (&found, changed) {
+            (Ok(Some(found)), Some(changed)) => {
+                let others = found.files.iter().map(|(other, _)| other).filter(|other| **other != found.shown);
+                self.parts.searched.remember(folder, changed, began, (others.cloned(), &Known::Other));
+            }
+            (Err(Wrong::Missing(missing)), Some(changed)) => {
+                let lacks = Known::Lacks(missing.as_slice().into());
+                self.parts.searched.remember(folder, changed, began, (walked.take().into_iter(), &lacks));
+            }
+            _ => {}
+        }
+        match found {
             Ok(None) => Ok(Role::Alone),
             Ok(Some(found)) if found.shown == name => Ok(Role::Shown(found)),
             Ok(Some(_)) => Ok(Role::Other),
@@ -210,10 +306,10 @@ impl LazyTree {
                 Ok(set.map_or(shown(is_archive), |set| Shown::Together(Arc::new(set))))
             }
             Role::Lacks(missing) => {
-                let stands_alone = parts::stands_alone(name, &**source);
+                let stands_alone = parts::stands_alone(name, source);
                 let begins = parts::stem_of_number(name).is_some_and(|_| parts::is_first(name));
-                if (begins && self.is_archive(&**source, name)? || parts::is_split(name, &**source))
-                    && self.told.is_new(folder, &missing)
+                if (begins && self.is_archive(&**source, name)? || parts::is_split(name, source))
+                    && self.parts.told.is_new(folder, &missing)
                 {
                     let (name, missing) = (escape(name), escape(&missing));
                     let then = if stands_alone { "" } else { "; it stays a file" };
@@ -260,7 +356,7 @@ impl LazyTree {
                 Ok(Some(found))
             }
             Role::Alone => Ok(None),
-            Role::Lacks(_) if parts::stands_alone(&file.name, &**source) => Ok(None),
+            Role::Lacks(_) if parts::stands_alone(&file.name, source) => Ok(None),
             Role::Other | Role::Lacks(_) => Err(super::changed(&escape(&file.name).to_string())),
         }
     }
@@ -296,5 +392,47 @@ impl Told {
     fn is_new(&self, folder: Node, missing: &[u8]) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < MOST_TOLD && told.insert((folder, missing.to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of many parts would be looked for among all of them.
+    #[test]
+    fn what_a_search_has_found_is_known_for_a_moment() {
+        let time = |seconds| Time { seconds, nanoseconds: 0 };
+        let (searched, changed) = (Searched::default(), (time(1), time(2)));
+        let names = || [b"x.002".to_vec(), b"x.003".to_vec()].into_iter();
+        searched.remember(Node(7), changed, Instant::now(), (names(), &Known::Other));
+        let lacks = Known::Lacks(b"y.002"[..].into());
+        searched.remember(Node(7), changed, Instant::now(), ([b"y.001".to_vec()].into_iter(), &lacks));
+        let role = |folder, changed, name: &[u8]| searched.role_of(folder, changed, name);
+        // A slow machine may take longer.
+        if let Some(role) = role(Node(7), changed, b"x.003") {
+            assert!(matches!(role, Role::Other));
+        }
+        if let Some(role) = role(Node(7), changed, b"y.001") {
+            assert!(matches!(role, Role::Lacks(missing) if missing == b"y.002"));
+        }
+        // Another folder, one that has changed, and another name.
+        assert!(role(Node(8), changed, b"x.003").is_none());
+        assert!(role(Node(7), (time(1), time(3)), b"x.003").is_none());
+        assert!(role(Node(7), changed, b"x.001").is_none());
+        let Some(long_ago) = Instant::now().checked_sub(FRESH) else { return };
+        searched.remember(Node(9), changed, long_ago, (names(), &Known::Other));
+        assert!(role(Node(9), changed, b"x.003").is_none());
+    }
+
+    #[test]
+    fn what_searches_have_found_takes_bounded_memory() {
+        let changed = (Time::default(), Time::default());
+        let searched = Searched::default();
+        for first in 0..4 {
+            let names = (0..MOST_KNOWN / 2).map(|number| format!("{first}.{number}").into_bytes());
+            searched.remember(Node(1), changed, Instant::now(), (names, &Known::Other));
+        }
+        assert!(searched.lock().as_ref().is_some_and(|search| search.known.len() <= MOST_KNOWN));
     }
 }

@@ -15,6 +15,14 @@ use super::{FileFacts, OpenArchive, Opening, Options, Origin, Problem, Recreate}
 /// How a database begins.
 const DATABASE: &[u8] = b"SQLite format 3\0";
 
+/// True if the file at `path` is a database, as every index is.
+pub(crate) fn is_database(path: &Path) -> bool {
+    // What is a FIFO by now would be waited for.
+    let is_file = path.metadata().is_ok_and(|found| found.is_file());
+    let mut head = [0; DATABASE.len()];
+    is_file && FileSource::open(path).is_ok_and(|file| file.read_exact_at(&mut head, 0).is_ok()) && head == DATABASE
+}
+
 /// In place of an archive that is not there. Reading it is an error that says so.
 #[derive(Debug)]
 struct Absent {

@@ -1,9 +1,10 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
-mod alone;
+pub(crate) mod alone;
 mod archives_as_files;
 mod bad_block;
 mod first_pass;
+pub(crate) mod indexes;
 mod options;
 mod places;
 mod single_file;
@@ -39,6 +40,7 @@ pub(crate) use bad_block::is_bad_block;
 use split::Parts;
 
 pub use crate::problem::Problem;
+pub use indexes::{IndexFile, indexes_of};
 pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
 pub use single_file::is_single_file;
 pub use split::{parts_of, whole_of_parts};

@@ -56,6 +56,8 @@ pub struct IndexOptions {
     pub is_required: bool,
     /// Where there is no index of our own, a sidecar of ratarmount is used.
     pub use_sidecars: bool,
+    /// An index that was made with `-r` does not serve a call without it.
+    pub without_archives_as_files: bool,
     /// Archives with fewer entries get no index on disk if reading them again is cheap
     /// ([`CHEAP_TO_READ`](super::CHEAP_TO_READ)) and the index is small.
     pub minimum_file_count: u64,
@@ -206,6 +208,7 @@ impl Default for IndexOptions {
             is_written: true,
             is_required: false,
             use_sidecars: true,
+            without_archives_as_files: false,
             minimum_file_count: 1000,
         }
     }

@@ -58,11 +58,14 @@ impl Opening<'_> {
         let owner = self.facts.owner;
         let mut reason = "there is none".to_owned();
         let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path, Origin::Found));
-        let with_more = self.candidates().into_iter().filter_map(|path| {
-            let index = self.with_archives_as_files(&path);
-            // Of the others the message was given.
-            index.ok().map(|index| (Ok(index), path, Origin::Found))
-        });
+        let with_more =
+            self.candidates().into_iter().filter(|_| !self.options.index.without_archives_as_files).filter_map(
+                |path| {
+                    let index = self.with_archives_as_files(&path);
+                    // Of the others the message was given.
+                    index.ok().map(|index| (Ok(index), path, Origin::Found))
+                },
+            );
         let sidecars = self.sidecar_candidates();
         let may_be_sidecar = |path: &PathBuf| sidecars.contains(path);
         let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));

@@ -49,14 +49,22 @@ pub(crate) fn member(kind: u8, name: &str, content: &[u8]) -> Vec<u8> {
 
 /// A zip archive of files that are stored as they are.
 pub(crate) fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+    zip_with(files, false)
+}
+
+/// The same of files that are deflated, or stored.
+pub(crate) fn zip_with(files: &[(&str, &[u8])], is_deflated: bool) -> Vec<u8> {
     let (mut locals, mut central) = (Vec::new(), Vec::new());
     for (name, bytes) in files {
         let (crc, length) = (crc32fast::hash(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes());
+        // Without the header and the checksum of zlib.
+        let packed = is_deflated.then(|| deflated(bytes)).map(|packed| packed[2..packed.len() - 4].to_vec());
+        let bytes = packed.as_deref().unwrap_or(bytes);
         // From the version that is needed to the lengths of the name and of what follows it.
         let shared = [
-            &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0x58][..],
+            &[20, 0, 0, 0, if is_deflated { 8 } else { 0 }, 0, 0, 0, 0x21, 0x58][..],
             &crc,
-            &length,
+            &(bytes.len() as u32).to_le_bytes(),
             &length,
             &(name.len() as u16).to_le_bytes(),
             &[0; 2],

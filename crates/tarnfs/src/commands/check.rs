@@ -91,7 +91,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         lines.extend(checksums.iter().flatten().map(told));
     }
     // What a compressed file holds is one file.
-    let is_a_file = summary.is_single_file();
+    let is_a_file = fresh.is_single_file().map_err(|error| inside::failure(archive, b"", &error.into()))?;
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
     let DamagedFiles { files, damaged, links, locked, unchecked, first } =
         counted.map_err(|error| inside::failure(archive, b"", &error))?;

@@ -12,9 +12,8 @@ use std::rc::Rc;
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
 use tarnfs_format::{Entry, Format, Kind, Unlisted};
-use tarnfs_index::location::SUFFIX;
 use tarnfs_source::{Cancel, SharedSource, Source};
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, is_single_file};
+use tarnfs_tree::open::{IndexFile, IndexPlace, OpenArchive, Options, Problem, indexes_of, is_single_file};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
 use tarnfs_write::{ArchiveWriter, BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
@@ -128,17 +127,16 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         is_unchanged(from, &known, "no other archive was written")?;
     }
     let length = finished.length;
-    // Asked while both are there.
-    let indexes = if arguments.replace && !is_same { indexes_of(from, &opened) } else { Vec::new() };
+    // Asked while both are there. What only a link leads to stays, and its indexes with it.
+    let is_removed = arguments.replace && (is_same || !from.is_symlink());
+    let indexes = if is_removed { indexes_of(from, &opened, &options) } else { Vec::new() };
     commit(to, finished, cancel)?;
     if arguments.replace && !is_same {
         is_unchanged(from, &known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
-        // They are of no use without it.
-        for index in indexes {
-            let _ = fs::remove_file(index);
-        }
     }
+    // They are of no use without it. The new one may have its own in their place.
+    indexes.iter().for_each(IndexFile::remove);
     terminal::tell(&format!(
         "{}: {length} bytes, from {} bytes of {}",
         shown(to.as_os_str()),
@@ -215,28 +213,6 @@ fn would_be_less(from: &Path) -> Failure {
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     identity(one).is_some() && identity(one) == identity(other)
-}
-
-/// The indexes that lie beside `archive` and have its name, and with other options were made of it. One of another name
-/// was asked for, and stays.
-fn indexes_of(archive: &Path, opened: &OpenArchive) -> Vec<PathBuf> {
-    let Some(name) = archive.file_name() else { return Vec::new() };
-    let folder = archive.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_named_so = |index: &[u8]| {
-        let between = index.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
-        between.is_some_and(|between| between.is_empty() || between.starts_with(b".options-"))
-    };
-    let of = opened.index.summary().archive;
-    let is_of_it = |path: &PathBuf| {
-        let index = tarnfs_index::own::open(path, None, false);
-        index.is_ok_and(|index| {
-            let found = index.summary().archive;
-            (found.length, found.fingerprint) == (of.length, of.fingerprint)
-        })
-    };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let named = entries.filter(|entry| is_named_so(entry.file_name().as_bytes())).map(|entry| entry.path());
-    named.filter(is_of_it).collect()
 }
 
 /// Which bits of its mode say who may read the archive at `path`, of which that file is known. Of one in several files,

@@ -75,6 +75,8 @@ fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<C
     }
     // Who asked for a sidecar gets that alone; an index of our own that is there already saves reading the archive.
     options.index.is_written = false;
+    // One that was made with -r has streams for which there is no place in a sidecar.
+    options.index.without_archives_as_files = true;
     let (opened, code) = inside::open_with(archive, &options)?;
     let mut tried = Vec::new();
     for destination in destinations {

@@ -19,6 +19,7 @@ fn archives_that_share_their_blocks_are_counted() {
     for number in 0..12 {
         let candidate = Candidate {
             input: 0,
+            file_in: 0,
             archive: 0,
             start: 0,
             // The rest is a hole.
@@ -32,7 +33,9 @@ fn archives_that_share_their_blocks_are_counted() {
             makes_folder: false,
             file: Box::default(),
             expected: None,
+            content: None,
             instead: None,
+            is_layer: false,
             place: MemberPlace { in_pieces: 1, ..MemberPlace::default() },
             told_at: number,
         };
@@ -56,6 +59,7 @@ fn candidates_are_read_whatever_threads_there_are() {
     let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
     let candidate = |start: u64| Candidate {
         input: 0,
+        file_in: 0,
         archive: 0,
         start,
         length: 10,
@@ -68,7 +72,9 @@ fn candidates_are_read_whatever_threads_there_are() {
         makes_folder: false,
         file: Box::new(Entry { path: format!("{start}.xz").into_bytes(), ..Entry::default() }),
         expected: None,
+        content: None,
         instead: None,
+        is_layer: false,
         place: MemberPlace::default(),
         told_at: start,
     };

@@ -28,6 +28,7 @@ fn notes_are_bounded_in_number_and_in_bytes() {
 fn candidate(path: &[u8], place: Range<u64>) -> Candidate {
     Candidate {
         input: 0,
+        file_in: 0,
         archive: 0,
         start: place.start,
         length: place.end - place.start,
@@ -40,7 +41,9 @@ fn candidate(path: &[u8], place: Range<u64>) -> Candidate {
         makes_folder: true,
         file: Box::new(Entry { path: path.to_vec(), ..Entry::default() }),
         expected: None,
+        content: None,
         instead: None,
+        is_layer: false,
         place: super::super::walk::MemberPlace { prefix: path.to_vec(), ..Default::default() },
         told_at: 0,
     }
@@ -76,6 +79,45 @@ fn what_waits_is_told_what_is_damaged_of_it() {
         assert_eq!(direct.next_candidate().unwrap().damaged, expected, "{place:?}");
         assert_eq!(direct.damaged.borrow().len(), MOST_NOTES + 1);
     }
+}
+
+/// The same of one that lies in pieces, of which a coder undoes one.
+#[test]
+fn what_is_damaged_of_pieces_is_told_by_where_they_are() {
+    let damage = |decoded: Range<u64>| {
+        let (lost_from, what) = (decoded.end, "a test".to_owned());
+        Damage { decoded, lost_from, compressed: 1, compressed_from: 1, what }
+    };
+    let piece = |hole, offset, coder| {
+        let coder = if coder { Some(std::sync::Arc::default()) } else { None };
+        tarnfs_format::Piece { hole, length: 100, offset, stored: 100, decoded: 100, coder, ..Default::default() }
+    };
+    // Bytes 10 to 110, 110 to 210 and 215 to 315 of it.
+    let pieces = || Some(vec![piece(10, 1000, false), piece(0, 5000, true), piece(5, 3000, false)].into());
+    let cases: [(&[Range<u64>], &[Range<u64>]); 5] = [
+        (&[], &[]),
+        (&[500..900, 1150..2000, 5000..5100], &[]),
+        (&[900..1010, 3050..3060], &[10..20, 265..275]),
+        (&[3099..4000], &[314..315]),
+        // Where all is damaged, nothing of it is served anyway.
+        (&[500..2000, 2500..3200], &[]),
+    ];
+    for (damaged, expected) in cases {
+        let direct = direct();
+        direct.candidate(Candidate { pieces: pieces(), length: 400, ..candidate(b"a", 0..400) }).unwrap();
+        for range in damaged {
+            direct.damage(damage(range.clone())).unwrap();
+        }
+        assert_eq!(direct.next_candidate().unwrap().damaged, expected, "{damaged:?}");
+    }
+    // More than is noted.
+    let direct = direct();
+    let many = Some(vec![tarnfs_format::Piece { length: 1 << 20, stored: 1 << 20, ..Default::default() }].into());
+    direct.candidate(Candidate { pieces: many, length: 2 << 20, ..candidate(b"a", 0..2 << 20) }).unwrap();
+    for at in 0..MOST_NOTES as u64 + 10 {
+        direct.damage(damage(2 * at..2 * at + 1)).unwrap();
+    }
+    assert_eq!(direct.next_candidate().unwrap().damaged.last(), Some(&(1 << 20..2 << 20)));
 }
 
 /// What waits is bounded in bytes; what does not fit stays a file.

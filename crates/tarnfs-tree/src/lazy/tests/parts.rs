@@ -51,9 +51,14 @@ fn contents(tree: &LazyTree, name: &[u8]) -> Option<Vec<Content>> {
 
 /// Waits until the archive has so many files, all of which can be read.
 fn wait_for(tree: &LazyTree, count: usize) {
+    wait_for_all_of(tree, b"x.tar.001", count);
+}
+
+/// The same of the archive `name`.
+fn wait_for_all_of(tree: &LazyTree, name: &[u8], count: usize) {
     let begun = Instant::now();
     loop {
-        let found = contents(tree, b"x.tar.001");
+        let found = contents(tree, name);
         let expected = (0..count).map(|number| (format!("f{number:02}").into_bytes(), format!("content {number}")));
         let expected: Vec<_> = expected.map(|(name, content)| (name, Ok(content.into_bytes()))).collect();
         if found.as_ref() == Some(&expected) {
@@ -103,6 +108,33 @@ fn parts_that_change_and_come_show() {
     while contents(&tree, b"x.tar.001").is_some() {
         assert!(begun.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whoever splits does not know how many there will be: numbers become wider in time, as those of `split` do. What lies
+/// under such a name and is no part changes nothing.
+#[test]
+fn parts_may_go_on_with_wider_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let whole = files(92);
+    let parts: Vec<&[u8]> = whole.chunks(1024).collect();
+    for (number, part) in parts.iter().take(90).enumerate() {
+        write(&format!("x.tar.{number:02}"), part);
+    }
+    // The next one is a folder.
+    std::fs::create_dir(folder.path().join("x.tar.90")).unwrap();
+    let tree = in_folder(folder.path());
+    wait_for_all_of(&tree, b"x.tar.00", 90);
+    let known = tree.lookup(Node::ROOT, b"x.tar.00").unwrap().node;
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(tree.lookup(Node::ROOT, b"x.tar.00").unwrap().node, known);
+    for (number, part) in parts.iter().enumerate().skip(90) {
+        write(&format!("x.tar.{}", 9000 + number - 90), part);
+    }
+    wait_for_all_of(&tree, b"x.tar.00", 92);
+    for name in ["x.tar.01", "x.tar.89", "x.tar.9000"] {
+        assert_eq!(tree.lookup(Node::ROOT, name.as_bytes()).unwrap().kind, Kind::File, "{name}");
     }
 }
 

@@ -199,7 +199,7 @@ fn with<S: Side>(
         cancel: &cancel,
         progress: &progress,
         passing: passing.as_deref().filter(|_| opened.is_new && !opened.index.summary().layers.is_empty()),
-        is_a_file: opened.index.summary().is_single_file(),
+        is_a_file: opened.is_single_file().map_err(|error| inside::failure(archive, b"", &error.into()))?,
         force: arguments.open.force,
         linked: Mutex::default(),
         is_stopped: AtomicBool::new(false),

@@ -143,7 +143,7 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         existing,
         strip: arguments.strip_components,
         force: arguments.open.force,
-        is_a_file: opened.index.summary().is_single_file(),
+        is_a_file: opened.is_single_file().map_err(|error| inside::failure(archive, b"", &error.into()))?,
         folder,
         stream: window::stream_of(&opened),
         cancel: &cancel,

@@ -25,8 +25,9 @@ const MOST_CODECS: usize = 100;
 pub(super) struct Facts<'a> {
     pub(super) path: &'a Path,
     pub(super) opened: &'a OpenArchive,
-    /// `None` of a single file that is compressed.
+    /// `None` of a single file that is compressed, and of what is compressed again.
     pub(super) format: Option<&'static dyn Format>,
+    pub(super) is_single_file: bool,
     pub(super) census: Census,
     pub(super) layers: Vec<Layer>,
     /// Compressed files in it whose content is shown, by their codec.
@@ -164,6 +165,7 @@ impl<'a> Facts<'a> {
             path,
             opened,
             format: tarnfs_format::by_name(&summary.format),
+            is_single_file: opened.is_single_file().map_err(|error| failed(error.into()))?,
             census,
             layers,
             nested,

@@ -159,7 +159,8 @@ fn format(facts: &Facts<'_>) -> String {
     let mut steps: Vec<_> = facts.layers.iter().map(of_layer).collect();
     steps.push(match facts.format {
         Some(format) => format.name().to_owned(),
-        None => "a single file".to_owned(),
+        None if facts.is_single_file => "a single file".to_owned(),
+        None => "what is compressed again".to_owned(),
     });
     let parts = if facts.is_split { "; joined from several files" } else { "" };
     steps.join(", then ") + parts
