@@ -281,6 +281,24 @@ fn links_are_listed_where_they_are_named() {
 }
 
 #[test]
+fn damaged_files_are_marked_in_a_listing() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "for name in a b c; do head -c 300000 /dev/urandom > $name; done; ln -s a link; tar -cf a.tar a b c link
+         xz -0 --block-size=65536 a.tar; printf XXXX | dd of=a.tar.xz bs=1 seek=450000 conv=notrunc status=none",
+    );
+    let (code, long, _) = ran(&scratch, &["ls", "-l", "a.tar.xz"]);
+    let ends: Vec<_> = long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1).collect();
+    assert_eq!((code, ends), (5, vec!["a", "b (damaged)", "c", "link -> a"]), "{long}");
+    let (code, json, _) = ran(&scratch, &["ls", "--json", "a.tar.xz"]);
+    let objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let damaged: Vec<_> = objects.map(|object| object["damage"].is_string()).collect();
+    assert_eq!((code, damaged), (5, vec![false, true, false, false]), "{json}");
+    // Who reads only the names gets nothing else.
+    assert_eq!(ran(&scratch, &["ls", "a.tar.xz"]).1, "a\nb\nc\nlink\n");
+}
+
+#[test]
 fn stat_leaves_a_line_free_between_two_that_it_shows() {
     let scratch = Scratch::new();
     scratch.shell("mkdir d; echo x > d/a; tar cf t.tar d");
