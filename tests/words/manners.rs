@@ -341,6 +341,21 @@ fn mounts_say_since_when_and_what_they_have_done() {
     let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
     assert!((before..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
     assert!(object["statistics"]["requests"]["lookup"].as_u64() > Some(0), "{object}");
+    mounted.unmount();
+    // A mount that tells nothing of itself.
+    let before = now();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
+    let (_, json, _) = ran(&scratch, &["mounts", "--json"]);
+    let at = mounted.at.display().to_string();
+    let mut objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
+    assert_eq!(object.get("statistics"), None, "{object}");
+    let told =
+        "ls /sys/fs/fuse/connections || true; cat /proc/[0-9]*/fdinfo/* 2> /dev/null | grep ^fuse_connection: || true";
+    if !scratch.shell(told).trim().is_empty() {
+        // The kernel tells of a process only in hundredths of a second.
+        assert!((before - 1..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
+    }
 }
 
 #[test]
