@@ -199,6 +199,9 @@ fn the_last_of_options_that_exclude_each_other_counts() {
     assert_eq!(code(&["ls", "-c", "--no-recreate-index"]), 7);
     assert_eq!(code(&["ls", "-c", "--no-recreate-index", "--recreate-index-on-errors"]), 0);
     assert_eq!(code(&["ls", "--no-recreate-index", "-c"]), 0);
+    // Less than nothing is nothing, as there.
+    assert_eq!(code(&["ls", "-d", "3", "-d", "-1"]), 0);
+    assert_eq!(code(&["ls", "--debug=-1"]), 0);
 }
 
 /// ratarmount hands them to libfuse 2, and so does nothing with them either.

@@ -23,7 +23,7 @@ pub(crate) const DEBUG: u8 = 1;
 #[derive(Debug, Parser)]
 #[command(
     name = "tarnfs",
-    about = "Mounts archives as a file system. Any file opens at once, at any offset, without unpacking.",
+    about = "Mounts archives as a file system: any file opens at once, without unpacking.",
     version,
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
@@ -85,32 +85,32 @@ pub(crate) enum Command {
     },
     /// Index archives without mounting them
     Index(Index),
-    /// Read archives from start to end and report damage in them and errors in their index
+    /// Read archives from start to end and report what is damaged
     Check(Check),
     /// List what is in an archive
     #[command(alias = "list")]
     Ls(List),
-    /// Find files and folders in an archive by name, size, time, owner, ..., as find(1) does
+    /// Find files and folders by name, size, time, ..., as find(1) does
     Find(Find),
-    /// Write files of an archive, or the archive itself decompressed, to standard output
+    /// Write files of an archive, or all of it decompressed, to stdout
     Cat(Cat),
     /// Extract an archive, or some of its files, to a folder
     Extract(Extract),
-    /// Compare an archive with a folder, or with another archive, as `tar -d` does
+    /// Compare an archive with a folder (as `tar -d`) or another archive
     #[command(alias = "diff")]
     Compare(Compare),
     /// Show everything the index knows about a file in an archive
     Stat(Stat),
     /// Show how an archive is built, and what is slow to read in it
     Info(Info),
-    /// Write files and folders into an archive that can be read at any offset
+    /// Write files into an archive that can be read at any offset
     Create(Create),
-    /// Convert an archive to another format, or to one that can be read at any offset
+    /// Convert an archive to another format, or to a seekable one
     Convert(Convert),
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
 
-    /// Say which compression is best for a folder or an archive, from a sample of it
+    /// Say from a sample how to compress a folder or an archive best
     Advise(Advise),
     /// Compare programs on this machine, with tables and plots
     Bench(Bench),
@@ -326,7 +326,16 @@ pub(crate) struct Open {
     pub(crate) transform: Option<Vec<String>>,
 
     /// 0 logs errors, 1 warnings, 2 more, 3 everything
-    #[arg(hide_short_help = true, short = 'd', long, value_name = "LEVEL", default_value_t = DEBUG, value_parser = parse_level, help_heading = "Messages")]
+    #[arg(
+        hide_short_help = true,
+        short = 'd',
+        long,
+        value_name = "LEVEL",
+        default_value_t = DEBUG,
+        value_parser = parse_level,
+        allow_negative_numbers = true,
+        help_heading = "Messages"
+    )]
     pub(crate) debug: u8,
 
     /// Write messages to this file
@@ -410,7 +419,7 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long, help_heading = "Mounting")]
     pub(crate) foreground: bool,
 
-    /// Mount options with commas between: allow_other, noexec, ...
+    /// Mount options, as allow_other,noexec
     ///
     /// The long options of this list work here, too, without their dashes, as fstab needs them:
     /// `index-folders=/x,recreate-index`. Write `\,` for a comma in a value.
@@ -429,7 +438,7 @@ pub(crate) struct Mount {
     #[arg(hide_short_help = true, long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
 
-    /// With -r, open archives when somebody looks into them
+    /// With -r, open archives when looked into
     ///
     /// They are not indexed during the first mount. Archives in folders are always opened this way.
     #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Mounting")]
