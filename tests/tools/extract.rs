@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -106,6 +107,27 @@ fn all_is_as_bsdtar_extracts_it() {
         let compare = Compare { skip_folder_times: false, holes: false, whole_seconds: format != "pax" };
         assert_twins(&to, &scratch.path("twin"), compare);
     }
+}
+
+/// The kernel takes the nearest time that the file system can store.
+#[test]
+fn times_that_cannot_be_stored_are_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+    for name, mtime in [('far', 1 << 40), ('further', 1 << 41), ('near', 1 << 30)]:
+        info = tarfile.TarInfo(name); info.mtime = mtime; tar.addfile(info)\"",
+    );
+    let (archive, to) = (scratch.path("a.tar"), scratch.path("out"));
+    let ran = run(&scratch, [OsStr::new("extract"), OsStr::new("-C"), to.as_os_str(), archive.as_os_str()]);
+    let is_stored = fs::metadata(to.join("further")).unwrap().mtime() == 1 << 41;
+    let said = format!(
+        "tarnfs: warning: {}: times so long ago or ahead cannot be stored there (2 times)\n",
+        archive.display()
+    );
+    assert_eq!((ran.code, ran.err), (0, if is_stored { String::new() } else { said }));
 }
 
 #[test]

@@ -295,7 +295,9 @@ pub(crate) fn tell_of_locked(
     let Some(locked) = unlocked(archive, opened, options)? else { return Ok(None) };
     let (name, are) = (crate::args::shown(archive.as_os_str()), are(locked.encrypted, locked.files));
     match locked.passwords {
-        Fit::NotGiven => log::warn!("{name}: {are} encrypted: {GIVE_A_PASSWORD}"),
+        Fit::NotGiven => {
+            log::warn!("{}", terminal::with_how_to_ask(format!("{name}: {are} encrypted: {GIVE_A_PASSWORD}")));
+        }
         Fit::None if !opened.encrypts_files() => {
             let any = match locked.tried {
                 tried if tried < locked.encrypted => format!("any of the {tried} that were tried"),

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tarnfs_tree::build::Progress;
@@ -13,6 +13,10 @@ use tarnfs_tree::build::Progress;
 /// A pass that is over sooner shows nothing.
 const DELAY: Duration = Duration::from_millis(300);
 const REDRAW: Duration = Duration::from_millis(100);
+
+/// How fast it goes is not known sooner: small files, of which an archive may begin with many, take longer than their
+/// bytes do.
+const RATE_IS_KNOWN: Duration = Duration::from_secs(5);
 
 /// Shows a bar until it is dropped.
 #[derive(Debug)]
@@ -39,9 +43,11 @@ impl Bar {
 
 /// How the bar looks. When all bytes of the archive are read, there may still be much to do: what they decode to, and
 /// what is computed of it, is of any length.
-fn template(total: u64, bytes: u64) -> &'static str {
+fn template(total: u64, bytes: u64, age: Duration) -> &'static str {
     if total == 0 {
         "{prefix} {spinner} {binary_bytes}, {msg} files, {binary_bytes_per_sec}"
+    } else if bytes < total && age < RATE_IS_KNOWN {
+        "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files"
     } else if bytes < total {
         "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files, {eta} left"
     } else {
@@ -50,6 +56,7 @@ fn template(total: u64, bytes: u64) -> &'static str {
 }
 
 fn draw(name: String, progress: &Progress, over: &AtomicBool) {
+    let start = Instant::now();
     std::thread::park_timeout(DELAY);
     if over.load(Ordering::Relaxed) {
         return;
@@ -60,7 +67,7 @@ fn draw(name: String, progress: &Progress, over: &AtomicBool) {
     let mut shown = "";
     while !over.load(Ordering::Relaxed) {
         let (total, bytes) = (progress.total.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
-        let template = template(total, bytes);
+        let template = template(total, bytes, start.elapsed());
         if std::mem::replace(&mut shown, template) != template
             && let Ok(style) = ProgressStyle::with_template(template)
         {
@@ -94,7 +101,9 @@ mod tests {
 
     #[test]
     fn no_time_is_told_that_nobody_knows() {
+        let template = |total, bytes| template(total, bytes, RATE_IS_KNOWN);
         assert!(template(10, 9).contains("{eta} left"));
+        assert!(!super::template(10, 9, RATE_IS_KNOWN / 2).contains("eta"));
         assert!(!template(10, 10).contains("eta") && template(10, 10).contains("being worked on"));
         // A format can be read beyond what was known to be there.
         assert!(!template(10, 11).contains("eta"));

@@ -11,7 +11,7 @@ use super::compare::Compare;
 use super::images::Images;
 use super::info::Info;
 use super::serving::Serve;
-use super::size::{parse_level, parse_number, parse_range, parse_size};
+use super::size::{parse_count, parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
 use crate::terminal::Colour;
@@ -180,7 +180,14 @@ pub(crate) struct Open {
 
     /// Write no index for an archive that is smaller than 16 MiB and has fewer entries than this [default: 1000; 0
     /// with --index-folders]
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "Index")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        value_parser = parse_count,
+        allow_negative_numbers = true,
+        help_heading = "Index"
+    )]
     pub(crate) index_minimum_file_count: Option<u64>,
 
     /// Use an index even if another user could have written it
@@ -232,7 +239,14 @@ pub(crate) struct Open {
 
     /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs] [default: as close
     /// as a hundredth of the archive's size allows, between 0.5 and 4]
-    #[arg(hide_short_help = true, long, value_name = "MIB", value_parser = parse_number::<f64>, help_heading = "Decoding")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "MIB",
+        value_parser = parse_number::<f64>,
+        allow_negative_numbers = true,
+        help_heading = "Decoding"
+    )]
     pub(crate) gzip_seek_point_spacing: Option<f64>,
 
     /// Encoding of names that are not UTF-8: latin1, cp437, shift_jis, ... With utf-8 those in a zip are converted
@@ -481,12 +495,26 @@ pub(crate) struct Mount {
     pub(crate) no_file_versions: bool,
 
     /// No effect. Accepted for ratarmount's command lines
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "What is shown")]
-    union_mount_cache_max_depth: Option<u64>,
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        value_parser = parse_number::<i64>,
+        allow_negative_numbers = true,
+        help_heading = "What is shown"
+    )]
+    union_mount_cache_max_depth: Option<i64>,
 
     /// No effect
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "What is shown")]
-    union_mount_cache_max_entries: Option<u64>,
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        value_parser = parse_number::<i64>,
+        allow_negative_numbers = true,
+        help_heading = "What is shown"
+    )]
+    union_mount_cache_max_entries: Option<i64>,
 
     /// No effect
     #[arg(
@@ -494,6 +522,7 @@ pub(crate) struct Mount {
         long,
         value_name = "SECONDS",
         value_parser = parse_number::<f64>,
+        allow_negative_numbers = true,
         help_heading = "What is shown"
     )]
     union_mount_cache_timeout: Option<f64>,

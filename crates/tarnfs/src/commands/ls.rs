@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use tarnfs_tree::{ArchiveTree, Attributes, Error, Kind, Node, Tree, path};
 
-use crate::args::List;
+use crate::args::{List, shown};
 use crate::commands::stat::{mode_string, owner};
 use crate::exit::{Code, Failure};
 use crate::inside::{self, Trouble};
@@ -68,7 +68,9 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     }
     listing.out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
     if listing.untold > 0 {
-        log::error!("{} more links cannot be read", listing.untold);
+        let archive = shown(arguments.archive.as_os_str());
+        let what = format!("{archive}: {} more links cannot be read", listing.untold);
+        paths.failed(Failure::new(Code::Failure, what))?;
     }
     for (path, error) in listing.unreadable {
         paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
