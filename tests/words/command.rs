@@ -650,8 +650,11 @@ fn shells_take_what_is_offered() {
     if have("zsh") {
         scratch.shell("PATH=$PWD/bin:$PATH; tarnfs completions zsh > _tarnfs; zsh -n _tarnfs");
         // Also in a shell that has no completions yet.
-        let known = "PATH=$PWD/bin:$PATH; export HOME=$PWD; zsh -fc 'source _tarnfs; print $_comps[tarnfs]' 2>&1";
-        assert_eq!(scratch.shell(known), "_tarnfs\n");
+        let known = scratch.shell(
+            "PATH=$PWD/bin:$PATH; export HOME=$PWD XDG_CACHE_HOME=$PWD/cache
+             zsh -fc 'source <(tarnfs completions zsh); print $_comps[tarnfs]' 2>&1",
+        );
+        assert_eq!(known, "_tarnfs\n");
     }
     if have("fish") {
         let fish = |line: &str| {

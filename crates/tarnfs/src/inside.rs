@@ -443,7 +443,12 @@ pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArch
 
 /// A bar of how far the first pass over `archive` has come.
 pub(crate) fn bar(archive: &Path, progress: &Arc<Progress>) -> Bar {
-    Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), progress)
+    bar_of(archive, progress, 0)
+}
+
+/// A bar of how far the work on `archive` has come, which has this many `entries`.
+pub(crate) fn bar_of(archive: &Path, progress: &Arc<Progress>, entries: u64) -> Bar {
+    Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), progress, entries)
 }
 
 /// What `open` has opened, with a bar while it does so.
