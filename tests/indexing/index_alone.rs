@@ -80,9 +80,10 @@ fn a_sidecar_of_ratarmount_alone_shows_names() {
     if !can_mount() {
         return println!("left out: no mounts here");
     }
-    for (archive, make) in [("x.tar", "tar cf x.tar -C tree ."), ("x.tar.gz", "tar czf x.tar.gz -C tree .")] {
+    for (archive, make) in [("x.tar", "tar -Scf x.tar -C tree ."), ("x.tar.gz", "tar -Sczf x.tar.gz -C tree .")] {
         let scratch = Scratch::new();
-        scratch.shell("mkdir -p tree/many; cd tree; for i in $(seq 1200); do echo $i > many/$i; done; ln -s many/1 link; ln many/2 hard");
+        scratch.shell("mkdir -p tree/many; cd tree; for i in $(seq 1200); do echo $i > many/$i; done; ln -s many/1 link; ln many/2 hard
+             truncate -s 5M holes; echo end >> holes");
         scratch.shell(make);
         let at = scratch.folder("theirs");
         let index = scratch.path(format!("{archive}.index.sqlite"));
@@ -105,8 +106,11 @@ fn a_sidecar_of_ratarmount_alone_shows_names() {
         assert_eq!(fs::read_link(mounted.path("link")).unwrap(), Path::new("many/1"));
         assert_eq!(fs::read(mounted.path("many/7")).unwrap_err().raw_os_error(), Some(libc::EIO));
         mounted.unmount();
-        let told = run(&scratch, ["cat", index.to_str().unwrap(), "many/7"]);
-        assert!(told.code != 0 && told.err.contains(&format!("{} (", scratch.path(archive).display())), "{}", told.err);
+        for file in ["many/7", "holes"] {
+            let told = run(&scratch, ["cat", index.to_str().unwrap(), file]);
+            let missing = format!("{} (", scratch.path(archive).display());
+            assert!(told.code != 0 && told.err.contains(&missing), "{}", told.err);
+        }
     }
 }
 

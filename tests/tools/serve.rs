@@ -276,7 +276,11 @@ fn a_folder_is_an_archive_on_the_way() {
         }
         served.get("/sub/?download=rar").whole(400);
         let root = served.get("/?download=tar").whole(200);
-        assert_eq!(root.header("content-disposition"), format!("attachment; filename=\"{source}.tar\""));
+        // Beside the archive, its name would be that of a file.
+        let folder = if source == "tree" { "tree" } else { "a" };
+        assert_eq!(root.header("content-disposition"), format!("attachment; filename=\"{folder}.tar\""));
+        fs::write(scratch.path("root"), &root.body).unwrap();
+        assert_eq!(scratch.shell("tar -tf root").lines().next(), Some(&*format!("{folder}/")));
         let mut old = served.connect();
         old.send(b"GET /sub/?download=tar HTTP/1.0\r\n\r\n");
         assert_eq!(old.answer(false).status, 505);

@@ -572,6 +572,16 @@ fn completions_offer_what_may_come_next() {
         assert!(offered(&[&typed]).contains(&format!("\n--{option}\t")), "{option}");
     }
     assert_eq!(scratch.shell("ls"), "a.tar\nat\ntree\n", "an index is made by nobody who looks");
+    if can_mount() {
+        let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
+        let (at, name) = (mounted.at.to_str().unwrap(), mounted.at.file_name().unwrap().to_str().unwrap());
+        // As it is typed: from here, or from the root.
+        for (typed, word) in [(&at[..at.len() - 1], at), (&name[..1], name)] {
+            let archive = scratch.path("a.tar");
+            let line = format!("\n{word}\t{}\n", archive.display());
+            assert!(offered(&["-u", typed]).contains(&line), "{typed}: {}", offered(&["-u", typed]));
+        }
+    }
 }
 
 /// Whoever types waits for it.
@@ -639,6 +649,12 @@ fn shells_take_what_is_offered() {
     assert_eq!(alias, "complete -o nosort -F _tarnfs ratarmount\ntree/with space\n");
     if have("zsh") {
         scratch.shell("PATH=$PWD/bin:$PATH; tarnfs completions zsh > _tarnfs; zsh -n _tarnfs");
+        // Also in a shell that has no completions yet.
+        let known = scratch.shell(
+            "PATH=$PWD/bin:$PATH; export HOME=$PWD XDG_CACHE_HOME=$PWD/cache
+             zsh -fc 'source <(tarnfs completions zsh); print $_comps[tarnfs]' 2>&1",
+        );
+        assert_eq!(known, "_tarnfs\n");
     }
     if have("fish") {
         let fish = |line: &str| {
@@ -684,7 +700,9 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
     assert!(help.lines().next().is_some_and(|first| first.ends_with("without unpacking.")), "{help}");
     // One screen.
     let options = help.lines().filter(|line| line.trim_start().starts_with('-') && !line.contains("--help"));
-    assert!(help.lines().count() <= 50 && options.count() <= 12, "{help}");
+    assert!(help.lines().count() == 50 && options.count() <= 12, "{help}");
+    let wide: Vec<_> = help.lines().filter(|line| line.len() > 80).collect();
+    assert_eq!(wide, [""; 0], "what is wider takes a second line of a terminal");
     let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
     for command in [
         "mount",

@@ -204,10 +204,9 @@ fn damage_in_an_archive_inside_names_the_byte_of_its_member() {
 fn what_is_no_archive_is_said_in_one_short_line() {
     let scratch = Scratch::new();
     scratch.shell("seq 100 > text");
-    let said =
-        "tarnfs: text: is not an archive that tarnfs knows; `tarnfs --version --verbose` lists those that it does\n";
+    let said = "tarnfs: text: is not an archive that tarnfs knows; `tarnfs --formats` lists those that it does\n";
     assert_eq!(ran(&scratch, &["ls", "text"]), (4, String::new(), said.into()));
-    let (code, out, _) = ran(&scratch, &["--version", "--verbose"]);
+    let (code, out, _) = ran(&scratch, &["--formats"]);
     assert!(code == 0 && out.contains("cpio") && out.contains("zstd"), "{out}");
 }
 
@@ -281,6 +280,24 @@ fn links_are_listed_where_they_are_named() {
 }
 
 #[test]
+fn damaged_files_are_marked_in_a_listing() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "for name in a b c; do head -c 300000 /dev/urandom > $name; done; ln -s a link; tar -cf a.tar a b c link
+         xz -0 --block-size=65536 a.tar; printf XXXX | dd of=a.tar.xz bs=1 seek=450000 conv=notrunc status=none",
+    );
+    let (code, long, _) = ran(&scratch, &["ls", "-l", "a.tar.xz"]);
+    let ends: Vec<_> = long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1).collect();
+    assert_eq!((code, ends), (5, vec!["a", "b (damaged)", "c", "link -> a"]), "{long}");
+    let (code, json, _) = ran(&scratch, &["ls", "--json", "a.tar.xz"]);
+    let objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let damaged: Vec<_> = objects.map(|object| object["damage"].is_string()).collect();
+    assert_eq!((code, damaged), (5, vec![false, true, false, false]), "{json}");
+    // Who reads only the names gets nothing else.
+    assert_eq!(ran(&scratch, &["ls", "a.tar.xz"]).1, "a\nb\nc\nlink\n");
+}
+
+#[test]
 fn stat_leaves_a_line_free_between_two_that_it_shows() {
     let scratch = Scratch::new();
     scratch.shell("mkdir d; echo x > d/a; tar cf t.tar d");
@@ -323,6 +340,21 @@ fn mounts_say_since_when_and_what_they_have_done() {
     let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
     assert!((before..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
     assert!(object["statistics"]["requests"]["lookup"].as_u64() > Some(0), "{object}");
+    mounted.unmount();
+    // A mount that tells nothing of itself.
+    let before = now();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
+    let (_, json, _) = ran(&scratch, &["mounts", "--json"]);
+    let at = mounted.at.display().to_string();
+    let mut objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
+    assert_eq!(object.get("statistics"), None, "{object}");
+    let told =
+        "ls /sys/fs/fuse/connections || true; cat /proc/[0-9]*/fdinfo/* 2> /dev/null | grep ^fuse_connection: || true";
+    if !scratch.shell(told).trim().is_empty() {
+        // The kernel tells of a process only in hundredths of a second.
+        assert!((before - 1..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
+    }
 }
 
 #[test]

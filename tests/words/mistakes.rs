@@ -205,6 +205,11 @@ fn a_mount_is_named_by_any_way_that_leads_to_it() {
     ));
     assert!(listed.contains("\"path_bytes\""), "{listed}");
     assert!(!support::is_mounted(&x));
+    // As umount(8) does, where the mount has been given a name of its own.
+    let name = format!("name-of-{}", std::process::id());
+    assert_eq!(says(&scratch, &["-o", &format!("fsname={name}"), "a.tar", "x"]), nothing);
+    assert_eq!(says(&scratch, &["-u", &name]), nothing);
+    assert!(!support::is_mounted(&x));
 }
 
 #[test]

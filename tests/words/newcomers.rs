@@ -37,6 +37,13 @@ fn what_was_typed_in_another_order_or_place_gets_a_hint() {
     hints(&scratch, "create new.7z src", 2, "new.7z: archives of this kind can be read, but not written");
     hints(&scratch, "create new.odd src", 2, "new.odd: its name does not say what it is to be");
     hints(&scratch, "create src new.tar", 2, "; the archive comes first, and then what goes in");
+    // A file whose name begins as options do.
+    scratch.shell("cp a.tar.gz ./-x.tar.gz");
+    for (typed, called) in [("ls -x.tar.gz", "tarnfs ls"), ("-x.tar.gz", "tarnfs")] {
+        let said =
+            format!("tarnfs: -x.tar.gz is taken for options of {called}; the file of that name is ./-x.tar.gz\n");
+        assert_eq!(says(&scratch, typed), (2, said));
+    }
     // A link that leads to a folder.
     scratch.shell("ln -s docs src/link; tar -cf linked.tar src");
     hints(&scratch, "extract -C out linked.tar src/link/a", 1, "over a symbolic link, which is not followed");

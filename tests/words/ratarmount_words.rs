@@ -199,6 +199,14 @@ fn the_last_of_options_that_exclude_each_other_counts() {
     assert_eq!(code(&["ls", "-c", "--no-recreate-index"]), 7);
     assert_eq!(code(&["ls", "-c", "--no-recreate-index", "--recreate-index-on-errors"]), 0);
     assert_eq!(code(&["ls", "--no-recreate-index", "-c"]), 0);
+    // Less than nothing is nothing, as there.
+    assert_eq!(code(&["ls", "-d", "3", "-d", "-1"]), 0);
+    assert_eq!(code(&["ls", "--debug=-1"]), 0);
+    assert_eq!(code(&["ls", "--index-minimum-file-count", "-5"]), 0);
+    assert_eq!(code(&["--no-mount", "--union-mount-cache-max-depth", "-1", "--union-mount-cache-timeout", "-1"]), 0);
+    let ran = in_it(&scratch, &["ls", "-gs", "-1", "a.tar.gz"]);
+    let said = "tarnfs: --gzip-seek-point-spacing -1: give MiB between 0.125 and 1048576\n";
+    assert_eq!((ran.code, ran.err.as_str()), (2, said));
 }
 
 /// ratarmount hands them to libfuse 2, and so does nothing with them either.
@@ -219,13 +227,17 @@ fn what_libfuse_knows_and_changes_nothing_is_taken() {
 fn what_cannot_be_taken_yet_is_called_by_its_name() {
     let scratch = Scratch::new();
     scratch.shell(
-        "echo one > one; tar -czf a.tar.gz one
+        "echo one > one; tar -czf a.tar.gz one; cp a.tar.gz b.tar.gz
          printf 'SQLite format 3\\0' | gzip > x.index.sqlite.gz; cp x.index.sqlite.gz before",
     );
     for (words, said) in [
         (
             &["--index-file", "x.index.sqlite.gz", "-c", "a.tar.gz", "m"][..],
             "--index-file x.index.sqlite.gz: is compressed (gzip), and such an index cannot be read yet: decompress it first",
+        ),
+        (
+            &["--index-file", "b.tar.gz", "-c", "a.tar.gz", "m"],
+            "--index-file b.tar.gz: there is a file of this name that is not an index; name another",
         ),
         (&["--union-mount-cache-timeout", "soon", "a.tar.gz", "m"], "--union-mount-cache-timeout soon: give a number"),
         (&["--union-mount-cache-max-depth", "x", "a.tar.gz", "m"], "--union-mount-cache-max-depth x: give a number"),

@@ -45,7 +45,12 @@ impl MountEntry {
 /// The `st_dev` of what is mounted over a connection to the kernel, where it tells (newer kernels): for a mount that
 /// somebody else has made, and knows where.
 pub(crate) fn of_connection(device: &impl AsRawFd) -> Option<(u32, u32)> {
-    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd())).ok()?;
+    of_descriptor(Path::new(&format!("/proc/self/fdinfo/{}", device.as_raw_fd())))
+}
+
+/// The same of a descriptor, by the file in `/proc` that tells of it.
+pub(crate) fn of_descriptor(file: &Path) -> Option<(u32, u32)> {
+    let told = fs::read_to_string(file).ok()?;
     let number = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
     // As the kernel's own `MKDEV`: 20 bits of minor number. FUSE has no device, so its major number is 0.
     let number: u32 = number.trim().parse().ok()?;

@@ -23,16 +23,20 @@ pub struct MountedTree {
     pub source: OsString,
     /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Since when, where the kernel shows its connection to the file system (`fusectl`).
+    /// Since when, where the kernel shows its connection to the file system (`fusectl`), or [`find_since`] has found it.
+    ///
+    /// [`find_since`]: crate::find_since
     pub since: Option<SystemTime>,
+    /// The file system's `st_dev`.
+    pub(crate) device: Option<(u32, u32)>,
 }
 
 /// All mounts of tarnfs that this process can see, in the order in which they were made.
 pub fn mounts() -> Result<Vec<MountedTree>, Error> {
     let entries = mountinfo::of_kind(MOUNT_TYPE)?;
     let mounted = |entry: mountinfo::MountEntry| {
-        let since = entry.since();
-        MountedTree { source: entry.source, mount_point: entry.mount_point, since }
+        let (since, device) = (entry.since(), entry.numbers());
+        MountedTree { source: entry.source, mount_point: entry.mount_point, since, device }
     };
     Ok(entries.into_iter().map(mounted).collect())
 }

@@ -357,7 +357,8 @@ pub trait Index: Send + Sync + Debug {
         Ok(())
     }
 
-    /// False if [`Index::extents`] may have to decode: who must not wait does without them.
+    /// False if [`Index::extents`] may have to decode, or needs an archive that is not there: who must not wait does
+    /// without them.
     fn knows_extents(&self) -> bool {
         true
     }

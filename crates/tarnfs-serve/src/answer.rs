@@ -60,6 +60,7 @@ pub(crate) struct Site {
     pub(crate) hosts: Hosts,
     pub(crate) logins: Logins,
     pub(crate) title: String,
+    pub(crate) folder: Vec<u8>,
     pub(crate) salt: Vec<u8>,
     pub(crate) pool: Pool,
     pub(crate) patience: Duration,
@@ -391,7 +392,7 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, 
     if asked.version == Version::HTTP_10 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "Archives are only sent with HTTP/1.1.");
     }
-    let name = asked.place.names.last().map_or(site.title.as_bytes(), Vec::as_slice).to_vec();
+    let name = asked.place.names.last().unwrap_or(&site.folder).clone();
     let mut answer = Response::new(whole(""));
     put(&mut answer, CONTENT_TYPE, &kinds::of(label.as_bytes()));
     put(&mut answer, CONTENT_DISPOSITION, &kinds::attachment(&[name.as_slice(), b".", label.as_bytes()].concat()));

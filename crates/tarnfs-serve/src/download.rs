@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use tarnfs_source::Cancel;
+use tarnfs_tree::build::Progress;
 use tarnfs_tree::{Error, Tree, escape};
 use tarnfs_write::container::CONTAINERS;
 use tarnfs_write::{Output, Refill, RefillError, Target, Writing, compress};
@@ -54,7 +55,9 @@ pub(crate) fn write(
     let mut writer = target.writer(writing)?;
     // What tarnfs says of a file is no part of it.
     let is_added = |name: &[u8]| name == b"user.tarnfs.damaged" || name.starts_with(b"user.hash.");
-    let mut refill = Refill::new(&**tree, &mut *writer, cancel, &is_added);
+    // The client sees itself how much has come.
+    let progress = Progress::default();
+    let mut refill = Refill::new(&**tree, &mut *writer, cancel, &progress, &is_added);
     let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
     for (what, (count, first)) in refill.left_out().0 {
         log::warn!("{}: {what} (of {count} in all): not in the archive that was sent", escape(&first));

@@ -247,7 +247,7 @@ pub(crate) fn page(
     let _ = write!(
         page,
         "</h1><form><input type=hidden name=sort value={sort}><input type=hidden name=order value={order}>\
-         <input type=search name=q value=\"{}\" placeholder=\"Search this folder\" aria-label=\"Search this folder\">\
+         <input type=search name=q value=\"{}\" placeholder=\"Names in this folder\" aria-label=\"Search the names in this folder\">\
          <button>Search</button></form></header>\n<table><thead><tr>",
         html(&view.search)
     );

@@ -48,6 +48,8 @@ const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 pub struct Settings {
     /// What is served, as people call it.
     pub title: String,
+    /// The folder that an archive of all of it has it in, and the archive's own name without its suffix.
+    pub folder: Vec<u8>,
     /// Who may read; without any login, everybody.
     pub logins: Logins,
     /// The certificate for HTTPS; without one, plain HTTP is spoken.
@@ -72,6 +74,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             title: "tarnfs".to_owned(),
+            folder: b"tarnfs".to_vec(),
             logins: Logins::default(),
             tls: None,
             hosts: Vec::new(),
@@ -124,6 +127,7 @@ impl Server {
             hosts: Hosts::new(listener.local_addr()?, &settings.hosts),
             logins: settings.logins.clone(),
             title: settings.title.clone(),
+            folder: settings.folder.clone(),
             salt: settings.salt.clone(),
             pool: Pool::new(settings.threads.max(1), settings.patience),
             patience: settings.patience,

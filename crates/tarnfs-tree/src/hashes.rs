@@ -30,6 +30,7 @@ const ALGORITHMS: &[(&str, Make)] = &[
     ("crc32", || Box::new(crc32fast::Hasher::new())),
     ("md5", digest::<md5::Md5>),
     ("md5-sha1", || Box::new(Both(digest::<md5::Md5>(), digest::<sha1::Sha1>()))),
+    ("ripemd160", digest::<ripemd::Ripemd160>),
     ("sha1", digest::<sha1::Sha1>),
     ("sha224", digest::<sha2::Sha224>),
     ("sha256", digest::<sha2::Sha256>),
@@ -41,6 +42,7 @@ const ALGORITHMS: &[(&str, Make)] = &[
     ("sha512", digest::<sha2::Sha512>),
     ("sha512-224", digest::<sha2::Sha512_224>),
     ("sha512-256", digest::<sha2::Sha512_256>),
+    ("sm3", digest::<sm3::Sm3>),
     ("smplayer", || Box::new(Smplayer::default())),
 ];
 
@@ -217,6 +219,13 @@ mod tests {
             ("\0user.hash.sha3-224", "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf"),
         ];
         assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let of_python = [
+            ("ripemd160", "8eb208f7e05d987a9b044a8e98c6b087f15a0bfc"),
+            ("sm3", "66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0"),
+        ];
+        for (name, value) in of_python {
+            assert_eq!(hashes(name, b"abc")[0].1, value, "{name}");
+        }
         let both = hashes("md5-sha1", b"abc");
         assert_eq!(both[0].1, "900150983cd24fb0d6963f7d28e17f72a9993e364706816aba3e25717850c26c9cd0d89d");
         assert!(normalise(&["md6".to_owned()]).unwrap_err().starts_with("md6"));

@@ -74,9 +74,9 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CannotOpen(error) => write!(f, "cannot be opened: {error}"),
-            Self::NotAnArchive => f.write_str(
-                "is not an archive that tarnfs knows; `tarnfs --version --verbose` lists those that it does",
-            ),
+            Self::NotAnArchive => {
+                f.write_str("is not an archive that tarnfs knows; `tarnfs --formats` lists those that it does")
+            }
             Self::Misnamed { says, start } => {
                 write!(f, "is not an archive that tarnfs knows: its name says {says}, but it starts with ")?;
                 if start.iter().all(|byte| matches!(byte, b' '..=b'~')) {

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::vec::IntoIter;
 
 use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_source::{Cancel, Extent, SharedSource, Source};
+use tarnfs_tree::build::Progress;
 use tarnfs_tree::{Attributes, Error, Node, Tree};
 
 use crate::{ArchiveWriter, Content, Nothing};
@@ -33,6 +35,7 @@ pub struct Refill<'a> {
     tree: &'a dyn Tree,
     writer: &'a mut dyn ArchiveWriter,
     cancel: &'a Cancel,
+    progress: &'a Progress,
     /// Extended attributes that the tree adds itself.
     is_added: &'a dyn Fn(&[u8]) -> bool,
     /// Where files are that have several names, by their first one. That is not told to a writer without hard links.
@@ -69,12 +72,15 @@ pub fn entry_of(attributes: &Attributes, path: Vec<u8>, (user, group): (Vec<u8>,
 /// How what is said begins, where something is not in the new archive at all.
 pub const LEFT_OUT: &str = "left out: ";
 
-/// Bytes of a tree, to be put into an archive.
-struct Bytes<'a>(&'a dyn Source);
+/// Bytes of a tree, to be put into an archive; of what is read, somebody is told.
+struct Bytes<'a>(&'a dyn Source, &'a Cancel, &'a Progress);
 
 impl Content for Bytes<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, offset)
+        self.1.check()?;
+        let read = self.0.read_at(buffer, offset)?;
+        self.2.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 
@@ -139,11 +145,12 @@ impl Drop for Refill<'_> {
 }
 
 impl<'a> Refill<'a> {
-    /// Nothing was put yet. It looks at `cancel` before each entry.
+    /// Nothing was put yet. It looks at `cancel` before each entry and each read, and says in `progress` what was read.
     pub fn new(
         tree: &'a dyn Tree,
         writer: &'a mut dyn ArchiveWriter,
         cancel: &'a Cancel,
+        progress: &'a Progress,
         is_added: &'a dyn Fn(&[u8]) -> bool,
     ) -> Self {
         // Whom they are here may be others than in the tree.
@@ -152,6 +159,7 @@ impl<'a> Refill<'a> {
             tree,
             writer,
             cancel,
+            progress,
             is_added,
             first: HashMap::new(),
             folders: Vec::new(),
@@ -260,6 +268,7 @@ impl<'a> Refill<'a> {
 
     /// An error is one of the tree that is read; what is in it, one of the archive.
     fn one(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<io::Result<()>, Error> {
+        self.progress.entries.fetch_add(1, Ordering::Relaxed);
         let node = attributes.node;
         let (user, group) = self.tree.owner_names(node)?;
         let mut entry = entry_of(attributes, path.to_vec(), (user, group));
@@ -304,7 +313,7 @@ impl<'a> Refill<'a> {
             self.is_less |= what != "holes";
         }
         let added = match &content {
-            Some(content) => self.writer.add(&entry, &Bytes(&**content)),
+            Some(content) => self.writer.add(&entry, &Bytes(&**content, self.cancel, self.progress)),
             None => self.writer.add(&entry, &Nothing),
         };
         match added {
@@ -479,7 +488,8 @@ mod tests {
             let tree = Many { count, held: held.0, most: held.1, closed: AtomicU64::new(0) };
             let mut writer = Paths(Vec::new(), writes);
             let (cancel, is_added) = (Cancel::default(), |_: &[u8]| false);
-            let mut refill = Refill::new(&tree, &mut writer, &cancel, &is_added);
+            let progress = Progress::default();
+            let mut refill = Refill::new(&tree, &mut writer, &cancel, &progress, &is_added);
             assert_eq!(refill.below(Node::ROOT, b"").is_ok(), writes == count, "{count} {writes}");
             drop(refill);
             let expected: Vec<_> = (0..writes).map(|number| number.to_string().into_bytes()).collect();

@@ -31,9 +31,10 @@ pub(crate) enum Code {
 pub(crate) const TABLE: &str = "\
 Exit status:
   0    all went well
-  1    something else failed, for example a path is not in the archive; or `compare` has found a difference
+  1    something else failed, for example a path is not in the archive;
+       or `compare` has found a difference
   2    the command line is wrong
-  3    the archive cannot be opened or read: also for want of the right password
+  3    the archive cannot be opened or read: also for want of a password
   4    the file is not an archive
   5    the archive is damaged; what is whole is served (and mounted)
   6    the archive cannot be mounted there

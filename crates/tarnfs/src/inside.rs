@@ -295,7 +295,9 @@ pub(crate) fn tell_of_locked(
     let Some(locked) = unlocked(archive, opened, options)? else { return Ok(None) };
     let (name, are) = (crate::args::shown(archive.as_os_str()), are(locked.encrypted, locked.files));
     match locked.passwords {
-        Fit::NotGiven => log::warn!("{name}: {are} encrypted: {GIVE_A_PASSWORD}"),
+        Fit::NotGiven => {
+            log::warn!("{}", terminal::with_how_to_ask(format!("{name}: {are} encrypted: {GIVE_A_PASSWORD}")));
+        }
         Fit::None if !opened.encrypts_files() => {
             let any = match locked.tried {
                 tried if tried < locked.encrypted => format!("any of the {tried} that were tried"),
@@ -441,7 +443,12 @@ pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArch
 
 /// A bar of how far the first pass over `archive` has come.
 pub(crate) fn bar(archive: &Path, progress: &Arc<Progress>) -> Bar {
-    Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), progress)
+    bar_of(archive, progress, 0)
+}
+
+/// A bar of how far the work on `archive` has come, which has this many `entries`.
+pub(crate) fn bar_of(archive: &Path, progress: &Arc<Progress>, entries: u64) -> Bar {
+    Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), progress, entries)
 }
 
 /// What `open` has opened, with a bar while it does so.

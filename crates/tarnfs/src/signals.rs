@@ -302,6 +302,9 @@ fn end_now(state: &SignalState) -> ! {
         // If it cannot be removed, there is nothing else to try.
         let _ = folder.remove();
     }
+    if state.mounted.is_none() {
+        terminal::say_interrupted();
+    }
     std::process::exit(Code::Interrupted as i32)
 }
 

@@ -2,10 +2,15 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use tarnfs_format::name::steers_a_terminal;
 
 use crate::exit::{Code, Failure};
+use crate::inside::GIVE_A_PASSWORD;
 use crate::logging;
 
 /// When colours are used on standard error.
@@ -32,8 +37,41 @@ pub(crate) fn report(failure: &Failure, colour: Colour) {
     if failure.message.is_empty() {
         return;
     }
+    if failure.code == Code::Interrupted {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
     let (start, end) = if colour.is_on() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    logging::print(format!("{start}tarnfs: {}{end}\n", harmless(failure)));
+    let message = with_how_to_ask(harmless(failure));
+    logging::print(format!("{start}tarnfs: {message}{end}\n"));
+}
+
+/// What is said where a password helps, and at a terminal how it is asked for.
+pub(crate) fn with_how_to_ask(message: String) -> String {
+    if message.ends_with(GIVE_A_PASSWORD) && io::stdin().is_terminal() {
+        return message + "; `--password-file -` asks for it";
+    }
+    message
+}
+
+/// True once it was said that a signal has ended the command.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Says that a signal ends the command, unless it has said so itself. Whoever is to read that is not waited for long.
+pub(crate) fn say_interrupted() {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    if INTERRUPTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // On a terminal there may be a progress bar.
+    let start = if is_told() { "\r\x1b[2K" } else { "" };
+    let (done, is_done) = mpsc::sync_channel(1);
+    let say = move || {
+        logging::print(format!("{start}tarnfs: interrupted\n"));
+        let _ = done.send(());
+    };
+    if thread::Builder::new().name("interrupted".into()).spawn(say).is_ok() {
+        let _ = is_done.recv_timeout(PATIENCE);
+    }
 }
 
 /// True if there is a person whom [`tell`] tells something.
@@ -83,6 +121,35 @@ fn without_numbers(message: &str) -> String {
         }
     }
     shown + rest
+}
+
+/// Columns of the terminal that standard output goes to, if it is one.
+pub(crate) fn width() -> Option<usize> {
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
+    // One that does not know is as wide as most were made.
+    Some(if columns == 0 { 80 } else { columns.into() })
+}
+
+/// A name as it can be shown on a terminal, and typed into a shell again (bash, zsh, ksh) where it has something that
+/// cannot be shown: `$'b\xe4r'`.
+fn typed(name: &[u8]) -> String {
+    let shown = escaped(name);
+    if shown.as_bytes() == name {
+        return shown;
+    }
+    let mut typed = "$'".to_owned();
+    let bytes = |typed: &mut String, bytes: &[u8]| typed.extend(bytes.iter().map(|byte| format!("\\x{byte:02x}")));
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' | '\'' | '\n' | '\t' | '\r' => typed.extend(character.escape_default()),
+                _ if steers_a_terminal(character) => bytes(&mut typed, character.encode_utf8(&mut [0; 4]).as_bytes()),
+                _ => typed.push(character),
+            }
+        }
+        bytes(&mut typed, chunk.invalid());
+    }
+    typed + "'"
 }
 
 /// A name as it can be shown safely: control characters and what is not UTF-8 are escaped.
@@ -137,12 +204,13 @@ impl Output {
 
     /// Writes a name from an archive.
     pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
-        if self.is_terminal { self.write_all(escaped(name).as_bytes()) } else { self.write_all(name) }
+        if self.is_terminal { self.write_all(typed(name).as_bytes()) } else { self.write_all(name) }
     }
 
     /// Writes a name into a line that has more in it: line ends are escaped in a pipe, too.
     pub(crate) fn name_in_line(&mut self, name: &[u8]) -> io::Result<()> {
-        if name.contains(&b'\n') { self.write_all(escaped(name).as_bytes()) } else { self.name(name) }
+        let is_raw = !self.is_terminal && name.contains(&b'\n');
+        if is_raw { self.write_all(escaped(name).as_bytes()) } else { self.name(name) }
     }
 
     /// Writes a line of JSON. On a terminal what would steer it is written as JSON's own `\u009b`.
@@ -203,6 +271,20 @@ mod tests {
         let shown = harmless_json(&value.to_string());
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         assert!(!shown.chars().any(steers_a_terminal) && shown.contains("\\u009b31m\\u202e"), "{shown}");
+    }
+
+    #[test]
+    fn a_name_can_be_typed_again() {
+        for (name, shown) in [
+            (&b"plain name"[..], "plain name"),
+            ("tsch\u{fc}\u{df}".as_bytes(), "tsch\u{fc}\u{df}"),
+            (b"it's", "it's"),
+            (b"b\xe4r", "$'b\\xe4r'"),
+            (b"it's\n\\\x1b[31m", "$'it\\'s\\n\\\\\\x1b[31m'"),
+            ("a\u{202e}b".as_bytes(), "$'a\\xe2\\x80\\xaeb'"),
+        ] {
+            assert_eq!(typed(name), shown);
+        }
     }
 
     #[test]

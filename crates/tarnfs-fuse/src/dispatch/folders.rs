@@ -19,12 +19,14 @@ const MOST_LINK: usize = 4095;
 const MOST_XATTR_NAME: usize = 255;
 
 impl Dispatcher {
-    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its
-    /// length and the one for it.
-    fn statistics(&self) -> Vec<u8> {
-        const GRAIN: usize = 512;
+    /// What the kernel gets for [`ATTRIBUTE`] where there is this much `room`. Without any it asks for the length, and
+    /// is told a greater one: the value may have grown when it asks for that.
+    fn statistics(&self, room: u32) -> Vec<u8> {
+        const MORE: usize = 512;
         let mut json = self.deadlines.statistics(self.asks.tree.work()).to_json().into_bytes();
-        json.resize(json.len().next_multiple_of(GRAIN), b' ');
+        if room == 0 {
+            json.resize(json.len().saturating_add(MORE), b' ');
+        }
         json
     }
 }
@@ -181,7 +183,7 @@ impl Folders for Dispatcher {
             return self.refuse_once(Operation::Xattr, reply);
         }
         if node == Node::ROOT.0 && name == ATTRIBUTE.as_bytes() {
-            let statistics = || Ok(self.statistics());
+            let statistics = || Ok(self.statistics(room));
             return self.serve(Operation::Xattr, node, reply, statistics, |reply, value| reply.value(&value, room));
         }
         let name = name.to_vec();

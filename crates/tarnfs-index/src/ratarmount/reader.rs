@@ -646,6 +646,10 @@ impl Index for RatarmountIndex {
         // Only a file has a map, whatever the row says.
         let is_sparse = self.row(node)?.is_some_and(|row| row.is_sparse);
         let Some(header) = stored.header().filter(|_| is_sparse) else { return Ok(Vec::new()) };
+        if self.is_alone {
+            // Only the archive has the map. Who reads that is told what is missing.
+            self.source.read_at(&mut [0], 0)?;
+        }
         let body = self.entry(header)?.body;
         if (body.offset, body.size) != (stored.offset, stored.size) {
             return Err(Error::Stale(format!("the sparse file at byte {header} of the archive is another one")));
@@ -654,7 +658,7 @@ impl Index for RatarmountIndex {
     }
 
     fn knows_extents(&self) -> bool {
-        self.codec.is_none()
+        self.codec.is_none() && !self.is_alone
     }
 
     fn read_headers_from(&self, stream: &SharedSource) {

@@ -119,6 +119,10 @@ impl Opening<'_> {
                     let why = error.to_string().replacen(&format!("{index_file}: "), "", 1);
                     let then = match self.options.index.recreate {
                         Recreate::Never => "",
+                        // It is another program's, and stays.
+                        _ if origin == Origin::Sidecar => {
+                            "; it is not used, and the archive is read again if it has to be"
+                        }
                         _ => {
                             "; it is not used, and the archive is read again if it has to be; `tarnfs index -c` replaces it"
                         }

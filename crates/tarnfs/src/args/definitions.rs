@@ -11,7 +11,7 @@ use super::compare::Compare;
 use super::images::Images;
 use super::info::Info;
 use super::serving::Serve;
-use super::size::{parse_level, parse_number, parse_range, parse_size};
+use super::size::{parse_count, parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
 use crate::terminal::Colour;
@@ -23,7 +23,7 @@ pub(crate) const DEBUG: u8 = 1;
 #[derive(Debug, Parser)]
 #[command(
     name = "tarnfs",
-    about = "Mounts archives as a file system. Any file opens at once, at any offset, without unpacking.",
+    about = "Mounts archives as a file system: any file opens at once, without unpacking.",
     version,
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
@@ -85,32 +85,32 @@ pub(crate) enum Command {
     },
     /// Index archives without mounting them
     Index(Index),
-    /// Read archives from start to end and report damage in them and errors in their index
+    /// Read archives from start to end and report what is damaged
     Check(Check),
     /// List what is in an archive
     #[command(alias = "list")]
     Ls(List),
-    /// Find files and folders in an archive by name, size, time, owner, ..., as find(1) does
+    /// Find files and folders by name, size, time, ..., as find(1) does
     Find(Find),
-    /// Write files of an archive, or the archive itself decompressed, to standard output
+    /// Write files of an archive, or all of it decompressed, to stdout
     Cat(Cat),
     /// Extract an archive, or some of its files, to a folder
     Extract(Extract),
-    /// Compare an archive with a folder, or with another archive, as `tar -d` does
+    /// Compare an archive with a folder (as `tar -d`) or another archive
     #[command(alias = "diff")]
     Compare(Compare),
     /// Show everything the index knows about a file in an archive
     Stat(Stat),
     /// Show how an archive is built, and what is slow to read in it
     Info(Info),
-    /// Write files and folders into an archive that can be read at any offset
+    /// Write files into an archive that can be read at any offset
     Create(Create),
-    /// Convert an archive to another format, or to one that can be read at any offset
+    /// Convert an archive to another format, or to a seekable one
     Convert(Convert),
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
 
-    /// Say which compression is best for a folder or an archive, from a sample of it
+    /// Say from a sample how to compress a folder or an archive best
     Advise(Advise),
     /// Compare programs on this machine, with tables and plots
     Bench(Bench),
@@ -180,7 +180,14 @@ pub(crate) struct Open {
 
     /// Write no index for an archive that is smaller than 16 MiB and has fewer entries than this [default: 1000; 0
     /// with --index-folders]
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "Index")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        value_parser = parse_count,
+        allow_negative_numbers = true,
+        help_heading = "Index"
+    )]
     pub(crate) index_minimum_file_count: Option<u64>,
 
     /// Use an index even if another user could have written it
@@ -232,7 +239,14 @@ pub(crate) struct Open {
 
     /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs] [default: as close
     /// as a hundredth of the archive's size allows, between 0.5 and 4]
-    #[arg(hide_short_help = true, long, value_name = "MIB", value_parser = parse_number::<f64>, help_heading = "Decoding")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "MIB",
+        value_parser = parse_number::<f64>,
+        allow_negative_numbers = true,
+        help_heading = "Decoding"
+    )]
     pub(crate) gzip_seek_point_spacing: Option<f64>,
 
     /// Encoding of names that are not UTF-8: latin1, cp437, shift_jis, ... With utf-8 those in a zip are converted
@@ -326,7 +340,16 @@ pub(crate) struct Open {
     pub(crate) transform: Option<Vec<String>>,
 
     /// 0 logs errors, 1 warnings, 2 more, 3 everything
-    #[arg(hide_short_help = true, short = 'd', long, value_name = "LEVEL", default_value_t = DEBUG, value_parser = parse_level, help_heading = "Messages")]
+    #[arg(
+        hide_short_help = true,
+        short = 'd',
+        long,
+        value_name = "LEVEL",
+        default_value_t = DEBUG,
+        value_parser = parse_level,
+        allow_negative_numbers = true,
+        help_heading = "Messages"
+    )]
     pub(crate) debug: u8,
 
     /// Write messages to this file
@@ -410,7 +433,7 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long, help_heading = "Mounting")]
     pub(crate) foreground: bool,
 
-    /// Mount options with commas between: allow_other, noexec, ...
+    /// Mount options, as allow_other,noexec
     ///
     /// The long options of this list work here, too, without their dashes, as fstab needs them:
     /// `index-folders=/x,recreate-index`. Write `\,` for a comma in a value.
@@ -429,7 +452,7 @@ pub(crate) struct Mount {
     #[arg(hide_short_help = true, long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
 
-    /// With -r, open archives when somebody looks into them
+    /// With -r, open archives when looked into
     ///
     /// They are not indexed during the first mount. Archives in folders are always opened this way.
     #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Mounting")]
@@ -472,12 +495,26 @@ pub(crate) struct Mount {
     pub(crate) no_file_versions: bool,
 
     /// No effect. Accepted for ratarmount's command lines
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "What is shown")]
-    union_mount_cache_max_depth: Option<u64>,
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        value_parser = parse_number::<i64>,
+        allow_negative_numbers = true,
+        help_heading = "What is shown"
+    )]
+    union_mount_cache_max_depth: Option<i64>,
 
     /// No effect
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "What is shown")]
-    union_mount_cache_max_entries: Option<u64>,
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        value_parser = parse_number::<i64>,
+        allow_negative_numbers = true,
+        help_heading = "What is shown"
+    )]
+    union_mount_cache_max_entries: Option<i64>,
 
     /// No effect
     #[arg(
@@ -485,6 +522,7 @@ pub(crate) struct Mount {
         long,
         value_name = "SECONDS",
         value_parser = parse_number::<f64>,
+        allow_negative_numbers = true,
         help_heading = "What is shown"
     )]
     union_mount_cache_timeout: Option<f64>,

@@ -302,7 +302,10 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
     if read.is_err() || start.is_empty() || is_index {
         return Ok(());
     }
-    if let Some(codec) = tarnfs_codec::detect(&start) {
+    // Any other name is rather that of an archive.
+    let is_called_index =
+        path.file_name().is_some_and(|name| name.as_bytes().windows(7).any(|part| part == b".sqlite"));
+    if let Some(codec) = tarnfs_codec::detect(&start).filter(|_| is_called_index) {
         return Err(format!(
             "--index-file {}: is compressed ({}), and such an index cannot be read yet: decompress it first",
             shown(path.as_os_str()),

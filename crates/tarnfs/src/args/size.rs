@@ -37,10 +37,15 @@ pub(crate) fn parse_number<N: FromStr>(text: &str) -> Result<N, String> {
     text.trim().parse().map_err(|_| "give a number".to_owned())
 }
 
-/// The level of `-d`: what is more than the highest is that.
+/// How many: less than none is none.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    parse_number::<i64>(text).map(|number| number.max(0) as u64).or_else(|_| parse_number::<u64>(text))
+}
+
+/// The level of `-d`: what is less than the lowest or more than the highest is that.
 pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
-    let level = parse_number::<u64>(text).map_err(|_| "give a number: 0, 1, 2, or 3 for everything".to_owned())?;
-    Ok(level.min(u8::MAX.into()) as u8)
+    let level = parse_number::<i64>(text).map_err(|_| "give a number: 0, 1, 2, or 3 for everything".to_owned())?;
+    Ok(level.clamp(0, u8::MAX.into()) as u8)
 }
 
 /// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.
@@ -84,6 +89,10 @@ mod tests {
         assert_eq!(parse_range("1K:2"), Ok(1024..1026));
         assert_eq!(parse_range("7:"), Ok(7..u64::MAX));
         assert_eq!(parse_range("7"), Ok(7..u64::MAX));
+        assert_eq!(["-1", "0", "3", "300"].map(parse_level), [0, 0, 3, u8::MAX].map(Ok));
+        assert_eq!(["-5", "7", "18446744073709551615"].map(parse_count), [0, 7, u64::MAX].map(Ok));
+        assert!(parse_count("x").is_err());
+        assert!(parse_level("x").is_err() && parse_level("").is_err());
         assert!(parse_range(":7").is_err() && parse_range("1:2:3").is_err() && parse_range("").is_err());
     }
 }

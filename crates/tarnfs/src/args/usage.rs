@@ -132,7 +132,9 @@ impl Typed<'_> {
         let similar: Vec<_> = self.texts(ContextKind::SuggestedArg).iter().map(|name| plain(name)).collect();
         let called = self.called();
         let (later, similar): (Vec<_>, Vec<_>) = similar.into_iter().partition(|name| super::later::is_later(name));
-        Some(if let (Some(name), true) = (later.first(), similar.is_empty()) {
+        Some(if let Some(file) = self.file_like_options() {
+            format!("{file} is taken for options of {called}; the file of that name is ./{file}")
+        } else if let (Some(name), true) = (later.first(), similar.is_empty()) {
             format!("{typed} is not an option of {called}, and {name} is not there yet; {see}")
         } else if let (Some(command), true) = (self.habit(&typed), similar.is_empty()) {
             format!("{typed} is not an option of {called}; did you mean `tarnfs {command}`? Or {see}")
@@ -145,6 +147,14 @@ impl Typed<'_> {
         } else {
             format!("{typed} is not an option of {called}; did you mean {}? Or {see}", similar.join(" or "))
         })
+    }
+
+    /// A word that begins as options do and is the name of a file.
+    fn file_like_options(&self) -> Option<String> {
+        let words = self.arguments.iter().skip(1).take_while(|word| *word != "--");
+        let mut named = words.filter(|word| word.as_bytes().starts_with(b"-") && word.len() > 1);
+        let word = named.find(|word| std::path::Path::new(word).symlink_metadata().is_ok())?;
+        Some(crate::terminal::escaped(word.as_bytes()))
     }
 
     /// The command that somebody means who types options of tar, one of which is `typed`.

@@ -257,7 +257,9 @@ fn mounted(typed: &[u8]) -> (Else, Words) {
     let words: Words = mounts
         .into_iter()
         .map(|mount| {
-            let shown = mount.mount_point.strip_prefix(&here).unwrap_or(&mount.mount_point);
+            let is_whole = typed.starts_with(b"/");
+            let from_here = mount.mount_point.strip_prefix(&here).ok().filter(|_| !is_whole);
+            let shown = from_here.unwrap_or(&mount.mount_point);
             (shown.as_os_str().as_bytes().to_vec(), shown_source(&mount.source))
         })
         .filter(|(word, _)| word.starts_with(typed))

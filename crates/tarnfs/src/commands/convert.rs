@@ -8,11 +8,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, getxattr};
 use rustix::io::Errno;
 use tarnfs_format::{Entry, Format, Kind, Unlisted};
 use tarnfs_source::{Cancel, SharedSource, Source};
+use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{IndexFile, IndexPlace, OpenArchive, Options, Problem, indexes_of, is_single_file};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
@@ -88,7 +91,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(from.as_os_str()))));
     }
     let looks_into_archives = options.shape.recursion.is_some();
-    let left_out = Cell::new(0);
+    let (left_out, progress) = (Cell::new(0), Arc::default());
     let unread = |error: io::Error| inside::failure(from, b"", &error.into());
     let unlisted = unlisted(&opened, &cancel).map_err(unread)?;
     let lost = lost_with_layers(&opened).map_err(unread)?;
@@ -105,8 +108,19 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         return Err(Failure::new(Code::Damaged, format!("{from}: damaged at byte {}: {}", damage.offset, damage.what)));
     }
     let cancel = &cancel;
-    let job =
-        Job { from, to, target, arguments, cancel, opened: &opened, looks_into_archives, locked, unlisted, left_out };
+    let job = Job {
+        from,
+        to,
+        target,
+        arguments,
+        cancel,
+        opened: &opened,
+        looks_into_archives,
+        locked,
+        unlisted,
+        left_out,
+        progress,
+    };
     // Who may not read the archive may not read what becomes of it.
     let most = readers(from, &known)?;
     let is_private = most & 0o044 != 0o044;
@@ -116,7 +130,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         let to = shown(to.as_os_str());
         log::warn!("{to}: more may read it than may read the archive, as its mode cannot be changed: {error}");
     }
+    let summary = opened.index.summary();
+    let bar = inside::bar_of(to, &job.progress, summary.files.saturating_add(summary.folders));
     let mut finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
+    drop(bar);
     cancel.check().map_err(|error| of_output(to, &error))?;
     if arguments.replace {
         job.verify(&finished, &options)?;
@@ -276,6 +293,8 @@ struct Job<'a> {
     unlisted: Unlisted,
     /// Entries that the new archive cannot have at all.
     left_out: Cell<u64>,
+    /// How far it has come.
+    progress: Arc<Progress>,
 }
 
 impl Job<'_> {
@@ -318,6 +337,7 @@ impl Job<'_> {
         let failed = |error: io::Error| of_output(self.to, &error);
         let mut out = BlockStream::new(writing).map_err(failed)?;
         let stream = self.bytes()?;
+        self.progress.total.store(stream.len(), Ordering::Relaxed);
         let mut at = 0;
         loop {
             self.cancel.check().map_err(failed)?;
@@ -328,6 +348,7 @@ impl Job<'_> {
             }
             out.fill(read);
             at += read as u64;
+            self.progress.bytes.store(at, Ordering::Relaxed);
         }
         if at != stream.len() {
             return Err(self.of_input(b"", &io::Error::from(io::ErrorKind::UnexpectedEof).into()));
@@ -342,7 +363,9 @@ impl Job<'_> {
         let mut writer = self.target.writer(writing).map_err(failed)?;
         let tree = inside::tree(self.opened);
         let is_added = |name: &[u8]| self.is_added(name);
-        let mut refill = Refill::new(&tree, &mut *writer, self.cancel, &is_added);
+        let summary = self.opened.index.summary();
+        self.progress.total.store(summary.bytes, Ordering::Relaxed);
+        let mut refill = Refill::new(&tree, &mut *writer, self.cancel, &self.progress, &is_added);
         let refused = |error| match error {
             RefillError::Tree { path, error } => self.of_input(&path, &error),
             RefillError::Output(error) => failed(error),

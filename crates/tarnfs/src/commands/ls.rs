@@ -3,9 +3,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
+use tarnfs_tree::{ArchiveTree, Attributes, Error, Kind, Node, Tree, path};
 
-use crate::args::List;
+use crate::args::{List, shown};
 use crate::commands::stat::{mode_string, owner};
 use crate::exit::{Code, Failure};
 use crate::inside::{self, Trouble};
@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     }
     let tree = inside::tree(&opened);
     let (out, row, unreadable) = (Output::new(), Vec::new(), Vec::new());
-    let mut listing = Listing { tree: &tree, arguments, out, row, unreadable, untold: 0, room: ROOM };
+    let damaged = opened.tree.may_be_damaged().then_some(&*opened.tree);
+    let mut listing = Listing { tree: &tree, damaged, arguments, out, row, unreadable, untold: 0, room: ROOM };
     // As `ls`: what leads to a folder is followed, unless it is asked for itself. Programs get all links as they are.
     let follow = !arguments.long && !arguments.directory && !arguments.json;
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
@@ -67,7 +68,9 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     }
     listing.out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
     if listing.untold > 0 {
-        log::error!("{} more links cannot be read", listing.untold);
+        let archive = shown(arguments.archive.as_os_str());
+        let what = format!("{archive}: {} more links cannot be read", listing.untold);
+        paths.failed(Failure::new(Code::Failure, what))?;
     }
     for (path, error) in listing.unreadable {
         paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
@@ -95,6 +98,8 @@ type Key = (i128, i128);
 
 struct Listing<'a> {
     tree: &'a dyn Tree,
+    /// What says which files are damaged, if any may be.
+    damaged: Option<&'a ArchiveTree>,
     arguments: &'a List,
     out: Output,
     /// One line, reused.
@@ -283,7 +288,7 @@ impl Listing<'_> {
     fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         if self.arguments.json {
             let (value, unreadable) = json::of(self.tree, &self.arguments.open, path, attributes)?;
-            self.out.json(&value)?;
+            self.out.json(&json::with_damage(value, self.damage(attributes)))?;
             if let Some(error) = unreadable {
                 self.cannot_be_read(path, error);
             }
@@ -294,6 +299,12 @@ impl Listing<'_> {
             self.out.write_all(b"\n")?;
         }
         Ok(())
+    }
+
+    /// What is wrong with a file, if that is known. Of what is not in the archive itself, such as an older version,
+    /// nothing is.
+    fn damage(&self, attributes: &Attributes) -> Option<String> {
+        self.damaged?.damage(attributes.node).ok().flatten()
     }
 
     /// The rest is listed all the same.
@@ -333,7 +344,7 @@ impl Listing<'_> {
                 }
             }
         }
-        self.out.write_all(b"\n")?;
+        self.out.write_all(if self.damage(attributes).is_some() { &b" (damaged)\n"[..] } else { b"\n" })?;
         Ok(())
     }
 }

@@ -366,7 +366,7 @@ pub(crate) fn open_all(
 
 /// `backup` for `backup.tar.gz`, in the same folder; `x.mounted` for an `x` without a suffix that says what it is.
 /// Of `x.tar.00`, a part of an archive, it is `x.tar`, as in ratarmount, or `x` where there is such a file.
-fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStringExt as _;
     // What is wrong with the parts is told by who opens them.
     if let Some(whole) = whole_of_parts(archive).ok().flatten().filter(|whole| whole != archive) {

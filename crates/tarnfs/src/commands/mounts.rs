@@ -21,7 +21,8 @@ const LONGEST_SOURCE: usize = 3000;
 /// Lists the mounts of tarnfs: what is mounted, where, and since when. `as_json`: one object on each line, as
 /// `doc/json.md` says.
 pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
-    let mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
+    let mut mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
+    tarnfs_fuse::find_since(&mut mounts);
     let statistics = tarnfs_fuse::statistics(&mounts, PATIENCE).into_iter();
     let statistics = statistics.map(|said| said.and_then(|said| serde_json::from_str::<Value>(&said).ok()));
     let mut out = Output::new();

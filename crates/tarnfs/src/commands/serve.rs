@@ -15,7 +15,7 @@ use tarnfs_tree::open::DecodedCache;
 use tarnfs_tree::{Composition, filling};
 
 use crate::args::{Keys, Serve, secret, secrets, shown};
-use crate::commands::mount::{open_all, title};
+use crate::commands::mount::{named_after, open_all, title};
 use crate::exit::{Code, Failure};
 use crate::signals::Ending;
 use crate::{inside, logging, memory, sandbox, terminal};
@@ -176,6 +176,7 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     }
     Ok(Settings {
         title: named(&arguments.archives),
+        folder: folder(&arguments.archives),
         logins,
         tls: tls(arguments)?,
         hosts: arguments.host.clone(),
@@ -213,10 +214,19 @@ fn most_clients(open_files: usize) -> usize {
     open_files.saturating_sub(OTHERS).div_euclid(2).max(1)
 }
 
-/// What the page of the root is called, and archives of it.
+/// What the page of the root is called.
 fn named(archives: &[PathBuf]) -> String {
     let first = archives.first().map(|first| first.file_name().map_or(OsString::from("root"), Into::into));
     first.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What an archive of the root is called, and the folder in it. With the name of the archive, unpacking it beside that
+/// would take its place.
+fn folder(archives: &[PathBuf]) -> Vec<u8> {
+    let first = archives.first().filter(|first| !first.is_dir());
+    let folder = first.and_then(|first| named_after(first).ok());
+    let name = folder.as_deref().and_then(Path::file_name).map(|name| name.as_bytes().to_vec());
+    name.unwrap_or_else(|| named(archives).into_bytes())
 }
 
 /// What tells these archives from others, and from what they were before they were written anew.

@@ -59,7 +59,8 @@ fn up(path: &Path) -> PathBuf {
 /// Nothing if that is a mount point itself.
 fn mounted_from(path: &Path) -> Vec<PathBuf> {
     // The table of mounts alone is asked: a mount whose server hangs would not answer.
-    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+    let named = path;
+    let Ok(path) = std::path::absolute(named) else { return Vec::new() };
     let mounts = tarnfs_fuse::mounts().unwrap_or_default();
     let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.mount_point == path);
     if is_mount_point(&path) || leads_to(&path, is_mount_point) {
@@ -72,6 +73,12 @@ fn mounted_from(path: &Path) -> Vec<PathBuf> {
     let found = of(&|source| *source == path);
     if !found.is_empty() {
         return found;
+    }
+    // With `-o fsname=` the table has that name in the place of paths.
+    let called = mounts.iter().filter(|mount| mount.source == named.as_os_str());
+    let called: Vec<_> = called.map(|mount| mount.mount_point.clone()).collect();
+    if !called.is_empty() {
+        return called;
     }
     // By another way. Only what has the same name is looked for: other sources may be on servers that hang.
     let real = real(&path);

@@ -152,6 +152,7 @@ impl Keeping {
         if let Err(error) = futimens(file, &times(wanted)) {
             failure.get_or_insert(Failure::new(Code::Failure, format!("its time cannot be kept: {error}")));
         }
+        self.look_at_time(file, wanted);
         failure.map_or(Ok(()), Err)
     }
 
@@ -232,10 +233,20 @@ impl Keeping {
             // Of an older kernel. The time of something else harms nobody.
             let _ = utimensat(folder, name, &times(wanted), AtFlags::SYMLINK_NOFOLLOW);
         }
+        self.look_at_time(&made, wanted);
         if !wanted.xattrs.is_empty() && wanted.xattrs.iter().any(|(name, _)| self.keeps(name)) {
             self.add("extended attributes of what is neither file nor folder are not kept");
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Notes a time that the file system cannot store: the kernel takes the nearest one instead, without a word.
+    fn look_at_time(&self, file: impl AsFd, wanted: &Wanted<'_>) {
+        // All of them can store what 32 bits can.
+        let is_far = i32::try_from(wanted.mtime.seconds).is_err();
+        if is_far && fstat(file).is_ok_and(|stat| stat.st_mtime != wanted.mtime.seconds) {
+            self.add("times so long ago or ahead cannot be stored there");
+        }
     }
 
     fn lose(&self, name: &[u8], error: Errno) {

@@ -210,7 +210,7 @@ impl Extraction<'_> {
             self.report.failed(&failure);
         }
         progress.total.store(plan.bytes.max(1), Ordering::Relaxed);
-        let bar = inside::bar(self.archive, progress);
+        let bar = inside::bar_of(self.archive, progress, plan.count);
         // A few files are made before another thread has begun.
         let is_little = plan.bytes < 1 << 20 && plan.count < 64;
         // Without the first folders several may have one name: the last one of the archive is to be there in the end.

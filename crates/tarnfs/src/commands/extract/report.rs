@@ -92,7 +92,8 @@ impl Report {
         let State { code, failed } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if failed > self.most {
             let more = failed - self.most;
-            log::error!("{}: and {more} more; -d 2 names all", self.archive);
+            let what = format!("{}: and {more} more; -d 2 names all", self.archive);
+            terminal::report(&Failure::new(code, what), self.colour);
         }
         Ok(code)
     }

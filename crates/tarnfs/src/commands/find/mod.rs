@@ -76,7 +76,8 @@ pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
         log::warn!("{}: {what}", shown(arguments.archive.as_os_str()));
     }
     if untold > 0 {
-        log::error!("{}: {untold} more entries cannot be read", shown(arguments.archive.as_os_str()));
+        let what = format!("{}: {untold} more entries cannot be read", shown(arguments.archive.as_os_str()));
+        paths.failed(Failure::new(Code::Failure, what))?;
     }
     for (path, error) in unreadable {
         paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
