@@ -133,6 +133,11 @@ fn options_are_those_that_it_was_made_with() {
     // Of a time nobody asks for, it is said what it was.
     made.change(&set("tarstats", "st_mtime_ns", "5"));
     assert_eq!(made.open_as(Shape::default(), false).unwrap().summary().archive.modified, 5);
+    // Before ratarmount 1.3, in seconds alone.
+    let tarstats = "json_set(json_remove(value, '$.st_mtime_ns'), '$.st_mtime', 5.5)";
+    made.change(&format!("UPDATE metadata SET value = {tarstats} WHERE key = 'tarstats'"));
+    assert_told(made.open(), ("stale", "changed since"), "another time");
+    assert_eq!(made.open_as(Shape::default(), false).unwrap().summary().archive.modified, 5_500_000_000);
     for value in ["1", "True", "true"] {
         made.change(&format!("UPDATE metadata SET value = '{value}' WHERE key = 'isGnuIncremental'"));
         let wanted = |wanted| made.open_as(Shape { gnu_incremental: wanted, ..Shape::default() }, true);
