@@ -422,6 +422,9 @@ fn a_hard_link_lies_in_one_folder_and_in_the_archive() {
     let mut links = 0;
     index.hard_links(&mut |_, _, _, _| links += 1).unwrap();
     assert_eq!(links, 8);
+    // It is a name of a node, and none itself.
+    let link = planted.node("z/link3");
+    assert!(index.row(link).unwrap().is_none() && index.named_row(link).unwrap().is_none());
     // All folders say that everything behind them is in them.
     planted.change("UPDATE folders SET first = node + 1, count = (SELECT max(rowid) FROM entries) - node");
     let index = planted.open().unwrap();

@@ -129,6 +129,12 @@ fn only_content_that_is_cut_may_go_past_the_end() {
     writer.add_from(FIRST_NESTED, &late).unwrap();
     let index = writer.finish(summary(), &Destination::Memory).unwrap();
     assert_eq!(size_of(&*index, "f").unwrap(), (1 << 20) + 1);
+
+    // What is no file has no content, whatever its header says.
+    let mut folder = entry(1, Kind::Folder, b"d/", b"");
+    (folder.body.size, folder.body.stored) = (LENGTH, LENGTH);
+    let index = build(&[folder]);
+    assert!(index.summary().notes.is_empty(), "{:?}", index.summary().notes);
 }
 
 /// An archive with many replaced entries, of which few are links.
@@ -632,4 +638,14 @@ fn content_lies_behind_its_header_or_in_pieces() {
     before.body.pieces = None;
     before.body.offset = before.header;
     writer.add(&before).unwrap();
+}
+
+/// What an archive says of its root besides counts as replaced.
+#[test]
+fn the_root_stays_a_folder() {
+    let entries =
+        [entry(1, Kind::File, b".", b""), entry(2, Kind::Symlink, b"./", b"x"), entry(3, Kind::File, b"f", b"")];
+    let index = build(&entries);
+    assert_eq!(index.row(Node::ROOT).unwrap().unwrap().kind, Kind::Folder);
+    assert_eq!((index.replaced_count().unwrap(), size_of(&*index, "f").unwrap()), (2, 4));
 }

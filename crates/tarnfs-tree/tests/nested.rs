@@ -624,7 +624,9 @@ fn index_of_layers(path: &Path, tar: &[u8], layers: usize, members: &[(&str, usi
         while indexing.read(&mut [0; 4096]).unwrap() > 0 {}
         let mut chunks = Vec::new();
         indexing.take_chunks(&mut chunks);
-        chunks.into_iter().for_each(|chunk| writer.add_chunk(layer, chunk).unwrap());
+        for chunk in chunks {
+            writer.add_chunk(layer, chunk).unwrap();
+        }
     }
     let fingerprint = Fingerprint::of(&*memory("archive", &bytes)).unwrap();
     let archive = Archive { length: bytes.len() as u64, fingerprint, modified: 1_700_000_000_000_000_000 };

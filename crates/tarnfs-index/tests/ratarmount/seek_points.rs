@@ -186,8 +186,8 @@ fn points_of_indexed_gzip_are_in_order_and_in_the_stream() {
     };
     let behind = made.length() + 1;
     let lies: &[Lie] = &[
-        ("no such magic", &|bytes| bytes[0] = b'g', ""),
-        ("another version", &|bytes| bytes[5] = 2, ""),
+        ("no such magic", &|bytes| bytes[0] = b'g', "does not hold"),
+        ("another version", &|bytes| bytes[5] = 2, "does not hold"),
         ("a large window", &|bytes| put(bytes, 27, &32_769_u32.to_le_bytes()), "windows of"),
         ("more points than any has", &|bytes| put(bytes, 31, &u32::MAX.to_le_bytes()), "windows of"),
         ("more points than there are", &|bytes| put(bytes, 31, &100_000_u32.to_le_bytes()), "ends at byte"),
@@ -236,7 +236,7 @@ fn points_of_gztool_are_in_order_and_their_windows_whole() {
         put(bytes, first + at, value);
     };
     let lies: &[Lie] = &[
-        ("no such magic", &|bytes| bytes[7] = 1, ""),
+        ("no such magic", &|bytes| bytes[7] = 1, "does not hold"),
         ("another count", &|bytes| put(bytes, 16, &1_u64.to_be_bytes()), "points of"),
         ("more points than any has", &|bytes| put(bytes, 16, &[0xFF; 16]), "points of"),
         ("a large window", &|bytes| at_first(bytes, 20, &65_537_u32.to_be_bytes()), "65537 bytes"),

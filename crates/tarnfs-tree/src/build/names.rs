@@ -230,8 +230,8 @@ mod tests {
 
     use super::*;
 
-    fn pair(expression: &str, replacement: &str) -> Option<(String, String)> {
-        Some((expression.to_owned(), replacement.to_owned()))
+    fn pair(expression: &str, replacement: &str) -> (String, String) {
+        (expression.to_owned(), replacement.to_owned())
     }
 
     fn recursive(change: impl FnOnce(&mut Recursion)) -> Shape {
@@ -254,8 +254,8 @@ mod tests {
         for (shape, option) in [
             (Shape { encoding: Some("none".to_owned()), ..Shape::default() }, "no encoding of that name"),
             (Shape { encoding: Some("utf-16".to_owned()), ..Shape::default() }, "a byte 0 ends them"),
-            (Shape { transform: pair("(", ""), ..Shape::default() }, "--transform"),
-            (recursive(|recursion| recursion.transform = pair("(", "")), "--transform-recursive-mount-point"),
+            (Shape { transform: Some(pair("(", "")), ..Shape::default() }, "--transform"),
+            (recursive(|recursion| recursion.transform = Some(pair("(", ""))), "--transform-recursive-mount-point"),
             (recursive(|recursion| recursion.extensions.push("/none".to_owned())), "--recursive-extensions"),
             (Shape { backends: vec!["none".to_owned()], ..Shape::default() }, "--use-backend"),
         ] {
@@ -316,16 +316,16 @@ mod tests {
         };
         for (transform, paths, is_idle) in [
             (None, &["a"][..], false),
-            (pair("x", "y"), &[], false),
-            (pair("x", "y"), &["a", "./b", "/c"], true),
-            (pair("x", "y"), &["a", "x"], false),
+            (Some(pair("x", "y")), &[], false),
+            (Some(pair("x", "y")), &["a", "./b", "/c"], true),
+            (Some(pair("x", "y")), &["a", "x"], false),
             // Nor does one that only spells a path in another way.
-            (pair("^/", ""), &["a"], true),
+            (Some(pair("^/", "")), &["a"], true),
         ] {
             assert_eq!(idle(transform.clone(), paths), is_idle, "{transform:?} {paths:?}");
         }
         // Links lead to where their files are then, and whether a file is an archive is said by its own name.
-        let shape = Shape { transform: pair("^/d/(.*)[.]tar$", "/e/\\1"), ..recursive(|_| ()) };
+        let shape = Shape { transform: Some(pair("^/d/(.*)[.]tar$", "/e/\\1")), ..recursive(|_| ()) };
         let names = names(&shape);
         let mut link = entry(Kind::HardLink, "d/a.tar", "./d/b.tar");
         let own = names.place(b"", &mut link, &limits).unwrap();
@@ -343,9 +343,9 @@ mod tests {
             names(shape).folder_of(path.as_bytes(), &limits).map(|folder| String::from_utf8(folder).unwrap())
         };
         let (plain, strip) = (recursive(|_| ()), recursive(|recursion| recursion.strip_extension = true));
-        let moved = recursive(|recursion| recursion.transform = pair("^/d/", "/e/../f/"));
+        let moved = recursive(|recursion| recursion.transform = Some(pair("^/d/", "/e/../f/")));
         let all = recursive(|recursion| {
-            (recursion.strip_extension, recursion.transform) = (true, pair("(.*)", "/top\\1"));
+            (recursion.strip_extension, recursion.transform) = (true, Some(pair("(.*)", "/top\\1")));
         });
         for (shape, path, expected) in [
             (&plain, "d/a.tar.gz", "d/a.tar.gz"),
