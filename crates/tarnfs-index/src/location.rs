@@ -215,4 +215,30 @@ mod tests {
         assert!(parse_folders("[1]").is_err());
         assert_eq!(default_folders()[0], PathBuf::new());
     }
+
+    /// A folder is made, and those above it are not.
+    #[test]
+    fn what_is_missing_above_a_folder_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = |path: &str| folder.path().join(path);
+        let missing = |path: &str| missing_above(&below(path));
+        assert_eq!(
+            (missing("new"), missing("a/new"), missing("a/b/c/new")),
+            (None, Some(below("a")), Some(below("a")))
+        );
+        std::fs::create_dir(below("a")).unwrap();
+        assert_eq!((missing("a/new"), missing("a/b/c/new")), (None, Some(below("a/b"))));
+        assert!(why_no_folder(&below("a/b/new")).is_some_and(|why| why.contains("a/b does not exist")));
+        assert_eq!((why_no_folder(&below("a/new")), missing_above(Path::new("new"))), (None, None));
+        // That of this user is made with all that it lies in.
+        assert_eq!(cache_folder().and_then(|cache| missing_above(&cache)), None);
+        if let Some(home) = std::env::var_os("HOME").map(PathBuf::from) {
+            for (path, expected) in
+                [("~", home.clone()), ("~/x/y", home.join("x/y")), ("~x", "~x".into()), ("/~", "/~".into())]
+            {
+                assert_eq!(expand_home(path.into()), expected, "{path}");
+            }
+            assert_eq!(parse_folders("~/x,").unwrap(), [home.join("x"), PathBuf::new()]);
+        }
+    }
 }

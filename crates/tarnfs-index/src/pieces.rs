@@ -294,4 +294,98 @@ mod tests {
         assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 66, 0]).is_err());
         assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 1, 7]).is_ok());
     }
+
+    /// Each guard by itself: all else of these pieces is right.
+    #[test]
+    fn a_piece_lies_in_its_file_and_in_the_archive() {
+        let plain = Piece { length: 10, offset: 500, stored: 10, decoded: 10, ..Piece::default() };
+        let coder = Some(Arc::new(Coder::default()));
+        let coded = Piece { coder, stored: 7, ..plain.clone() };
+        let read = |piece: &Piece, size, stream| {
+            read(&written(std::slice::from_ref(piece)).0, 600, size, stream, |_| Ok(Arc::default())).is_ok()
+        };
+        for (what, piece, size, stream, is_right) in [
+            ("all of it", &plain, 10, 510, true),
+            ("behind the file", &plain, 9, 510, false),
+            ("behind the archive", &plain, 10, 509, false),
+            ("what is stored counts", &coded, 10, 507, true),
+            ("packed, behind the archive", &coded, 10, 506, false),
+            ("nothing", &Piece { length: 0, ..plain.clone() }, 10, 510, false),
+            ("a hole before it", &Piece { hole: 5, ..plain.clone() }, 15, 510, true),
+            ("too large a hole", &Piece { hole: 6, ..plain.clone() }, 15, 510, false),
+            ("a hole without end", &Piece { hole: u64::MAX, ..plain.clone() }, 1 << 40, 510, false),
+            ("a part", &Piece { skip: 5, decoded: 15, ..coded.clone() }, 10, 510, true),
+            ("a part behind the end", &Piece { skip: 6, decoded: 15, ..coded.clone() }, 10, 510, false),
+            ("a part far behind it", &Piece { skip: u64::MAX, decoded: 15, ..coded.clone() }, 10, 510, false),
+            ("the last bytes", &Piece { offset: u64::MAX - 10, ..plain.clone() }, 10, u64::MAX, true),
+            ("bytes behind the last", &Piece { offset: u64::MAX - 9, ..plain.clone() }, 10, u64::MAX, false),
+        ] {
+            assert_eq!(read(piece, size, stream), is_right, "{what}");
+        }
+        // A checksum that is cut, and a coder that has no number.
+        let mut bytes = written(&[Piece { crc: Some(7), ..plain.clone() }]).0;
+        bytes.pop();
+        assert!(super::read(&bytes, 600, 10, 510, |_| Ok(Arc::default())).is_err());
+        let mut bytes = Vec::new();
+        write_number(&mut bytes, 1 << 34);
+        bytes.extend(&written(&[coded]).0[1..]);
+        let refused = super::read(&bytes, 600, 10, 510, |_| Ok(Arc::default()));
+        assert!(matches!(&refused, Err(Error::Broken(what)) if what.contains("no coder")), "{refused:?}");
+    }
+
+    /// What takes memory while a file is open is bounded.
+    #[test]
+    fn a_file_has_so_many_pieces_and_coders() {
+        let piece = [0_u8, 0, 1, 0];
+        let counted = |bytes: &[u8]| {
+            let mut count = 0;
+            let size = bytes.len() as u64;
+            each(
+                bytes,
+                0,
+                size,
+                u64::MAX,
+                |_| Ok(Arc::default()),
+                |_| {
+                    count += 1;
+                    true
+                },
+            )
+            .map(|()| count)
+        };
+        assert_eq!(counted(&piece.repeat(MOST_PIECES)).unwrap(), MOST_PIECES);
+        assert!(counted(&piece.repeat(MOST_PIECES + 1)).is_err());
+        // Coders number 1 and 2 in turn, and one that stays.
+        let of_coder = |number: u8| [number << 2, 0, 1, 0, 1];
+        let turns = |count: usize| (0..count).flat_map(|turn| of_coder(1 + turn as u8 % 2)).collect::<Vec<_>>();
+        assert_eq!(counted(&turns(MOST_CODERS)).unwrap(), MOST_CODERS);
+        assert!(counted(&turns(MOST_CODERS + 1)).is_err());
+        assert!(counted(&of_coder(1).repeat(MOST_CODERS + 1)).is_ok());
+    }
+
+    #[test]
+    fn a_coder_is_what_was_written() {
+        // The name of no format, and steps "a" without properties.
+        let steps = |count: usize| [&[0][..], &[1, b'a', 0].repeat(count)].concat();
+        assert_eq!(read_coder(&steps(MOST_STEPS)).unwrap().steps.len(), MOST_STEPS);
+        assert!(read_coder(&steps(MOST_STEPS + 1)).is_err());
+        let long = |length: usize| {
+            let (low, high) = (length as u8 | 0x80, (length >> 7) as u8);
+            [&[0, 1, b'a', low, high][..], &vec![7; length]].concat()
+        };
+        let most = LONGEST_CODER - 5;
+        assert_eq!(read_coder(&long(most)).unwrap().steps[0].properties.len(), most);
+        assert!(read_coder(&long(most + 1)).is_err());
+        // More of a step that is not there.
+        assert!(read_coder(&[0, 0, 2, 1, 7]).is_err());
+        let more = |more: &[u8]| read_coder(&[&[0, 1, b'a', 0, 1, b'b', 0, 0, more.len() as u8][..], more].concat());
+        // Its inputs: nothing, the step before it, itself, as many as there may be, one more.
+        assert!(more(&[0]).is_ok() && more(&[2, 1]).is_ok() && more(&[2, 2]).is_err());
+        let many = |count: usize| [&[2 * count as u8][..], &[1].repeat(count)].concat();
+        assert!(more(&many(MOST_INPUTS)).is_ok() && more(&many(MOST_INPUTS + 1)).is_err());
+        // Something behind them, and more of the same step once more.
+        assert!(more(&[2, 1, 9]).is_err());
+        assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 1, 7, 0, 2, 1, 8]).is_err());
+        assert!(read_coder(&[0, 1, b'a', 0, 0, 4, 2, 0, 3, 5, 0, 2, 1, 8]).is_err());
+    }
 }

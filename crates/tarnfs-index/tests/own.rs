@@ -503,11 +503,63 @@ fn damage_comes_back_as_it_was() {
             writer.add_damage(1, damage).unwrap();
         }
         let index = writer.finish(layered(), &Destination::Memory).unwrap();
+        let table = Arc::clone(&index).chunks(1).unwrap();
         for damage in &all {
             assert_eq!(index.damage_in(damage.decoded.clone()).unwrap().as_ref(), Some(damage));
+            assert_eq!(table.damage_in(damage.decoded.clone()).unwrap().as_ref(), Some(damage));
+            // What can be decoded and fails a check is not lost.
+            let lost = Some(damage).filter(|damage| damage.lost_from < damage.decoded.end);
+            assert_eq!(table.lost_in(damage.decoded.clone()).unwrap().as_ref(), lost);
         }
         assert_eq!(index.damage_in(100..200).unwrap(), None);
+        assert!(index.has_unverified() && table.has_checksums());
+        // That of another layer is none of this one.
+        assert_eq!(Arc::clone(&index).chunks(0).unwrap().damage_in(0..100).unwrap(), None);
+        let mut writer = common::writer(64 << 20);
+        writer.add_damage(1, &all[0]).unwrap();
+        assert!(!writer.finish(layered(), &Destination::Memory).unwrap().has_unverified());
     }
+}
+
+/// Damage of streams is kept in the order of their numbers, and so much of one that what follows is told as a whole.
+#[test]
+fn damage_is_told_apart_as_far_as_there_is_room() {
+    const MOST: u64 = 10_000;
+    let damage = |number: u64| Damage {
+        decoded: 10 * number..10 * number + 5,
+        lost_from: 10 * number,
+        compressed: number,
+        compressed_from: number,
+        what: "bad".to_owned(),
+    };
+    let mut writer = writer(64 << 20);
+    for number in 0..MOST + 50 {
+        writer.add_damage(1, &damage(number)).unwrap();
+    }
+    let index = writer.finish(layered(), &Destination::Memory).unwrap();
+    let found = |range| index.damage_in(range).unwrap().map(|damage| damage.decoded);
+    let last = 10 * (MOST - 1);
+    assert_eq!(found(last - 10..last - 9), Some(last - 10..last - 5));
+    assert_eq!(found(last - 5..last), None);
+    for at in [last, last + 7, last + 10, 10 * (MOST + 49) + 4] {
+        assert_eq!(found(at..at + 1), Some(last..10 * (MOST + 49) + 5), "{at}");
+    }
+    assert_eq!(found(10 * (MOST + 49) + 5..u64::MAX), None);
+    let mut writer = common::writer(64 << 20);
+    let nested =
+        |start| tarnfs_index::Nested { codec: "gzip".to_owned(), decoded_length: 1 << 20, input: 0, start, length: 10 };
+    for start in [0, 100] {
+        writer.begin_nested(0, start);
+        writer.add_nested(&nested(start)).unwrap();
+    }
+    writer.add_damage(1025, &damage(1)).unwrap();
+    assert!(writer.add_damage(1024, &damage(1)).unwrap_err().to_string().contains("comes behind"));
+    // What comes next may be told of before it is added, and nothing behind that.
+    writer.add_damage(1026, &damage(2)).unwrap();
+    assert!(writer.add_damage(1027, &damage(3)).is_err() && writer.add_chunk(1027, Chunk::default()).is_err());
+    let index = writer.finish(layered(), &Destination::Memory).unwrap();
+    let of = |layer: usize, range| Arc::clone(&index).chunks(layer).unwrap().damage_in(range).unwrap().is_some();
+    assert!(of(1025, 10..15) && !of(1025, 15..20) && !of(1024, 10..15));
 }
 
 /// An archive in the archive is gone with all that is in it when a later entry has its name.

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_codec::{Chunk, Damage, SeekPoint};
-use tarnfs_format::Kind;
-use tarnfs_index::{Destination, Error, Index, Nested, Node, own};
+use tarnfs_format::{Kind, Piece};
+use tarnfs_index::{Destination, Error, Index, Nested, Node, Recursion, Shape, Summary, own};
 use tarnfs_source::Extent;
 
 use common::{LENGTH, entry, layered, summary, walk, writer};
@@ -422,6 +422,9 @@ fn a_hard_link_lies_in_one_folder_and_in_the_archive() {
     let mut links = 0;
     index.hard_links(&mut |_, _, _, _| links += 1).unwrap();
     assert_eq!(links, 8);
+    // It is a name of a node, and none itself.
+    let link = planted.node("z/link3");
+    assert!(index.row(link).unwrap().is_none() && index.named_row(link).unwrap().is_none());
     // All folders say that everything behind them is in them.
     planted.change("UPDATE folders SET first = node + 1, count = (SELECT max(rowid) FROM entries) - node");
     let index = planted.open().unwrap();
@@ -630,4 +633,299 @@ fn a_seek_point_lies_in_both_streams_and_before_what_is_asked_for() {
     planted.change("UPDATE chunks SET length = 5 WHERE decoded = 0");
     assert!(read(&planted, 4).unwrap().is_some());
     assert!(read(&planted, 5).unwrap_err().contains("it ends before"));
+}
+
+/// Two more files, which are stored in pieces.
+fn with_pieces() -> Planted {
+    let more = |writer: &mut tarnfs_index::Writer| {
+        for (number, path) in [(100, "x/one"), (101, "x/two")] {
+            let mut entry = entry(number, Kind::File, path.as_bytes(), b"");
+            let piece = Piece { length: 5, offset: 5000, stored: 5, decoded: 5, ..Piece::default() };
+            (entry.body.size, entry.body.pieces) = (5, Some(vec![piece]));
+            writer.add(&entry).unwrap();
+        }
+    };
+    Planted::with(more, summary())
+}
+
+fn sweep(planted: &Planted) -> Result<u64, Error> {
+    let mut count = 0;
+    planted.open()?.sweep(&mut |_| {
+        count += 1;
+        Ok(())
+    })?;
+    Ok(count)
+}
+
+/// Whoever counts goes through the tables as they lie, and not by folders.
+#[test]
+fn rows_are_checked_where_they_are_counted() {
+    let planted = with_pieces();
+    // All but the root.
+    assert_eq!(sweep(&planted).unwrap(), planted.nodes.values().max().unwrap() - 1);
+    for (change, expected) in [
+        ("UPDATE entries SET size = -1 WHERE rowid = {x/a}", "negative"),
+        ("UPDATE entries SET name = CAST('a/b' AS BLOB) WHERE rowid = {x/a}", "one component"),
+        ("UPDATE entries SET class = 7777 WHERE rowid = {x/a}", "class 7777 is missing"),
+        ("UPDATE entries SET header = 1 << 62 WHERE rowid = {x/one}", "no header"),
+        ("DELETE FROM extents WHERE node = {x/one}", "its map is missing"),
+        ("DELETE FROM extents WHERE node = {x/two}", "its map is missing"),
+        ("DELETE FROM extents WHERE node >= {x/one}", "its map is missing"),
+        ("UPDATE entries SET size = 4 WHERE rowid = {x/two}", "past its end"),
+    ] {
+        let planted = with_pieces();
+        planted.change(change);
+        assert!(why(sweep(&planted)).contains(expected), "{change}");
+    }
+    // Maps of sparse files are passed over, and need not be there.
+    let planted = with_pieces();
+    planted.change("DELETE FROM extents WHERE node = {x/sparse}");
+    sweep(&planted).unwrap();
+    for (table, one, other) in [("entries", 5, 6), ("extents", 1, 2)] {
+        let planted = with_pieces();
+        planted.swap(table, one, other);
+        assert!(why(sweep(&planted)).contains("out of order"), "{table}");
+    }
+}
+
+#[test]
+fn more_tables_are_in_order() {
+    let owners = |planted: &Planted| planted.open().unwrap().owners();
+    let planted = Planted::new();
+    assert!(owners(&planted).unwrap().is_some());
+    planted.swap("classes", 1, 2);
+    assert!(why(owners(&planted)).contains("out of order"));
+    // More than a mount could do anything about are not told.
+    let many = |count: u64| {
+        let planted = Planted::new();
+        planted.change(&format!(
+            "DELETE FROM classes WHERE class > 1; \
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) \
+             INSERT INTO classes SELECT 1 + i, type, mode, i, gid, user, \"group\", body, more, stream \
+             FROM n, (SELECT * FROM classes WHERE class = 1)"
+        ));
+        owners(&planted).unwrap().map(|owners| owners.len())
+    };
+    assert!(many(3000).is_some_and(|count| count >= 3000));
+    assert_eq!(many(5000), None);
+    let nested = || {
+        let more = |writer: &mut tarnfs_index::Writer| {
+            for start in [0, 100] {
+                writer.begin_nested(0, start);
+                writer.add_nested(&nested(0, start, 50)).unwrap();
+            }
+        };
+        Planted::with(more, layered())
+    };
+    let each = |planted: &Planted| planted.open().unwrap().each_nested(&mut |_, _| ());
+    each(&nested()).unwrap();
+    let planted = nested();
+    planted.swap("layers", 2, 3);
+    assert!(why(each(&planted)).contains("out of order"));
+}
+
+/// What is looked for by halves lies where it is looked for.
+#[test]
+fn children_that_are_missing_are_not_passed_over() {
+    let many = || {
+        let more = |writer: &mut tarnfs_index::Writer| {
+            for number in 100..300 {
+                writer.add(&entry(number, Kind::File, format!("y/n{number}").as_bytes(), b"")).unwrap();
+            }
+        };
+        Planted::with(more, summary())
+    };
+    let lookup = |planted: &Planted, folder: &str, name: &[u8]| {
+        planted.open().unwrap().lookup(planted.node(folder), name).map(|row| row.is_some())
+    };
+    assert!(lookup(&many(), "y/", b"n150").unwrap() && !lookup(&many(), "y/", b"n150x").unwrap());
+    let planted = many();
+    planted.change("DELETE FROM entries WHERE rowid > {y/n120} AND rowid < {y/n280}");
+    assert!(why(lookup(&planted, "y/", b"n150")).contains("missing"));
+    let planted = Planted::new();
+    planted.change("DELETE FROM entries WHERE rowid = {x/b}");
+    assert!(why(lookup(&planted, "x/", b"c")).contains("another row"));
+}
+
+#[test]
+fn replaced_rows_are_checked() {
+    let made = || {
+        let more = |writer: &mut tarnfs_index::Writer| {
+            for number in 0..4 {
+                let name = if number < 2 { "y/kept" } else { "y/other" };
+                let kind = if number % 2 == 0 { Kind::HardLink } else { Kind::File };
+                writer.add(&entry(100 + number, kind, name.as_bytes(), b"x/a")).unwrap();
+            }
+        };
+        Planted::with(more, summary())
+    };
+    let links = |planted: &Planted| {
+        let mut found = Vec::new();
+        let index = planted.open().unwrap();
+        index.replaced_links(&mut |folder, name, header, shared| {
+            found.push((folder, name.to_vec(), header, shared));
+        })?;
+        Ok::<_, Error>(found)
+    };
+    let planted = made();
+    let (y, shared) = (planted.node("y/"), Some(planted.node("x/a")));
+    let expected = [(y, b"kept".to_vec(), 100 << 20, shared), (y, b"other".to_vec(), 102 << 20, shared)];
+    assert_eq!(links(&planted).unwrap(), expected);
+    for (change, expected) in [
+        ("UPDATE replaced SET header = -1 WHERE name = CAST('kept' AS BLOB)", "no header"),
+        ("UPDATE replaced SET folder = -1 WHERE name = CAST('kept' AS BLOB)", "negative"),
+        ("UPDATE hard_links SET shared = -1 WHERE node > {z/link7}", "negative"),
+        ("UPDATE replaced SET name = CAST('a/b' AS BLOB) WHERE name = CAST('kept' AS BLOB)", "one component"),
+    ] {
+        let planted = made();
+        planted.change(change);
+        assert!(why(links(&planted)).contains(expected), "{change}");
+    }
+    let planted = made();
+    planted.swap("hard_links", 8, 9);
+    assert!(why(links(&planted)).contains("out of order"));
+    // Versions are searched for by folder and name.
+    let versions = |planted: &Planted, name: &[u8]| {
+        let mut count = 0;
+        planted.open().unwrap().replaced_of(planted.node("y/"), name, 0, &mut |_, _| {
+            count += 1;
+            true
+        })?;
+        Ok::<_, Error>(count)
+    };
+    assert_eq!((versions(&made(), b"old").unwrap(), versions(&made(), b"kept").unwrap()), (3, 1));
+    for folder in ["99999", "-1", "{x/a}"] {
+        let planted = made();
+        planted.change(&format!("UPDATE replaced SET folder = {folder}"));
+        assert!(why(versions(&planted, b"old")).contains("is none"), "{folder}");
+    }
+}
+
+/// Nobody asks for all of a file's attributes to get one of them.
+#[test]
+fn one_attribute_is_as_long_as_any() {
+    let planted = Planted::with(
+        |writer| {
+            let mut entry = entry(100, Kind::File, b"x/one", b"");
+            entry.xattrs = vec![(b"user.a".to_vec(), b"a".to_vec())];
+            writer.add(&entry).unwrap();
+        },
+        summary(),
+    );
+    for (change, is_right) in [
+        ("UPDATE xattrs SET value = zeroblob(65536)", true),
+        ("UPDATE xattrs SET value = zeroblob(65537)", false),
+        (
+            "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n) INSERT INTO xattrs \
+             SELECT {x/one}, i, x'' FROM n LIMIT 16384; UPDATE xattrs SET value = x''; \
+             WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n) INSERT INTO xattr_names \
+             SELECT i, CAST(i AS BLOB) FROM n LIMIT 16384",
+            false,
+        ),
+    ] {
+        planted.change(change);
+        let found = planted.open().unwrap().xattr(planted.node("x/one"), b"user.a");
+        match found {
+            Ok(value) => assert!(is_right && value.is_some_and(|value| value.len() == 65_536), "{change}"),
+            Err(error) => assert!(!is_right && error.to_string().contains("too large"), "{change}: {error}"),
+        }
+    }
+}
+
+/// All that shapes a tree, and all that is known of one.
+#[test]
+fn a_summary_comes_back() {
+    let pair = |one: &str, other: &str| Some((one.to_owned(), other.to_owned()));
+    let list = |items: &[&str]| items.iter().map(|&item| item.to_owned()).collect::<Vec<_>>();
+    let mut recursion = Recursion {
+        depth: Some(3),
+        extensions: list(&["/archive", "", "a b"]),
+        strip_extension: true,
+        transform: pair("x", ""),
+    };
+    for depth in [Some(3), None] {
+        recursion.depth = depth;
+        let shape = Shape {
+            encoding: Some("cp437".to_owned()),
+            ignore_zeros: false,
+            gnu_incremental: Some(true),
+            transform: pair("", "y"),
+            recursion: Some(recursion.clone()),
+            hashes: list(&["md5", "sha1"]),
+            backends: list(&["zip"]),
+        };
+        let notes = vec![(5, "a note".to_owned()), (0, String::new())];
+        let expected = Summary { shape, notes, has_locked: true, label: None, grown_from: None, ..layered() };
+        let writer = writer(1 << 20);
+        let index = writer.finish(expected.clone(), &Destination::Memory).unwrap();
+        assert_eq!(index.summary(), &Summary { folders: 1, ..expected });
+        recursion.strip_extension = false;
+    }
+}
+
+#[test]
+fn what_a_summary_says_makes_sense() {
+    for (key, value, is_right) in [
+        ("archive_length", "-1", false),
+        ("archive_length", "NULL", false),
+        ("archive_length", "'7'", false),
+        ("archive_fingerprint", "-1", true),
+        ("archive_fingerprint", "NULL", false),
+        ("archive_modified", "-1", true),
+        ("archive_modified", "x'07'", false),
+        ("bytes", "-1", false),
+        ("end", "-1", false),
+        ("files", "-1", false),
+        ("folders", "-1", false),
+        ("has_acls", "2", false),
+        ("has_acls", "NULL", false),
+        ("has_xattrs", "-1", false),
+        ("ignore_zeros", "NULL", false),
+        ("gnu_incremental", "NULL", true),
+        ("gnu_incremental", "2", false),
+        ("encoding", "7", false),
+        ("recursion_depth", "'x'", false),
+        ("transform", "'no zero'", false),
+        ("transform", "7", false),
+        ("hashes", "7", false),
+        ("hashes", "NULL", false),
+        ("backends", "7", false),
+        ("label", "'text'", false),
+        ("label", "zeroblob(4096)", true),
+        ("label", "zeroblob(4097)", false),
+        ("format", "NULL", false),
+        ("archive_name", "'text'", false),
+        ("archive_name", "zeroblob(255)", true),
+        ("archive_name", "zeroblob(256)", false),
+        ("is_cut", "2", false),
+        ("is_cut", "NULL", false),
+    ] {
+        let planted = Planted::new();
+        planted.change(&format!("INSERT OR REPLACE INTO summary VALUES ('{key}', {value})"));
+        match planted.open() {
+            Ok(_) => assert!(is_right, "{key} {value}"),
+            Err(Error::Broken(what)) => {
+                assert!(!is_right && what.contains(&format!("{key} of its summary")), "{key} {value}: {what}");
+            }
+            Err(error) => panic!("{key} {value}: {error}"),
+        }
+    }
+    for (key, value) in [("recursive_extensions", "7"), ("transform_mount_point", "'no zero'")] {
+        let planted = Planted::new();
+        planted.change(&format!(
+            "UPDATE summary SET value = 3 WHERE key = 'recursion_depth'; \
+             UPDATE summary SET value = {value} WHERE key = '{key}'"
+        ));
+        assert!(why(planted.open()).contains(key), "{key}");
+    }
+    for key in ["end", "label", "transform", "hashes"] {
+        let planted = Planted::new();
+        planted.change(&format!("DELETE FROM summary WHERE key = '{key}'"));
+        assert!(why(planted.open()).contains(&format!("no {key}")), "{key}");
+    }
+    for change in ["layer = 7 WHERE layer = 1", "layer = -1 WHERE layer = 0", "decoded_length = -1 WHERE layer = 1"] {
+        let planted = Planted::with(|_| (), layered());
+        planted.change(&format!("UPDATE layers SET {change}"));
+        assert!(why(planted.open()).contains("layers make no sense"), "{change}");
+    }
 }

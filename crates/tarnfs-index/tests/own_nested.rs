@@ -1,4 +1,5 @@
-//! What the index says of entries in nested streams, of links that lead nowhere, and of content that was cut.
+//! What the index says of entries in nested streams, of links that lead nowhere, of pieces, and of content that was cut;
+//! and what it counts.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -13,9 +14,13 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{LENGTH, entry, summary, writer};
-use tarnfs_format::{Body, Entry, Kind};
-use tarnfs_index::{Destination, Error, FIRST_NESTED, Index, Nested, Node, Writer, own};
+use common::{LENGTH, build, entry, layered, summary, writer};
+use tarnfs_codec::{Chunk, SeekPoint};
+use tarnfs_format::{Body, Coder, Device, Entry, Kind, Piece, Step};
+use tarnfs_index::{
+    Destination, Error, FIRST_NESTED, Index, Nested, Node, STORED_IN_PIECES, SeekPoints, Swept, Writer, own,
+};
+use tarnfs_source::Extent;
 
 /// An entry at byte `header` of its stream.
 fn at(header: u64, kind: Kind, path: &str, link: &str) -> Entry {
@@ -124,6 +129,12 @@ fn only_content_that_is_cut_may_go_past_the_end() {
     writer.add_from(FIRST_NESTED, &late).unwrap();
     let index = writer.finish(summary(), &Destination::Memory).unwrap();
     assert_eq!(size_of(&*index, "f").unwrap(), (1 << 20) + 1);
+
+    // What is no file has no content, whatever its header says.
+    let mut folder = entry(1, Kind::Folder, b"d/", b"");
+    (folder.body.size, folder.body.stored) = (LENGTH, LENGTH);
+    let index = build(&[folder]);
+    assert!(index.summary().notes.is_empty(), "{:?}", index.summary().notes);
 }
 
 /// An archive with many replaced entries, of which few are links.
@@ -334,4 +345,307 @@ fn what_is_gone_changes_no_folder() {
         // One, also where the first was begun too early.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), usize::from(is_on_disk), "{round}");
     }
+}
+
+fn stored(offset: u64, length: u64) -> Piece {
+    Piece { length, offset, stored: length, decoded: length, ..Piece::default() }
+}
+
+/// One of 40 bytes that `codec` makes `length` of.
+fn coded(offset: u64, length: u64, codec: &str) -> Piece {
+    let steps = vec![Step { codec: codec.to_owned(), ..Step::default() }];
+    let coder = Some(Arc::new(Coder { steps, ..Coder::default() }));
+    Piece { length, offset, stored: 40, decoded: length, crc: Some(7), coder, ..Piece::default() }
+}
+
+/// An entry of these pieces.
+fn in_pieces(number: u64, kind: Kind, path: &str, pieces: &[Piece]) -> Entry {
+    let mut entry = entry(number, kind, path.as_bytes(), b"");
+    entry.body.size = pieces.iter().map(|piece| piece.hole + piece.length).sum();
+    entry.body.pieces = Some(pieces.to_vec());
+    entry
+}
+
+/// Behind all entries of [`mixed`].
+const BEHIND: u64 = 16 << 20;
+
+fn two_pieces() -> [Piece; 2] {
+    [stored(BEHIND + 2000, 10), coded(BEHIND, 100, "one")]
+}
+
+/// One of everything, and a nested stream that is stored in pieces.
+fn mixed(path: &Path) -> Arc<dyn Index> {
+    let mut sparse = entry(1, Kind::File, b"d/a-sparse", b"");
+    sparse.body.size = 1000;
+    (sparse.body.stored, sparse.body.extents) = (30, Some(vec![Extent { offset: 10, length: 30, skip: 0 }]));
+    let mut writer = writer(64 << 20);
+    for entry in [
+        entry(0, Kind::Folder, b"d/", b""),
+        sparse,
+        entry(2, Kind::File, b"d/plain", b""),
+        entry(3, Kind::HardLink, b"d/hard", b"d/plain"),
+        entry(4, Kind::HardLink, b"d/lost", b"gone"),
+        entry(5, Kind::Symlink, b"d/link", b"plain"),
+        in_pieces(6, Kind::Symlink, "d/linked", &[coded(9000, 5, "other")]),
+        in_pieces(7, Kind::File, "d/pieces", &two_pieces()),
+        entry(8, Kind::CharacterDevice(Device { major: 1, minor: 2 }), b"dev", b""),
+    ] {
+        writer.add(&entry).unwrap();
+    }
+    add_nested(&mut writer, 9 << 20, &[at(512, Kind::File, "d/inner", "")]);
+    writer.begin_nested(0, BEHIND);
+    assert_eq!(writer.add_nested_pieces(0, &two_pieces(), 110).unwrap(), FIRST_NESTED + 1);
+    writer.finish(summary(), &Destination::File(path.to_owned())).unwrap()
+}
+
+fn child(index: &dyn Index, folder: &str, name: &str) -> Node {
+    let folder = match folder {
+        "" => Node::ROOT,
+        folder => index.lookup(Node::ROOT, folder.as_bytes()).unwrap().unwrap().node,
+    };
+    index.lookup(folder, name.as_bytes()).unwrap().unwrap().node
+}
+
+#[test]
+fn each_row_is_swept_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = mixed(&folder.path().join("index"));
+    let mut found = Vec::new();
+    let mut receive = |swept: &Swept<'_>| {
+        let name = String::from_utf8(swept.name.to_vec()).unwrap();
+        found.push((name, swept.kind, swept.size, swept.stream, swept.is_sparse, swept.pieces.map(<[_]>::to_vec)));
+        Ok(())
+    };
+    index.sweep(&mut receive).unwrap();
+    let plain = |name: &str, kind, size| (name.to_owned(), kind, size, 0, false, None);
+    let expected = [
+        plain("d", Kind::Folder, 0),
+        plain("dev", Kind::CharacterDevice(Device::default()), 0),
+        ("a-sparse".to_owned(), Kind::File, 1000, 0, true, None),
+        plain("hard", Kind::HardLink, 0),
+        ("inner".to_owned(), Kind::File, 1, FIRST_NESTED, false, None),
+        // Bytes of links are no bytes of files.
+        plain("link", Kind::Symlink, 0),
+        ("linked".to_owned(), Kind::Symlink, 0, 0, false, Some(vec![coded(9000, 5, "other")])),
+        plain("lost", Kind::HardLink, 0),
+        ("pieces".to_owned(), Kind::File, 110, 0, false, Some(two_pieces().to_vec())),
+        plain("plain", Kind::File, 3),
+    ];
+    assert_eq!(found, expected);
+    // Whoever has enough ends it.
+    let mut count = 0;
+    let ended = index.sweep(&mut |_| {
+        count += 1;
+        if count == 3 { Err(Error::Missing) } else { Ok(()) }
+    });
+    assert!(matches!(ended, Err(Error::Missing)) && count == 3, "{count}");
+}
+
+#[test]
+fn pieces_come_back_as_far_as_they_are_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let index = mixed(&path);
+    let (pieces, plain) = (child(&*index, "d", "pieces"), child(&*index, "d", "plain"));
+    let number = FIRST_NESTED + 1;
+    assert_eq!(index.pieces(pieces).unwrap(), two_pieces());
+    assert_eq!(index.nested_pieces(number).unwrap(), two_pieces());
+    let nested = index.nested(number).unwrap();
+    assert_eq!((nested.codec.as_str(), nested.decoded_length, nested.input), (STORED_IN_PIECES, 110, 0));
+    assert_eq!((nested.start, nested.length), (BEHIND, 2010));
+    for most in 1..=3 {
+        let (mut of_file, mut of_stream) = (Vec::new(), Vec::new());
+        index
+            .each_piece(pieces, &mut |piece| {
+                of_file.push(piece.clone());
+                of_file.len() < most
+            })
+            .unwrap();
+        index
+            .each_nested_piece(number, &mut |piece| {
+                of_stream.push(piece.clone());
+                of_stream.len() < most
+            })
+            .unwrap();
+        let expected = &two_pieces()[..most.min(2)];
+        assert_eq!((&of_file[..], &of_stream[..]), (expected, expected), "{most}");
+    }
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let length = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned();
+    let of_file = length(&format!("SELECT length(map) FROM extents WHERE node = {}", pieces.0));
+    assert!(of_file >= 8);
+    assert_eq!(index.pieces_take(pieces).unwrap(), of_file);
+    assert_eq!(index.nested_pieces_take(number).unwrap(), length("SELECT length(map) FROM nested_pieces"));
+    // What has none.
+    assert!(matches!(index.pieces(plain), Err(Error::Broken(what)) if what.contains("no pieces")));
+    assert!(matches!(index.each_piece(plain, &mut |_| true), Err(Error::Broken(what)) if what.contains("no pieces")));
+    assert!(index.nested_pieces(FIRST_NESTED).is_err() && index.nested_pieces(number + 1).is_err());
+    // Coders, each once, as far as they are wanted.
+    for (most, expected) in [(9, &["other", "one"][..]), (1, &["other"])] {
+        let mut names = Vec::new();
+        index
+            .coders(&mut |coder| {
+                names.push(coder.steps[0].codec.clone());
+                names.len() < most
+            })
+            .unwrap();
+        assert_eq!(names, expected);
+    }
+}
+
+/// Pieces lie in the archive, or in the part of the stream in which theirs lies.
+#[test]
+fn pieces_end_where_their_stream_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let whole = |of_file: bool| {
+        let index = own::open_file(File::open(&path).unwrap()).unwrap();
+        let (node, number) = (child(&*index, "d", "pieces"), FIRST_NESTED + 1);
+        let (all, each) = if of_file {
+            (index.pieces(node).map(drop), index.each_piece(node, &mut |_| true))
+        } else {
+            (index.nested_pieces(number).map(drop), index.each_nested_piece(number, &mut |_| true))
+        };
+        assert_eq!(all.as_ref().map_err(ToString::to_string), each.as_ref().map_err(ToString::to_string));
+        all.map_err(|error| error.to_string())
+    };
+    let archive_of = |length: u64| format!("UPDATE summary SET value = {length} WHERE key = 'archive_length'");
+    let (fits, cut) = (archive_of(BEHIND + 2010), archive_of(BEHIND + 2009));
+    for (sql, of_file, wrong) in [
+        (fits.as_str(), true, None),
+        (&cut, true, Some("past the end of the archive")),
+        ("UPDATE entries SET size = 109 WHERE name = CAST('pieces' AS BLOB)", true, Some("past its end")),
+        ("UPDATE layers SET length = 2010 WHERE codec = 'pieces'", false, None),
+        ("UPDATE layers SET length = 2009 WHERE codec = 'pieces'", false, Some("past the end of the archive")),
+        ("UPDATE layers SET decoded_length = 109 WHERE codec = 'pieces'", false, Some("past its end")),
+        ("DELETE FROM coders", true, Some("is missing")),
+        ("DELETE FROM coders", false, Some("is missing")),
+    ] {
+        let _ = std::fs::remove_file(&path);
+        mixed(&path);
+        rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        match (whole(of_file), wrong) {
+            (Ok(()), None) => {}
+            (Err(error), Some(wrong)) => assert!(error.contains(wrong), "{sql}: {error}"),
+            (found, _) => panic!("{sql}: {found:?}"),
+        }
+        // What is there of an archive that was cut is shown.
+        if sql == cut {
+            let cut = "UPDATE summary SET value = 1 WHERE key = 'is_cut'";
+            rusqlite::Connection::open(&path).unwrap().execute_batch(cut).unwrap();
+            assert_eq!(whole(of_file), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn long_pieces_are_found_wherever_they_are() {
+    let long = [stored(0, 5000)];
+    let of_entry = build(&[in_pieces(1, Kind::File, "f", &long)]);
+    let replaced = build(&[in_pieces(1, Kind::File, "f", &long), entry(2, Kind::File, b"f", b"")]);
+    let mut writer = writer(1 << 20);
+    writer.begin_nested(0, 0);
+    writer.add_nested_pieces(0, &long, 5000).unwrap();
+    let nested = writer.finish(summary(), &Destination::Memory).unwrap();
+    for (what, index) in [("an entry", of_entry), ("a replaced one", replaced), ("a stream", nested)] {
+        let answers = [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
+        assert_eq!(answers, [true, true, false], "{what}");
+    }
+    assert!(!build(&[entry(1, Kind::File, b"f", b"")]).has_pieces_above(0).unwrap());
+}
+
+#[test]
+fn nested_streams_are_told_with_their_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let index = mixed(&path);
+    let mut found = Vec::new();
+    index.each_nested(&mut |number, nested| found.push((number, nested.clone()))).unwrap();
+    let numbers: Vec<_> = found.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [FIRST_NESTED, FIRST_NESTED + 1]);
+    for (number, nested) in &found {
+        assert_eq!(&index.nested(*number).unwrap(), nested);
+    }
+    for change in
+        ["start = -1", "length = -1", "decoded_length = -1", "input = -1", "input = 1 << 32", "layer = 1 << 32"]
+    {
+        let _ = std::fs::remove_file(&path);
+        mixed(&path);
+        let index = changed(&path, &format!("UPDATE layers SET {change} WHERE codec = 'gzip'"));
+        let told = index.each_nested(&mut |_, _| ());
+        assert!(matches!(&told, Err(Error::Broken(what)) if what.contains("makes no sense")), "{change}: {told:?}");
+    }
+}
+
+#[test]
+fn seek_points_are_counted_by_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let mut writer = writer(1 << 20);
+    for (layer, decoded, length) in [(0, 0, 100), (0, 100, 300), (1, 0, 7)] {
+        let point = SeekPoint { compressed_bit: decoded, decoded, state: Vec::new() };
+        writer.add_chunk(layer, Chunk { point, length, checksums: Vec::new() }).unwrap();
+    }
+    let index = writer.finish(layered(), &Destination::File(path.clone())).unwrap();
+    let first = Arc::clone(&index).seek_points(0).unwrap();
+    let expected = SeekPoints { count: 2, longest: 300, decoded: 400, squares: 100_000.0, has_checksums: true };
+    assert_eq!(first, expected);
+    // A quarter of all bytes have 50 before them on average, the others 150.
+    assert!((first.mean_way() - 125.0).abs() < 1e-9, "{}", first.mean_way());
+    assert!(SeekPoints::default().mean_way().abs() < 1e-9);
+    let second = Arc::clone(&index).seek_points(1).unwrap();
+    assert_eq!((second.count, second.longest, second.decoded), (1, 7, 7));
+    let index = changed(&path, "UPDATE chunks SET length = -1 WHERE layer = 1");
+    assert!(Arc::clone(&index).seek_points(0).is_ok());
+    assert!(matches!(index.seek_points(1), Err(Error::Broken(what)) if what.contains("negative")));
+}
+
+/// A name may be there that does not show.
+#[test]
+fn names_and_versions_are_counted_with_what_does_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = mixed(&folder.path().join("index"));
+    let d = child(&*index, "", "d");
+    let found = ["plain", "lost", "none"].map(|name| {
+        let name = name.as_bytes();
+        (index.has_name(d, name).unwrap(), index.lookup(d, name).unwrap().is_some())
+    });
+    assert_eq!(found, [(true, true), (true, false), (false, false)]);
+    let plain = child(&*index, "d", "plain");
+    assert!(!index.has_name(plain, b"plain").unwrap() && !index.has_name(Node(1 << 40), b"plain").unwrap());
+    assert_eq!([Node::ROOT, d, plain, Node(1 << 40)].map(|node| index.count(node).unwrap()), [2, 8, 0, 0]);
+    assert_eq!((index.replaced_count().unwrap(), index.numbering()), (0, 0));
+    // A link that was replaced counts, and is none of those that are handed out.
+    let file = |number| entry(number, Kind::File, b"f", b"");
+    let index = build(&[file(1), file(2), entry(3, Kind::HardLink, b"f", b"gone"), file(4)]);
+    let mut versions = Vec::new();
+    index.replaced(&mut |folder, _, row| versions.push((folder, row.node))).unwrap();
+    assert_eq!((index.replaced_count().unwrap(), versions.len()), (3, 2));
+    for (folder, node) in versions {
+        assert_eq!(index.folder_of(node).unwrap(), Some(folder));
+    }
+}
+
+/// Whoever would read further than the writer looks for room has to say so.
+#[test]
+fn content_lies_behind_its_header_or_in_pieces() {
+    let mut before = entry(7, Kind::File, b"f", b"");
+    before.body.offset = before.header - 1;
+    let mut writer = writer(1 << 20);
+    assert!(writer.add(&before).unwrap_err().to_string().contains("in pieces"));
+    (before.body.size, before.body.pieces) = (1, Some(vec![stored(0, 1)]));
+    writer.add(&before).unwrap();
+    before.body.pieces = None;
+    before.body.offset = before.header;
+    writer.add(&before).unwrap();
+}
+
+/// What an archive says of its root besides counts as replaced.
+#[test]
+fn the_root_stays_a_folder() {
+    let entries =
+        [entry(1, Kind::File, b".", b""), entry(2, Kind::Symlink, b"./", b"x"), entry(3, Kind::File, b"f", b"")];
+    let index = build(&entries);
+    assert_eq!(index.row(Node::ROOT).unwrap().unwrap().kind, Kind::Folder);
+    assert_eq!((index.replaced_count().unwrap(), size_of(&*index, "f").unwrap()), (2, 4));
 }

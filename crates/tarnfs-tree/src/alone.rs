@@ -225,3 +225,56 @@ impl Tree for Alone {
         self.tree.work()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::toy::Toy;
+
+    fn shown(tree: &dyn Tree) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut receive = |child: Child<'_>| {
+            names.push(String::from_utf8(child.name.to_vec()).unwrap());
+            true
+        };
+        tree.read_dir(Node::ROOT, 0, &mut receive).unwrap();
+        names
+    }
+
+    /// Whoever gets another name may be called as a third one then, which has to give way as well.
+    #[test]
+    fn single_files_of_one_name_show_under_those_of_their_archives() {
+        let source = |name: &str, own: Option<&str>| {
+            let tree =
+                Arc::new(Toy::with_contents([(name, own.unwrap_or("none").as_bytes().to_vec())])) as Arc<dyn Tree>;
+            let names = own.map(|own| Names { shown: name.as_bytes().to_vec(), own: own.as_bytes().to_vec() });
+            (tree, names)
+        };
+        for (sources, expected) in [
+            (vec![("log", Some("log.1")), ("other", Some("log.2"))], vec!["log", "other"]),
+            (vec![("log", Some("log.1")), ("log", Some("log.2"))], vec!["log.1", "log.2"]),
+            // No single file has no other name.
+            (vec![("log", Some("log.1")), ("log", None)], vec!["log", "log"]),
+            // One that has its own name stays what it is.
+            (vec![("log", Some("log")), ("log", Some("log.2"))], vec!["log", "log.2"]),
+            (vec![("log", Some("a")), ("log", Some("b")), ("a", Some("c"))], vec!["a", "b", "c"]),
+            (vec![("log", Some("a")), ("log", Some("a"))], vec!["a", "a"]),
+        ] {
+            let trees = told_apart(sources.iter().map(|(name, own)| source(name, *own)).collect());
+            let found: Vec<_> = trees.iter().flat_map(|tree| shown(&**tree)).collect();
+            assert_eq!(found, expected, "{sources:?}");
+        }
+        // All else goes by the name that shows.
+        let trees = told_apart(vec![source("log", Some("a")), source("log", Some("b"))]);
+        let tree = &*trees[0];
+        let file = tree.lookup(Node::ROOT, b"a").unwrap();
+        assert!(matches!(tree.lookup(Node::ROOT, b"log"), Err(Error::NotFound)));
+        assert!(matches!(tree.lookup(Node::ROOT, b"b"), Err(Error::NotFound)));
+        assert_eq!(tree.attributes(file.node).unwrap(), file);
+        let mut bytes = [0];
+        tree.open(file.node).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, *b"a");
+        let versions = |name: &[u8]| tree.versions(Node::ROOT, name).unwrap().len();
+        assert_eq!((versions(b"a"), versions(b"log")), (1, 0));
+    }
+}

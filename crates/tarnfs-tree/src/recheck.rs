@@ -197,3 +197,178 @@ impl Stream for Bytes<'_> {
         Ok(step)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_index::{Archive, Node};
+    use tarnfs_source::{Fingerprint, MemorySource};
+
+    use super::*;
+
+    /// The header of a file, with these bytes in place of what stands there.
+    fn header(changes: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut header = vec![0_u8; 512];
+        let fields: [(usize, &[u8]); 8] = [
+            (0, b"d/name"),
+            (100, b"0000644"),
+            (108, b"0000005"),
+            (116, b"0000006"),
+            (124, b"00000000100"),
+            (136, b"00000000007"),
+            (156, b"0"),
+            (257, b"ustar\x0000"),
+        ];
+        for (at, bytes) in fields.iter().chain(changes) {
+            header[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        header.resize(1024, 7);
+        header
+    }
+
+    fn row() -> Row {
+        let mtime = tarnfs_format::Time { seconds: 7, nanoseconds: 0 };
+        Row {
+            node: Node(70),
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 5,
+            gid: 6,
+            links: 1,
+            size: 64,
+            mtime,
+            atime: mtime,
+            ctime: mtime,
+            stream: 0,
+            header: Some(0),
+            body: 512,
+            is_sparse: false,
+            has_pieces: false,
+            has_xattrs: false,
+            inherits: false,
+        }
+    }
+
+    fn recheck(is_sidecar: bool, transform: Option<(String, String)>) -> Recheck {
+        let archive = Archive { length: 1024, fingerprint: Fingerprint(0), modified: 0 };
+        let mut summary = Summary { files: 100, ..Summary::new(archive, "tar") };
+        summary.shape.transform = transform;
+        Recheck::new(&summary, &Limits::default(), is_sidecar).unwrap()
+    }
+
+    /// True if the header is the one that was indexed. Any other answer than that it has changed fails the test.
+    fn is_right(recheck: &Recheck, header: Vec<u8>, row: &Row, name: &[u8]) -> bool {
+        let stream: SharedSource = Arc::new(MemorySource::new(header, "archive"));
+        match recheck.check(&stream, row, name) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::StaleNetworkFileHandle, "{error}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_is_that_of_the_row() {
+        let inherits = Row { inherits: true, ..row() };
+        // Of a row, of one that another header says something of, of a sidecar.
+        for (what, at, bytes, expected) in [
+            ("nothing", 0, &b""[..], [true, true, true]),
+            ("name", 5, b"f", [false, true, false]),
+            // Only the last component is compared: folders may have been renamed by options.
+            ("folder", 0, b"e", [true, true, true]),
+            ("mode", 106, b"5", [false, true, true]),
+            ("setuid", 103, b"4", [false, true, true]),
+            ("uid", 114, b"4", [false, true, true]),
+            ("gid", 122, b"4", [false, true, true]),
+            ("size", 134, b"1", [false, true, false]),
+            ("mtime", 146, b"6", [false, true, true]),
+            ("kind", 156, b"5", [false, false, false]),
+            ("link", 156, b"2", [false, false, false]),
+        ] {
+            let changed = || header(&[(at, bytes)]);
+            let found = [
+                is_right(&recheck(false, None), changed(), &row(), b"name"),
+                is_right(&recheck(false, None), changed(), &inherits, b"name"),
+                is_right(&recheck(true, None), changed(), &row(), b"name"),
+            ];
+            assert_eq!(found, expected, "{what}");
+        }
+        for is_sidecar in [false, true] {
+            let recheck = || recheck(is_sidecar, None);
+            assert!(!is_right(&recheck(), vec![0; 1024], &row(), b"name"), "no header");
+            assert!(!is_right(&recheck(), vec![7; 1024], &row(), b"name"), "other bytes");
+            assert!(!is_right(&recheck(), header(&[]), &Row { body: 513, ..row() }, b"name"), "elsewhere");
+            assert!(!is_right(&recheck(), header(&[]), &row(), b"other"), "another name");
+        }
+        // What an expression has made of a name cannot be told from the header.
+        let renamed = || recheck(false, Some(("a".to_owned(), "b".to_owned())));
+        assert!(is_right(&renamed(), header(&[]), &row(), b"other"));
+        assert!(!is_right(&renamed(), header(&[(106, b"5")]), &row(), b"other"));
+        // An owner that no system has.
+        let large = || header(&[(108, &[0x80, 0, 0, 1, 0, 0, 0, 0])]);
+        let overflown = Row { uid: tarnfs_index::OVERFLOWN_OWNER, ..row() };
+        assert!(is_right(&recheck(false, None), large(), &overflown, b"name"));
+        assert!(!is_right(&recheck(false, None), large(), &row(), b"name"));
+    }
+
+    /// What lies elsewhere, or behind headers of its own, is none of this.
+    #[test]
+    fn what_has_no_header_there_is_not_compared() {
+        let zeros = || vec![0; 1024];
+        for row in [
+            Row { header: None, ..row() },
+            Row { stream: 1024, ..row() },
+            Row { has_pieces: true, ..row() },
+            Row { body: 0, ..row() },
+        ] {
+            assert!(is_right(&recheck(false, None), zeros(), &row, b"name"));
+        }
+    }
+
+    /// A file is looked at once, and each for itself.
+    #[test]
+    fn what_was_right_is_remembered() {
+        let recheck = recheck(false, None);
+        let changed = || header(&[(5, b"f")]);
+        assert!(!is_right(&recheck, changed(), &row(), b"name"));
+        assert!(is_right(&recheck, header(&[]), &row(), b"name"));
+        assert!(is_right(&recheck, changed(), &row(), b"name"));
+        for node in [0, 6, 69, 71, 134, 70 + (1 << 40)] {
+            let other = Row { node: Node(node), ..row() };
+            assert!(!is_right(&recheck, changed(), &other, b"name"), "{node}");
+            // Behind those that are remembered, each is looked at each time.
+            assert!(is_right(&recheck, header(&[]), &other, b"name"));
+            assert_eq!(is_right(&recheck, changed(), &other, b"name"), node < 128, "{node}");
+        }
+    }
+
+    /// An extended header may be longer than what is read at once.
+    #[test]
+    fn long_headers_are_read_as_well() {
+        let record = |length: usize| {
+            let value = "x".repeat(length);
+            let mut record = format!(" comment={value}\n");
+            // Its own length, in digits that count.
+            let digits = (record.len() + 5).to_string().len();
+            record = format!("{}{record}", record.len() + digits);
+            record.into_bytes()
+        };
+        for length in [100, 70_000, 200_000] {
+            let record = record(length);
+            let size = format!("{:011o}", record.len());
+            let mut archive = header(&[(156, b"x"), (124, size.as_bytes())]);
+            archive.truncate(512);
+            archive.extend(&record);
+            archive.resize(archive.len().next_multiple_of(512), 0);
+            let body = archive.len() as u64 + 512;
+            for (is_same, changes) in [(true, &[][..]), (false, &[(5, &b"f"[..])])] {
+                let archive = [archive.clone(), header(changes)].concat();
+                let found = is_right(&recheck(false, None), archive, &Row { body, ..row() }, b"name");
+                assert_eq!(found, is_same, "{length}");
+            }
+        }
+    }
+}

@@ -283,11 +283,170 @@ fn work() {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::mpsc::{Sender, channel};
+
+    use tarnfs_codec::engine::{PieceCache, Workers};
+    use tarnfs_codec::{Chunk, ChunkTable, Damage, SeekPoint};
+    use tarnfs_source::{Budget, Limits, MemorySource, Source};
+
     use super::*;
 
     #[test]
     fn what_fails_again_and_again_is_tried_less_and_less() {
         let minutes: Vec<u64> = (1..=8).chain([u32::MAX]).map(|failures| pause(failures).as_secs() / 60).collect();
         assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+
+    /// Bytes that wait until a test lets them be read, and may fail then.
+    #[derive(Debug, Default)]
+    struct Gate {
+        is_open: Mutex<bool>,
+        changed: Condvar,
+        fails: AtomicBool,
+        reads: AtomicUsize,
+    }
+
+    impl Gate {
+        fn open(&self) {
+            *self.is_open.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+
+        fn reads(&self) -> usize {
+            self.reads.load(Ordering::SeqCst)
+        }
+    }
+
+    #[derive(Debug)]
+    struct Gated(Arc<Gate>, MemorySource);
+
+    impl Source for Gated {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.reads.fetch_add(1, Ordering::SeqCst);
+            let is_open = self.0.is_open.lock().unwrap();
+            drop(self.0.changed.wait_while(is_open, |is_open| !*is_open).unwrap());
+            if self.0.fails.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.1.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.1.len()
+        }
+
+        fn describe(&self) -> String {
+            self.1.describe()
+        }
+    }
+
+    /// A table without checksums, of a stream that is too long for its first reader to wait.
+    #[derive(Debug)]
+    struct Long;
+
+    impl ChunkTable for Long {
+        fn chunk_at(&self, decoded: u64) -> io::Result<Option<Chunk>> {
+            let chunk = || Chunk { point: SeekPoint::default(), length: self.decoded_length(), checksums: Vec::new() };
+            Ok((decoded < self.decoded_length()).then(chunk))
+        }
+
+        fn decoded_length(&self) -> u64 {
+            2 << 30
+        }
+
+        fn damage_in(&self, _: Range<u64>) -> io::Result<Option<Damage>> {
+            Ok(None)
+        }
+    }
+
+    fn stream(gate: &Arc<Gate>) -> Arc<DecodedSource> {
+        // A block that is stored, of one byte.
+        let mut gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x01\0\xfe\xffx".to_vec();
+        gzip.extend(crc32fast::hash(b"x").to_le_bytes());
+        gzip.extend(1_u32.to_le_bytes());
+        let source = Arc::new(Gated(Arc::clone(gate), MemorySource::new(gzip, "gated")));
+        let codec = tarnfs_codec::by_name("gzip").unwrap();
+        let cache = PieceCache::new(Budget::new(1 << 20));
+        let stream = DecodedSource::new(codec, source, Arc::new(Long), cache, Workers::new(0), Limits::default());
+        watch(&stream);
+        assert!(stream.is_unproven());
+        stream
+    }
+
+    /// Whoever waits may go; who stays sees that it gets on, and is told when it is over.
+    #[test]
+    fn who_waits_for_a_stream_may_give_up() {
+        let gate = Arc::new(Gate::default());
+        let stream = stream(&gate);
+        let before = steps();
+        assert_eq!(stream.verify(&|| true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert!(stream.is_unproven());
+        gate.open();
+        stream.verify(&|| false).unwrap();
+        // It is shorter than its table says.
+        assert!(steps() > before && !stream.is_unproven());
+        assert!(stream.read_exact_at(&mut [0; 2], 0).is_err());
+        let reads = gate.reads();
+        stream.verify(&|| true).unwrap();
+        assert_eq!(gate.reads(), reads);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_told_and_left_for_a_while() {
+        let gate = Arc::new(Gate { fails: true.into(), ..Gate::default() });
+        gate.open();
+        let stream = stream(&gate);
+        let error = stream.verify(&|| false).unwrap_err().to_string();
+        assert!(error.contains("could not be verified"), "{error}");
+        let reads = gate.reads();
+        gate.fails.store(false, Ordering::SeqCst);
+        assert_eq!(stream.verify(&|| false).unwrap_err().to_string(), error);
+        assert_eq!(gate.reads(), reads, "it is tried again after a minute");
+    }
+
+    /// Does these steps, the last one first, and panics behind them.
+    struct Turns(Mutex<Vec<Step>>, Sender<String>);
+
+    impl Late for Turns {
+        fn step(&self) -> Step {
+            let next = self.0.lock().unwrap().pop();
+            let Some(step) = next else { panic!("no more steps, as tested") };
+            self.1.send(format!("{step:?}")).unwrap();
+            step
+        }
+
+        fn failed(&self, why: &str) {
+            self.1.send(why.to_owned()).unwrap();
+        }
+    }
+
+    /// A decoder that panics keeps no others from their turns.
+    #[test]
+    fn each_has_its_turns_and_none_ends_the_queue() {
+        let told = |steps: &[Step]| {
+            let (sender, told) = channel();
+            submit(Arc::new(Turns(Mutex::new(steps.to_vec()), sender)));
+            told
+        };
+        let panics = told(&[Step::More, Step::NotNow]);
+        let ends = told(&[Step::Ended, Step::More, Step::More]);
+        let all = |told: std::sync::mpsc::Receiver<String>| -> Vec<String> { told.iter().collect() };
+        let [not_now, more, failed] = <[_; 3]>::try_from(all(panics)).unwrap();
+        assert_eq!((not_now.as_str(), more.as_str()), ("NotNow", "More"));
+        assert!(failed.contains("panicked"), "{failed}");
+        assert_eq!(all(ends), ["More", "More", "Ended"]);
+    }
+
+    #[test]
+    fn one_tries_at_a_time_and_a_failure_holds_for_a_while() {
+        let tries = Tries::default();
+        assert!(tries.begin() && !tries.begin());
+        tries.end();
+        assert!(tries.begin());
+        assert_eq!(tries.fail(), 1);
+        assert!(!tries.begin());
+        assert_eq!(tries.fail(), 2);
     }
 }

@@ -5,10 +5,12 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::open::{IndexOptions, IndexPlace, OpenArchive, Options, is_url};
-use tarnfs_tree::{Kind, Node, Tree};
+use tarnfs_source::Cancel;
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, OpenArchive, Options, Passwords, is_url};
+use tarnfs_tree::{Census, Error, Fit, Kind, LockedFiles, Node, Tree, path};
 
 use common::{content, memory, open, options};
 
@@ -229,4 +231,244 @@ fn a_single_file_is_told_from_what_is_compressed_again() {
         let opened = open(memory("archive", &archive), &options).unwrap();
         assert_eq!(opened.is_single_file().unwrap(), expected, "{:?}", opened.index.summary());
     }
+}
+
+/// Whoever counts sees each file once, however many names and versions it has.
+#[test]
+fn what_is_in_an_archive_is_counted() {
+    let members = [
+        member(b'5', "d", "", b"", |_| ()),
+        file("d/text", b"content"),
+        file("d/x.tar.gz", b"any"),
+        // A first part of what is an archive, one of what is none, and an end that is no part's.
+        file("x.zip.aa", b"1"),
+        file("text.aa", b"22"),
+        file("LGPL-2.1", b"333"),
+        member(b'1', "again", "d/text", b"", |_| ()),
+        member(b'2', "link", "d/text", b"", |_| ()),
+        member(b'3', "character", "", b"", |_| ()),
+        member(b'4', "block", "", b"", |_| ()),
+        member(b'6', "fifo", "", b"", |_| ()),
+        file("twice", b"first"),
+        file("twice", b"second one"),
+    ];
+    let opened = open(memory("a.tar", &tar(&members)), &options()).unwrap();
+    let census = opened.tree.census(&Cancel::default()).unwrap();
+    let Census { files, folders, symlinks, hard_links, character_devices, block_devices, fifos, sockets, .. } = census;
+    assert_eq!((files, folders, symlinks, hard_links), (6, 1, 1, 1));
+    assert_eq!((character_devices, block_devices, fifos, sockets), (1, 1, 1, 0));
+    assert_eq!((census.bytes, census.longest, census.sparse), (7 + 3 + 1 + 2 + 3 + 10, 10, 0));
+    assert_eq!((census.archives, census.versions, census.opened), (2, 1, 0));
+    assert!(census.methods.is_empty());
+    let cancel = Cancel::default();
+    cancel.cancel();
+    assert!(opened.tree.census(&cancel).is_err());
+    // One that shows as a folder has replaced its file.
+    let inner = tar(&[file("f", b"inner")]);
+    let recursion = Recursion { extensions: vec!["tar".to_owned()], ..Recursion::default() };
+    let shape = Shape { recursion: Some(recursion), ..options().shape };
+    let members = [file("in.tar", &inner), file("in.tar", &inner), file("twice", b"1"), file("twice", b"2")];
+    let opened = open(memory("a.tar", &tar(&members)), &Options { shape, ..options() }).unwrap();
+    let census = opened.tree.census(&Cancel::default()).unwrap();
+    assert_eq!((census.files, census.folders, census.versions, census.opened), (2, 1, 2, 1));
+    // Of files that each have their own way.
+    let opened = open(memory("a.zip", &common::zip(&[("a", b"one"), ("b", b"other")])), &options()).unwrap();
+    let census = opened.tree.census(&Cancel::default()).unwrap();
+    let [method] = &census.methods[..] else { panic!("{census:?}") };
+    assert_eq!((method.steps.len(), method.has_blocks, method.files, method.bytes), (0, false, 2, 8));
+    assert_eq!((method.stored, method.runs, method.shared, method.longest), (Some(8), 2, 0, 5));
+    // Before a byte lies half of its file on average.
+    assert!((method.mean_way() - (3.0 * 1.5 + 5.0 * 2.5) / 8.0).abs() < 1e-9, "{}", method.mean_way());
+}
+
+/// Where content lies is told to whoever copies it, and where a folder is to whoever names it.
+#[test]
+fn files_are_told_with_their_places() {
+    let members = [member(b'5', "a", "", b"", |_| ()), file("a/b/c", b"content"), file("z", b"last")];
+    let opened = open(memory("a.tar", &tar(&members)), &options()).unwrap();
+    let tree = &*opened.tree;
+    let find = |path: &str| path::find(tree, path.as_bytes(), false).unwrap().node;
+    let names = |path: &str| tree.names_to(find(path)).unwrap();
+    assert_eq!(
+        (names(""), names("a"), names("a/b")),
+        (vec![], vec![b"a".to_vec()], vec![b"a".to_vec(), b"b".to_vec()])
+    );
+    // Once more, from what is remembered.
+    assert_eq!(names("a/b"), [b"a", b"b"]);
+    let mut found = Vec::new();
+    let mut receive = |child: tarnfs_tree::Child<'_>, stored: tarnfs_tree::Stored| {
+        found.push((child.name.to_vec(), child.attributes.node, child.attributes.size, stored));
+        true
+    };
+    tree.read_stored(Node::ROOT, 0, &mut receive).unwrap();
+    tree.read_stored(find("a"), 0, &mut receive).unwrap();
+    tree.read_stored(find("a/b"), 0, &mut receive).unwrap();
+    let places: Vec<_> = found
+        .iter()
+        .map(|(name, _, _, stored)| (name.as_slice(), stored.stream, stored.place, stored.header, stored.is_plain))
+        .collect();
+    let expected = [
+        (&b"a"[..], 0, 512, Some(0), false),
+        (b"z", 0, 2048, Some(1536), true),
+        // A folder that no entry names.
+        (b"b", 0, 0, None, false),
+        (b"c", 0, 1024, Some(512), true),
+    ];
+    assert_eq!(places, expected);
+    for (name, node, size, stored) in &found {
+        assert_eq!(&tree.stored(*node).unwrap(), stored);
+        if stored.is_plain {
+            let source = tree.open_stored(*node, stored, *size).unwrap();
+            let mut bytes = vec![0; source.len() as usize];
+            source.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, content(tree, *node).unwrap(), "{name:?}");
+        }
+    }
+    assert!(matches!(tree.read_stored(find("z"), 0, &mut |_, _| true), Err(Error::NotAFolder)));
+    assert!(tree.is_read_as_stored() && !tree.may_be_damaged());
+    assert!(tree.locked(&Cancel::default()).unwrap().is_none());
+    // One child, and what comes behind it.
+    let mut count = 0;
+    tree.read_stored(Node::ROOT, 0, &mut |_, _| {
+        count += 1;
+        false
+    })
+    .unwrap();
+    assert_eq!(count, 1);
+}
+
+/// As the kernel follows them, but never out of the tree.
+#[test]
+fn paths_lead_through_links_as_far_as_the_kernel_goes() {
+    let mut members = vec![member(b'5', "d", "", b"", |_| ()), file("d/file", b"content")];
+    for number in 1..=41 {
+        let target = if number == 1 { "d/file".to_owned() } else { format!("l{}", number - 1) };
+        members.push(member(b'2', &format!("l{number}"), &target, b"", |_| ()));
+    }
+    for (name, target) in [("up", "../../d"), ("root", "/"), ("self", "self"), ("d/back", "../l1"), ("lost", "gone")] {
+        members.push(member(b'2', name, target, b"", |_| ()));
+    }
+    let opened = open(memory("a.tar", &tar(&members)), &options()).unwrap();
+    let tree = &*opened.tree;
+    let file = path::find(tree, b"d/file", true).unwrap();
+    let find = |path: &str| path::find(tree, path.as_bytes(), true);
+    for path in ["l1", "l40", "/d/file", "d//./file", "../d/../d/file", "up/file", "root/root/d/file", "d/back"] {
+        assert_eq!(find(path).unwrap(), file, "{path}");
+    }
+    for path in ["l41", "self"] {
+        assert!(matches!(find(path), Err(Error::TooManyLinks)), "{path}");
+    }
+    for path in ["d/file/", "l1/x", "d/file/..", "d/file/."] {
+        assert!(matches!(find(path), Err(Error::NotAFolder)), "{path}");
+    }
+    for path in ["gone", "d/gone/x", "lost"] {
+        assert!(matches!(find(path), Err(Error::NotFound)), "{path}");
+    }
+    // The last one is followed if that is wanted, those before it in any case.
+    let kind = |path: &str| path::find(tree, path.as_bytes(), false).unwrap().kind;
+    assert_eq!(
+        [kind("l1"), kind("up/file"), kind("up"), kind("up/")],
+        [Kind::Symlink, Kind::File, Kind::Symlink, Kind::Folder]
+    );
+    assert_eq!(find("").unwrap().node, Node::ROOT);
+    let mut through = Vec::new();
+    path::find_through(tree, b"up/file", true, &mut |folder| through.push(folder.node)).unwrap();
+    let d = find("d").unwrap().node;
+    assert_eq!(through, [Node::ROOT, Node::ROOT, d]);
+}
+
+/// What the traditional cipher of zip makes of `bytes` (APPNOTE 6.1), behind its header of twelve bytes.
+fn zip_crypto(password: &[u8], crc: u32, bytes: &[u8]) -> Vec<u8> {
+    fn update(crc: u32, byte: u8) -> u32 {
+        let bit = |crc: u32| if crc & 1 != 0 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| bit(crc))
+    }
+    let mut keys = [0x1234_5678_u32, 0x2345_6789, 0x3456_7890];
+    let mut turn = |byte: u8| {
+        keys[0] = update(keys[0], byte);
+        keys[1] = keys[1].wrapping_add(keys[0] & 0xff).wrapping_mul(134_775_813).wrapping_add(1);
+        keys[2] = update(keys[2], (keys[1] >> 24) as u8);
+        let word = keys[2] | 2;
+        (word.wrapping_mul(word ^ 1) >> 8) as u8
+    };
+    let mut mask = password.iter().fold(0, |_, &byte| turn(byte));
+    let header = [&[7; 11][..], &[(crc >> 24) as u8]].concat();
+    let mut encrypt = |&byte: &u8| {
+        let encrypted = byte ^ mask;
+        mask = turn(byte);
+        encrypted
+    };
+    header.iter().chain(bytes).map(&mut encrypt).collect()
+}
+
+/// Name, content, and the password that it is stored with.
+type Secret<'a> = (&'a str, &'a [u8], Option<&'a [u8]>);
+
+/// A zip archive of files that are stored, some of them with a password.
+fn zip_with_passwords(files: &[Secret<'_>]) -> Vec<u8> {
+    let (mut locals, mut central) = (Vec::new(), Vec::new());
+    for (name, bytes, password) in files {
+        let crc = crc32fast::hash(bytes);
+        let stored = password.map_or_else(|| bytes.to_vec(), |password| zip_crypto(password, crc, bytes));
+        let shared = [
+            &[20, 0, u8::from(password.is_some()), 0, 0, 0, 0, 0, 0x21, 0x58][..],
+            &crc.to_le_bytes(),
+            &(stored.len() as u32).to_le_bytes(),
+            &(bytes.len() as u32).to_le_bytes(),
+            &(name.len() as u16).to_le_bytes(),
+            &[0; 2],
+        ]
+        .concat();
+        let at = (locals.len() as u32).to_le_bytes();
+        central.extend([&b"PK\x01\x02\x14\0"[..], &shared, &[0; 10], &at, name.as_bytes()].concat());
+        locals.extend([&b"PK\x03\x04"[..], &shared, name.as_bytes(), &stored].concat());
+    }
+    let [at, size] = [&locals, &central].map(|part| (part.len() as u32).to_le_bytes());
+    let count = (files.len() as u16).to_le_bytes();
+    let end = [&b"PK\x05\x06\0\0\0\0"[..], &count, &count, &size, &at, &[0; 2]].concat();
+    [locals, central, end].concat()
+}
+
+/// Whether a password opens anything is known before anybody reads.
+#[test]
+fn passwords_are_tried_when_an_archive_is_opened() {
+    let files: [Secret<'_>; 5] = [
+        ("plain", b"content", None),
+        ("empty", b"", None),
+        ("one", b"first secret", Some(b"right")),
+        ("two", b"second secret", Some(b"right")),
+        ("d/other", b"third", Some(b"another")),
+    ];
+    let zip = zip_with_passwords(&files);
+    let opened = |passwords: &[&str]| {
+        let passwords = Passwords::new(passwords.iter().map(|password| Arc::from(password.as_bytes())).collect());
+        let decoding = DecodingOptions { passwords, ..options().decoding };
+        open(memory("a.zip", &zip), &Options { decoding, ..options() }).unwrap()
+    };
+    let found = LockedFiles { files: 5, encrypted: 3, readable: 1, tried: 0, passwords: Fit::NotGiven };
+    let cancel = Cancel::default();
+    assert_eq!(opened(&[]).tree.locked(&cancel).unwrap(), Some(found));
+    let wrong = opened(&["wrong", "worse"]);
+    assert_eq!(wrong.tree.locked(&cancel).unwrap(), Some(LockedFiles { tried: 3, passwords: Fit::None, ..found }));
+    for passwords in [&["right"][..], &["wrong", "another"], &["another", "right"]] {
+        let locked = opened(passwords).tree.locked(&cancel).unwrap().unwrap();
+        assert_eq!((locked.encrypted, locked.passwords), (3, Fit::SomeOrUnknown), "{passwords:?}");
+        assert!((1..=3).contains(&locked.tried), "{locked:?}");
+    }
+    cancel.cancel();
+    assert!(wrong.tree.locked(&cancel).is_err());
+    // What is read is what was stored, and nothing where no password fits.
+    let both = opened(&["another", "right"]);
+    for (name, bytes, _) in files {
+        let node = |opened: &OpenArchive| path::find(&*opened.tree, name.as_bytes(), false).unwrap().node;
+        assert_eq!(content(&*both.tree, node(&both)).unwrap(), bytes, "{name}");
+        let refused = content(&*wrong.tree, node(&wrong));
+        assert_eq!(refused.is_ok(), matches!(name, "plain" | "empty"), "{name}");
+    }
+    // Nobody knows what is damaged of what nothing opens.
+    let counted = |opened: &OpenArchive| {
+        let damaged = opened.tree.damaged(9, &Cancel::default()).unwrap();
+        (damaged.files, damaged.damaged, damaged.locked)
+    };
+    assert_eq!((counted(&both), counted(&wrong), counted(&opened(&[]))), ((5, 0, 0), (5, 0, 3), (5, 0, 3)));
 }

@@ -9,10 +9,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tarnfs_index::{Recursion, Shape};
+use tarnfs_index::{Recursion, Shape, trust};
 use tarnfs_source::Limits;
-use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Problem};
-use tarnfs_tree::{Node, Tree as _};
+use tarnfs_tree::open::{
+    DecodingOptions, FileFacts, IndexOptions, IndexPlace, OpenArchive, Options, Passwords, Problem, Recreate,
+    open_source,
+};
+use tarnfs_tree::{Kind, Node, Tree as _};
 
 use common::{archives, content, memory, open, options};
 
@@ -133,4 +136,127 @@ fn of_what_a_password_opens_no_index_is_kept() {
     let recursion = Recursion { extensions: vec!["zip".to_owned()], ..Recursion::default() };
     assert!(!keeps(&tar(), &with_password(shaped(|shape| shape.recursion = Some(recursion)))).unwrap());
     assert!(open(memory("a.tar", &tar()), &named).unwrap().index_path.as_deref() == Some(Path::new(&file)));
+}
+
+/// Opens an archive of that name and time with an index in that place.
+fn with_index(
+    name: &str,
+    archive: &[u8],
+    modified: i64,
+    index: IndexOptions,
+    shape: Shape,
+) -> Result<OpenArchive, Problem> {
+    let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
+    let options = Options { index, shape, ..options() };
+    open_source(memory(name, archive), FileFacts { owner, modified }, Path::new(name), &options)
+}
+
+/// One that is named belongs to one archive, and is replaced where that is asked for or it is of an older state.
+#[test]
+fn the_index_of_another_archive_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("index");
+    let other = [common::member(b'0', "other", b"content"), vec![0; 1024]].concat();
+    let opened = |name: &str, archive: &[u8], recreate| {
+        let place = IndexPlace::File(file.clone());
+        let index = IndexOptions { place, recreate, is_written: true, ..options().index };
+        with_index(name, archive, 7, index, Shape::default()).map(|opened| (opened.is_new, opened.index_path))
+    };
+    let path = Some(file.clone());
+    assert!(matches!(opened("one", &tar(), Recreate::Never), Err(Problem::NoIndex(_))) && !file.exists());
+    assert_eq!(opened("one", &tar(), Recreate::IfNeeded).unwrap(), (true, path.clone()));
+    for recreate in [Recreate::IfNeeded, Recreate::Never] {
+        assert_eq!(opened("one", &tar(), recreate).unwrap(), (false, path.clone()));
+        // Whatever the same archive is called.
+        assert_eq!(opened("another name", &tar(), recreate).unwrap(), (false, path.clone()));
+    }
+    let before = fs::read(&file).unwrap();
+    let refused = opened("other", &other, Recreate::IfNeeded);
+    assert!(matches!(&refused, Err(Problem::Unwritten(why)) if why.contains("is the index of one")), "{refused:?}");
+    assert!(matches!(opened("other", &other, Recreate::Never), Err(Problem::NoIndex(_))));
+    assert!(fs::read(&file).unwrap() == before);
+    // By its name, it is of an older state.
+    assert_eq!(opened("one", &other, Recreate::IfNeeded).unwrap(), (true, path.clone()));
+    assert_eq!(opened("other", &tar(), Recreate::Always).unwrap(), (true, path.clone()));
+    assert_eq!(opened("other", &tar(), Recreate::Never).unwrap(), (false, path));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}
+
+/// Each shape has an index of its own, and one that shows another tree is kept.
+#[test]
+fn indexes_of_other_options_lie_beside_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = |shape: &Shape, modified, recreate, verify_mtime| {
+        let place = IndexPlace::Folders(vec![folder.path().to_owned()]);
+        let index = IndexOptions { place, recreate, verify_mtime, is_written: true, ..options().index };
+        let opened = with_index("a.tar", &tar(), modified, index, shape.clone())?;
+        Ok::<_, Problem>((opened.is_new, opened.index_path.unwrap()))
+    };
+    let plain = Shape::default();
+    let hashed = Shape { hashes: vec!["crc32".to_owned()], ..Shape::default() };
+    let zeros = Shape { ignore_zeros: true, ..Shape::default() };
+    let made: Vec<_> = [&plain, &zeros, &hashed]
+        .map(|shape| {
+            let (is_new, path) = opened(shape, 7, Recreate::IfNeeded, false).unwrap();
+            assert!(is_new);
+            path
+        })
+        .into();
+    let count = || folder.path().read_dir().unwrap().count();
+    assert!(count() == 3 && made[0] != made[1] && made[0] != made[2] && made[1] != made[2], "{made:?}");
+    for (shape, path) in [&plain, &zeros, &hashed].into_iter().zip(&made) {
+        assert_eq!(opened(shape, 7, Recreate::Never, false).unwrap(), (false, path.clone()));
+        // Of another time of change, unless that counts.
+        assert_eq!(opened(shape, 8, Recreate::Never, false).unwrap(), (false, path.clone()));
+        assert!(matches!(opened(shape, 8, Recreate::Never, true), Err(Problem::NoIndex(_))));
+        // One that is made anew takes the place of its own.
+        assert_eq!(opened(shape, 7, Recreate::Always, false).unwrap(), (true, path.clone()));
+    }
+    assert_eq!(count(), 3);
+    // More hashes than were asked for are hidden.
+    let crc = |shape: &Shape| {
+        let place = IndexPlace::File(made[2].clone());
+        let index = IndexOptions { place, recreate: Recreate::Never, ..options().index };
+        let opened = with_index("a.tar", &tar(), 7, index, shape.clone()).unwrap();
+        opened.tree.xattrs(first_file(&opened)).unwrap().iter().any(|(name, _)| name.ends_with(b"crc32"))
+    };
+    assert_eq!((crc(&hashed), crc(&plain)), (true, false));
+}
+
+/// Some file of an archive.
+fn first_file(opened: &OpenArchive) -> Node {
+    let mut waiting = vec![Node::ROOT];
+    while let Some(folder) = waiting.pop() {
+        let mut file = None;
+        opened
+            .tree
+            .read_dir(folder, 0, &mut |child| {
+                match child.attributes.kind {
+                    Kind::Folder => waiting.push(child.attributes.node),
+                    Kind::File if child.attributes.size > 0 => file = Some(child.attributes.node),
+                    _ => {}
+                }
+                true
+            })
+            .unwrap();
+        if let Some(file) = file {
+            return file;
+        }
+    }
+    panic!("there is no file");
+}
+
+/// What is mistyped is made nowhere.
+#[test]
+fn a_folder_for_indexes_is_made_where_there_is_one_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = |path: &str, is_required| {
+        let place = IndexPlace::Folders(vec![folder.path().join(path)]);
+        let index = IndexOptions { place, is_written: true, is_required, ..options().index };
+        with_index("a.tar", &tar(), 7, index, Shape::default()).map(|opened| opened.index_path.is_some())
+    };
+    assert!(opened("new", false).unwrap() && folder.path().join("new").exists());
+    assert!(!opened("a/b/new", false).unwrap() && !folder.path().join("a").exists());
+    let refused = opened("a/b/new", true);
+    assert!(matches!(&refused, Err(Problem::Unwritten(why)) if why.contains("does not exist")), "{refused:?}");
 }

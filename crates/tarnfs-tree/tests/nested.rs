@@ -10,7 +10,10 @@ use std::io::Write;
 use std::path::Path;
 
 use proptest::prelude::*;
-use tarnfs_index::{Recursion, Shape};
+use tarnfs_codec::engine::Indexing;
+use tarnfs_format::{Body, Entry};
+use tarnfs_index::{Archive, Destination, Layer, Recursion, Shape, Summary, Writer, WriterOptions};
+use tarnfs_source::Fingerprint;
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, Recreate};
 use tarnfs_tree::{Node, Tree};
 
@@ -600,6 +603,65 @@ fn what_lies_in_very_many_layers_is_in_memory_once_and_within_the_budget() {
     let mut byte = [0];
     source.read_exact_at(&mut byte, 0).unwrap();
     assert_eq!(byte, [107]);
+}
+
+/// Writes the index of `tar`, packed so many times, with the members whose headers begin there, and returns the archive.
+fn index_of_layers(path: &Path, tar: &[u8], layers: usize, members: &[(&str, usize, usize)]) -> Vec<u8> {
+    let budget = tarnfs_source::Budget::new(1 << 20);
+    let (limits, cancel) = Default::default();
+    let mut writer = Writer::new(WriterOptions { limits, budget, cancel }).unwrap();
+    for &(name, header, size) in members {
+        let (offset, size) = (header as u64 + 512, size as u64);
+        let body = Body { offset, stored: size, size, ..Body::default() };
+        writer.add(&Entry { path: name.into(), header: header as u64, body, ..Entry::default() }).unwrap();
+    }
+    let codec = tarnfs_codec::by_name("gzip").unwrap();
+    let (mut bytes, mut told) = (tar.to_vec(), Vec::new());
+    for layer in (0..layers).rev() {
+        told.insert(0, Layer { codec: "gzip".to_owned(), decoded_length: bytes.len() as u64 });
+        bytes = Gzip.pack(&bytes);
+        let mut indexing = Indexing::new(codec, memory("layer", &bytes), &tarnfs_codec::Options::default()).unwrap();
+        while indexing.read(&mut [0; 4096]).unwrap() > 0 {}
+        let mut chunks = Vec::new();
+        indexing.take_chunks(&mut chunks);
+        for chunk in chunks {
+            writer.add_chunk(layer, chunk).unwrap();
+        }
+    }
+    let fingerprint = Fingerprint::of(&*memory("archive", &bytes)).unwrap();
+    let archive = Archive { length: bytes.len() as u64, fingerprint, modified: 1_700_000_000_000_000_000 };
+    let summary = Summary { layers: told, ..Summary::new(archive, "tar") };
+    writer.finish(summary, &Destination::File(path.to_owned())).unwrap();
+    bytes
+}
+
+/// A first pass makes one layer around an archive. Of an index that says that there are very many, what is read is
+/// read from the outermost inwards, and not by calls inside each other: by a thread of a mount, with its small stack.
+#[test]
+fn an_archive_in_very_many_layers_is_read_with_little_stack() {
+    let text: Vec<u8> = (0..50_000_u32).map(|at| b'a' + (at * at / 7 % 26) as u8).collect();
+    let first = member("text", b'0', &text);
+    let members = [("text", 0, text.len()), ("other", first.len(), 5)];
+    let tar = [first, member("other", b'0', b"other"), vec![0; 1024]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    for layers in [1, 12, 13, 40] {
+        let index = folder.path().join(layers.to_string());
+        let packed = index_of_layers(&index, &tar, layers, &members);
+        let options = Options { shape: Shape::default(), ..recursive(&index, 1, Recreate::Never) };
+        let opened = open(memory("archive", &packed), &options).unwrap();
+        // Of very many nobody reads one alone.
+        assert_eq!(opened.inputs.len(), if layers > 12 { 0 } else { layers });
+        assert!(opened.stream.depth() >= layers && opened.stream.len() == tar.len() as u64, "{layers}");
+        let read = || {
+            for (name, expected) in [("text", &text[..]), ("other", b"other")] {
+                let node = opened.tree.lookup(Node::ROOT, name.as_bytes()).unwrap().node;
+                assert!(content(&*opened.tree, node).unwrap() == expected, "{name} in {layers} layers");
+            }
+        };
+        std::thread::scope(|scope| {
+            std::thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, read).unwrap().join().unwrap();
+        });
+    }
 }
 
 /// What is there of an archive that was cut is shown, however many archives lie in each other.

@@ -297,4 +297,137 @@ mod tests {
             assert!(matches!(&refused, Err(Error::Broken(told)) if told.contains(what)), "{what}");
         }
     }
+
+    /// A row in which column number `column` is `value`, and all else is right.
+    fn with(column: usize, value: &str) -> Result<Stored, Error> {
+        let mut values = ["1", "'/p'", "'n'", "0", "512", "10", "0", "33188", "x'30'", "''", "0", "0", "0", "0", "1"];
+        values[column] = value;
+        let connection = Connection::open_in_memory().unwrap();
+        let mut statement = connection.prepare(&format!("SELECT {}", values.join(", "))).unwrap();
+        let mut rows = statement.query([]).unwrap();
+        Stored::read(rows.next().unwrap().unwrap(), &Limits::DEFAULT)
+    }
+
+    #[test]
+    fn each_column_holds_what_it_should() {
+        for (column, value, wrong) in [
+            (0, "0", Some("no number")),
+            (0, "NULL", Some("no number")),
+            (1, "x'70'", Some("path")),
+            (1, "CAST(x'ff' AS TEXT)", Some("path")),
+            (1, "NULL", None),
+            (2, "7", Some("name")),
+            (3, "-1", Some("offsetheader")),
+            (3, "NULL", None),
+            (4, "-1", Some("offset")),
+            (4, "'7'", Some("offset")),
+            (5, "-1", Some("size")),
+            (5, "9223372036854775295", None),
+            (5, "9223372036854775296", Some("size")),
+            (6, "'x'", Some("mtime")),
+            (6, "NULL", None),
+            (7, "-1", Some("mode")),
+            (7, "4294967296", Some("mode")),
+            (9, "7", Some("linkname")),
+            (10, "-1", Some("uid")),
+            (10, "4294967297", None),
+            (11, "'x'", Some("gid")),
+            (12, "-1", Some("issparse")),
+            (13, "'x'", Some("isgenerated")),
+            (14, "0", Some("its key")),
+            (14, "NULL", Some("its key")),
+        ] {
+            match (with(column, value), wrong) {
+                (Ok(_), None) => {}
+                (Err(Error::Broken(what)), Some(wrong)) => assert!(what.contains(wrong), "{column} {value}: {what}"),
+                (found, _) => panic!("{column} {value}: {found:?}"),
+            }
+        }
+        let row = with(10, "4294967297").unwrap();
+        assert_eq!((row.uid, row.flag, row.header(), row.node()), (1, Some(b'0'), Some(0), Node(2)));
+        assert!(with(12, "1").unwrap().is_sparse && with(13, "1").unwrap().is_generated);
+        // A folder that no entry names has another one's header.
+        assert_eq!(with(8, "5").unwrap().offset_header, None);
+        let numbers = [0, 1, 2, 1 << 62, 1 << 63, u64::MAX].map(|node| Stored::rowid_of(Node(node)));
+        assert_eq!(numbers, [None, None, Some(1), Some((1 << 62) - 1), Some(i64::MAX), None]);
+    }
+
+    #[test]
+    fn a_row_shows_what_its_mode_and_its_flag_say() {
+        let device = Device { major: 1, minor: 2 };
+        let row = |mode: u32, flag: Option<u8>, link: &str| {
+            let row = Stored { mode, flag, link: link.into(), ..with(0, "1").unwrap() };
+            row.shown(|| Ok(device)).ok()
+        };
+        for (kind, expected) in [
+            (FOLDER, Kind::Folder),
+            (FILE, Kind::File),
+            (SYMLINK, Kind::Symlink),
+            (FIFO, Kind::Fifo),
+            (SOCKET, Kind::Socket),
+            (CHARACTER_DEVICE, Kind::CharacterDevice(device)),
+            (BLOCK_DEVICE, Kind::BlockDevice(device)),
+        ] {
+            assert_eq!(row(kind | 0o755, Some(b'0'), "x"), Some(Shown::As(expected)));
+            let is_folder = Stored { mode: kind, ..with(0, "1").unwrap() }.is_folder();
+            assert_eq!(is_folder, expected == Kind::Folder);
+        }
+        assert_eq!(row(0o170_000, Some(b'0'), ""), None);
+        for (flag, link, expected) in [
+            (Some(b'V'), "x", Shown::Nothing),
+            (Some(b'4'), "x", Shown::As(Kind::BlockDevice(device))),
+            (Some(b'1'), "x", Shown::HardLink),
+            (Some(b'0'), "x", Shown::HardLink),
+            (Some(b'1'), "", Shown::Nothing),
+            (Some(b'0'), "", Shown::As(Kind::File)),
+            (None, "", Shown::As(Kind::File)),
+        ] {
+            assert_eq!(row(0o644, flag, link), Some(expected), "{flag:?} {link}");
+        }
+    }
+
+    #[test]
+    fn a_header_begins_at_a_block() {
+        let header =
+            |offset_header, is_generated| Stored { offset_header, is_generated, ..with(0, "1").unwrap() }.header();
+        assert_eq!(header(Some(1024), false), Some(1024));
+        // The folder of a dump directory.
+        assert_eq!(header(Some(1025), false), Some(1024));
+        assert_eq!(header(Some(1026), false), Some(1026));
+        assert_eq!((header(Some(1025), true), header(None, false)), (None, None));
+        for (name, is_valid) in
+            [("a", true), ("...", true), ("", false), (".", false), ("..", false), ("a/b", false), ("a\0", false)]
+        {
+            let row = Stored { name: name.to_owned(), ..with(0, "1").unwrap() };
+            assert_eq!(row.has_valid_name(&Limits::DEFAULT), is_valid, "{name}");
+        }
+        for (target, expected) in [
+            ("a/b/c", Some(("/a/b", "c"))),
+            ("/a//./b/", Some(("/a", "b"))),
+            ("a/../b", Some(("", "b"))),
+            ("../../b", Some(("", "b"))),
+            ("a/..", None),
+            ("/", None),
+        ] {
+            let found = split_target(target.as_bytes());
+            assert_eq!(found, expected.map(|(path, name)| (path.to_owned(), name.to_owned())), "{target}");
+        }
+        assert_eq!(split_target(b"\xff"), None);
+    }
+
+    #[test]
+    fn seconds_have_a_fraction_and_an_end() {
+        for (seconds, expected) in [
+            (1.5, Some((1, 500_000_000))),
+            (-0.25, Some((-1, 750_000_000))),
+            (-2.0, Some((-2, 0))),
+            // Rounded up to a whole one.
+            (0.999_999_999_9, Some((1, 0))),
+            (1e300, Some((9_000_000_000_000_000, 0))),
+            (f64::NEG_INFINITY, Some((-9_000_000_000_000_000, 0))),
+            (f64::NAN, None),
+        ] {
+            assert_eq!(time(seconds).map(|time| (time.seconds, time.nanoseconds)), expected, "{seconds}");
+        }
+    }
 }

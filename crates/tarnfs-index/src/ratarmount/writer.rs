@@ -721,6 +721,54 @@ mod tests {
         assert!(!sidecar.exists());
     }
 
+    /// What is changed of an index that can be written, whether its file is stored in pieces, and why it is refused.
+    type Refused<'a> = (&'a dyn Fn(&mut Summary), bool, &'a str);
+
+    /// What its backends keep nothing of.
+    #[test]
+    fn what_ratarmount_could_not_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+        std::fs::write(&archive, [0; 10_240]).unwrap();
+        let fingerprint = Fingerprint::of(&FileSource::open(&archive).unwrap()).unwrap();
+        let options =
+            || WriterOptions { limits: Limits::default(), budget: Budget::new(1 << 20), cancel: Cancel::default() };
+        let written = |change: &dyn Fn(&mut Summary), has_pieces: bool| {
+            let mut writer = Writer::new(options()).unwrap();
+            let body = tarnfs_format::Body { pieces: has_pieces.then(Vec::new), ..tarnfs_format::Body::default() };
+            writer.add(&Entry { path: b"f".to_vec(), body, ..Entry::default() }).unwrap();
+            let mut summary = Summary::new(Archive { length: 10_240, fingerprint, modified: 0 }, "tar");
+            change(&mut summary);
+            let index = writer.finish(summary, &Destination::Memory).unwrap();
+            let written = write(&index, &archive, &sidecar).map_err(|error| error.to_string());
+            assert_eq!(written.is_ok(), sidecar.exists());
+            let _ = std::fs::remove_file(&sidecar);
+            written
+        };
+        let layers = |codecs: &'static [&str]| {
+            move |summary: &mut Summary| {
+                let layer = |codec: &&str| crate::Layer { codec: (*codec).to_owned(), decoded_length: 512 };
+                summary.layers = codecs.iter().map(layer).collect();
+            }
+        };
+        assert_eq!(written(&|_| (), false), Ok(()));
+        assert_eq!(written(&|summary| summary.format = crate::SINGLE_FILE.to_owned(), false), Ok(()));
+        let cases: &[Refused<'_>] = &[
+            (&|summary| summary.shape.recursion = Some(crate::Recursion::default()), false, "--recursive"),
+            (&|summary| summary.format = "cpio".to_owned(), false, "cpio archives"),
+            (&|summary| summary.archive.length = 10_241, false, "is 10240 bytes long"),
+            (&|summary| summary.archive.fingerprint = Fingerprint(!fingerprint.0), false, "other bytes"),
+            (&|_| (), true, "in pieces"),
+            (&layers(&["gzip", "xz"]), false, "here are 2"),
+            (&layers(&["lz4"]), false, "no index for lz4"),
+            (&layers(&["none"]), false, "no decoder for none"),
+        ];
+        for (change, has_pieces, expected) in cases {
+            let told = written(*change, *has_pieces).unwrap_err();
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+    }
+
     #[test]
     fn a_sidecar_does_not_fill_the_disk() {
         let options =

@@ -347,6 +347,76 @@ mod padding_tests {
         }
     }
 
+    /// A number as an index has it.
+    fn written(mut number: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while number >= 128 {
+            bytes.push(number as u8 | 128);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+        bytes
+    }
+
+    /// A stream of blocks of 8 bytes that hold so many.
+    fn stream_of_lengths(lengths: &[u64]) -> Vec<u8> {
+        let blocks = lengths.iter().flat_map(|&length| [&[8][..], &written(length)].concat());
+        let mut index: Vec<u8> = [0, lengths.len() as u8].into_iter().chain(blocks).collect();
+        index.resize(index.len().next_multiple_of(4), 0);
+        stream_of(&vec![0; 8 * lengths.len()], &index)
+    }
+
+    /// Nobody asks for a byte of an empty block, and decoding begins at the one that holds it.
+    #[test]
+    fn blocks_are_found_by_what_they_hold() {
+        let first = stream_of_lengths(&[0, 5, 0, 0, 7]);
+        let file = [first.clone(), vec![0; 4], stream_of_lengths(&[0, 0]), stream_of_lengths(&[9, 0])].concat();
+        let found = read(file.clone(), &Cancel::default()).0.unwrap();
+        let last = file.len() - stream_of_lengths(&[9, 0]).len();
+        assert_eq!((found.decoded_length(), found.longest().unwrap()), (21, Some(9)));
+        let at = |decoded: u64| {
+            let chunk = found.chunk_at(decoded).unwrap()?;
+            Some((chunk.point.decoded, chunk.length, chunk.point.compressed_bit))
+        };
+        // The first block is decoded from the header of its stream.
+        for (decoded, expected) in [
+            (0, Some((0, 5, 0))),
+            (4, Some((0, 5, 0))),
+            (5, Some((5, 7, 8 * (12 + 4 * 8)))),
+            (11, Some((5, 7, 8 * (12 + 4 * 8)))),
+            (12, Some((12, 9, 8 * (last as u64 + 12)))),
+            (20, Some((12, 9, 8 * (last as u64 + 12)))),
+            (21, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(at(decoded), expected, "{decoded}");
+        }
+        assert!(read(first, &Cancel::default()).0.unwrap().longest().unwrap() == Some(7));
+    }
+
+    /// Lengths that no file has, and what an index of that many bytes would take.
+    #[test]
+    fn numbers_in_an_index_are_bounded() {
+        let decoded = |lengths: &[u64]| match read(stream_of_lengths(lengths), &Cancel::default()).0 {
+            Ok(found) => Some(found.decoded_length()),
+            Err(Error::Broken(_)) => None,
+            Err(error) => panic!("{error}"),
+        };
+        let half = 1 << 62;
+        assert_eq!(decoded(&[half, half - 1]), Some(i64::MAX as u64));
+        assert_eq!(decoded(&[half, half]), None);
+        // Nine bytes are the most that a number has.
+        assert_eq!(decoded(&[(1 << 63) - 1]), Some(i64::MAX as u64));
+        assert_eq!(decoded(&[1 << 63]), None);
+        // Only a footer, which says how long the index before it is.
+        let footer = |length: u64| {
+            let fields = [&((length / 4 - 1) as u32).to_le_bytes()[..], &[0, 0]].concat();
+            read([&crc32fast::hash(&fields).to_le_bytes()[..], &fields, FOOTER_MAGIC].concat(), &Cancel::default()).0
+        };
+        assert!(matches!(footer(MOST_INDEX), Err(Error::Broken(_))));
+        assert!(matches!(footer(MOST_INDEX + 4), Err(Error::Unknown(_))));
+    }
+
     #[derive(Debug)]
     struct Counting(MemorySource, AtomicUsize);
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "what tests share fails as tests do")]
 
+mod belongs;
 mod damaged;
 mod planted;
 mod seek_points;

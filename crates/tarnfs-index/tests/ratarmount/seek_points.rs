@@ -1,6 +1,7 @@
 //! Tables of seek points: those that tarnfs writes lead to the right bytes, and those that lie are refused.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use tarnfs_index::{Error, Node, Shape, ratarmount};
@@ -185,8 +186,8 @@ fn points_of_indexed_gzip_are_in_order_and_in_the_stream() {
     };
     let behind = made.length() + 1;
     let lies: &[Lie] = &[
-        ("no such magic", &|bytes| bytes[0] = b'g', ""),
-        ("another version", &|bytes| bytes[5] = 2, ""),
+        ("no such magic", &|bytes| bytes[0] = b'g', "does not hold"),
+        ("another version", &|bytes| bytes[5] = 2, "does not hold"),
         ("a large window", &|bytes| put(bytes, 27, &32_769_u32.to_le_bytes()), "windows of"),
         ("more points than any has", &|bytes| put(bytes, 31, &u32::MAX.to_le_bytes()), "windows of"),
         ("more points than there are", &|bytes| put(bytes, 31, &100_000_u32.to_le_bytes()), "ends at byte"),
@@ -235,7 +236,7 @@ fn points_of_gztool_are_in_order_and_their_windows_whole() {
         put(bytes, first + at, value);
     };
     let lies: &[Lie] = &[
-        ("no such magic", &|bytes| bytes[7] = 1, ""),
+        ("no such magic", &|bytes| bytes[7] = 1, "does not hold"),
         ("another count", &|bytes| put(bytes, 16, &1_u64.to_be_bytes()), "points of"),
         ("more points than any has", &|bytes| put(bytes, 16, &[0xFF; 16]), "points of"),
         ("a large window", &|bytes| at_first(bytes, 20, &65_537_u32.to_be_bytes()), "65537 bytes"),
@@ -261,5 +262,35 @@ fn points_of_gztool_are_in_order_and_their_windows_whole() {
     for (what, change, why) in lies {
         let said = made.refused_bytes(what, "gztoolindex", change);
         assert!(said.contains(why), "{what}: {said}");
+    }
+}
+
+/// Where a member begins no window is needed, and inside one without a window that has to be said. xz keeps nothing.
+#[test]
+fn what_has_several_parts_is_read_from_anywhere() {
+    for made in [
+        Compressed::new("m.gz", "split -b 700000 --filter 'gzip -c' plain > m.gz"),
+        Compressed::new("a.xz", "xz -1 --block-size=300000 -c plain > a.xz"),
+        Compressed::gzip(),
+        Compressed::zlib(),
+        Compressed::bzip2(),
+        Compressed::zstd(),
+    ] {
+        let length = made.plain.len() as u64;
+        let (index, source) = open(&made.archive, &made.sidecar, Shape::default()).unwrap();
+        let points = Arc::clone(&index).seek_points(0).unwrap();
+        assert_eq!((points.decoded, points.has_checksums), (length, false));
+        let table = Arc::clone(&index).chunks(0).unwrap();
+        assert!(points.count > 2 && table.longest().unwrap().is_none_or(|longest| longest == points.longest));
+        assert_eq!((table.decoded_length(), table.chunk_at(length).unwrap()), (length, None));
+        assert!(table.damage_in(0..length).unwrap().is_none() && !table.has_checksums());
+        assert!(Arc::clone(&index).chunks(1).is_err() && index.damage_in(0..length).unwrap().is_none());
+        // Backwards, so that nothing goes on where it was.
+        let stream = stream(&index, source).unwrap();
+        for at in (0..length - 100).rev().step_by(90_001) {
+            let mut read = [0; 100];
+            stream.read_exact_at(&mut read, at).unwrap();
+            assert!(read == made.plain[at as usize..][..100], "{}: {at}", made.archive.display());
+        }
     }
 }

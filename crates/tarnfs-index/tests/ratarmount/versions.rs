@@ -120,3 +120,53 @@ out.addfile(file, io.BytesIO(b'n'))"
     assert_eq!(versions.len(), LINKS + 1);
     assert!(versions.iter().all(|(name, content)| (name.as_slice(), content.as_slice()) == (b"f", b"old")));
 }
+
+#[test]
+fn versions_go_on_from_anywhere_and_end_where_they_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo 0 > v; tar -cf v.tar v; for n in 1 2 3; do echo $n > v; tar -rf v.tar v; done";
+    shell(folder.path(), script);
+    let (archive, sidecar) = (folder.path().join("v.tar"), folder.path().join("sidecar"));
+    ratarmount::write(&own_index(&archive, &Shape::default()).0, &archive, &sidecar).unwrap();
+    let (index, _) = open(&archive, &sidecar, Shape::default()).unwrap();
+    let behind = |from: u64, most: usize| {
+        let mut headers = Vec::new();
+        let passed = index.replaced_of(Node::ROOT, b"v", from, &mut |header, _| {
+            headers.push(header.unwrap());
+            headers.len() < most
+        });
+        (passed.unwrap(), headers)
+    };
+    for from in 0..5 {
+        let expected: Vec<_> = [0, 1024, 2048].into_iter().skip(from).collect();
+        assert_eq!(behind(from as u64, 9), (from.min(3) as u64, expected), "{from}");
+    }
+    assert_eq!(behind(0, 1), (0, vec![0]));
+    assert_eq!(behind(1, 1), (1, vec![1024]));
+    assert_eq!(index.replaced_count().unwrap(), 3);
+    for name in [&b"none"[..], b"", b"\xff"] {
+        assert_eq!(index.replaced_of(Node::ROOT, name, 0, &mut |_, _| panic!("there is none")).unwrap(), 0);
+    }
+}
+
+#[test]
+fn hard_links_are_told_with_what_they_share() {
+    let folder = tempfile::tempdir().unwrap();
+    shell(folder.path(), "mkdir d; echo content > f; ln f l; ln f d/m; echo x > other; tar -cf a.tar f l other d");
+    let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+    let (own, _) = own_index(&archive, &Shape::default());
+    ratarmount::write(&own, &archive, &sidecar).unwrap();
+    let (index, _) = open(&archive, &sidecar, Shape::default()).unwrap();
+    for index in [own, index] {
+        let node = |folder, name: &[u8]| index.lookup(folder, name).unwrap().unwrap().node;
+        let (d, f) = (node(Node::ROOT, b"d"), node(Node::ROOT, b"f"));
+        let mut links = Vec::new();
+        index.hard_links(&mut |folder, name, header, node| links.push((header, folder, name.to_vec(), node))).unwrap();
+        links.sort();
+        let found: Vec<_> = links.iter().map(|(_, folder, name, node)| (*folder, name.as_slice(), *node)).collect();
+        assert_eq!(found, [(Node::ROOT, &b"l"[..], f), (d, b"m", f)]);
+        assert_eq!((node(Node::ROOT, b"l"), node(d, b"m")), (f, f));
+        // The header of each is its own.
+        assert!(links.iter().all(|(header, ..)| header % 512 == 0 && *header > 0) && links[0].0 != links[1].0);
+    }
+}

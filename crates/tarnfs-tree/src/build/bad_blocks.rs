@@ -62,3 +62,57 @@ impl Stream for PastBadBlocks {
         self.stream.hole()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tarnfs_source::{Cancel, Source};
+
+    use super::*;
+
+    /// A disk of which nothing can be read, for this reason.
+    #[derive(Debug)]
+    struct Bad(i32);
+
+    impl Source for Bad {
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(self.0))
+        }
+
+        fn len(&self) -> u64 {
+            1 << 40
+        }
+
+        fn describe(&self) -> String {
+            "bad".to_owned()
+        }
+    }
+
+    fn stream(error: i32, passes_them: bool) -> PastBadBlocks {
+        PastBadBlocks::new(SourceStream::new(Arc::new(Bad(error)), Cancel::default()), passes_them)
+    }
+
+    /// Each place is told once, and of very many only some are.
+    #[test]
+    fn bad_blocks_are_passed_where_that_is_wanted() {
+        const EIO: i32 = 5;
+        const ESTALE: i32 = 116;
+        let mut past = stream(EIO, true);
+        for number in 0..MOST_NOTES as u64 + 5 {
+            for _ in 0..2 {
+                assert_eq!(past.peek(512).unwrap(), b"");
+                assert_eq!(past.position(), number << 20);
+            }
+            assert_eq!(past.skip(1 << 20).unwrap(), 1 << 20);
+        }
+        let told = past.into_bad_blocks();
+        assert_eq!(told.len(), MOST_NOTES);
+        assert!((0..).zip(&told).all(|(number, (at, what))| *at == number << 20 && what.contains("os error 5")));
+        for (error, passes_them) in [(EIO, false), (ESTALE, true), (ESTALE, false)] {
+            let mut stream = stream(error, passes_them);
+            assert_eq!(stream.peek(512).unwrap_err().raw_os_error(), Some(error), "{passes_them}");
+            assert!(stream.into_bad_blocks().is_empty());
+        }
+    }
+}

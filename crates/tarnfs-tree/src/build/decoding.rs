@@ -448,4 +448,167 @@ mod tests {
         assert_eq!(settled(&mut shifts, 2 * most * 2048, 1024), []);
         assert_eq!(settled(&mut shifts, 2 * most * 2048 + 2048, 1024), []);
     }
+
+    /// What a sink gets.
+    #[derive(Debug, Default)]
+    struct Got(std::sync::Mutex<Vec<u8>>);
+
+    impl Sink for Got {
+        fn write(&self, decoded: &[u8]) -> io::Result<()> {
+            self.0.lock().unwrap().extend_from_slice(decoded);
+            Ok(())
+        }
+    }
+
+    /// Letters that do not compress well: three blocks of bzip2.
+    fn letters() -> Vec<u8> {
+        let mut state = 1_u32;
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b"0123456789abcdef"[(state >> 28) as usize]
+        };
+        (0..290_000).map(next).collect()
+    }
+
+    fn bzip2(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let config = zlib_rs::DeflateConfig { window_bits: 15 + 16, ..zlib_rs::DeflateConfig::default() };
+        let mut packed = vec![0; zlib_rs::compress_bound(bytes.len()) + 64];
+        let (packed, code) = zlib_rs::compress_slice(&mut packed, bytes, config);
+        assert_eq!(code, zlib_rs::ReturnCode::Ok);
+        packed.to_vec()
+    }
+
+    /// What is around a stream that is decoded.
+    #[derive(Default)]
+    struct Given {
+        kept: Kept,
+        shifts: RefCell<Shifts>,
+        cancel: Cancel,
+        progress: AtomicU64,
+    }
+
+    impl Given {
+        fn stream(&self, codec: &str, source: tarnfs_source::SharedSource) -> DecodingStream<'_> {
+            let codec = tarnfs_codec::by_name(codec).unwrap();
+            let indexing = Indexing::new(codec, source, &tarnfs_codec::Options::default()).unwrap();
+            DecodingStream::new(indexing, &self.kept, &self.shifts, &self.cancel)
+        }
+
+        fn memory(&self, codec: &str, packed: &[u8]) -> DecodingStream<'_> {
+            self.stream(codec, Arc::new(tarnfs_source::MemorySource::new(packed, "packed")))
+        }
+    }
+
+    #[test]
+    fn a_stream_is_what_was_packed_up_to_its_end() {
+        let (letters, given) = (letters(), Given::default());
+        let mut stream = given.memory("gzip", &gzip(&letters)).with_crc().of_archive(&given.progress, None);
+        assert_eq!(stream.peek(MOST_PEEKED + 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(stream.peek(10).unwrap(), &letters[..10]);
+        assert_eq!(stream.position(), 0);
+        assert_eq!((stream.skip(7).unwrap(), stream.position()), (7, 7));
+        assert_eq!(stream.peek(280_000).unwrap(), &letters[7..280_007]);
+        assert_eq!(stream.skip(u64::MAX).unwrap(), letters.len() as u64 - 7);
+        assert_eq!((stream.peek(1).unwrap().len(), stream.skip(1).unwrap()), (0, 0));
+        assert_eq!(stream.crc(), Some(crc32fast::hash(&letters)));
+        assert_eq!(given.progress.load(Ordering::Relaxed), gzip(&letters).len() as u64);
+        assert!(stream.ended_by.is_none() && !stream.has_shifts() && stream.length_of_file(5) == 5);
+        assert!(stream.told(tarnfs_codec::by_name("gzip").unwrap()).is_empty());
+        // Of a bomb no more is decoded than a batch behind what it may have.
+        let length = letters.len() as u64;
+        for (most, is_whole) in [(length, true), (length - 1, false), (0, false)] {
+            let given = Given::default();
+            let mut stream = given.memory("gzip", &gzip(&letters)).up_to(most);
+            let passed = stream.skip(u64::MAX).unwrap();
+            assert_eq!((stream.ended_by.is_none(), passed == length), (is_whole, most + 1 >= length), "{most}");
+            let told = stream.told(tarnfs_codec::by_name("gzip").unwrap());
+            assert!(is_whole || told[0].1.contains("is it a bomb"), "{told:?}");
+        }
+        let given = Given::default();
+        let mut stream = given.memory("gzip", &gzip(&letters));
+        given.cancel.cancel();
+        assert_eq!(stream.skip(1).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    /// Who reads along gets what is right, and nothing behind the first thing that is not.
+    #[test]
+    fn nothing_that_may_be_wrong_is_handed_on() {
+        let letters = letters();
+        let got = |codec: &str, packed: &[u8]| {
+            let (given, sink) = (Given::default(), Arc::new(Got::default()));
+            let shared = Arc::clone(&sink) as Arc<dyn Sink>;
+            let mut stream = given.memory(codec, packed).of_archive(&given.progress, Some(&shared));
+            let passed = stream.skip(u64::MAX).unwrap();
+            let is_whole = stream.ended_by.is_none() && stream.damage.is_empty() && !stream.has_shifts();
+            let longer = stream.length_of_file(passed) - passed;
+            let told = stream.told(tarnfs_codec::by_name(codec).unwrap());
+            assert_eq!(told.is_empty(), is_whole, "{told:?}");
+            let got = sink.0.lock().unwrap().clone();
+            (got, is_whole, longer)
+        };
+        for (codec, mut packed) in [("gzip", gzip(&letters)), ("bzip2", bzip2(&letters))] {
+            let (whole, is_whole, longer) = got(codec, &packed);
+            assert!(whole == letters && is_whole && longer == 0, "{codec}: {} bytes", whole.len());
+            // Its check at the end, and something in the middle: all of gzip has one check, a block of bzip2 its own.
+            let end = packed.len() - 6;
+            packed[end] ^= 1;
+            let (part, is_whole, _) = got(codec, &packed);
+            assert!(!is_whole && letters.starts_with(&part), "{codec}");
+            assert_eq!(part.is_empty(), codec == "gzip", "{codec}: {} bytes", part.len());
+            packed[end] ^= 1;
+            let middle = packed.len() / 2;
+            packed[middle] ^= 1;
+            let (part, is_whole, _) = got(codec, &packed);
+            assert!(!is_whole && letters.starts_with(&part) && part.len() < letters.len() / 2, "{codec}");
+            assert_eq!(part.is_empty(), codec == "gzip", "{codec}: {} bytes", part.len());
+            // Of one that was cut, who reads the last byte has to get an error.
+            packed[middle] ^= 1;
+            let (part, is_whole, longer) = got(codec, &packed[..middle]);
+            assert!(!is_whole && longer == 1 && letters.starts_with(&part) && part.len() < letters.len(), "{codec}");
+        }
+    }
+
+    /// A disk that cannot read on.
+    #[derive(Debug)]
+    struct Bad(Vec<u8>, usize);
+
+    impl tarnfs_source::Source for Bad {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let rest = self.0.get(offset as usize..self.1).unwrap_or_default();
+            if rest.is_empty() && !buffer.is_empty() && offset < self.0.len() as u64 {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            let length = rest.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn describe(&self) -> String {
+            "bad".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_bad_block_ends_a_stream_where_that_is_wanted() {
+        let packed = gzip(&letters());
+        let disk = || Arc::new(Bad(packed.clone(), packed.len() / 2));
+        let (given, unread) = (Given::default(), AtomicBool::new(false));
+        let error = given.stream("gzip", disk()).skip(u64::MAX).unwrap_err();
+        assert!(is_bad_block(&error), "{error}");
+        let given = Given::default();
+        let mut stream = given.stream("gzip", disk()).up_to_bad_blocks(&unread);
+        let passed = stream.skip(u64::MAX).unwrap();
+        assert!(passed < letters().len() as u64 && unread.load(Ordering::Relaxed), "{passed}");
+        assert!(stream.ended_by.as_ref().is_some_and(|(at, error)| *at == passed && is_bad_block(error)));
+    }
 }

@@ -223,3 +223,160 @@ pub(crate) fn converted<'t>(encoding: Option<&Encoding>, text: &'t [u8]) -> Cow<
         _ => Cow::Borrowed(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_index::Recursion;
+
+    use super::*;
+
+    fn pair(expression: &str, replacement: &str) -> (String, String) {
+        (expression.to_owned(), replacement.to_owned())
+    }
+
+    fn recursive(change: impl FnOnce(&mut Recursion)) -> Shape {
+        let extensions = ["tar", "tar.gz", "gz"].map(str::to_owned).into();
+        let mut recursion = Recursion { extensions, ..Recursion::default() };
+        change(&mut recursion);
+        Shape { recursion: Some(recursion), ..Shape::default() }
+    }
+
+    fn names(shape: &Shape) -> Names {
+        Names::new(shape, &Limits::default()).unwrap()
+    }
+
+    fn entry(kind: Kind, path: &str, link: &str) -> Entry {
+        Entry { kind, path: path.into(), link: link.into(), ..Entry::default() }
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        for (shape, option) in [
+            (Shape { encoding: Some("none".to_owned()), ..Shape::default() }, "no encoding of that name"),
+            (Shape { encoding: Some("utf-16".to_owned()), ..Shape::default() }, "a byte 0 ends them"),
+            (Shape { transform: Some(pair("(", "")), ..Shape::default() }, "--transform"),
+            (recursive(|recursion| recursion.transform = Some(pair("(", ""))), "--transform-recursive-mount-point"),
+            (recursive(|recursion| recursion.extensions.push("/none".to_owned())), "--recursive-extensions"),
+            (Shape { backends: vec!["none".to_owned()], ..Shape::default() }, "--use-backend"),
+        ] {
+            match Names::new(&shape, &Limits::default()) {
+                Err(Problem::Option(what)) => assert!(what.contains(option), "{option}: {what}"),
+                other => panic!("{option}: {other:?}"),
+            }
+        }
+    }
+
+    /// Whatever it says of itself, it is in the folder of its archive, and so is what it is a link to.
+    #[test]
+    fn what_an_archive_holds_is_put_behind_its_path() {
+        let (names, limits) = (names(&Shape::default()), Limits::default());
+        for (kind, path, link, expected) in [
+            (Kind::File, "x/y", "", ("in.tar/x/y", "")),
+            (Kind::File, "../../x", "", ("in.tar/x", "")),
+            (Kind::File, "/x//./y/", "", ("in.tar/x/y", "")),
+            (Kind::HardLink, "x", "/y/../z", ("in.tar/x", "in.tar/z")),
+            // Where a symbolic link leads depends on where it is.
+            (Kind::Symlink, "x", "../y", ("in.tar/x", "../y")),
+        ] {
+            let mut placed = entry(kind, path, link);
+            names.place(b"in.tar/", &mut placed, &limits).unwrap();
+            let found = (std::str::from_utf8(&placed.path).unwrap(), std::str::from_utf8(&placed.link).unwrap());
+            assert_eq!(found, expected, "{path}");
+            // In the archive itself all is as it stands.
+            let mut placed = entry(kind, path, link);
+            assert_eq!(names.place(b"", &mut placed, &limits).unwrap().of(&placed), last_component(path.as_bytes()));
+            assert_eq!((placed.path, placed.link), (path.as_bytes().to_vec(), link.as_bytes().to_vec()));
+        }
+        for root in ["", ".", "./", "/", "..", "a/.."] {
+            assert!(names.place(b"in.tar/", &mut entry(Kind::Folder, root, ""), &limits).is_none(), "{root}");
+            assert!(names.place(b"", &mut entry(Kind::Folder, root, ""), &limits).is_some(), "{root}");
+        }
+    }
+
+    /// What is not UTF-8 is taken for the encoding, before anything else looks at it.
+    #[test]
+    fn names_are_converted_first() {
+        let names = names(&Shape { encoding: Some("latin1".to_owned()), ..Shape::default() });
+        let mut umlauts = entry(Kind::HardLink, "", "");
+        (umlauts.path, umlauts.link) = (b"\xe4".to_vec(), "\u{f6}".into());
+        names.place(b"", &mut umlauts, &Limits::default()).unwrap();
+        assert_eq!((umlauts.path, umlauts.link), ("\u{e4}".into(), "\u{f6}".into()));
+        assert_eq!(&*converted(None, b"\xe4"), b"\xe4");
+    }
+
+    #[test]
+    fn an_expression_that_changes_nothing_is_told() {
+        let limits = Limits::default();
+        let idle = |transform, paths: &[&str]| {
+            let names = names(&Shape { transform, ..Shape::default() });
+            for path in paths {
+                names.place(b"", &mut entry(Kind::File, path, ""), &limits).unwrap();
+            }
+            names.transform_is_idle()
+        };
+        for (transform, paths, is_idle) in [
+            (None, &["a"][..], false),
+            (Some(pair("x", "y")), &[], false),
+            (Some(pair("x", "y")), &["a", "./b", "/c"], true),
+            (Some(pair("x", "y")), &["a", "x"], false),
+            // Nor does one that only spells a path in another way.
+            (Some(pair("^/", "")), &["a"], true),
+        ] {
+            assert_eq!(idle(transform.clone(), paths), is_idle, "{transform:?} {paths:?}");
+        }
+        // Links lead to where their files are then, and whether a file is an archive is said by its own name.
+        let shape = Shape { transform: Some(pair("^/d/(.*)[.]tar$", "/e/\\1")), ..recursive(|_| ()) };
+        let names = names(&shape);
+        let mut link = entry(Kind::HardLink, "d/a.tar", "./d/b.tar");
+        let own = names.place(b"", &mut link, &limits).unwrap();
+        assert_eq!((own.of(&link), &link.path[..], &link.link[..]), (&b"a.tar"[..], &b"/e/a"[..], &b"/e/b"[..]));
+        assert_eq!(
+            (names.stem(b"x/a.tar.gz"), names.stem(b"x/tar"), names.stem(b"x.tar/a")),
+            (Some(&b"a"[..]), None, None)
+        );
+    }
+
+    #[test]
+    fn the_folder_of_an_archive_is_its_file_or_what_options_make_of_it() {
+        let limits = Limits::default();
+        let folder = |shape: &Shape, path: &str| {
+            names(shape).folder_of(path.as_bytes(), &limits).map(|folder| String::from_utf8(folder).unwrap())
+        };
+        let (plain, strip) = (recursive(|_| ()), recursive(|recursion| recursion.strip_extension = true));
+        let moved = recursive(|recursion| recursion.transform = Some(pair("^/d/", "/e/../f/")));
+        let all = recursive(|recursion| {
+            (recursion.strip_extension, recursion.transform) = (true, Some(pair("(.*)", "/top\\1")));
+        });
+        for (shape, path, expected) in [
+            (&plain, "d/a.tar.gz", "d/a.tar.gz"),
+            (&plain, "/d//a.tar/", "d/a.tar"),
+            (&strip, "d/a.tar.gz", "d/a"),
+            (&strip, "d.tar/a", "d.tar/a"),
+            (&moved, "d/a.tar", "f/a.tar"),
+            (&moved, "x/a.tar", "x/a.tar"),
+        ] {
+            assert_eq!(folder(shape, path).as_deref(), Some(expected), "{path}");
+        }
+        assert!(folder(&all, "a.tar").is_some_and(|path| path.starts_with("top/a")));
+        assert_eq!(folder(&Shape::default(), "a.tar"), None);
+        // Something has to have room in it.
+        let deep = |components: usize| folder(&plain, &vec!["d"; components].join("/")).is_some();
+        let most = limits.path_components;
+        assert!(deep(most - 3) && !deep(most - 2) && !deep(most + 1));
+    }
+
+    #[test]
+    fn archives_in_each_other_are_counted() {
+        let names_of = |depth| names(&recursive(|recursion| recursion.depth = depth));
+        let two = names_of(Some(2));
+        assert_eq!([0, 1, 2, 3].map(|depth| two.goes_below(depth)), [true, true, false, false]);
+        assert!(names_of(None).goes_below(1 << 20) && !names(&Shape::default()).goes_below(0));
+        let limit = Limits::default().compression_layers as u32;
+        let layers = |depth| names_of(depth).most_layers();
+        assert_eq!(
+            [layers(None), layers(Some(2)), layers(Some(limit + 7))],
+            [Some(limit), Some(limit), Some(limit + 7)]
+        );
+        assert_eq!(names(&Shape::default()).most_layers(), None);
+    }
+}

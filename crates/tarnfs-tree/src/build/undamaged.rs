@@ -79,3 +79,46 @@ impl Source for Undamaged {
         self.source.part_starts()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+
+    /// Whatever is asked for, in whichever order the damage was found.
+    #[test]
+    fn nothing_of_a_damaged_range_is_given() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let source = Arc::new(MemorySource::new(bytes, "whole"));
+        let damaged = Undamaged { source, damaged: vec![30..40, 10..20, 90..100] };
+        for (offset, length, expected) in [
+            (0, 5, Some(5)),
+            (0, 10, Some(10)),
+            (0, 11, Some(10)),
+            (0, 100, Some(10)),
+            (9, 50, Some(1)),
+            (10, 1, None),
+            (15, 100, None),
+            (19, 1, None),
+            (20, 5, Some(5)),
+            (20, 100, Some(10)),
+            (39, 1, None),
+            (40, 50, Some(50)),
+            (40, 60, Some(50)),
+            (99, 1, None),
+            (100, 1, Some(0)),
+        ] {
+            let mut buffer = vec![0xff; length];
+            match (damaged.read_at(&mut buffer, offset), expected) {
+                (Ok(read), Some(expected)) => {
+                    assert_eq!(read, expected, "{length} bytes at {offset}");
+                    assert!(buffer[..read].iter().copied().eq((offset as u8..).take(read)), "{length} at {offset}");
+                }
+                (Err(error), None) => assert_eq!(error.kind(), io::ErrorKind::InvalidData),
+                (found, _) => panic!("{length} bytes at {offset}: {found:?}"),
+            }
+        }
+        assert_eq!(damaged.len(), 100);
+    }
+}

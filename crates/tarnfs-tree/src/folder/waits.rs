@@ -234,4 +234,59 @@ mod tests {
         let waits = Waits::of(open.as_fd());
         assert!(!waits.always && !waits.any());
     }
+
+    /// Comes back once it is so.
+    fn until(is_so: &dyn Fn() -> bool) {
+        for _ in 0..1000 {
+            if is_so() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("it was not seen");
+    }
+
+    /// What is mounted below a folder while it is served counts from then on, as long as it is there.
+    #[test]
+    fn mounts_that_come_and_go_are_seen() {
+        const FOLDER: &str = "TARNFS_TEST_MOUNTS";
+        let run = |program: &str, arguments: &[&str]| {
+            std::process::Command::new(program).args(arguments).status().is_ok_and(|status| status.success())
+        };
+        if let Ok(folder) = std::env::var(FOLDER) {
+            let (open, below) = (File::open(&folder).unwrap(), format!("{folder}/below"));
+            let waits = Waits::of(open.as_fd());
+            assert!(!waits.always && !waits.any());
+            // Another one of a disk changes nothing.
+            assert!(run("mount", &["-t", "tmpfs", "tmpfs", &below]));
+            std::thread::sleep(std::time::Duration::from_millis(2 * EVERY));
+            assert!(!waits.any());
+            // One that nobody serves any more.
+            let options = "fd=3,rootmode=40000,user_id=0,group_id=0";
+            let fuse = format!("exec 3<>/dev/fuse && mount -i -t fuse -o {options} none \"$0\"");
+            if !run("sh", &["-c", &fuse, &below]) {
+                println!("left out: there is no fuse");
+                return;
+            }
+            until(&|| waits.any());
+            assert!(Waits::of(open.as_fd()).any());
+            assert!(run("umount", &["-i", "-c", &below]));
+            until(&|| !waits.any());
+            return;
+        }
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        let mut within = std::process::Command::new("unshare");
+        within.args(["--user", "--map-root-user", "--mount"]).env(FOLDER, folder.path());
+        let can = "mount -t tmpfs tmpfs \"$TARNFS_TEST_MOUNTS/below\"";
+        let mut probe = std::process::Command::new("unshare");
+        probe.args(["--user", "--map-root-user", "--mount", "sh", "-c", can]).env(FOLDER, folder.path());
+        if !probe.status().is_ok_and(|status| status.success()) {
+            println!("left out: needs unshare and user namespaces");
+            return;
+        }
+        let this = std::env::current_exe().unwrap();
+        let name = "folder::waits::tests::mounts_that_come_and_go_are_seen";
+        assert!(within.arg(this).args(["--exact", name]).status().unwrap().success());
+    }
 }
