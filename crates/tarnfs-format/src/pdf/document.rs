@@ -127,7 +127,8 @@ pub(super) struct Document<'s> {
     /// Streams of objects that cannot be read, with their numbers, where they lie, and why.
     pub(super) lost: Vec<(u32, u64, String)>,
     /// Short streams that were decoded last, by where they lie: a plot draws its marker a hundred thousand times.
-    short: VecDeque<(u64, Arc<[u8]>)>,
+    short: HashMap<u64, Arc<[u8]>>,
+    short_bytes: usize,
     nested: u32,
     most_objects: usize,
     /// Steps that may still be taken.
@@ -155,7 +156,8 @@ impl<'s> Document<'s> {
             budget: Budget::new(data, options.shares),
             streams: VecDeque::new(),
             lost: Vec::new(),
-            short: VecDeque::new(),
+            short: HashMap::new(),
+            short_bytes: 0,
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
             work: work.saturating_add(data.saturating_mul(WORK_FOR_EACH_BYTE)),
@@ -530,21 +532,23 @@ impl<'s> Document<'s> {
 
     /// The same of one that may be asked for again and again.
     pub(super) fn decoded_often(&mut self, stream: &Stream) -> io::Result<Arc<[u8]>> {
-        /// Streams that are kept, and bytes of one.
-        const MOST: usize = 16;
+        /// Streams that are kept, bytes of one, and of all. They are dropped together: a map draws as many symbols again
+        /// and again as it has kinds of them.
+        const MOST: usize = 4096;
         const LONGEST: usize = 64 << 10;
-        if let Some(place) = self.short.iter().position(|(offset, _)| *offset == stream.offset)
-            && let Some(found) = self.short.remove(place)
-        {
-            let bytes = Arc::clone(&found.1);
-            self.short.push_front(found);
+        const MOST_BYTES: usize = 1 << 20;
+        if let Some(bytes) = self.short.get(&stream.offset).map(Arc::clone) {
             self.spend(bytes.len() as u64)?;
             return Ok(bytes);
         }
         let bytes: Arc<[u8]> = self.decoded(stream)?.into();
         if bytes.len() <= LONGEST {
-            self.short.truncate(MOST.saturating_sub(1));
-            self.short.push_front((stream.offset, Arc::clone(&bytes)));
+            self.short_bytes = self.short_bytes.saturating_add(bytes.len());
+            if self.short.len() >= MOST || self.short_bytes > MOST_BYTES {
+                self.short.clear();
+                self.short_bytes = bytes.len();
+            }
+            self.short.insert(stream.offset, Arc::clone(&bytes));
         }
         Ok(bytes)
     }

@@ -118,13 +118,16 @@ fn resources_in_each_other_are_not_kept_without_end() {
 
 /// What it takes to read the text of a page that draws `content`.
 fn work(resources: &str, content: &str, more: &[(u32, String)]) -> (String, u64) {
+    work_with(&Options::default(), resources, content, more)
+}
+
+fn work_with(options: &Options, resources: &str, content: &str, more: &[(u32, String)]) -> (String, u64) {
     let mut objects = vec![(1, CATALOG.to_owned()), (2, "<</Kids[]>>".to_owned()), (3, stream("", content))];
     objects.extend_from_slice(more);
     let bytes = document(&objects);
     let most = MOST_WORK + bytes.len() as u64 * WORK_FOR_EACH_BYTE;
     let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
-    let options = Options::default();
-    let mut document = Document::open(&source, &options, 0).unwrap();
+    let mut document = Document::open(&source, options, 0).unwrap();
     let page = Dict(Arc::new(vec![(b"Contents".to_vec(), Object::Reference(3, 0))]));
     let resources = Parser::new(resources.as_bytes()).object().unwrap();
     let (text, is_whole) = text::of(&mut document, &mut Fonts::default(), &page, Some(&resources)).unwrap();
@@ -149,6 +152,26 @@ fn names_of_forms_are_looked_up_once() {
     let form = stream("/Subtype/Form", "");
     let (_, work) = work(&resources, &"/F Do\n".repeat(5000), &[(4, form)]);
     assert!(work < 200_000, "{work}");
+}
+
+/// A map draws some kinds of symbols in turn. Each is decoded once.
+#[test]
+fn forms_that_are_drawn_in_turn_are_decoded_once() {
+    const KINDS: u32 = 50;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let decode = Decode::default().with_each(move |_, _, take| {
+        count.fetch_add(1, Ordering::Relaxed);
+        take(b"0 0 m")
+    });
+    let names: String = (0..KINDS).map(|kind| format!("/F{kind} {} 0 R", kind + 4)).collect();
+    let forms: Vec<_> =
+        (0..KINDS).map(|kind| (kind + 4, stream("/Subtype/Form/Filter/FlateDecode", "0 0 m"))).collect();
+    let round: String = (0..KINDS).map(|kind| format!("/F{kind} Do\n")).collect();
+    let options = Options { decode, ..Options::default() };
+    let (_, work) = work_with(&options, &format!("<</XObject<<{names}>>>>"), &round.repeat(1000), &forms);
+    assert_eq!(asked.load(Ordering::Relaxed), KINDS as usize);
+    assert!(work < 4_000_000, "{work}");
 }
 
 /// A plot draws its marker very often.
