@@ -422,8 +422,8 @@ impl PieceSource {
             (Some(_), Err(error)) if is_damage(error) => member.decide(Err(error.to_string())),
             (None, Ok(())) => {
                 member.see(buffer, inside);
-                // Parts of it are served before all of it is compared.
-                if let Some(what) = decoded.flaw(piece, false) {
+                // Parts of it are served before all of it is compared: its checksum tells whether it is out of step.
+                if let Some(what) = decoded.flaw(piece, piece.crc.is_some()) {
                     member.decide(Err(what));
                 }
             }
