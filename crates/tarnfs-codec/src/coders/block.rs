@@ -6,14 +6,16 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::io;
+use std::sync::Arc;
 
 use liblzma::stream::{Action, Status, Stream};
+use tarnfs_source::MemorySource;
 use zlib_rs::{InflateConfig, ReturnCode, decompress_slice};
 use zstd_safe::DCtx;
 
-use super::padded;
-use crate::Pace;
+use super::{adc, lzfse, padded};
 use crate::lzop::lzo1x;
+use crate::{Codec as _, DecodeContext, Pace, SeekPoint, bzip2};
 
 /// Decodes blocks of one compression.
 pub trait BlockCoder: Send + Sync + Debug {
@@ -37,12 +39,16 @@ pub trait BlockCoder: Send + Sync + Debug {
 
 /// All of them.
 pub static BLOCK_CODERS: &[&dyn BlockCoder] = &[
+    &Bzip2Block,
     &Lz4Block,
     &LzmaBlock,
     &Lzo1xBlock,
     &XzBlock,
     &ZlibBlock,
     &ZstdBlock,
+    &adc::AdcBlock,
+    &lzfse::LzfseBlock,
+    &lzfse::LzvnBlock,
     &padded::DEFLATE_BEHIND_ZEROS,
     &padded::DEFLATE_IN_FRONT,
     &padded::Grain,
@@ -89,6 +95,43 @@ impl BlockCoder for ZlibBlock {
 
     fn memory(&self, _: usize) -> usize {
         64 << 10
+    }
+}
+
+/// A `.bz2` file, with its checksums.
+#[derive(Debug)]
+struct Bzip2Block;
+
+impl BlockCoder for Bzip2Block {
+    fn name(&self) -> &'static str {
+        "bzip2-block"
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 30_000, in_whole_chunks: true }
+    }
+
+    fn decode(&self, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
+        let stored = Arc::new(MemorySource::new(stored.to_vec(), "a block"));
+        let mut decoder = bzip2::Bzip2.resume(stored, &SeekPoint::default(), &DecodeContext::default())?;
+        let mut end = 0;
+        loop {
+            let room = decoded.get_mut(end..).unwrap_or_default();
+            let mut one = [0];
+            let is_full = room.is_empty();
+            // What comes behind the last byte is either nothing, or too much.
+            let read = decoder.read(if is_full { &mut one } else { room });
+            match read.map_err(|error| damaged(&error.to_string()))? {
+                0 => return Ok(end),
+                _ if is_full => return Err(damaged(TOO_LONG)),
+                read => end += read,
+            }
+        }
+    }
+
+    /// What a block of 900 000 bytes takes.
+    fn memory(&self, _: usize) -> usize {
+        6 << 20
     }
 }
 
@@ -274,6 +317,7 @@ mod tests {
         vec![
             ("zlib-block", zlib),
             ("zstd-block", zstd),
+            ("bzip2-block", crate::testing::tool("bzip2 -c", bytes)),
             ("lz4-block", lz4_flex::block::compress(bytes)),
             ("lzma-block", by_liblzma(Stream::new_lzma_encoder(&options).unwrap(), bytes)),
             ("xz-block", by_liblzma(Stream::new_easy_encoder(6, Check::Crc32).unwrap(), bytes)),
@@ -314,7 +358,7 @@ mod tests {
                 let mut wrong = stored.clone();
                 wrong[place] ^= 0x10;
                 let found = coder.decode(&wrong, &mut decoded);
-                let has_checksum = matches!(name, "zlib-block" | "xz-block");
+                let has_checksum = matches!(name, "bzip2-block" | "zlib-block" | "xz-block");
                 assert!(!has_checksum || found.is_err() || decoded == text, "{name}: flipped at {place}");
             }
         }

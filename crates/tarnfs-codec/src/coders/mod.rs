@@ -5,6 +5,7 @@
 //!
 //! - `block`: what is decoded a block at a time, and has no seek points; `padded`: such blocks with something around
 //!   them; `whole`: one of them among other steps
+//! - `lzfse` and `adc`: blocks as macOS has them
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
@@ -13,6 +14,7 @@
 //! - `pdf`: the filters of PDF, and what makes files of its images
 //! - `cabinet` and `lzh`: all that cabinets have, and LHA and ARJ; `prefix`: the codes of both
 
+mod adc;
 mod aes_7z;
 mod aes_zip;
 mod bcj;
@@ -27,6 +29,7 @@ mod delta;
 mod filtered;
 mod hashed;
 mod keys;
+mod lzfse;
 mod lzh;
 mod lzma;
 mod lzx;
