@@ -32,6 +32,10 @@ pub fn fat(data: &[u8]) {
     image(&tarnfs_format::fat::Fat, data);
 }
 
+pub fn hfsplus(data: &[u8]) {
+    image(&tarnfs_format::hfsplus::HfsPlus, data);
+}
+
 pub fn partitions(data: &[u8]) {
     image(&tarnfs_format::partitions::Partitions, data);
 }

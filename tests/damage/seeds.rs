@@ -16,7 +16,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 55] = [
+const TARGETS: [Target; 56] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
@@ -48,6 +48,7 @@ const TARGETS: [Target; 55] = [
     ("exfat", entry_points::exfat),
     ("ext", entry_points::ext),
     ("fat", entry_points::fat),
+    ("hfsplus", entry_points::hfsplus),
     ("iso9660", entry_points::iso9660),
     ("partitions", entry_points::partitions),
     ("udf", entry_points::udf),

@@ -268,9 +268,24 @@ fn disk_image() -> Vec<Vec<u8>> {
         make() { qemu-img convert ${@:2} raw $1; }
         make a.image -O qcow2 -o cluster_size=512; make b.image -c -O qcow2 -o cluster_size=4k; make c.image -O qcow2 -o compat=0.10,cluster_size=1k
         make d.image -O vmdk; make e.image -O vmdk -o subformat=streamOptimized; make f.image -O vpc -o force_size=on
-        img2simg raw g.image 1024",
+        img2simg raw g.image 1024; for method in raw zlib; do python3 DMG raw $method.image $method 32; done"
+            .replace("DMG", concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/dmg.py"))
+            .as_str(),
     );
     packed_images(&scratch, "image")
+}
+
+/// Small volumes, packed.
+fn hfsplus() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/hfsplus.py");
+    scratch.shell(&format!(
+        r#"command -v python3 > found || exit 0
+        mkdir -p t/d/deep; seq 9000 > t/d/numbers; cp t/d/numbers t/n.scattered; seq 900 > t/a.cmp3; for kind in 4 8 12; do seq 20000 > t/b.cmp$kind; done
+        ln -s d/deep t/link; ln t/d/numbers t/hard; : > t/empty; seq 9 > t/resource:empty; for i in $(seq 60); do : > t/d/a-file-with-a-name-$i; done
+        setfattr -n user.name -v value t/empty; python3 {script} t a.volume 512; python3 {script} t b.volume 4096"#
+    ));
+    packed_images(&scratch, "volume")
 }
 
 /// Small images without checksums, packed.
@@ -434,6 +449,7 @@ targets! {
     exfat: fat("exfat");
     ext: ext();
     fat: fat("fat");
+    hfsplus: hfsplus();
     iso9660: iso9660();
     partitions: fat("disk");
     udf: udf();

@@ -16,6 +16,7 @@ mod documents;
 mod erofs;
 mod ext;
 mod fat;
+mod hfsplus;
 mod images;
 mod iso9660;
 mod lzh;

@@ -33,6 +33,7 @@ pub mod exfat;
 pub mod ext;
 pub mod fat;
 pub mod foreign;
+pub mod hfsplus;
 pub mod html;
 mod image;
 mod inodes;
@@ -481,6 +482,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &exfat::ExFat,
     &ext::Ext,
     &fat::Fat,
+    &hfsplus::HfsPlus,
     &html::Html,
     &iso9660::Iso9660,
     &lha::Lha,

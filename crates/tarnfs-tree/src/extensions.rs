@@ -31,7 +31,7 @@ const SETS: &[(&str, &str)] = &[
         "compressed",
         "br bz2 bzip2 deflate grz grzip gz gzip lrz lrzip lz lz4 lzip lzma lzo lzop pzstd rpm sz uu xz z zlib zst zstd zz",
     ),
-    ("disk", "dd erofs ext4 fat fat12 fat16 fat32 img iso qcow qcow2 raw simg udf vhd vhdx vmdk"),
+    ("disk", "dd dmg erofs ext4 fat fat12 fat16 fat32 hfs hfsx img iso qcow qcow2 raw simg udf vhd vhdx vmdk"),
     (
         "document",
         "3mf aasx amlx appv cddx cspkg docm docx dotm dotx dwf dwfx epub familyx fdix htm html index.sqlite jtx kmlz mmzx odg \
@@ -290,7 +290,10 @@ mod tests {
                 "a package or document that ratarmount leaves",
             ),
             ("arj lzh lha lzs", "as in ratarmount, which does not read them"),
-            ("vfat ima vfd mbr gpt ext2 ext3 exfat", "as in ratarmount; what holds a file system is mostly an img"),
+            (
+                "vfat ima vfd mbr gpt ext2 ext3 exfat hfsplus",
+                "as in ratarmount; what holds a file system is mostly an img",
+            ),
         ];
         let all = Extensions::new(&["/all".to_owned()]).unwrap();
         let exceptions: Vec<_> = EXCEPTIONS.iter().flat_map(|(ends, _)| ends.split_whitespace()).collect();

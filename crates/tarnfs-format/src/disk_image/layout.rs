@@ -2,11 +2,12 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Source};
 
-use super::{qcow, sparse, vhd, vhdx, vmdk};
+use super::{dmg, qcow, sparse, vhd, vhdx, vmdk};
 use crate::{Coder, Step};
 
 /// Shows bytes of an image: at an offset, up to so many.
@@ -71,11 +72,20 @@ pub(super) struct Found {
     pub(super) damage: Vec<(u64, String)>,
     /// What is in it beside the disk, in words.
     pub(super) others: Vec<String>,
+    /// A checksum of what is stored, if it has one.
+    pub(super) sum: Option<Sum>,
+}
+
+/// The CRC-32 of some bytes of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) range: Range<u64>,
+    pub(super) crc: u32,
 }
 
 impl Found {
     pub(super) fn new(layout: impl Layout + 'static) -> Self {
-        Self { layout: Box::new(layout), damage: Vec::new(), others: Vec::new() }
+        Self { layout: Box::new(layout), damage: Vec::new(), others: Vec::new(), sum: None }
     }
 }
 
@@ -106,12 +116,13 @@ struct Kind {
     open: fn(&dyn Source, &Cancel) -> Result<Found, Refusal>,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind { bid: qcow::bid, open: qcow::open },
     Kind { bid: vmdk::bid, open: vmdk::open },
     Kind { bid: vhdx::bid, open: vhdx::open },
     Kind { bid: vhd::bid, open: vhd::open },
     Kind { bid: sparse::bid, open: sparse::open },
+    Kind { bid: dmg::bid, open: dmg::open },
 ];
 
 /// How sure it is that this is an image of a kind that is known.

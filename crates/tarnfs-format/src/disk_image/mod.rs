@@ -1,7 +1,8 @@
-//! Images of disks that are more than the bytes of a disk: qcow2, VMDK, VHD, VHDX, and the sparse images of Android.
+//! Images of disks that are more than the bytes of a disk: qcow2, VMDK, VHD, VHDX, disk images of macOS,
+//! and the sparse images of Android.
 //!
 //! Each of them says where the bytes of a disk lie in it: nowhere (zeros), as they are, or packed. `layout` is what
-//! they have in common, and one module of each finds that out: `qcow`, `vmdk`, `vhd`, `vhdx`, `sparse`. `view` shows
+//! they have in common, and one module of each finds that out: `qcow`, `vmdk`, `vhd`, `vhdx`, `sparse`, `dmg`. `view` shows
 //! the disk as a [`Source`], in which the file system or the table of partitions is found that knows what is on it;
 //! `moved` makes of places on the disk places in the image. `reader` has what is on the disk told.
 //!
@@ -13,6 +14,7 @@
 //! - An image that needs another file (a backing file, a parent, extents) is refused, with the name of that one.
 //! - Snapshots in an image are not shown. That there are some is told.
 
+mod dmg;
 mod layout;
 mod moved;
 mod qcow;
@@ -29,7 +31,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::image::told_of_any;
-use crate::{Error, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Damage, Error, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 /// Images of disks.
 #[derive(Debug)]
@@ -43,11 +45,11 @@ impl Format for DiskImage {
     }
 
     fn about(&self) -> &'static str {
-        "qcow2, VMDK, VHD, VHDX, sparse images of Android; what is on the disk, as of one with nothing around it"
+        "qcow2, VMDK, VHD, VHDX, DMG, sparse images of Android; what is on the disk, as of one with nothing around it"
     }
 
     fn suffixes(&self) -> &'static [&'static str] {
-        &[".qcow2", ".qcow", ".vmdk", ".vhd", ".vhdx", ".simg"]
+        &[".qcow2", ".qcow", ".vmdk", ".vhd", ".vhdx", ".simg", ".dmg"]
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
@@ -65,6 +67,10 @@ impl Format for DiskImage {
 
     fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
         reader::parts(source)
+    }
+
+    fn wrong_checksums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
+        reader::wrong_checksums(&**source, cancel)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {

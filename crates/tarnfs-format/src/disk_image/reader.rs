@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::NAME;
-use super::layout::{self, Found, Packed, Place, Refusal};
+use super::layout::{self, Found, Packed, Place, Refusal, Sum};
 use super::moved::moved;
 use super::view::View;
 use crate::boot::{FILE_MODE, FOLDER_MODE};
@@ -18,6 +18,9 @@ use crate::{
 
 /// The name of a disk on which nothing is known.
 const AS_FILE: &[u8] = b"disk.img";
+
+/// Bytes that are read at once to compare a checksum.
+const AT_ONCE: usize = 1 << 20;
 
 type Borrowed<'i> = (View<&'i dyn Source>, Vec<String>);
 
@@ -102,6 +105,28 @@ pub(super) fn unlisted(image: &dyn Source, cancel: &Cancel) -> io::Result<Unlist
     Ok(all)
 }
 
+/// What does not fit to the checksum of an image; `None` if it has none.
+pub(super) fn wrong_checksums(image: &dyn Source, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
+    let sum = match layout::open(image, cancel) {
+        Ok(found) => found.and_then(|found| found.sum),
+        Err(Refusal::Read(_, error)) => return Err(error),
+        Err(Refusal::Because(_) | Refusal::Needs(_)) => None,
+    };
+    let Some(Sum { range, crc }) = sum else { return Ok(None) };
+    let (mut at, mut hasher, mut bytes) = (range.start, crc32fast::Hasher::new(), vec![0; AT_ONCE]);
+    while at < range.end {
+        cancel.check()?;
+        let length = range.end.saturating_sub(at).min(AT_ONCE as u64) as usize;
+        let part = bytes.get_mut(..length).unwrap_or_default();
+        image.read_exact_at(part, at)?;
+        hasher.update(part);
+        at = at.saturating_add(length as u64);
+    }
+    let what = "the data of the disk image do not fit to their CRC-32".to_owned();
+    let wrong = (hasher.finalize() != crc).then_some(Damage { offset: range.start, what });
+    Ok(Some(wrong.into_iter().collect()))
+}
+
 /// Tells all that is on the disk in the image `source`.
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let found = layout::open(&**source, &options.cancel).map_err(|refusal| match refusal {
@@ -110,7 +135,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         Refusal::Needs(reason) => Error::Unsupported { format: NAME, reason },
     })?;
     let reason = "it does not begin like an image of a disk".to_owned();
-    let Found { layout, damage, others } = found.ok_or(Error::NotThisFormat { format: NAME, reason })?;
+    let Found { layout, damage, others, sum: _ } = found.ok_or(Error::NotThisFormat { format: NAME, reason })?;
     let mut teller = Teller::new(receive);
     for (offset, what) in damage {
         teller.damage(offset, what)?;

@@ -1,4 +1,5 @@
-//! Disks with partitions: a master boot record with primary and logical ones, and GUID tables (GPT).
+//! Disks with partitions: a master boot record with primary and logical ones, GUID tables (GPT),
+//! and Apple's map of partitions.
 //!
 //! `table` finds and reads the table, `reader` has what is in each partition told by the format that knows it.
 //!
@@ -31,6 +32,9 @@ const BITS: u32 = 38;
 /// What a GUID table gets, which has checksums: less than ISO 9660, which is in the same image where both are.
 const GUID_BITS: u32 = 52;
 
+/// What Apple's map gets: marks of two records, and a size that is one of four. CDs have one, too.
+const APPLE_BITS: u32 = 50;
+
 /// What a table gets that is newer than the CD whose descriptors are still there: more than both formats of these.
 const NEWER_BITS: u32 = 90;
 
@@ -61,7 +65,7 @@ impl Format for Partitions {
     }
 
     fn about(&self) -> &'static str {
-        "MBR with logical partitions, GPT; each partition is a folder, or a file if its file system is not known"
+        "MBR with logical partitions, GPT, Apple's map; each partition is a folder, or a file if its file system is not known"
     }
 
     fn suffixes(&self) -> &'static [&'static str] {
@@ -72,8 +76,11 @@ impl Format for Partitions {
         let show = |offset: u64, length: usize| probe.at(offset, length);
         match table::find(&show, probe.length()) {
             Some(table) if is_newer(&table, &show) => NEWER_BITS,
-            Some(table) if table.is_guid => GUID_BITS,
-            Some(_) => BITS,
+            Some(table) => match table.kind {
+                table::Kind::Boot => BITS,
+                table::Kind::Apple => APPLE_BITS,
+                table::Kind::Guid => GUID_BITS,
+            },
             None => 0,
         }
     }

@@ -1,14 +1,22 @@
 //! Tables of partitions: that of a PC's master boot record, with the chain of its logical partitions, and the GUID
-//! table (UEFI Specification 2.10, section 5).
+//! table (UEFI Specification 2.10, section 5), and Apple's map (Inside Macintosh: Devices, "Partition Map").
 
 use std::collections::BTreeSet;
 
+use crate::big;
 use crate::little::{u16_at, u32_at, u64_at};
 
 /// Bytes of a sector where nothing says another number.
 pub(super) const SECTOR: u64 = 512;
 /// Others are those of disks that have large ones only.
 const SECTORS: [u64; 2] = [SECTOR, 4096];
+
+/// What the first block of a disk of Apple begins with, and each record of its map, which has 512 bytes.
+const APPLE: &[u8] = b"ER";
+const APPLE_RECORD: &[u8] = b"PM\0\0";
+const MOST_APPLE: u32 = 255;
+/// Parts of the disk that hold nothing but the map, or nothing.
+const APPLE_OTHERS: [&[u8]; 3] = [b"Apple_partition_map", b"Apple_Free", b"Apple_Void"];
 
 /// Where the records of a master boot record begin, how many there are, and how many bytes each has.
 const RECORDS: usize = 446;
@@ -44,11 +52,20 @@ pub(super) struct Partition {
     pub(super) length: u64,
 }
 
+/// Kinds of tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A master boot record.
+    Boot,
+    Guid,
+    Apple,
+}
+
 /// A table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) partitions: Vec<Partition>,
-    pub(super) is_guid: bool,
+    pub(super) kind: Kind,
     /// What is wrong with it, and where.
     pub(super) damage: Vec<(u64, String)>,
 }
@@ -67,7 +84,7 @@ const LINUX_MARK: (u64, &[u8]) = (0x202, b"HdrS");
 /// The table of a disk that has so many bytes, if that is known.
 pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<Table> {
     let sector = show(0, SECTOR as usize);
-    let records = records(&sector)?;
+    let Some(records) = records(&sector) else { return apple_map(show, &sector) };
     // A program of DOS and Windows, which a Linux kernel is, too, has other things there.
     if sector.starts_with(b"MZ") || show(LINUX_MARK.0, 4) == LINUX_MARK.1 {
         return None;
@@ -96,7 +113,40 @@ pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<Table> {
     for (_, record) in used().filter(|(_, record)| EXTENDED.contains(&record.kind)) {
         logical(show, *record, &mut partitions, &mut damage);
     }
-    Some(Table { partitions, is_guid: false, damage })
+    Some(Table { partitions, kind: Kind::Boot, damage })
+}
+
+/// Apple's map: a record for each partition, which says how many there are. The first one is the map itself.
+fn apple_map(show: &Show<'_>, first: &[u8]) -> Option<Table> {
+    let block = u64::from(big::u16_at(first, 2)?);
+    if !first.starts_with(APPLE) || !matches!(block, 512 | 1024 | 2048 | 4096) {
+        return None;
+    }
+    let (mut partitions, mut damage) = (Vec::new(), Vec::new());
+    let (mut number, mut count) = (1_u32, 1);
+    while number <= count {
+        let at = u64::from(number).checked_mul(block)?;
+        let record = show(at, SECTOR as usize);
+        let numbers = big::u32_at(&record, 4).zip(big::u32_at(&record, 8)).zip(big::u32_at(&record, 12));
+        let Some(((all, start), length)) = numbers.filter(|_| record.starts_with(APPLE_RECORD)) else {
+            if number == 1 {
+                return None;
+            }
+            damage.push((at, format!("record {number} of the map of partitions is damaged")));
+            number = number.checked_add(1)?;
+            continue;
+        };
+        if number == 1 {
+            count = all.min(MOST_APPLE);
+        }
+        let kind = record.get(48..80)?.split(|byte| *byte == 0).next().unwrap_or_default();
+        if start > 0 && length > 0 && !APPLE_OTHERS.contains(&kind) {
+            let (start, length) = (u64::from(start).checked_mul(block)?, u64::from(length).checked_mul(block)?);
+            partitions.push(Partition { number, start, length });
+        }
+        number = number.checked_add(1)?;
+    }
+    (!partitions.is_empty()).then_some(Table { partitions, kind: Kind::Apple, damage })
 }
 
 fn partition(number: usize, start: u64, count: u64) -> Partition {
@@ -154,7 +204,7 @@ fn logical(show: &Show<'_>, extended: Record, found: &mut Vec<Partition>, damage
 fn guid_table(show: &Show<'_>, length: Option<u64>) -> Option<Table> {
     let first = SECTORS.iter().find_map(|sector| guid_at(show, *sector, 1));
     if let Some(partitions) = first {
-        return Some(Table { partitions, is_guid: true, damage: Vec::new() });
+        return Some(Table { partitions, kind: Kind::Guid, damage: Vec::new() });
     }
     let length = length?;
     let partitions = SECTORS.iter().find_map(|sector| {
@@ -162,7 +212,7 @@ fn guid_table(show: &Show<'_>, length: Option<u64>) -> Option<Table> {
         guid_at(show, *sector, last)
     })?;
     let what = "the table of partitions is damaged; its copy at the end of the disk is read".to_owned();
-    Some(Table { partitions, is_guid: true, damage: vec![(SECTOR, what)] })
+    Some(Table { partitions, kind: Kind::Guid, damage: vec![(SECTOR, what)] })
 }
 
 /// The table whose header stands in sector `at`, if its checksums are right.

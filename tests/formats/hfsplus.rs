@@ -1,0 +1,217 @@
+//! Volumes of macOS: HFS+ as `xorriso` and a script of the tests write it, and disk images (DMG) with such volumes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::support::{Mounted, Scratch, can_mount, have, is_root, run};
+use crate::trees::{attributes, sums, told};
+
+const VOLUME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/hfsplus.py");
+const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/dmg.py");
+
+/// A tree with what such a volume may have.
+fn make_tree(scratch: &Scratch) {
+    scratch.shell(
+        r#"mkdir -p tree/sub/deep tree/many; cd tree; seq 100000 > numbers; echo x > sub/x; ln sub/x sub/hard; ln sub/x deep; ln -s ../numbers sub/link; : > empty
+        head -c 300000 /dev/urandom > noise.scattered; for kind in 1 3 7 11; do seq 300 > few.cmp$kind; done; head -c 900 noise.scattered > random.cmp3
+        for kind in 4 8 12; do seq 60000 > long.cmp$kind; head -c 200000 noise.scattered > random.cmp$kind; done; mkfifo fifo; chmod 4711 numbers; chmod 700 sub
+        seq 50 > resource:numbers; head -c 100000 noise.scattered > resource:empty; touch a:b "Grün 文字" $(printf 'n%.0s' $(seq 250)); touch -d '1999-01-02 03:04:05' numbers sub/x
+        for i in $(seq 3000); do echo $i > many/file-$i; done; setfattr -n user.com.apple.metadata -v hello numbers; setfattr -n user.long -v $(printf 'v%.0s' $(seq 2500)) sub/x
+        setfattr -n user.com.apple.FinderInfo -v TEXTttxt$(printf '.%.0s' $(seq 24)) empty; setfattr -n user.folder -v yes sub
+        if [ $(id -u) = 0 ]; then chown 501:20 numbers; mknod device c 5 1; mknod block b 8 70000; fi; touch -d '2020-02-02 02:02:02' sub many ."#,
+    );
+}
+
+/// Without what stands for resource forks.
+fn without_forks(text: &str) -> String {
+    text.lines().filter(|line| !line.contains("resource:")).fold(String::new(), |all, line| all + line + "\n")
+}
+
+fn compare(scratch: &Scratch, seen: &Path, tree: &Path, what: &str) {
+    assert_eq!(sums(scratch, seen), without_forks(&sums(scratch, tree)), "{what}");
+    assert_eq!(attributes(scratch, seen), without_forks(&attributes(scratch, tree)), "{what}");
+}
+
+/// > Of an HFS+ volume, a mount shows what was stored, and files that macOS has compressed as it shows them.
+#[test]
+fn what_was_stored_is_shown() {
+    if !can_mount() || !["python3", "setfattr"].into_iter().all(have) {
+        return println!("left out: no mounts or no Python here");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    for node in [512, 4096, 32768] {
+        // Short nodes have no room for long names.
+        let without = if node == 512 { "rm -f tree/nnn*;" } else { "" };
+        scratch.shell(&format!("cp -a tree kept; {without} python3 {VOLUME} tree v.hfs {node}"));
+        let checked = told(&scratch, "check", "v.hfs", &[]);
+        assert_eq!(checked.code, 0, "{node}: {}{}", checked.text(), checked.err);
+        let mounted = Mounted::new(&scratch, scratch.path("v.hfs"), &[]);
+        compare(&scratch, &mounted.at, &scratch.path("tree"), "all of it");
+        let of =
+            |path: &str| scratch.shell(&format!("cd '{}'; getfattr -d -m - {path} 2>/dev/null", mounted.at.display()));
+        assert!(of("numbers").contains("user.com.apple.metadata=\"hello\""), "{}", of("numbers"));
+        assert!(of("numbers").contains("user.com.apple.ResourceFork="), "{}", of("numbers"));
+        assert!(of("sub").contains("user.folder=\"yes\"") && of("sub/x").matches('v').count() > 2500);
+        assert!(of("empty").contains("FinderInfo=\"TEXTttxt"), "{}", of("empty"));
+        assert!(!of("long.cmp4").contains("ResourceFork") && !of("few.cmp3").contains("decmpfs"));
+        if is_root() {
+            let owner = scratch.shell(&format!("stat -c '%u %g %Y' {}", mounted.path("numbers").display()));
+            assert_eq!(owner, scratch.shell("stat -c '%u %g %Y' tree/numbers"));
+        }
+        // From the middle of what is packed.
+        let (mut own, mut theirs) = ([0; 5000], [0; 5000]);
+        for (name, at) in
+            [("long.cmp4", 70_000), ("long.cmp8", 130_000), ("long.cmp12", 200_000), ("random.cmp8", 66_000)]
+        {
+            fs::File::open(mounted.path(name)).unwrap().read_exact_at(&mut own, at).unwrap();
+            fs::File::open(scratch.path("tree").join(name)).unwrap().read_exact_at(&mut theirs, at).unwrap();
+            assert!(own == theirs, "{name}");
+        }
+        mounted.unmount();
+        scratch.shell("rm -rf tree; mv kept tree");
+    }
+    assert!(!scratch.shell("ls").contains("sqlite"), "a volume needs no index");
+}
+
+/// Another program's volume, in a disk with Apple's map of partitions, and in archives.
+#[test]
+fn what_xorriso_has_written_is_read() {
+    if !can_mount() || !["xorriso", "zip"].into_iter().all(have) {
+        return println!("left out: no mounts, no xorriso or no zip here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        r#"mkdir -p tree/sub; cd tree; seq 100000 > numbers; echo x > sub/x; ln -s ../numbers sub/link; : > empty; chmod 640 sub/x
+        for i in $(seq 500); do echo $i > sub/file-$i; done; touch -d '2011-01-02 03:04:05' sub/x; cd ..
+        xorriso -as mkisofs -quiet -hfsplus -o hybrid.iso tree > said 2>&1
+        # The volume is the third one of the map. Without the descriptors of the CD, all is a disk of Apple.
+        start=$(od -An -tu4 --endian=big -j $((1536 + 8)) -N 4 hybrid.iso); count=$(od -An -tu4 --endian=big -j $((1536 + 12)) -N 4 hybrid.iso)
+        dd if=hybrid.iso of=v.hfs bs=512 skip=$((start)) count=$((count)) status=none; cp hybrid.iso disk.img
+        dd if=/dev/zero of=disk.img bs=1k seek=32 count=30 conv=notrunc status=none; tar cf outer.tar v.hfs; gzip -k outer.tar; zip -q outer.zip v.hfs"#,
+    );
+    for (archive, options, below) in [
+        ("v.hfs", &[][..], ""),
+        ("disk.img", &[], "3"),
+        ("outer.tar", &["-r"], "v.hfs"),
+        ("outer.tar.gz", &["-r"], "v.hfs"),
+        ("outer.zip", &["-r"], "v.hfs"),
+    ] {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), options);
+        compare(&scratch, &mounted.path(below), &scratch.path("tree"), archive);
+        mounted.unmount();
+    }
+    // What says that it is a CD wins.
+    let listed = run(&scratch, ["ls".as_ref(), scratch.path("hybrid.iso").as_os_str()]).ok().text();
+    assert_eq!(listed, "empty\nnumbers\nsub\n");
+}
+
+/// > Of a disk image of macOS (DMG), a mount shows what is on the disk, however its blocks are packed.
+#[test]
+fn disk_images_show_what_is_on_the_disk() {
+    if !can_mount() || !["python3", "sfdisk", "mkfs.vfat", "mcopy", "setfattr"].into_iter().all(have) {
+        return println!("left out: no mounts here, or nothing that makes disks");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        r#"mkdir -p tree/sub; cd tree; seq 100000 > numbers; head -c 300000 /dev/urandom > sub/noise; head -c 400000 /dev/zero > zeros; seq 60000 > long.cmp4; cd ..
+        python3 {VOLUME} tree v.hfs; truncate -s 4M v.hfs; truncate -s 2M fat; mkfs.vfat fat > made; mcopy -s -i fat tree/* ::/
+        truncate -s 10M disk; printf 'label: gpt\nstart=2048,size=8192\nstart=10240,size=4096\n' | sfdisk -q disk
+        dd if=v.hfs of=disk bs=512 seek=2048 conv=notrunc status=none; dd if=fat of=disk bs=512 seek=10240 conv=notrunc status=none"#
+    ));
+    for (method, sectors) in
+        [("raw", 512), ("zlib", 512), ("zlib", 2048), ("bzip2", 512), ("lzma", 2048), ("lzfse", 512), ("adc", 128)]
+    {
+        scratch
+            .shell(&format!("python3 {IMAGE} disk x.dmg {method} {sectors}; python3 {IMAGE} v.hfs one.dmg {method}"));
+        for name in ["x.dmg", "one.dmg"] {
+            let checked = told(&scratch, "check", name, &[]);
+            assert_eq!(checked.code, 0, "{method}: {}{}", checked.text(), checked.err);
+        }
+        let mounted = Mounted::new(&scratch, scratch.path("x.dmg"), &[]);
+        for part in ["1", "2"] {
+            assert_eq!(sums(&scratch, &mounted.path(part)), sums(&scratch, &scratch.path("tree")), "{method}, {part}");
+        }
+        mounted.unmount();
+        let mounted = Mounted::new(&scratch, scratch.path("one.dmg"), &[]);
+        assert_eq!(sums(&scratch, &mounted.at), sums(&scratch, &scratch.path("tree")), "{method}");
+        mounted.unmount();
+        scratch.shell("rm -f outer.tar; tar cf outer.tar one.dmg");
+        let mounted = Mounted::new(&scratch, scratch.path("outer.tar"), &["-r"]);
+        assert_eq!(sums(&scratch, &mounted.path("one.dmg")), sums(&scratch, &scratch.path("tree")), "{method}");
+        mounted.unmount();
+    }
+}
+
+/// One wrong byte in what is packed, in a stored block, or in the trailer: `check` tells, and the rest is read.
+#[test]
+fn a_damaged_disk_image_is_told() {
+    if !have("python3") {
+        return println!("left out: no Python here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree; seq 100000 > tree/numbers; head -c 300000 /dev/urandom > tree/noise; echo x > tree/x; python3 {VOLUME} tree v.hfs
+        for method in zlib raw; do python3 {IMAGE} v.hfs $method.dmg $method 64; done"
+    ));
+    for method in ["zlib", "raw"] {
+        let path = scratch.path(&format!("{method}.dmg"));
+        let whole = fs::read(&path).unwrap();
+        let mut wrong = whole.clone();
+        wrong[100_000] ^= 1;
+        fs::write(&path, &wrong).unwrap();
+        let checked = told(&scratch, "check", &format!("{method}.dmg"), &[]);
+        assert!(checked.code != 0, "{method}: {}{}", checked.text(), checked.err);
+        let read = run(&scratch, ["cat".as_ref(), path.as_os_str(), "x".as_ref()]);
+        assert_eq!(read.ok().text(), "x\n", "{method}");
+        // Cut behind the trailer nothing says what it is.
+        fs::write(&path, &whole[..whole.len() - 600]).unwrap();
+        let listed = run(&scratch, ["ls".as_ref(), path.as_os_str()]);
+        assert!(method == "raw" || listed.code != 0, "{method}: {}", listed.text());
+    }
+}
+
+/// Where a node of the catalogue is lost, what the others tell is shown.
+#[test]
+fn a_damaged_catalogue_costs_what_it_told() {
+    if !have("python3") {
+        return println!("left out: no Python here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir -p tree/many tree/other; for i in $(seq 2000); do echo $i > tree/many/file-$i; done; seq 1000 > tree/other/numbers; python3 {VOLUME} tree v.hfs 4096"
+    ));
+    let path = scratch.path("v.hfs");
+    let whole = fs::read(&path).unwrap();
+    let block = |at: usize| u32::from_be_bytes(whole[at..at + 4].try_into().unwrap()) as usize * 4096;
+    // The first extent of the catalogue, as the volume header says. Behind its header come the leaves.
+    let catalogue = block(1024 + 272 + 16);
+    let list = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let listed = run(&scratch, ["find".as_ref(), path.as_os_str(), "-type".as_ref(), "f".as_ref()]);
+        (listed.text().lines().count(), listed.text().contains("numbers"), listed.err.clone())
+    };
+    assert_eq!(list(&whole), (2001, true, String::new()));
+    let mut wrong = whole.clone();
+    // The kind of the fourth leaf, and where its first record begins.
+    for at in [catalogue + 4 * 4096 + 8, catalogue + 5 * 4096 - 1] {
+        wrong[at] ^= 0x55;
+        let (count, has_numbers, err) = list(&wrong);
+        assert!((1900..2001).contains(&count) && has_numbers, "{count} {has_numbers} {err}");
+        wrong[at] ^= 0x55;
+    }
+    // The volume header: there is a copy.
+    wrong[1024] = 0;
+    assert_eq!(list(&wrong).0, 2001);
+    let checked = told(&scratch, "check", "v.hfs", &[]);
+    assert!(checked.code != 0 && checked.text().contains("its copy at the end is read"), "{}", checked.text());
+    // A chain of leaves that leads back.
+    let mut ring = whole.clone();
+    ring[catalogue + 8 * 4096..catalogue + 8 * 4096 + 4].copy_from_slice(&1_u32.to_be_bytes());
+    let (count, _, err) = list(&ring);
+    assert_eq!(count, 2001, "{err}");
+}
