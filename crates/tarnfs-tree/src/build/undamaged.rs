@@ -91,7 +91,8 @@ mod tests {
     fn nothing_of_a_damaged_range_is_given() {
         let bytes: Vec<u8> = (0..100).collect();
         let source = Arc::new(MemorySource::new(bytes, "whole"));
-        let damaged = Undamaged { source, damaged: vec![30..40, 10..20, 90..100] };
+        let amount = Arc::new(Amount::new(source.len()));
+        let damaged = Undamaged { source, damaged: vec![30..40, 10..20, 90..100], amount };
         for (offset, length, expected) in [
             (0, 5, Some(5)),
             (0, 10, Some(10)),
