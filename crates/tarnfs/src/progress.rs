@@ -61,7 +61,8 @@ fn template(total: u64, bytes: u64) -> &'static str {
 fn left(age: Duration, parts: &[(u64, u64)]) -> Option<Duration> {
     let done = parts.iter().filter(|(_, all)| *all > 0).map(|(done, all)| *done as f64 / *all as f64);
     let done = done.fold(0.0, f64::max);
-    (age >= RATE_IS_KNOWN && done > 0.0 && done < 1.0).then(|| age.mul_f64((1.0 - done) / done))
+    let is_known = age >= RATE_IS_KNOWN && done > 0.0 && done < 1.0;
+    is_known.then(|| Duration::try_from_secs_f64(age.as_secs_f64() * (1.0 - done) / done).ok()).flatten()
 }
 
 fn draw(name: String, progress: &Progress, all: u64, over: &AtomicBool) {
@@ -85,11 +86,14 @@ fn draw(name: String, progress: &Progress, all: u64, over: &AtomicBool) {
         }
         bar.set_length(total);
         bar.set_position(bytes);
-        let mut message = if entries > 0 { format!(", {entries} files") } else { String::new() };
-        if let Some(left) = left(start.elapsed(), &[(bytes, total), (entries, all)]).filter(|_| bytes < total) {
-            message += &format!(", {} left", HumanDuration(left));
-        }
-        bar.set_message(message);
+        let files = match entries {
+            0 => String::new(),
+            1 => ", 1 file".to_owned(),
+            many => format!(", {many} files"),
+        };
+        let left = left(start.elapsed(), &[(bytes, total), (entries, all)]).filter(|_| bytes < total);
+        let left = left.map(|left| format!(", {} left", HumanDuration(left)));
+        bar.set_message(files + &left.unwrap_or_default());
         if bar.is_hidden() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
@@ -121,6 +125,7 @@ mod tests {
         // Small files come first: hardly any bytes were read, and half of the files.
         assert_eq!(left(age, &[(1, 1_000_000), (50, 100)]), Some(age));
         assert_eq!(left(age, &[(0, 7), (3, 0)]), None);
+        assert_eq!(left(age, &[(1, u64::MAX)]), None);
         // A format can be read beyond what was known to be there.
         assert_eq!(left(age, &[(11, 10)]), None);
         assert!(!template(10, 9).contains("being worked on"));
