@@ -165,8 +165,9 @@ fn lzvn(stored: &[u8], output: &mut Output<'_>) -> Result<(), Fault> {
 const SYMBOLS: [usize; 4] = [20, 20, 64, 256];
 const STATES: [usize; 4] = [64, 64, 256, 1024];
 
-/// Literals of one block.
+/// Literals and matches of one block, as in Apple's decoder.
 const MOST_LITERALS: usize = 40_000;
+const MOST_MATCHES: usize = 10_000;
 
 /// Bits behind the code of a length of literals or of a match, or of a distance.
 fn extra_bits(table: usize, symbol: usize) -> u8 {
@@ -307,7 +308,8 @@ fn entropy_coded(stored: &[u8], at: usize, output: &mut Output<'_>) -> Result<us
     let (literal_unused, match_unused, match_bytes) = (unused(first)?, unused(second)?, field(second, 40, 20));
     let header = field(third, 0, 32).checked_sub(32).ok_or(WRONG)?;
     let packed = part(stored, at + 32, header)?;
-    if literals > MOST_LITERALS || !literals.is_multiple_of(4) {
+    // A match may take no bits, and give no bytes.
+    if literals > MOST_LITERALS || !literals.is_multiple_of(4) || matches > MOST_MATCHES || raw == 0 {
         return Err(WRONG);
     }
     let frequencies = frequencies(packed)?;

@@ -81,18 +81,27 @@ fn is_trailer(trailer: &[u8]) -> bool {
     trailer.starts_with(MAGIC) && u32_at(trailer, 4) == Some(4) && u32_at(trailer, 8) == Some(TRAILER as u32)
 }
 
+/// Where the property list lies that a trailer tells of: before the trailer.
+fn list(trailer: &[u8], length: u64) -> Option<(u64, u64)> {
+    let (at, bytes) = (u64_at(trailer, 216)?, u64_at(trailer, 224)?);
+    let end = at.checked_add(bytes).filter(|_| bytes > 0)?;
+    (end <= length.checked_sub(TRAILER)?).then_some((at, bytes))
+}
+
 pub(super) fn bid(show: &Show<'_>, length: Option<u64>) -> u32 {
     if show(0, ENCRYPTED.len()) == ENCRYPTED {
         return ENCRYPTED_BITS;
     }
-    let end = |bytes: u64| length.and_then(|length| length.checked_sub(bytes));
-    if end(TRAILER).is_some_and(|at| is_trailer(&show(at, TRAILER as usize))) {
-        BITS
-    } else if end(ENCRYPTED_FIRST.len() as u64).is_some_and(|at| show(at, ENCRYPTED_FIRST.len()) == ENCRYPTED_FIRST) {
-        ENCRYPTED_BITS
-    } else {
-        0
+    let Some(length) = length else { return 0 };
+    let end = |bytes: u64| length.checked_sub(bytes);
+    if let Some(trailer) = end(TRAILER).map(|at| show(at, TRAILER as usize)).filter(|trailer| is_trailer(trailer)) {
+        // An archive whose last file is such an image ends so, too: then the list lies elsewhere.
+        let starts = |(at, _)| [&b"<?xml"[..], b"<plist"].iter().any(|start| show(at, start.len()) == *start);
+        return if list(&trailer, length).is_some_and(starts) { BITS } else { 0 };
     }
+    let is_encrypted =
+        end(ENCRYPTED_FIRST.len() as u64).is_some_and(|at| show(at, ENCRYPTED_FIRST.len()) == ENCRYPTED_FIRST);
+    if is_encrypted { ENCRYPTED_BITS } else { 0 }
 }
 
 pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusal> {
@@ -102,19 +111,16 @@ pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusa
     }
     let cut = || Refusal::because("the trailer of the disk image is cut");
     let long = |at: usize| u64_at(&trailer, at).ok_or_else(cut);
-    let (data, data_length, list, list_length) = (long(24)?, long(32)?, long(216)?, long(224)?);
+    let (data, data_length) = (long(24)?, long(32)?);
     if u32_at(&trailer, 60).is_some_and(|segments| segments > 1) {
         return Err(Refusal::needs(
             "it is a part of a disk image in several files; `hdiutil convert` makes one of them",
         ));
     }
-    if list_length == 0 {
-        return Err(Refusal::needs("it has no property list: images before Mac OS X 10.2 are not read"));
-    }
-    let behind = list.checked_add(list_length).filter(|end| *end <= source.len());
-    if behind.is_none() || list_length > LONGEST_LIST {
+    let place = list(&trailer, source.len()).filter(|(_, length)| *length <= LONGEST_LIST);
+    let Some((list, list_length)) = place else {
         return Err(Refusal::because("its property list would lie behind the end of the disk image, or is too long"));
-    }
+    };
     let text = read(source, list, list_length as usize)?;
     let (mut blocks, mut damage) = (Vec::new(), Vec::new());
     for table in tables(&text) {
@@ -160,7 +166,8 @@ fn tables(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Adds the blocks of a table. Where they are stored counts from byte `data` on.
+/// Adds the blocks of a table. Where they are stored counts from byte `data` on. Of those that cannot be, nobody knows
+/// where they lie; the others are added.
 fn add(table: &[u8], data: u64, blocks: &mut Vec<Block>) -> Result<(), &'static str> {
     let text: Vec<u8> = table.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let table = BASE64_STANDARD.decode(text).map_err(|_| "a table of blocks is not in base64")?;
@@ -170,45 +177,48 @@ fn add(table: &[u8], data: u64, blocks: &mut Vec<Block>) -> Result<(), &'static 
     let cut = "a table of blocks is cut";
     let (first, from) = u64_at(&table, 8).zip(u64_at(&table, 24)).ok_or(cut)?;
     let count = u32_at(&table, 200).ok_or(cut)? as usize;
-    let mut stored = table.get(BEFORE_BLOCKS..).unwrap_or_default().chunks_exact(OF_BLOCK);
-    for block in stored.by_ref().take(count) {
-        let kind = u32_at(block, 0).ok_or(cut)?;
-        let number = |at: usize| u64_at(block, at).ok_or(cut);
-        let (start, sectors, at, bytes) = (number(8)?, number(16)?, number(24)?, number(32)?);
-        let kind = match kind {
-            ZEROS | FREE => NOTHING,
-            RAW => AS_IT_IS,
-            COMMENT => continue,
-            END => return Ok(()),
-            kind => {
-                let place = PACKED.iter().position(|(known, _)| *known == kind);
-                place
-                    .and_then(|place| u8::try_from(place).ok())
-                    .ok_or("a block is packed in a way that is not known")?
+    let data = data.saturating_add(from);
+    let mut wrong = None;
+    for stored in table.get(BEFORE_BLOCKS..).unwrap_or_default().chunks_exact(OF_BLOCK).take(count) {
+        if u32_at(stored, 0) == Some(END) {
+            break;
+        }
+        match block(stored, first, data) {
+            Ok(Some(_)) if blocks.len() >= MOST_BLOCKS => {
+                return Err("the disk image has too many blocks; the last ones are lost");
             }
-        };
-        let start = first.checked_add(start).and_then(|start| start.checked_mul(SECTOR));
-        let length = sectors.checked_mul(SECTOR);
-        let (Some(start), Some(length)) = (start, length) else { return Err("a block lies where it cannot") };
-        if length == 0 {
-            continue;
+            Ok(block) => blocks.extend(block),
+            Err(what) => wrong = wrong.or(Some(what)),
         }
-        let is_packed = kind < NOTHING;
-        if start.checked_add(length).is_none() || is_packed && length.max(bytes) > LONGEST_BLOCK {
-            return Err("a block is longer than any");
-        }
-        if blocks.len() >= MOST_BLOCKS {
-            return Err("the disk image has too many blocks; the last ones are lost");
-        }
-        let at = data.saturating_add(from).saturating_add(at);
-        // What is as it is may have any length.
-        let stored = u32::try_from(bytes).unwrap_or(u32::MAX);
-        blocks.push(Block { start, length, at, stored, kind });
     }
-    if stored.len() == 0 && table.len() < BEFORE_BLOCKS.saturating_add(count.saturating_mul(OF_BLOCK)) {
-        return Err(cut);
+    let is_cut = table.len() < BEFORE_BLOCKS.saturating_add(count.saturating_mul(OF_BLOCK));
+    wrong.or(is_cut.then_some(cut)).map_or(Ok(()), Err)
+}
+
+/// A block of a table that begins with sector `first`; `None` if it is no part of the disk.
+fn block(stored: &[u8], first: u64, data: u64) -> Result<Option<Block>, &'static str> {
+    let cut = "a table of blocks is cut";
+    let number = |at: usize| u64_at(stored, at).ok_or(cut);
+    let (start, sectors, at, bytes) = (number(8)?, number(16)?, number(24)?, number(32)?);
+    let kind = match u32_at(stored, 0).ok_or(cut)? {
+        ZEROS | FREE => NOTHING,
+        RAW => AS_IT_IS,
+        COMMENT => return Ok(None),
+        kind => {
+            let place = PACKED.iter().position(|(known, _)| *known == kind);
+            place.and_then(|place| u8::try_from(place).ok()).ok_or("a block is packed in a way that is not known")?
+        }
+    };
+    let start = first.checked_add(start).and_then(|start| start.checked_mul(SECTOR));
+    let (Some(start), Some(length)) = (start, sectors.checked_mul(SECTOR)) else {
+        return Err("a block lies where it cannot");
+    };
+    if start.checked_add(length).is_none() || kind < NOTHING && length.max(bytes) > LONGEST_BLOCK {
+        return Err("a block is longer than any");
     }
-    Ok(())
+    // What is as it is may have any length.
+    let stored = u32::try_from(bytes).unwrap_or(u32::MAX);
+    Ok((length > 0).then_some(Block { start, length, at: data.saturating_add(at), stored, kind }))
 }
 
 impl Layout for Dmg {
@@ -222,9 +232,9 @@ impl Layout for Dmg {
         let to_end = end.saturating_sub(at);
         let block = next.checked_sub(1).and_then(|number| self.blocks.get(number));
         let inside = block.map(|block| (block, at.saturating_sub(block.start)));
-        // What no block tells of was never written.
+        // Of what was never written there are blocks, too.
         let Some((block, skip)) = inside.filter(|(block, skip)| *skip < block.length) else {
-            return Ok(Run { length: to_end, place: Place::Hole });
+            return Ok(Run { length: to_end, place: Place::Nowhere("no table of the image tells where it lies") });
         };
         let length = block.length.saturating_sub(skip).min(to_end);
         Ok(match block.kind {
@@ -308,10 +318,13 @@ mod tests {
         let second = table(10, &[(ZEROS, 0, 4, 0, 0), (0x8000_0006, 4, 2, 600, 1 << 20), (RAW, 9, 2, 0, 1024)]);
         let bytes = image(&[1; 2000], 30, &[second.clone(), first.clone()]);
         let expected =
-            [(1, "stored"), (2, "packed"), (7, "hole"), (4, "hole"), (2, "nowhere"), (3, "hole"), (2, "stored")];
-        let whole = [&expected[..], &[(9, "hole")]].concat();
+            [(1, "stored"), (2, "packed"), (7, "nowhere"), (4, "hole"), (2, "nowhere"), (3, "nowhere"), (2, "stored")];
+        let whole = [&expected[..], &[(9, "nowhere")]].concat();
         assert_eq!(places(bytes.clone()), Ok((whole, 0)));
-        // A table that says what cannot be costs no other.
+        // A block that cannot be costs no other, and neither does a table.
+        let odd = table(0, &[(77, 0, 1, 0, 0), (RAW, 1, 1, 0, 512), (0x8000_0005, 2, 1 << 20, 0, 9)]);
+        let (found, damage) = places(image(&[1; 2000], 3, &[odd])).unwrap();
+        assert_eq!((found, damage), (vec![(1, "nowhere"), (1, "stored"), (1, "nowhere")], 1));
         for wrong in [
             table(0, &[(77, 0, 1, 0, 0)]),
             table(u64::MAX, &[(RAW, 1, 1, 0, 0)]),

@@ -11,8 +11,9 @@ const FROM_1904: i64 = 2_082_844_800;
 const FOLDER: usize = 88;
 const FILE: usize = 248;
 
-/// A flag of a record.
+/// Flags of a record: it has extended attributes; others lead to the same folder.
 const HAS_ATTRIBUTES: u16 = 1 << 2;
+const HAS_OTHERS: u16 = 1 << 5;
 
 /// What a key of the catalogue is: a folder, and a name in it.
 pub(super) fn key(key: &[u8]) -> Option<(u32, Vec<u16>)> {
@@ -52,6 +53,7 @@ pub(super) struct File {
     pub(super) mode: u16,
     /// It has extended attributes.
     pub(super) has_attributes: bool,
+    has_others: bool,
     /// macOS has compressed it.
     pub(super) is_compressed: bool,
     /// The number of a device, or of the file that this is a name of.
@@ -77,6 +79,7 @@ impl File {
             id: u32_at(data, 8)?,
             is_folder,
             has_attributes: u16_at(data, 2)? & HAS_ATTRIBUTES != 0,
+            has_others: u16_at(data, 2)? & HAS_OTHERS != 0,
             mtime: time(u32_at(data, 16)?).unwrap_or_default(),
             ctime: time(u32_at(data, 20)?),
             atime: time(u32_at(data, 24)?),
@@ -96,9 +99,9 @@ impl File {
         !self.is_folder && self.finder.starts_with(b"hlnkhfs+")
     }
 
-    /// The same of a folder.
+    /// The same of a folder. Finder's alias of a folder is a file that only looks like it.
     pub(super) fn is_folder_link(&self) -> bool {
-        !self.is_folder && self.finder.starts_with(b"fdrpMACS")
+        !self.is_folder && self.has_others && self.finder.starts_with(b"fdrpMACS")
     }
 }
 
@@ -129,6 +132,13 @@ mod tests {
         assert_eq!(file.mtime.seconds, 0xc000_0000 - FROM_1904);
         assert!(file.is_link() && !file.is_folder_link() && file.ctime.is_none());
         assert_eq!((file.data.length, file.data.blocks, file.data.extents.clone()), (9, 1, vec![(50, 1)]));
+        data[48..56].copy_from_slice(b"fdrpMACS");
+        let is_link = |flags: u8| {
+            let mut data = data.clone();
+            data[3] = flags;
+            File::read(&data).unwrap().is_folder_link()
+        };
+        assert!(!is_link(2) && is_link(0x22));
         assert!(File::read(&data[..200]).is_none() && File::read(&[0, 3]).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! B-trees: all leaves in the order of their keys, or what is stored of one file.
 
+use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::rc::Rc;
@@ -21,7 +22,10 @@ const INDEX: u8 = 0;
 const DEEPEST: usize = 16;
 
 /// Nodes that are kept.
-const KEPT: usize = 16;
+const KEPT: usize = 64;
+
+/// A node that is read again costs one of so many of its bytes.
+const READ_AGAIN: u64 = 64;
 
 /// Where the number of a file stands in a key of what is stored of files.
 const FILE: usize = 4;
@@ -38,6 +42,8 @@ pub(super) struct Tree {
     map: Vec<u8>,
     /// The one that was used last first.
     kept: VecDeque<(u32, Rc<[u8]>)>,
+    /// Those that were read.
+    read: HashSet<u32>,
 }
 
 /// A node.
@@ -131,7 +137,7 @@ impl Tree {
         }
         let count = content.size.min(length).checked_div(node).unwrap_or(0);
         let (root, first) = (root.unwrap_or(0), first.unwrap_or(0));
-        Ok(Self { content, node, count, root, first, map, kept: VecDeque::new() })
+        Ok(Self { content, node, count, root, first, map, kept: VecDeque::new(), read: HashSet::new() })
     }
 
     /// Byte of the image at which byte `at` of the tree lies, and how many lie there in one run.
@@ -155,7 +161,8 @@ impl Tree {
         if u64::from(number) >= self.count {
             return Err(damaged(format!("node {number} of a b-tree lies behind its end")));
         }
-        budget.take_bytes(self.node)?;
+        // What is stored of the files may be in another order than their names.
+        budget.take_bytes(if self.read.insert(number) { self.node } else { self.node / READ_AGAIN })?;
         let mut bytes = Vec::new();
         self.content.read(window, self.start(number), self.node, &mut bytes)?;
         let bytes: Rc<[u8]> = bytes.into();
@@ -240,43 +247,47 @@ impl Tree {
         if number == 0 {
             return Ok(());
         }
+        let wrong = |node: &Node| damaged(format!("node {} of a b-tree is damaged", node.number));
         let mut leaf = None;
         for _ in 0..DEEPEST {
             let node = self.read(number, window, budget)?;
+            // Each record is looked at.
+            budget.take_bytes(node.count() as u64)?;
             if node.kind() == Some(LEAF) {
                 leaf = Some(node);
                 break;
             }
-            let wrong = || damaged(format!("node {number} of a b-tree is damaged"));
             if node.kind() != Some(INDEX) {
-                return Err(wrong());
+                return Err(wrong(&node));
             }
             // The last one that begins before the file, as what is stored of it may begin in the middle.
             let mut below = None;
             for index in 0..node.count() {
-                let record = node.record(index, 0).ok_or_else(wrong)?;
+                let record = node.record(index, 0).ok_or_else(|| wrong(&node))?;
                 if below.is_some() && u32_at(record.key, FILE).is_none_or(|first| first >= id) {
                     break;
                 }
-                below = Some(u32_at(record.data, 0).ok_or_else(wrong)?);
+                below = Some(u32_at(record.data, 0).ok_or_else(|| wrong(&node))?);
             }
-            number = below.ok_or_else(wrong)?;
+            number = below.ok_or_else(|| wrong(&node))?;
         }
-        let mut passed = 0_u64;
+        let mut passed = HashSet::new();
         while let Some(node) = leaf.take() {
             let start = self.start(node.number);
             for index in 0..node.count() {
-                let record = node.record(index, start);
-                let record = record.ok_or_else(|| damaged(format!("node {} of a b-tree is damaged", node.number)))?;
+                let record = node.record(index, start).ok_or_else(|| wrong(&node))?;
                 match u32_at(record.key, FILE).map(|file| file.cmp(&id)) {
-                    Some(std::cmp::Ordering::Equal) => take(record)?,
-                    Some(std::cmp::Ordering::Greater) => return Ok(()),
+                    Some(Ordering::Equal) => take(record)?,
+                    Some(Ordering::Greater) => return Ok(()),
                     _ => {}
                 }
             }
-            passed = passed.saturating_add(1);
-            if node.next() != 0 && passed < self.count {
+            if node.next() != 0 {
+                if !passed.insert(node.number) {
+                    return Err(damaged("the leaves of a b-tree are a ring"));
+                }
                 let next = self.read(node.next(), window, budget)?;
+                budget.take_bytes(next.count() as u64)?;
                 leaf = Some(next).filter(|next| next.kind() == Some(LEAF));
             }
         }
