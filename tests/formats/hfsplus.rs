@@ -175,6 +175,57 @@ fn a_damaged_disk_image_is_told() {
     }
 }
 
+/// A file that macOS has compressed is not empty where what says so is lost.
+#[test]
+fn a_compressed_file_without_its_attribute_is_damaged() {
+    if !have("python3") {
+        return println!("left out: no Python here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree; seq 300 > tree/few.cmp3; seq 60000 > tree/long.cmp4; echo x > tree/x; python3 {VOLUME} tree v.hfs; sed -i s/d.e.c.m.p.f.s/d.e.c.m.p.f.t/ v.hfs"
+    ));
+    let path = scratch.path("v.hfs");
+    assert_eq!(run(&scratch, ["cat".as_ref(), path.as_os_str(), "x".as_ref()]).ok().text(), "x\n");
+    for name in ["few.cmp3", "long.cmp4"] {
+        let read = run(&scratch, ["cat".as_ref(), path.as_os_str(), name.as_ref()]);
+        assert!(read.code == 5 && read.out.is_empty(), "{name}: {}{}", read.text(), read.err);
+    }
+    let checked = told(&scratch, "check", "v.hfs", &[]);
+    assert!(checked.code == 5 && checked.text().contains("2 of its 3 files"), "{}", checked.text());
+}
+
+/// Each volume of its bytes that are there is read in a moment, whatever it says; and an archive of images is one.
+#[test]
+fn volumes_and_images_that_lie_end() {
+    if !["python3", "ar"].into_iter().all(have) {
+        return println!("left out: no Python or no ar here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        r#"mkdir tree; for i in $(seq 900); do : > tree/file-$i; setfattr -n user.name-$i -v value tree/file-$i; done; python3 {VOLUME} tree v.hfs
+        python3 {IMAGE} v.hfs x.dmg zlib 64; echo first > first.txt; ar rc x.a first.txt x.dmg"#
+    ));
+    let listed = run(&scratch, ["ls".as_ref(), scratch.path("x.a").as_os_str()]).ok().text();
+    assert_eq!(
+        listed,
+        "first.txt
+x.dmg
+"
+    );
+    // The attributes' leaves are a ring.
+    let mut volume = fs::read(scratch.path("v.hfs")).unwrap();
+    let number = |at: usize| u32::from_be_bytes(volume[at..at + 4].try_into().unwrap());
+    let attributes = number(1024 + 352 + 16) as usize * 4096;
+    let second = attributes + 2 * 8192;
+    volume[second..second + 4].copy_from_slice(&1_u32.to_be_bytes());
+    let first = attributes + 8192;
+    volume[first..first + 4].copy_from_slice(&2_u32.to_be_bytes());
+    fs::write(scratch.path("ring.hfs"), volume).unwrap();
+    let listed = run(&scratch, ["find".as_ref(), scratch.path("ring.hfs").as_os_str(), "-type".as_ref(), "f".as_ref()]);
+    assert_eq!(listed.text().lines().count(), 900, "{}", listed.err);
+}
+
 /// Where a node of the catalogue is lost, what the others tell is shown.
 #[test]
 fn a_damaged_catalogue_costs_what_it_told() {

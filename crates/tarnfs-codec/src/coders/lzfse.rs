@@ -458,6 +458,23 @@ mod tests {
         }
     }
 
+    /// Codes of one symbol take no bits: a block may say that it has any number of matches.
+    #[test]
+    fn a_block_that_gives_nothing_is_refused() {
+        let text: Vec<u8> = (0..9000_u32).flat_map(|number| number.to_string().into_bytes()).collect();
+        let mut stored = Vec::new();
+        lzfse_rust::encode_bytes(&text, &mut stored).unwrap();
+        assert!(stored.starts_with(b"bvx2"));
+        let mut decoded = vec![0; text.len()];
+        // The number of matches, in bits 40 to 59 of the first field.
+        let mut wrong = stored.clone();
+        wrong[14] |= 0x0f;
+        assert!(LzfseBlock.decode(&wrong, &mut decoded).is_err());
+        stored[4..8].fill(0);
+        let error = LzfseBlock.decode(&stored, &mut decoded).unwrap_err();
+        assert!(error.to_string().contains(WRONG), "{error}");
+    }
+
     #[test]
     fn codes_of_lzvn_that_nobody_writes_are_errors() {
         let mut decoded = [0; 100];

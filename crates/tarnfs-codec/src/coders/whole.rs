@@ -1,11 +1,12 @@
 //! Steps that have their bytes in memory: a block (see `block`) among other steps, and a part of what comes of one.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_source::{MemorySource, SharedSource, Slice};
+use tarnfs_source::{MemorySource, SharedSource, Slice, Source as _};
 
-use super::block::block_coder_by_name;
+use super::block::{BlockCoder, block_coder_by_name};
 use super::invalid_properties;
 use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 
@@ -20,6 +21,45 @@ pub(super) struct Block;
 /// So many bytes as the container says, from a byte on that is the properties (8 bytes).
 #[derive(Debug)]
 pub(super) struct Part;
+
+/// A block that was decoded: its coder, what is stored of it, and what came of that.
+struct Kept {
+    coder: &'static str,
+    stored: Vec<u8>,
+    most: usize,
+    decoded: Arc<MemorySource>,
+}
+
+/// Those that were decoded last: a block of a disk image may hold many blocks of a file.
+static KEPT: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
+
+/// How many are kept, and bytes of them.
+const MOST_KEPT: usize = 4;
+const KEPT_BYTES: usize = 8 << 20;
+
+/// What `coder` makes of `stored`, up to `most` bytes.
+fn decoded(coder: &'static dyn BlockCoder, stored: Vec<u8>, most: usize) -> io::Result<Arc<MemorySource>> {
+    let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_it = |one: &Kept| one.coder == coder.name() && one.most == most && one.stored == stored;
+    let found = kept().iter().find(|one| is_it(one)).map(|one| Arc::clone(&one.decoded));
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let mut bytes = vec![0; most];
+    let length = coder.decode(&stored, &mut bytes)?;
+    bytes.truncate(length);
+    let decoded = Arc::new(MemorySource::new(bytes, "a block"));
+    let mut kept = kept();
+    kept.push_front(Kept { coder: coder.name(), stored, most, decoded: Arc::clone(&decoded) });
+    let mut sum = 0;
+    let is_kept = |one: &&Kept| {
+        sum += one.stored.len() + one.decoded.len() as usize;
+        sum <= KEPT_BYTES
+    };
+    let count = kept.iter().take(MOST_KEPT).take_while(is_kept).count();
+    kept.truncate(count);
+    Ok(decoded)
+}
 
 /// Nobody decodes these in order: any byte can be had.
 fn not_in_order<T>() -> io::Result<T> {
@@ -50,15 +90,14 @@ impl Codec for Block {
         }
         let mut stored = vec![0; source.len() as usize];
         source.read_exact_at(&mut stored, 0)?;
-        let mut decoded = vec![0; most as usize];
-        let length = of_name.decode(&stored, &mut decoded)? as u64;
+        let decoded = decoded(of_name, stored, most as usize)?;
+        let length = decoded.len();
         let wanted = coder.decoded_length.unwrap_or(length);
         if wanted > length {
             let what = format!("only {length} bytes come of a block, {wanted} are needed: it is damaged");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        decoded.truncate(wanted as usize);
-        Ok(Some(Arc::new(MemorySource::new(decoded, "a block"))))
+        Ok(Some(Arc::new(Slice::new(decoded, 0, wanted))))
     }
 }
 

@@ -156,9 +156,10 @@ impl Blocks {
                 continue;
             };
             let at = piece.offset.saturating_add(inside);
-            let first = window.bytes(at, u64::MAX, 1)?.first().copied();
             let piece = Piece { length, offset: at, stored, decoded: length, ..Piece::default() };
-            if first == Some(method.stored) && stored.checked_sub(1) == Some(length) {
+            // To look into a block may mean to decode one of the image that the volume is in.
+            let may_be_stored = stored.checked_sub(1) == Some(length);
+            if may_be_stored && window.bytes(at, u64::MAX, 1)?.first() == Some(&method.stored) {
                 content.add_packed(Piece { offset: at.saturating_add(1), stored: length, ..piece });
             } else {
                 content.add_packed(Piece { coder: Some(Arc::clone(&packed)), ..piece });

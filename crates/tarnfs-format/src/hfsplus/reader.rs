@@ -427,6 +427,12 @@ impl<'run> Reader<'run> {
     fn body(&mut self, file: &File, compression: Option<(Vec<u8>, u64)>, entry: &mut Entry) -> Result<(), Error> {
         let at = entry.header;
         let content = match compression {
+            None if file.is_compressed && file.data.length == 0 => {
+                // Nobody knows how long it is. It must not count as empty.
+                let mut content = Content::new(1);
+                content.add_missing(at, 1, "what says how macOS has compressed it is not there");
+                Ok(content)
+            }
             None => self.content(file.id, DATA, &file.data),
             Some((attribute, place)) => {
                 let resource = self.content(file.id, RESOURCE, &file.resource);

@@ -75,7 +75,8 @@ impl Format for Partitions {
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let show = |offset: u64, length: usize| probe.at(offset, length);
         match table::find(&show, probe.length()) {
-            Some(table) if is_newer(&table, &show) => NEWER_BITS,
+            // CDs for Macs have Apple's map, too, whose partition may go on behind what PCs see.
+            Some(table) if table.kind != table::Kind::Apple && is_newer(&table, &show) => NEWER_BITS,
             Some(table) => match table.kind {
                 table::Kind::Boot => BITS,
                 table::Kind::Apple => APPLE_BITS,
