@@ -573,8 +573,8 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
     assert_eq!(tarnfs(&["ls", "--no-recreate-index"]).ok().err.lines().filter(|line| line.contains("kept")).count(), 0);
 }
 
-/// > An index of a tar, cpio or ar that was made with -r serves a call without it where archives in the archive are all that it
-/// > differs in.
+/// > An index of a tar, cpio or ar that was made with -r serves a call without it where archives in the archive are
+/// > all that it differs in.
 ///
 /// All that is in an archive, as `find` and `cat` see it, through an index that was made with `-r` and without one.
 #[test]

@@ -23,7 +23,8 @@ pub struct MountedTree {
     pub source: OsString,
     /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Since when, where the kernel shows its connection to the file system (`fusectl`), or [`find_since`] has found it.
+    /// Since when, where the kernel shows its connection to the file system (`fusectl`), or [`find_since`] has found
+    /// it.
     ///
     /// [`find_since`]: crate::find_since
     pub since: Option<SystemTime>,

@@ -1,5 +1,5 @@
-//! What the index says of entries in nested streams, of links that lead nowhere, of pieces, and of content that was cut;
-//! and what it counts.
+//! What the index says of entries in nested streams, of links that lead nowhere, of pieces, and of content that was
+//! cut; and what it counts.
 
 #![allow(
     clippy::arithmetic_side_effects,

@@ -605,7 +605,8 @@ fn what_lies_in_very_many_layers_is_in_memory_once_and_within_the_budget() {
     assert_eq!(byte, [107]);
 }
 
-/// Writes the index of `tar`, packed so many times, with the members whose headers begin there, and returns the archive.
+/// Writes the index of `tar`, packed so many times, with the members whose headers begin there, and returns the
+/// archive.
 fn index_of_layers(path: &Path, tar: &[u8], layers: usize, members: &[(&str, usize, usize)]) -> Vec<u8> {
     let budget = tarnfs_source::Budget::new(1 << 20);
     let (limits, cancel) = Default::default();

@@ -1,4 +1,5 @@
-//! Apple Data Compression (ADC), of old disk images of macOS: literals, and matches of up to 67 bytes in the last 64 KiB.
+//! Apple Data Compression (ADC), of old disk images of macOS: literals, and matches of up to 67 bytes in the last 64
+//! KiB.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! LZFSE and LZVN, as macOS compresses files and disk images with them, a block at a time.
 //!
-//! LZFSE is a row of blocks: bytes as they are, LZVN, or matches and literals in finite state entropy (FSE) codes, which
-//! are read from their end. Matches reach into the blocks before. LZVN is bytes only, and for short blocks.
+//! LZFSE is a row of blocks: bytes as they are, LZVN, or matches and literals in finite state entropy (FSE) codes,
+//! which are read from their end. Matches reach into the blocks before. LZVN is bytes only, and for short blocks.
 //!
 //! The format: Apple's reference implementation (`lzfse_internal.h`, `lzvn_decode_base.h`).
 

@@ -1,6 +1,6 @@
-//! Disk images of macOS (UDIF, `.dmg`): parts of a disk, packed one by one, a property list that has their tables, and a
-//! trailer of 512 bytes at the end that says where that is. Apple has published nothing; what is here is what `hdiutil`
-//! writes.
+//! Disk images of macOS (UDIF, `.dmg`): parts of a disk, packed one by one, a property list that has their tables, and
+//! a trailer of 512 bytes at the end that says where that is. Apple has published nothing; what is here is what
+//! `hdiutil` writes.
 
 use std::io;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //! and the sparse images of Android.
 //!
 //! Each of them says where the bytes of a disk lie in it: nowhere (zeros), as they are, or packed. `layout` is what
-//! they have in common, and one module of each finds that out: `qcow`, `vmdk`, `vhd`, `vhdx`, `sparse`, `dmg`. `view` shows
-//! the disk as a [`Source`], in which the file system or the table of partitions is found that knows what is on it;
-//! `moved` makes of places on the disk places in the image. `reader` has what is on the disk told.
+//! they have in common, and one module of each finds that out: `qcow`, `vmdk`, `vhd`, `vhdx`, `sparse`, `dmg`. `view`
+//! shows the disk as a [`Source`], in which the file system or the table of partitions is found that knows what is on
+//! it; `moved` makes of places on the disk places in the image. `reader` has what is on the disk told.
 //!
 //! What is so on purpose:
 //!

@@ -1,7 +1,7 @@
 //! HFS+ and HFSX: the file systems of macOS before APFS, and of most of its disk images.
 //!
-//! `volume` reads the volume header, `tree` walks b-trees, `records` takes apart what they hold, `compressed` reads what
-//! macOS compresses (decmpfs), and `reader` walks the catalogue and makes an [`crate::Entry`] of each name.
+//! `volume` reads the volume header, `tree` walks b-trees, `records` takes apart what they hold, `compressed` reads
+//! what macOS compresses (decmpfs), and `reader` walks the catalogue and makes an [`crate::Entry`] of each name.
 //!
 //! What is so on purpose:
 //!
@@ -9,8 +9,8 @@
 //! - Files that macOS has compressed are shown as it shows them.
 //! - Extended attributes, Finder's information and short resource forks are in the namespace of users. Longer ones are
 //!   not shown.
-//! - The first name of a file with several names is the file. A folder with several names, which only Time Machine makes,
-//!   is shown where it lies, and each name is a symbolic link there.
+//! - The first name of a file with several names is the file. A folder with several names, which only Time Machine
+//!   makes, is shown where it lies, and each name is a symbolic link there.
 //! - What was in a folder that is lost is in `lost+found`.
 //! - A journal is not replayed. That it should be is told.
 //!

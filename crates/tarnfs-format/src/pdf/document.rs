@@ -532,8 +532,8 @@ impl<'s> Document<'s> {
 
     /// The same of one that may be asked for again and again.
     pub(super) fn decoded_often(&mut self, stream: &Stream) -> io::Result<Arc<[u8]>> {
-        /// Streams that are kept, bytes of one, and of all. They are dropped together: a map draws as many symbols again
-        /// and again as it has kinds of them.
+        /// Streams that are kept, bytes of one, and of all. They are dropped together: a map draws as many symbols
+        /// again and again as it has kinds of them.
         const MOST: usize = 4096;
         const LONGEST: usize = 64 << 10;
         const MOST_BYTES: usize = 1 << 20;
