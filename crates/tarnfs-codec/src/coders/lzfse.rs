@@ -363,7 +363,7 @@ fn lzfse(stored: &[u8], output: &mut Output<'_>) -> Result<(), Fault> {
             b"bvxn" => {
                 let (raw, length) = (word(stored, at + 4)? as usize, word(stored, at + 8)? as usize);
                 let end = output.end.saturating_add(raw);
-                lzvn_behind(part(stored, at + 12, length)?, output)?;
+                lzvn(part(stored, at + 12, length)?, output)?;
                 if output.end != end {
                     return Err("they have another length than they say");
                 }
@@ -373,15 +373,6 @@ fn lzfse(stored: &[u8], output: &mut Output<'_>) -> Result<(), Fault> {
             _ => return Err("a block of no known kind"),
         }
     }
-}
-
-/// A block of LZVN among others: its matches reach no further back than its start.
-fn lzvn_behind(stored: &[u8], output: &mut Output<'_>) -> Result<(), Fault> {
-    let start = output.end;
-    let mut own = Output::new(output.bytes.get_mut(start..).unwrap_or_default());
-    lzvn(stored, &mut own)?;
-    output.end = start + own.end;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -67,6 +67,13 @@ struct Block {
     kind: u8,
 }
 
+impl Block {
+    /// Bytes that it takes where it is stored; of what is as it is, it may be any number.
+    fn stored_length(&self) -> u64 {
+        if self.stored == u32::MAX { self.length } else { self.stored.into() }
+    }
+}
+
 const AS_IT_IS: u8 = u8::MAX;
 const NOTHING: u8 = u8::MAX - 1;
 
@@ -134,7 +141,7 @@ pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusa
     }
     blocks.sort_by_key(|block| block.start);
     let end = blocks.iter().map(|block| block.start.saturating_add(block.length)).max().unwrap_or_default();
-    let length = long(436)?.saturating_mul(SECTOR).max(end);
+    let length = long(492)?.saturating_mul(SECTOR).max(end);
     if length > LONGEST {
         return Err(Refusal::because(format!("the disk would have {length} bytes")));
     }
@@ -239,7 +246,10 @@ impl Layout for Dmg {
         let length = block.length.saturating_sub(skip).min(to_end);
         Ok(match block.kind {
             NOTHING => Run { length, place: Place::Hole },
-            AS_IT_IS => stored(source, block.at.saturating_add(skip), length),
+            AS_IT_IS => match block.stored_length().saturating_sub(skip) {
+                0 => Run { length, place: Place::Nowhere("a block is shorter than the part of the disk that it is") },
+                there => stored(source, block.at.saturating_add(skip), length.min(there)),
+            },
             kind => {
                 let bytes = u64::from(block.stored);
                 let coder = self.coders.get(usize::from(kind)).filter(|_| bytes > 0);
@@ -286,7 +296,7 @@ mod tests {
         let list = format!("<plist><key>blkx</key><array>{tables}</array><key>plst</key><data>AAAA</data></plist>");
         let mut trailer = vec![0; 512];
         trailer[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
-        let fields = [(32, data.len()), (216, data.len()), (224, list.len()), (436, sectors as usize)];
+        let fields = [(32, data.len()), (216, data.len()), (224, list.len()), (492, sectors as usize)];
         for (at, number) in fields {
             trailer[at..at + 8].copy_from_slice(&(number as u64).to_be_bytes());
         }
@@ -315,11 +325,11 @@ mod tests {
     fn blocks_lie_where_their_tables_say() {
         let first =
             table(0, &[(RAW, 0, 1, 0, 512), (COMMENT, 0, 0, 0, 0), (0x8000_0005, 1, 2, 512, 100), (END, 3, 0, 0, 0)]);
-        let second = table(10, &[(ZEROS, 0, 4, 0, 0), (0x8000_0006, 4, 2, 600, 1 << 20), (RAW, 9, 2, 0, 1024)]);
+        let second = table(10, &[(ZEROS, 0, 4, 0, 0), (0x8000_0006, 4, 2, 600, 1 << 20), (RAW, 9, 3, 0, 1024)]);
         let bytes = image(&[1; 2000], 30, &[second.clone(), first.clone()]);
         let expected =
             [(1, "stored"), (2, "packed"), (7, "nowhere"), (4, "hole"), (2, "nowhere"), (3, "nowhere"), (2, "stored")];
-        let whole = [&expected[..], &[(9, "nowhere")]].concat();
+        let whole = [&expected[..], &[(1, "nowhere"), (8, "nowhere")]].concat();
         assert_eq!(places(bytes.clone()), Ok((whole, 0)));
         // A block that cannot be costs no other, and neither does a table.
         let odd = table(0, &[(77, 0, 1, 0, 0), (RAW, 1, 1, 0, 512), (0x8000_0005, 2, 1 << 20, 0, 9)]);

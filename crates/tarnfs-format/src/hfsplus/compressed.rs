@@ -19,22 +19,32 @@ const HEADER: u64 = 16;
 /// Bytes that come of one block.
 const BLOCK: u64 = 64 << 10;
 
+/// Bytes of a file whose data are in the attribute.
+const LONGEST_INSIDE: u64 = 16 << 20;
+
 /// Blocks of one file: 64 GiB.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// Bytes of the table of blocks that are read at once.
 const AT_ONCE: u64 = 32 << 10;
 
-/// A compression: its coder, and what a block begins with that is not compressed.
+/// A compression: its coder, and bits of the first byte of a block that is not compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Method {
     coder: &'static str,
+    mask: u8,
     stored: u8,
 }
 
-const ZLIB: Method = Method { coder: "zlib-block", stored: 0xff };
-const LZVN: Method = Method { coder: "lzvn-block", stored: 0x06 };
-const LZFSE: Method = Method { coder: "lzfse-block", stored: 0xff };
+impl Method {
+    fn is_stored(self, first: Option<&u8>) -> bool {
+        first.is_some_and(|first| first & self.mask == self.stored)
+    }
+}
+
+const ZLIB: Method = Method { coder: "zlib-block", mask: 0x0f, stored: 0x0f };
+const LZVN: Method = Method { coder: "lzvn-block", mask: 0xff, stored: 0x06 };
+const LZFSE: Method = Method { coder: "lzfse-block", mask: 0xff, stored: 0xff };
 
 fn coder(codec: &str) -> Arc<Coder> {
     let step = Step { codec: codec.to_owned(), ..Step::default() };
@@ -64,12 +74,14 @@ pub(super) fn content(
     let place = at.checked_add(HEADER);
     let inside = |content: &mut Content, method: Option<Method>| {
         let place = place.ok_or_else(|| damaged("its data lie in two places"))?;
-        let is_stored = method.is_none_or(|method| data.first() == Some(&method.stored));
+        let is_stored = method.is_none_or(|method| method.is_stored(data.first()));
         let skip = u64::from(method.is_some() && is_stored);
         let stored = (data.len() as u64).saturating_sub(skip);
         let piece =
             Piece { length: size, offset: place.saturating_add(skip), stored, decoded: size, ..Piece::default() };
         match method.filter(|_| !is_stored) {
+            // No more comes of what an attribute holds.
+            Some(_) if size > LONGEST_INSIDE => return Err(damaged("it has another length than it says")),
             Some(method) => content.add_packed(Piece { coder: Some(coder(method.coder)), ..piece }),
             None if stored == size => content.add_packed(piece),
             None => return Err(damaged("it has another length than it says")),
@@ -157,9 +169,12 @@ impl Blocks {
             };
             let at = piece.offset.saturating_add(inside);
             let piece = Piece { length, offset: at, stored, decoded: length, ..Piece::default() };
-            // To look into a block may mean to decode one of the image that the volume is in.
             let may_be_stored = stored.checked_sub(1) == Some(length);
-            if may_be_stored && window.bytes(at, u64::MAX, 1)?.first() == Some(&method.stored) {
+            if may_be_stored {
+                // To look into it may mean to decode a block of the image that the volume is in.
+                budget.take_bytes(length)?;
+            }
+            if may_be_stored && method.is_stored(window.bytes(at, u64::MAX, 1)?.first()) {
                 content.add_packed(Piece { offset: at.saturating_add(1), stored: length, ..piece });
             } else {
                 content.add_packed(Piece { coder: Some(Arc::clone(&packed)), ..piece });

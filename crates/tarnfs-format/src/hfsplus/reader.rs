@@ -266,7 +266,10 @@ impl<'run> Reader<'run> {
     }
 
     fn take_note(&mut self, parent: u32, name: Vec<u8>, file: File, at: u64, walk: &mut Walk) {
-        let number = |prefix: &str| std::str::from_utf8(&name).ok()?.strip_prefix(prefix)?.parse::<u32>().ok();
+        let number = |prefix: &str| {
+            let digits = std::str::from_utf8(&name).ok()?.strip_prefix(prefix)?;
+            digits.parse::<u32>().ok().filter(|number| number.to_string() == digits)
+        };
         if file.is_folder {
             if parent == ROOT && name == OF_LINKED.as_bytes() {
                 self.of_linked = Some(file.id);
