@@ -97,7 +97,8 @@ def tree(records, node, longest_key):
         level = above
     header = struct.pack(">HIIIIHHIIHIBBI", height, root, len(records), first, last, node, longest_key, len(nodes), 0, 0, 0, 0, 0, 6)
     used = bytearray(node - 256)
-    for number in range(len(nodes)):
+    # Of more nodes, nodes of their own would tell: no reader asks for these.
+    for number in range(min(len(nodes), 8 * len(used))):
         used[number // 8] |= 0x80 >> number % 8
     # An unused node looks like a leaf.
     nodes[0] = make(1, 0, 0, 0, [header.ljust(106, b"\0"), bytes(128), bytes(used)])

@@ -280,13 +280,13 @@ fn frequencies(packed: &[u8]) -> Result<Vec<u16>, Fault> {
             bits |= u32::from(*byte) << count;
             count += 8;
         }
-        let (length, frequency) = match bits & 31 {
-            code if code & 3 == 0 => (2, 0),
-            code if code & 3 == 2 => (2, 1),
-            code if code & 7 == 1 => (3, 2),
-            code if code & 7 == 5 => (3, 3),
-            code if code & 7 == 3 => (5, 4 + (code >> 3)),
-            code if code & 15 == 7 => (8, 8 + (bits >> 4 & 15)),
+        let (length, frequency) = match bits & 15 {
+            0 | 4 | 8 | 12 => (2, 0),
+            2 | 6 | 10 | 14 => (2, 1),
+            1 | 9 => (3, 2),
+            5 | 13 => (3, 3),
+            3 | 11 => (5, 4 + (bits >> 3 & 3)),
+            7 => (8, 8 + (bits >> 4 & 15)),
             _ => (14, 24 + (bits >> 4 & 0x3ff)),
         };
         count = count.checked_sub(length).ok_or(CUT)?;
@@ -388,7 +388,7 @@ mod tests {
         })
         .take(300_000)
         .collect();
-        let mixed = [&numbers[..50_000], &noise[..10_000], &[0; 100_000], &numbers[..90_000]].concat();
+        let mixed = [&numbers[..50_000], &noise[..10_000], &vec![0; 100_000], &numbers[..90_000]].concat();
         vec![
             b"hello".to_vec(),
             b"abcabcabcabcabcabc, and again: abcabcabc".repeat(30),

@@ -303,7 +303,10 @@ mod tests {
         [data, list.as_bytes(), &trailer].concat()
     }
 
-    fn places(bytes: Vec<u8>) -> Result<(Vec<(u64, &'static str)>, usize), String> {
+    /// Runs, in sectors, and how many things are damaged.
+    type Places = (Vec<(u64, &'static str)>, usize);
+
+    fn places(bytes: Vec<u8>) -> Result<Places, String> {
         let source = MemorySource::new(bytes, "image");
         let found = open(&source, &Cancel::default()).map_err(|refusal| format!("{refusal:?}"))?;
         let (mut at, mut places) = (0, Vec::new());

@@ -367,7 +367,7 @@ impl<'run> Reader<'run> {
 
     /// A further name of a folder is a link to the folder where all of these lie.
     fn tell_folder_link(&mut self, path: Vec<u8>, file: &File, at: u64) -> Result<(), Error> {
-        let up = "../".repeat(path.iter().filter(|byte| **byte == b'/').count());
+        let up = "../".repeat(path.split(|byte| *byte == b'/').skip(1).count());
         let to = format!("/{LINKED_FOLDER}{}", file.special);
         let link = [up.as_bytes(), OF_FOLDERS, to.as_bytes()].concat();
         let kind = Kind::Symlink;
@@ -483,7 +483,7 @@ impl<'run> Reader<'run> {
         let mut xattrs = Xattrs::new();
         let (mut compression, mut forks) = (None, Vec::new());
         let mut wrong = None;
-        if let Some(tree) = self.attributes.take_if(|_| file.has_attributes || file.is_compressed) {
+        if let Some(tree) = self.attributes.take_if(|_| file.has_attributes() || file.is_compressed) {
             let mut tree = tree;
             let (mut inline, mut taken) = (Vec::new(), 0_u64);
             let found = tree.of_file(file.id, &mut self.window, &mut self.budget, &mut |record| {

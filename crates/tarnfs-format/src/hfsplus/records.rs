@@ -51,9 +51,8 @@ pub(super) struct File {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) mode: u16,
-    /// It has extended attributes.
-    pub(super) has_attributes: bool,
-    has_others: bool,
+    /// What the record says with bits of its own.
+    flags: u16,
     /// macOS has compressed it.
     pub(super) is_compressed: bool,
     /// The number of a device, or of the file that this is a name of.
@@ -78,8 +77,7 @@ impl File {
         Some(Self {
             id: u32_at(data, 8)?,
             is_folder,
-            has_attributes: u16_at(data, 2)? & HAS_ATTRIBUTES != 0,
-            has_others: u16_at(data, 2)? & HAS_OTHERS != 0,
+            flags: u16_at(data, 2)?,
             mtime: time(u32_at(data, 16)?).unwrap_or_default(),
             ctime: time(u32_at(data, 20)?),
             atime: time(u32_at(data, 24)?),
@@ -94,6 +92,11 @@ impl File {
         })
     }
 
+    /// True if it has extended attributes.
+    pub(super) fn has_attributes(&self) -> bool {
+        self.flags & HAS_ATTRIBUTES != 0
+    }
+
     /// True of a name of a file that lies elsewhere.
     pub(super) fn is_link(&self) -> bool {
         !self.is_folder && self.finder.starts_with(b"hlnkhfs+")
@@ -101,7 +104,7 @@ impl File {
 
     /// The same of a folder. Finder's alias of a folder is a file that only looks like it.
     pub(super) fn is_folder_link(&self) -> bool {
-        !self.is_folder && self.has_others && self.finder.starts_with(b"fdrpMACS")
+        !self.is_folder && self.flags & HAS_OTHERS != 0 && self.finder.starts_with(b"fdrpMACS")
     }
 }
 

@@ -196,9 +196,7 @@ impl Tree {
                     number
                 }
             };
-            let wrong = if !walk.passed.insert(number) {
-                format!("node {number} of a b-tree comes again")
-            } else {
+            let wrong = if walk.passed.insert(number) {
                 match self.read(number, window, budget) {
                     Ok(node) if node.kind() == Some(LEAF) => {
                         walk.next = node.next();
@@ -213,6 +211,8 @@ impl Tree {
                     Err(error) if is_damage(&error) => format!("node {number} of a b-tree: {error}"),
                     Err(error) => return Err(error),
                 }
+            } else {
+                format!("node {number} of a b-tree comes again")
             };
             walk.note(wrong);
             // Leaves need not be found by those before them.
