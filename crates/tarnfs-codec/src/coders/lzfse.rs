@@ -251,6 +251,10 @@ impl<'b> Backwards<'b> {
 
     /// At most 32.
     fn take(&mut self, bits: u32) -> Result<u32, Fault> {
+        // Many codes have none where a symbol is frequent.
+        if bits == 0 {
+            return Ok(0);
+        }
         if self.count < bits {
             self.fill();
         }

@@ -146,11 +146,11 @@ fn inside<'d>(
 }
 
 /// What is `damaged` of the stream `input` behind its byte `start`: from which byte of the stream, and up to which one.
-fn damaged_from<'d>(
-    damaged: &'d BTreeMap<(u32, u64), u64>,
+fn damaged_from(
+    damaged: &BTreeMap<(u32, u64), u64>,
     input: u32,
     start: u64,
-) -> impl Iterator<Item = (u64, u64)> + use<'d> {
+) -> impl Iterator<Item = (u64, u64)> + use<'_> {
     let from_start = damaged.range((input, start.saturating_add(1))..=(input, u64::MAX));
     from_start.map(|(&(_, to), from)| (*from, to))
 }
