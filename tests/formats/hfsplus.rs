@@ -56,7 +56,7 @@ fn what_was_stored_is_shown() {
             |path: &str| scratch.shell(&format!("cd '{}'; getfattr -d -m - {path} 2>/dev/null", mounted.at.display()));
         assert!(of("numbers").contains("user.com.apple.metadata=\"hello\""), "{}", of("numbers"));
         assert!(of("numbers").contains("user.com.apple.ResourceFork="), "{}", of("numbers"));
-        assert!(of("sub").contains("user.folder=\"yes\"") && of("sub/x").matches('v').count() > 2500);
+        assert!(of("sub").contains("user.folder=\"yes\"") && of("sub/x").matches('v').count() >= 2500);
         assert!(of("empty").contains("FinderInfo=\"TEXTttxt"), "{}", of("empty"));
         assert!(!of("long.cmp4").contains("ResourceFork") && !of("few.cmp3").contains("decmpfs"));
         if is_root() {
@@ -192,7 +192,7 @@ fn a_compressed_file_without_its_attribute_is_damaged() {
         assert!(read.code == 5 && read.out.is_empty(), "{name}: {}{}", read.text(), read.err);
     }
     let checked = told(&scratch, "check", "v.hfs", &[]);
-    assert!(checked.code == 5 && checked.text().contains("2 of its 3 files"), "{}", checked.text());
+    assert!(checked.code == 5 && checked.text().contains("2 of 3 files"), "{}", checked.text());
 }
 
 /// Each volume of its bytes that are there is read in a moment, whatever it says; and an archive of images is one.
