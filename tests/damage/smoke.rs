@@ -280,10 +280,10 @@ fn hfsplus() -> Vec<Vec<u8>> {
     let scratch = support::Scratch::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/hfsplus.py");
     scratch.shell(&format!(
-        r#"command -v python3 > found || exit 0
+        r"command -v python3 > found || exit 0
         mkdir -p t/d/deep; seq 9000 > t/d/numbers; cp t/d/numbers t/n.scattered; seq 900 > t/a.cmp3; for kind in 4 8 12; do seq 20000 > t/b.cmp$kind; done
         ln -s d/deep t/link; ln t/d/numbers t/hard; : > t/empty; seq 9 > t/resource:empty; for i in $(seq 60); do : > t/d/a-file-with-a-name-$i; done
-        setfattr -n user.name -v value t/empty; python3 {script} t a.volume 512; python3 {script} t b.volume 4096"#
+        setfattr -n user.name -v value t/empty; python3 {script} t a.volume 512; python3 {script} t b.volume 4096"
     ));
     packed_images(&scratch, "volume")
 }

@@ -100,8 +100,6 @@ fn one_flipped_bit_is_an_error_to_who_reads_all() {
     }
 }
 
-/// > Parts of a long file of a zip or 7z archive may be read before it is compared with its checksum; until then the
-/// > kernel keeps nothing of it, but for what is mapped into memory.
 /// Behind a block of bzip2 that fails its check, files may begin elsewhere: whether they do is told by their checksums.
 #[test]
 fn a_long_file_behind_a_damaged_block_is_read() {
@@ -127,6 +125,8 @@ fn a_long_file_behind_a_damaged_block_is_read() {
     assert!(read.out == fs::read(scratch.path("b-long")).unwrap());
 }
 
+/// > Parts of a long file of a zip or 7z archive may be read before it is compared with its checksum; until then the
+/// > kernel keeps nothing of it, but for what is mapped into memory.
 #[test]
 fn who_reads_a_part_has_an_error_once_the_damage_is_known() {
     if !can_mount() || !have("zip") || !have("7z") {

@@ -86,13 +86,13 @@ fn what_xorriso_has_written_is_read() {
     }
     let scratch = Scratch::new();
     scratch.shell(
-        r#"mkdir -p tree/sub; cd tree; seq 100000 > numbers; echo x > sub/x; ln -s ../numbers sub/link; : > empty; chmod 640 sub/x
+        r"mkdir -p tree/sub; cd tree; seq 100000 > numbers; echo x > sub/x; ln -s ../numbers sub/link; : > empty; chmod 640 sub/x
         for i in $(seq 500); do echo $i > sub/file-$i; done; touch -d '2011-01-02 03:04:05' sub/x; cd ..
         xorriso -as mkisofs -quiet -hfsplus -o hybrid.iso tree > said 2>&1
         # The volume is the third one of the map. Without the descriptors of the CD, all is a disk of Apple.
         start=$(od -An -tu4 --endian=big -j $((1536 + 8)) -N 4 hybrid.iso); count=$(od -An -tu4 --endian=big -j $((1536 + 12)) -N 4 hybrid.iso)
         dd if=hybrid.iso of=v.hfs bs=512 skip=$((start)) count=$((count)) status=none; cp hybrid.iso disk.img
-        dd if=/dev/zero of=disk.img bs=1k seek=32 count=30 conv=notrunc status=none; tar cf outer.tar v.hfs; gzip -k outer.tar; zip -q outer.zip v.hfs"#,
+        dd if=/dev/zero of=disk.img bs=1k seek=32 count=30 conv=notrunc status=none; tar cf outer.tar v.hfs; gzip -k outer.tar; zip -q outer.zip v.hfs",
     );
     for (archive, options, below) in [
         ("v.hfs", &[][..], ""),
@@ -118,10 +118,10 @@ fn disk_images_show_what_is_on_the_disk() {
     }
     let scratch = Scratch::new();
     scratch.shell(&format!(
-        r#"mkdir -p tree/sub; cd tree; seq 100000 > numbers; head -c 300000 /dev/urandom > sub/noise; head -c 400000 /dev/zero > zeros; seq 60000 > long.cmp4; cd ..
+        r"mkdir -p tree/sub; cd tree; seq 100000 > numbers; head -c 300000 /dev/urandom > sub/noise; head -c 400000 /dev/zero > zeros; seq 60000 > long.cmp4; cd ..
         python3 {VOLUME} tree v.hfs; truncate -s 4M v.hfs; truncate -s 2M fat; mkfs.vfat fat > made; mcopy -s -i fat tree/* ::/
         truncate -s 10M disk; printf 'label: gpt\nstart=2048,size=8192\nstart=10240,size=4096\n' | sfdisk -q disk
-        dd if=v.hfs of=disk bs=512 seek=2048 conv=notrunc status=none; dd if=fat of=disk bs=512 seek=10240 conv=notrunc status=none"#
+        dd if=v.hfs of=disk bs=512 seek=2048 conv=notrunc status=none; dd if=fat of=disk bs=512 seek=10240 conv=notrunc status=none"
     ));
     for (method, sectors) in
         [("raw", 512), ("zlib", 512), ("zlib", 2048), ("bzip2", 512), ("lzma", 2048), ("lzfse", 512), ("adc", 128)]
@@ -159,7 +159,7 @@ fn a_damaged_disk_image_is_told() {
         for method in zlib raw; do python3 {IMAGE} v.hfs $method.dmg $method 64; done"
     ));
     for method in ["zlib", "raw"] {
-        let path = scratch.path(&format!("{method}.dmg"));
+        let path = scratch.path(format!("{method}.dmg"));
         let whole = fs::read(&path).unwrap();
         let mut wrong = whole.clone();
         wrong[100_000] ^= 1;
@@ -203,8 +203,8 @@ fn volumes_and_images_that_lie_end() {
     }
     let scratch = Scratch::new();
     scratch.shell(&format!(
-        r#"mkdir tree; for i in $(seq 900); do : > tree/file-$i; setfattr -n user.name-$i -v value tree/file-$i; done; python3 {VOLUME} tree v.hfs
-        python3 {IMAGE} v.hfs x.dmg zlib 64; echo first > first.txt; ar rc x.a first.txt x.dmg"#
+        r"mkdir tree; for i in $(seq 900); do : > tree/file-$i; setfattr -n user.name-$i -v value tree/file-$i; done; python3 {VOLUME} tree v.hfs
+        python3 {IMAGE} v.hfs x.dmg zlib 64; echo first > first.txt; ar rc x.a first.txt x.dmg"
     ));
     let listed = run(&scratch, ["ls".as_ref(), scratch.path("x.a").as_os_str()]).ok().text();
     assert_eq!(

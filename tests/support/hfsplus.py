@@ -219,6 +219,18 @@ def main(folder, volume, node=4096):
         else:
             attributes.append((name, struct.pack(">II", 0x20, 0) + fork(len(value), blocks.store(value))))
 
+    def xattrs(path, own):
+        """Stores the extended attributes of a file or folder. Returns its flags, and what Finder has."""
+        flags, finder = 0, bytes(32)
+        for xattr in os.listxattr(path, follow_symlinks=False):
+            value = os.getxattr(path, xattr, follow_symlinks=False)
+            if xattr == "user.com.apple.FinderInfo":
+                finder = value
+            elif xattr.startswith("user."):
+                attribute(own, xattr[5:], value, len(value) < 2000)
+                flags = 4
+        return flags, finder
+
     def file(path, info, own, special=0):
         """The record of a file."""
         name, mode = os.path.basename(path), info.st_mode
@@ -241,14 +253,8 @@ def main(folder, volume, node=4096):
             inside, resource = compressed(int(kind), data)
             attribute(own, "com.apple.decmpfs", b"fpmc" + struct.pack("<IQ", int(kind), len(data)) + inside, True)
             data, flags, owner_flags = b"", 4, 0x20
-        finder = bytes(32)
-        for xattr in os.listxattr(path, follow_symlinks=False):
-            value = os.getxattr(path, xattr, follow_symlinks=False)
-            if xattr == "user.com.apple.FinderInfo":
-                finder = value
-            elif xattr.startswith("user."):
-                attribute(own, xattr[5:], value, len(value) < 2000)
-                flags = 4
+        more, finder = xattrs(path, own)
+        flags |= more
         forks = stored(own, 0, data, name.endswith(".scattered")) + stored(own, 0xFF, resource, False)
         return record(2, own, info, 2 | flags, owner_flags, special, finder, forks)
 
@@ -266,7 +272,8 @@ def main(folder, volume, node=4096):
                 continue
             if stat.S_ISDIR(info.st_mode):
                 numbers[os.path.relpath(path, folder)] = own
-                add(parent, shown, record(1, own, info), 3, own)
+                flags, finder = xattrs(path, own)
+                add(parent, shown, record(1, own, info, flags, finder=finder), 3, own)
             elif info.st_nlink > 1:
                 if info.st_ino not in linked:
                     linked[info.st_ino] = own

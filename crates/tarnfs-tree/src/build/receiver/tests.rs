@@ -81,6 +81,9 @@ fn what_waits_is_told_what_is_damaged_of_it() {
     }
 }
 
+/// Each from where to where.
+type Ranges<'r> = &'r [(u64, u64)];
+
 /// The same of one that lies in pieces, of which a coder undoes one.
 #[test]
 fn what_is_damaged_of_pieces_is_told_by_where_they_are() {
@@ -94,8 +97,6 @@ fn what_is_damaged_of_pieces_is_told_by_where_they_are() {
     };
     // Bytes 10 to 110, 110 to 210 and 215 to 315 of it.
     let pieces = || Some(vec![piece(10, 1000, false), piece(0, 5000, true), piece(5, 3000, false)].into());
-    // Each from where to where.
-    type Ranges<'r> = &'r [(u64, u64)];
     let cases: [(Ranges<'_>, Ranges<'_>); 5] = [
         (&[], &[]),
         (&[(500, 900), (1150, 2000), (5000, 5100)], &[]),
