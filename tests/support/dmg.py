@@ -7,57 +7,32 @@ METHOD is raw, zlib, bzip2, lzma, lzfse or adc; blocks have so many sectors. Wha
 
 import base64
 import bz2
-import importlib.util
 import lzma
-import os
 import struct
 import sys
 import zlib
 
-sys.argv, arguments = ["", os.devnull, os.devnull], sys.argv
+sys.dont_write_bytecode = True
+from hfsplus import lzfse, runs
+
 SECTOR = 512
 
 
-def of_hfsplus():
-    """The packers of the script beside this one."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hfsplus.py")
-    with open(path) as opened:
-        text = opened.read()
-    names = {}
-    exec(text[: text.index("\nmain(sys.argv")], names)
-    return names
-
-
 def adc(data):
-    """Literals, and the two kinds of matches."""
-    out, seen, at, literals = bytearray(), {}, 0, 0
-
-    def flush(end):
-        nonlocal literals
-        while literals < end:
-            run = min(end - literals, 128)
-            out.append(0x7F + run)
-            out.extend(data[literals : literals + run])
-            literals += run
-
-    while at < len(data):
-        found = seen.get(data[at : at + 4])
-        seen[data[at : at + 4]] = at
-        if found is None or at - found > 65536 or at + 4 > len(data):
-            at += 1
+    """Literals, and both kinds of matches."""
+    out = bytearray()
+    for literals, distance, length in runs(data, 67, 65536):
+        for start in range(0, len(literals), 128):
+            run = literals[start : start + 128]
+            out.append(0x7F + len(run))
+            out.extend(run)
+        distance -= 1
+        if not length:
             continue
-        length = 4
-        while at + length < len(data) and length < 67 and data[found + length] == data[at + length]:
-            length += 1
-        flush(at)
-        distance = at - found - 1
         if length <= 18 and distance < 1024:
             out.extend([length - 3 << 2 | distance >> 8, distance & 0xFF])
         else:
             out.extend([0x40 | length - 4, distance >> 8, distance & 0xFF])
-        at += length
-        literals = at
-    flush(len(data))
     return bytes(out)
 
 
@@ -66,7 +41,7 @@ def main(disk, image, method, sectors=512):
         "raw": (1, bytes),
         "zlib": (0x80000005, zlib.compress),
         "bzip2": (0x80000006, bz2.compress),
-        "lzfse": (0x80000007, of_hfsplus()["lzfse"]),
+        "lzfse": (0x80000007, lzfse),
         "lzma": (0x80000008, lzma.compress),
         "adc": (0x80000004, adc),
     }
@@ -105,4 +80,5 @@ def main(disk, image, method, sectors=512):
         out.write(bytes(stored) + plist + trailer.ljust(512, b"\0"))
 
 
-main(*arguments[1:4], *map(int, arguments[4:]))
+if __name__ == "__main__":
+    main(*sys.argv[1:4], *map(int, sys.argv[4:]))

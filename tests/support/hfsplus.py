@@ -105,33 +105,38 @@ def tree(records, node, longest_key):
     return b"".join(nodes)
 
 
-def lzvn(data):
-    """Literals, and matches of at least four bytes."""
-    out, seen, at, literals = bytearray(), {}, 0, 0
-
-    def flush(end):
-        nonlocal literals
-        while literals < end:
-            run = min(end - literals, 271)
-            out.extend([0xE0 | run] if run < 16 else [0xE0, run - 16])
-            out.extend(data[literals : literals + run])
-            literals += run
-
+def runs(data, longest, farthest):
+    """What an LZ77 coder makes of bytes: literals, and how far back and how long what follows them is, or 0 and 0."""
+    seen, at, literals = {}, 0, 0
     while at < len(data):
         found = seen.get(data[at : at + 4])
         seen[data[at : at + 4]] = at
-        if found is None or at - found > 65535 or at + 4 > len(data):
+        if found is None or at - found > farthest or at + 4 > len(data):
             at += 1
             continue
         length = 4
-        while at + length < len(data) and length < 500 and data[found + length] == data[at + length]:
+        while at + length < len(data) and length < longest and data[found + length] == data[at + length]:
             length += 1
-        flush(at)
-        distance, own = at - found, min(length, 10)
-        short, medium = distance < 0x600, distance < 1 << 14
-        if short:
+        yield data[literals:at], at - found, length
+        at += length
+        literals = at
+    yield data[literals:], 0, 0
+
+
+def lzvn(data):
+    """Literals, and matches in each form of code."""
+    out = bytearray()
+    for literals, distance, length in runs(data, 500, 65535):
+        for start in range(0, len(literals), 271):
+            run = literals[start : start + 271]
+            out.extend([0xE0 | len(run)] if len(run) < 16 else [0xE0, len(run) - 16])
+            out.extend(run)
+        own = min(length, 10)
+        if not length:
+            continue
+        if distance < 0x600:
             out.extend([own - 3 << 3 | distance >> 8, distance & 0xFF])
-        elif medium:
+        elif distance < 1 << 14:
             rest = distance << 2 | (own - 3) & 3
             out.extend([0xA0 | own - 3 >> 2, rest & 0xFF, rest >> 8])
         else:
@@ -141,9 +146,6 @@ def lzvn(data):
             run = min(rest, 271)
             out.extend([0xF0 | run] if run < 16 else [0xF0, run - 16])
             rest -= run
-        at += length
-        literals = at
-    flush(len(data))
     return bytes(out) + b"\x06" + bytes(7)
 
 
@@ -301,4 +303,5 @@ def main(folder, volume, node=4096):
         out.write(b"".join(blocks.blocks))
 
 
-main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -284,7 +284,7 @@ fn damaged_files_are_marked_in_a_listing() {
     let scratch = Scratch::new();
     scratch.shell(
         "for name in a b c; do head -c 300000 /dev/urandom > $name; done; ln -s a link; tar -cf a.tar a b c link
-         xz -0 --block-size=65536 a.tar; printf XXXX | dd of=a.tar.xz bs=1 seek=450000 conv=notrunc status=none",
+         xz -0 --block-size=65536 a.tar; printf oops | dd of=a.tar.xz bs=1 seek=450000 conv=notrunc status=none",
     );
     let (code, long, _) = ran(&scratch, &["ls", "-l", "a.tar.xz"]);
     let ends: Vec<_> = long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1).collect();
