@@ -72,7 +72,7 @@ fn an_image_is_what_the_kernel_makes_of_it() {
             mounted.path("").display()
         ));
         if by_kernel.contains("mounted") {
-            scratch.shell("umount kernel");
+            scratch.unmount("kernel");
             assert_eq!(names.trim(), "2", "{options}: attributes");
             for (path, one) in &seen[0] {
                 assert_eq!(seen[1].get(path), Some(one), "{options}: {}", path.display());
@@ -183,7 +183,7 @@ fn what_newer_tools_write_is_read() {
             "for root in kernel {mount}; do (cd $root; diff -r ../files . >&2; getfattr -d -m - named; stat -c '%n %a %u %g %Y %h' *); done"
         );
         let names = scratch.shell(&names);
-        scratch.shell("umount kernel");
+        scratch.unmount("kernel");
         let lines: Vec<_> = names.lines().collect();
         let (kernel, own) = lines.split_at(lines.len() / 2);
         assert_eq!(kernel, own);

@@ -108,7 +108,7 @@ fn the_kernel_shows_the_same() {
         return println!("left out: the kernel mounts no squashfs here");
     }
     let theirs = seen(&at);
-    scratch.shell(&format!("umount {place}"));
+    scratch.unmount(&place.to_string());
     let mounted = Mounted::new(&scratch, &image, &[]);
     assert_same(&seen(&mounted.path("")), &theirs, "kernel");
     mounted.unmount();

@@ -55,6 +55,12 @@ impl Scratch {
         assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+
+    /// Unmounts what the kernel mounted. A child that a test beside this one starts may have a file of it open until
+    /// its program runs.
+    pub(crate) fn unmount(&self, place: &str) {
+        self.shell(&format!("for i in $(seq 20); do umount {place} && exit; sleep 0.1; done; exit 1"));
+    }
 }
 
 /// The built program, with a cache folder of its own so that no test sees another's index.

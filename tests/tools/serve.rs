@@ -286,6 +286,14 @@ fn a_folder_is_an_archive_on_the_way() {
         assert_eq!(old.answer(false).status, 505);
         assert_eq!(served.end(), Some(0));
     }
+    // Nor would the name of a folder that shows an archive.
+    scratch.shell("mkdir d; mv a.tar.gz d");
+    let served = Served::new(&scratch, ["-r", "d"]);
+    let got = served.get("/a.tar.gz/?download=tar").whole(200);
+    assert_eq!(got.header("content-disposition"), "attachment; filename=\"a.tar\"");
+    fs::write(scratch.path("root"), &got.body).unwrap();
+    assert_eq!(scratch.shell("tar -tf root").lines().next(), Some("a/"));
+    assert_eq!(served.end(), Some(0));
 }
 
 #[test]

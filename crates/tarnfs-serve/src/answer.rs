@@ -19,6 +19,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use rustix::io::Errno;
 use tarnfs_format::Kind;
 use tarnfs_source::Cancel;
+use tarnfs_tree::build::without_archive_suffix;
 use tarnfs_tree::{Error, Tree, escape, with_memory};
 use tokio::sync::Semaphore;
 
@@ -392,7 +393,9 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, 
     if asked.version == Version::HTTP_10 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "Archives are only sent with HTTP/1.1.");
     }
-    let name = asked.place.names.last().unwrap_or(&site.folder).clone();
+    // A folder that shows an archive has its name: unpacked beside the archive, it would take its place.
+    let of_folder = |name: &Vec<u8>| without_archive_suffix(name).unwrap_or_else(|| name.clone());
+    let name = asked.place.names.last().map_or_else(|| site.folder.clone(), of_folder);
     let mut answer = Response::new(whole(""));
     put(&mut answer, CONTENT_TYPE, &kinds::of(label.as_bytes()));
     put(&mut answer, CONTENT_DISPOSITION, &kinds::attachment(&[name.as_slice(), b".", label.as_bytes()].concat()));

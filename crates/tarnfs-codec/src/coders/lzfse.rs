@@ -312,7 +312,7 @@ fn entropy_coded(stored: &[u8], at: usize, output: &mut Output<'_>) -> Result<us
     let (literal_unused, match_unused, match_bytes) = (unused(first)?, unused(second)?, field(second, 40, 20));
     let header = field(third, 0, 32).checked_sub(32).ok_or(WRONG)?;
     let packed = part(stored, at + 32, header)?;
-    // A match may take no bits, and give no bytes.
+    // A code may take no bits.
     if literals > MOST_LITERALS || !literals.is_multiple_of(4) || matches > MOST_MATCHES || raw == 0 {
         return Err(WRONG);
     }
@@ -344,6 +344,10 @@ fn entropy_coded(stored: &[u8], at: usize, output: &mut Output<'_>) -> Result<us
         let new = reader.value(of_distances, &mut distance_state)? as usize;
         // Zero is the one before.
         distance = if new == 0 { distance } else { new };
+        if literals == 0 && matched == 0 {
+            // It may take no bits. Each of those that programs write gives some byte.
+            return Err(WRONG);
+        }
         output.literals(part(&bytes, passed, literals)?)?;
         passed += literals;
         if matched > 0 {
@@ -463,8 +467,9 @@ mod tests {
         let mut decoded = vec![0; text.len()];
         // The number of matches, in bits 40 to 59 of the first field.
         let mut wrong = stored.clone();
-        wrong[14] |= 0x0f;
-        assert!(LzfseBlock.decode(&wrong, &mut decoded).is_err());
+        wrong[15] |= 0x0f;
+        let error = LzfseBlock.decode(&wrong, &mut decoded).unwrap_err();
+        assert!(error.to_string().contains(WRONG), "{error}");
         stored[4..8].fill(0);
         let error = LzfseBlock.decode(&stored, &mut decoded).unwrap_err();
         assert!(error.to_string().contains(WRONG), "{error}");

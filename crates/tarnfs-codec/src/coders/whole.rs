@@ -41,9 +41,13 @@ const KEPT_BYTES: usize = 8 << 20;
 fn decoded(coder: &'static dyn BlockCoder, stored: Vec<u8>, most: usize) -> io::Result<Arc<MemorySource>> {
     let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let is_it = |one: &Kept| one.coder == coder.name() && one.most == most && one.stored == stored;
-    let found = kept().iter().find(|one| is_it(one)).map(|one| Arc::clone(&one.decoded));
-    if let Some(found) = found {
-        return Ok(found);
+    {
+        let mut kept = kept();
+        if let Some(found) = kept.iter().position(is_it).and_then(|place| kept.remove(place)) {
+            let decoded = Arc::clone(&found.decoded);
+            kept.push_front(found);
+            return Ok(decoded);
+        }
     }
     let mut bytes = vec![0; most];
     let length = coder.decode(&stored, &mut bytes)?;
@@ -137,6 +141,21 @@ mod tests {
         let mut bytes = vec![0; found.len() as usize];
         found.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
+    }
+
+    /// Others may decode beside it.
+    #[test]
+    fn a_block_that_was_decoded_is_kept_for_its_coder() {
+        let stored = lz4_flex::block::compress(b"kept kept kept kept kept kept");
+        let coder = |name| block_coder_by_name(name).unwrap();
+        let decode = |most| decoded(coder("lz4-block"), stored.clone(), most).unwrap();
+        assert!((0..100).any(|_| Arc::ptr_eq(&decode(100), &decode(100))));
+        assert!(!Arc::ptr_eq(&decode(100), &decode(101)));
+        assert!(decoded(coder("zlib-block"), stored.clone(), 100).is_err());
+        for number in 0..2 * MOST_KEPT {
+            decoded(coder("lz4-block"), lz4_flex::block::compress(&[number as u8; 50]), 100).unwrap();
+        }
+        assert!(KEPT.lock().unwrap().len() <= MOST_KEPT);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Contents of data URLs in pages: characters may be written as pages have them (`&amp;`), as strings of scripts do
-//! (`\u003d`, `\/`) and as addresses do (`%20`), and what comes of that may be base64.
+//! (`\u003d`, `\/`) or style sheets (`\3d `), and as addresses do (`%20`), and what comes of that may be base64.
 //!
-//! Properties: a byte with what is undone: 1 characters of pages, 2 of addresses, 4 base64, 8 characters of
-//! strings.
+//! Properties: a byte with what is undone: 1 characters of pages, 2 of addresses, 4 base64, 8 characters of strings of
+//! scripts, 16 of style sheets.
 
 use std::io;
 
@@ -61,6 +61,8 @@ enum Found {
     More,
     /// They stand for these bytes.
     Bytes(Vec<u8>),
+    /// All but the last one do.
+    Before(Vec<u8>),
     /// They are text, but for so many at their end, which may begin an escape.
     Text(usize),
 }
@@ -87,9 +89,13 @@ struct Characters {
 
 impl Characters {
     fn new(coder: &CoderContext) -> io::Result<Self> {
-        let &[flags @ 0..16] = &coder.properties[..] else { return Err(coders::invalid_properties("data URLs")) };
-        let all =
-            [(1, Escape::new(b'&', in_page)), (8, Escape::new(b'\\', in_string)), (2, Escape::new(b'%', in_address))];
+        let &[flags @ 0..32] = &coder.properties[..] else { return Err(coders::invalid_properties("data URLs")) };
+        let all = [
+            (1, Escape::new(b'&', in_page)),
+            (8, Escape::new(b'\\', in_string)),
+            (16, Escape::new(b'\\', in_style)),
+            (2, Escape::new(b'%', in_address)),
+        ];
         let escapes = all.into_iter().filter(|(flag, _)| flags & flag != 0).map(|(_, escape)| escape).collect();
         Ok(Self { escapes, base64: (flags & 4 != 0).then(|| Quads::with(false)) })
     }
@@ -106,6 +112,10 @@ impl Characters {
             Found::Bytes(found) => {
                 escape.begun.clear();
                 (found, Vec::new())
+            }
+            Found::Before(found) => {
+                escape.begun.clear();
+                (found, vec![letter])
             }
             Found::Text(count) => {
                 let begun = escape.begun.len();
@@ -146,8 +156,15 @@ fn in_page(begun: &[u8]) -> Found {
 fn in_string(begun: &[u8]) -> Found {
     let (length, digits) = match begun {
         [] | [_] => return Found::More,
-        // The end of a line, or a blank.
-        [_, b'n' | b'r' | b't'] => return Found::Bytes(vec![b'\n']),
+        [_, b'n'] => return Found::Bytes(vec![b'\n']),
+        [_, b'r'] => return Found::Bytes(vec![b'\r']),
+        [_, b't'] => return Found::Bytes(vec![b'\t']),
+        [_, b'b'] => return Found::Bytes(vec![0x08]),
+        [_, b'v'] => return Found::Bytes(vec![0x0b]),
+        [_, b'f'] => return Found::Bytes(vec![0x0c]),
+        [_, b'0'] => return Found::Bytes(vec![0]),
+        // It goes on in the next line.
+        [_, b'\n'] => return Found::Bytes(Vec::new()),
         [_, b'x', digits @ ..] => (2, digits),
         [_, b'u', digits @ ..] => (4, digits),
         [_, letter, ..] => return Found::Bytes(vec![*letter]),
@@ -174,6 +191,26 @@ fn in_string(begun: &[u8]) -> Found {
             character.map_or(Found::Text(second.len()), |character| Found::Bytes(character.to_string().into_bytes()))
         }
         _ => Found::Text(second.len()),
+    }
+}
+
+/// "\3c ", "\\"", and a backslash at the end of a line (CSS Syntax Level 3, 4.3.7).
+fn in_style(begun: &[u8]) -> Found {
+    const MOST_DIGITS: usize = 6;
+    let digits = begun.get(1..).unwrap_or_default();
+    let Some((last, before)) = digits.split_last() else { return Found::More };
+    let character = |digits: &[u8]| {
+        let number = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let character = number.and_then(char::from_u32).filter(|character| *character != '\0');
+        character.unwrap_or(char::REPLACEMENT_CHARACTER).to_string().into_bytes()
+    };
+    match last {
+        _ if last.is_ascii_hexdigit() && before.len() < MOST_DIGITS => Found::More,
+        // A blank ends it.
+        _ if !before.is_empty() && last.is_ascii_whitespace() => Found::Bytes(character(before)),
+        _ if !before.is_empty() => Found::Before(character(before)),
+        b'\n' => Found::Bytes(Vec::new()),
+        _ => Found::Bytes(vec![*last]),
     }
 }
 
@@ -210,9 +247,15 @@ impl Letters for Characters {
             self.letter(0, letter, bytes);
         }
         if is_last {
-            // What was begun is none.
             for from in 0..self.escapes.len() {
-                for letter in std::mem::take(&mut self.escapes[from].begun) {
+                let mut begun = std::mem::take(&mut self.escapes[from].begun);
+                // What was begun is none, but for what a blank would end.
+                if begun.len() > 1
+                    && let Found::Bytes(ended) = (self.escapes[from].rule)(&[&begun[..], b" "].concat())
+                {
+                    begun = ended;
+                }
+                for letter in begun {
                     self.letter(from + 1, letter, bytes);
                 }
             }

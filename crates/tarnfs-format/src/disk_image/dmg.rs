@@ -25,6 +25,8 @@ const ENCRYPTED_FIRST: &[u8] = b"cdsaencr";
 /// What a trailer gets: its magic, version and length.
 const BITS: u32 = 96;
 const ENCRYPTED_BITS: u32 = 64;
+/// A comment of another archive may end so.
+const ENCRYPTED_FIRST_BITS: u32 = 12;
 
 const SECTOR: u64 = 512;
 
@@ -32,6 +34,9 @@ const SECTOR: u64 = 512;
 const LONGEST_LIST: u64 = 64 << 20;
 /// Blocks: 32 MiB of memory, and 256 GiB of a disk in blocks of 256 KiB.
 const MOST_BLOCKS: usize = 1 << 20;
+
+/// Tables that are wrong, after which no more are looked at: `hdiutil` writes some ten in all.
+const MOST_WRONG: usize = 100;
 
 const TABLE: &[u8] = b"mish";
 /// Bytes before the blocks of a table, and of each.
@@ -108,7 +113,7 @@ pub(super) fn bid(show: &Show<'_>, length: Option<u64>) -> u32 {
     }
     let is_encrypted =
         end(ENCRYPTED_FIRST.len() as u64).is_some_and(|at| show(at, ENCRYPTED_FIRST.len()) == ENCRYPTED_FIRST);
-    if is_encrypted { ENCRYPTED_BITS } else { 0 }
+    if is_encrypted { ENCRYPTED_FIRST_BITS } else { 0 }
 }
 
 pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusal> {
@@ -134,6 +139,9 @@ pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusa
         cancel.check().map_err(|error| Refusal::Read(list, error))?;
         if let Err(what) = add(table, data, &mut blocks) {
             damage.push((list, what.to_owned()));
+        }
+        if damage.len() >= MOST_WRONG {
+            break;
         }
     }
     if blocks.is_empty() {

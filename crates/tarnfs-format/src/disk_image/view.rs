@@ -21,6 +21,11 @@ const MOST_KEPT: usize = 16 << 20;
 const MOST_RUNS: u64 = 1 << 18;
 const BYTES_FOR_EACH_RUN: u64 = 512;
 
+/// Bytes that are decoded to list what is on the disk, and so many more for each byte of the image: any number of its
+/// nodes and tables may lie in the same blocks.
+const MOST_DECODED: u64 = 64 << 20;
+const DECODED_FOR_EACH_BYTE: u64 = 128;
+
 /// Bytes of a disk that one byte of its image may stand for where it is packed.
 const PACKED: u64 = 32;
 
@@ -54,6 +59,8 @@ pub(super) struct View<S> {
     blocks: Mutex<VecDeque<(Key, Arc<[u8]>)>>,
     /// How many runs may still be looked at for holes.
     runs: AtomicU64,
+    /// Bytes that may still be decoded.
+    to_decode: AtomicU64,
     /// Bytes of the image that are no holes.
     data: u64,
     /// True once a block was met that is packed.
@@ -64,7 +71,9 @@ impl<S: Under> View<S> {
     pub(super) fn new(image: S, layout: Box<dyn Layout>, decode: Decode) -> Self {
         let data = data_of(image.image());
         let runs = AtomicU64::new(MOST_RUNS.saturating_add(data / BYTES_FOR_EACH_RUN));
-        Self { image, layout, decode, blocks: Mutex::default(), runs, data, is_packed: AtomicBool::new(false) }
+        let to_decode = AtomicU64::new(MOST_DECODED.saturating_add(data.saturating_mul(DECODED_FOR_EACH_BYTE)));
+        let is_packed = AtomicBool::new(false);
+        Self { image, layout, decode, blocks: Mutex::default(), runs, to_decode, data, is_packed }
     }
 
     /// Where byte `at` of the disk lies, and at most `wanted` bytes behind it.
@@ -102,6 +111,9 @@ impl<S: Under> View<S> {
         if let Some(known) = known {
             return Ok(known);
         }
+        let cost = packed.stored.saturating_add(packed.decoded);
+        let is_left = self.to_decode.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(cost));
+        is_left.map_err(|_| damaged("packed blocks of the image are decoded too often to list what is on it"))?;
         let mut stored = vec![0; packed.stored as usize];
         self.image().read_exact_at(&mut stored, packed.at)?;
         let mut decoded = vec![0; packed.decoded as usize];

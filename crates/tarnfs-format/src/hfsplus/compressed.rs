@@ -170,10 +170,7 @@ impl Blocks {
             let at = piece.offset.saturating_add(inside);
             let piece = Piece { length, offset: at, stored, decoded: length, ..Piece::default() };
             let may_be_stored = stored.checked_sub(1) == Some(length);
-            if may_be_stored {
-                // To look into it may mean to decode a block of the image that the volume is in.
-                budget.take_bytes(length)?;
-            }
+            // To look into it may mean to decode a block of the image that the volume is in.
             if may_be_stored && method.is_stored(window.bytes(at, u64::MAX, 1)?.first()) {
                 content.add_packed(Piece { offset: at.saturating_add(1), stored: length, ..piece });
             } else {

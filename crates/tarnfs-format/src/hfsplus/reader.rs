@@ -50,6 +50,9 @@ const OF_FILE: usize = 512;
 /// Records of eight extents each that one file may have.
 const MOST_RECORDS: usize = 1 << 17;
 
+/// Bytes of memory for an extended attribute, beside its name and value.
+const OF_ATTRIBUTE: u64 = 48;
+
 /// Bytes of all extended attributes of one file.
 const MOST_OF_ATTRIBUTES: u64 = 4 << 20;
 
@@ -370,6 +373,9 @@ impl<'run> Reader<'run> {
         let up = "../".repeat(path.split(|byte| *byte == b'/').skip(1).count());
         let to = format!("/{LINKED_FOLDER}{}", file.special);
         let link = [up.as_bytes(), OF_FOLDERS, to.as_bytes()].concat();
+        if let Err(error) = self.budget.take_link(&path, &link) {
+            return self.teller.damage(at, format!("{} is left out: {error}", excerpt(&path)));
+        }
         let kind = Kind::Symlink;
         self.teller.entry(Entry { path, kind, mode: 0o777, link, mtime: file.mtime, header: at, ..Entry::default() })
     }
@@ -485,7 +491,7 @@ impl<'run> Reader<'run> {
         let mut wrong = None;
         if let Some(tree) = self.attributes.take_if(|_| file.has_attributes() || file.is_compressed) {
             let mut tree = tree;
-            let (mut inline, mut taken) = (Vec::new(), 0_u64);
+            let (mut inline, mut taken, mut paid) = (Vec::new(), 0_u64, 0_u64);
             let found = tree.of_file(file.id, &mut self.window, &mut self.budget, &mut |record| {
                 // Behind the file, the first block of what is told, and the length of the name.
                 let name = records::units(record.key, 12).map(|units| records::name(&units));
@@ -498,6 +504,9 @@ impl<'run> Reader<'run> {
                         let value = record.data.get(16..16_usize.saturating_add(length));
                         let value = value.ok_or_else(|| damaged("a record of them is damaged"))?;
                         taken = taken.saturating_add(value.len() as u64);
+                        paid = paid
+                            .saturating_add(OF_ATTRIBUTE)
+                            .saturating_add(name.len().saturating_add(value.len()) as u64);
                         inline.push((name, value.to_vec(), record.at.saturating_add(16)));
                     }
                     0x20 => {
@@ -523,7 +532,12 @@ impl<'run> Reader<'run> {
                 }
             }
             self.attributes = Some(tree);
-            wrong = found.err();
+            // Any number of names may lead to one file.
+            wrong = found.err().or(self.budget.take_bytes(paid).err());
+            if wrong.is_some() {
+                xattrs.clear();
+                forks.clear();
+            }
         }
         for (name, fork) in forks {
             wrong = self.value(file.id, None, &fork).map(|value| xattrs.push((name, value))).err().or(wrong);

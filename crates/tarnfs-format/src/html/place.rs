@@ -228,6 +228,11 @@ impl RawText {
         self.open.is_some()
     }
 
+    /// True in a style sheet, whose escapes are others than those of scripts.
+    pub(super) fn is_style(self) -> bool {
+        self.open == Some(b"style")
+    }
+
     /// Passes over the first `length` of `bytes`: what begins there may go on in the others.
     pub(super) fn pass(&mut self, bytes: &[u8], length: usize) {
         let is_named = |rest: &[u8], name: &[u8]| {

@@ -28,6 +28,7 @@ const IN_PAGES: u8 = 1;
 const IN_ADDRESSES: u8 = 2;
 const BASE64: u8 = 4;
 const IN_STRINGS: u8 = 8;
+const IN_STYLES: u8 = 16;
 
 /// Bytes of base64 that are looked at together.
 const OF_BASE64: usize = 256;
@@ -227,18 +228,21 @@ impl Page<'_> {
             let tag = memchr::memchr(b'>', behind).and_then(|end| behind.get(..end)).unwrap_or_default();
             address = saved_from(tag, attribute);
         }
+        // Base64 has no letters for which the two differ.
+        let in_style = self.raw.is_style() && !said.is_base64;
         let mut flags = 0;
         for (is_there, flag) in [
             (content.has_ampersand && place.is_in_tag, IN_PAGES),
             (content.has_percent, IN_ADDRESSES),
             (said.is_base64, BASE64),
-            (content.has_backslash, IN_STRINGS),
+            (content.has_backslash && !in_style, IN_STRINGS),
+            (content.has_backslash && in_style, IN_STYLES),
         ] {
             flags |= if is_there { flag } else { 0 };
         }
         let (mut size, mut step) = content.measure.finish(stored);
         let mut hash = Sha256::new();
-        let is_untold = flags & (IN_PAGES | IN_ADDRESSES | IN_STRINGS) != 0;
+        let is_untold = flags & (IN_PAGES | IN_ADDRESSES | IN_STRINGS | IN_STYLES) != 0;
         if is_untold {
             step = Some(Step { codec: "data-url".to_owned(), properties: vec![flags], ..Step::default() });
         }
@@ -313,6 +317,9 @@ impl Page<'_> {
             } else if has_escapes {
                 if found.is_some() && !passes_escapes {
                     // Of the quote behind it.
+                    part = part.strip_suffix(b"\\").unwrap_or(part);
+                } else if found.is_none() && !passes_escapes && bytes.len() == TOGETHER {
+                    // What follows may be the quote that it belongs to.
                     part = part.strip_suffix(b"\\").unwrap_or(part);
                 }
                 content.has_backslash |= memchr::memchr(b'\\', part).is_some();

@@ -621,6 +621,17 @@ pub fn without_suffix(name: &[u8]) -> Option<Vec<u8>> {
     (!matches!(stem.as_slice(), b"." | b"..")).then_some(stem)
 }
 
+/// What the folder is called that shows an archive of that name: `None` if the name is none of an archive.
+pub fn without_archive_suffix(name: &[u8]) -> Option<Vec<u8>> {
+    let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
+    // Only what is read forwards is opened inside a compressed file.
+    let is_opened = |format: &dyn Format| inner == name || format.forwards().is_some();
+    match tarnfs_format::by_suffix(&inner).filter(|(format, _)| is_opened(*format)) {
+        Some((_, stem)) if !matches!(stem, b"." | b"..") => Some(stem.to_vec()),
+        _ => Some(inner).filter(|inner| inner != name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

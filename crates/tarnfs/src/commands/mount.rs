@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
-use tarnfs_format::Format;
 use tarnfs_fuse::Unmounter;
-use tarnfs_tree::build::{Progress, without_suffix};
+use tarnfs_tree::build::{Progress, without_archive_suffix};
 use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url, url, whole_of_parts};
 use tarnfs_tree::{
     AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
@@ -377,14 +376,7 @@ pub(crate) fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
         return Err(Failure::new(Code::Usage, format!("{archive}: name a mount point: tarnfs {archive} MOUNTPOINT")));
     };
     let name = name.as_bytes();
-    let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
-    // Only what is read forwards is opened inside a compressed file.
-    let is_opened = |format: &dyn Format| inner == name || format.forwards().is_some();
-    let stem = match tarnfs_format::by_suffix(&inner).filter(|(format, _)| is_opened(*format)) {
-        Some((_, stem)) if !matches!(stem, b"." | b"..") => stem.to_vec(),
-        _ if inner == name => [name, b".mounted"].concat(),
-        _ => inner,
-    };
+    let stem = without_archive_suffix(name).unwrap_or_else(|| [name, b".mounted"].concat());
     Ok(archive.with_file_name(std::ffi::OsString::from_vec(stem)))
 }
 
