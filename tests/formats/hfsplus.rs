@@ -11,6 +11,7 @@ use crate::support::{Mounted, Scratch, can_mount, have, is_root, run};
 use crate::trees::{attributes, sums, told};
 
 const VOLUME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/hfsplus.py");
+const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/hfsplus_hostile.py");
 const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/dmg.py");
 
 /// A tree with what such a volume may have.
@@ -224,6 +225,43 @@ x.dmg
     fs::write(scratch.path("ring.hfs"), volume).unwrap();
     let listed = run(&scratch, ["find".as_ref(), scratch.path("ring.hfs").as_os_str(), "-type".as_ref(), "f".as_ref()]);
     assert_eq!(listed.text().lines().count(), 900, "{}", listed.err);
+}
+
+/// Each of its blocks lies in a block of the image, and both are packed.
+#[test]
+fn a_long_file_that_is_packed_twice_is_read() {
+    if !can_mount() || !have("python3") {
+        return println!("left out: no mounts or no Python here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree; python3 -c 'import sys; [sys.stdout.buffer.write(bytes([65 + i % 3]) * 65536) for i in range(1200)]' > tree/long.cmp8
+        python3 {VOLUME} tree v.hfs; python3 {IMAGE} v.hfs x.dmg zlib 64"
+    ));
+    let mounted = Mounted::new(&scratch, scratch.path("x.dmg"), &[]);
+    assert_eq!(mounted.ran.err, "");
+    assert!(fs::read(mounted.path("long.cmp8")).unwrap() == fs::read(scratch.path("tree/long.cmp8")).unwrap());
+    mounted.unmount();
+}
+
+/// Whoever has blocks of a disk decoded pays for it, and each name pays for its attributes.
+#[test]
+fn what_is_read_again_and_again_has_an_end() {
+    if !have("python3") {
+        return println!("left out: no Python here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "python3 {HOSTILE} nodes n.hfs; python3 {IMAGE} n.hfs n.dmg zlib 32768; python3 {HOSTILE} attributes a.hfs"
+    ));
+    for (image, says) in [("n.dmg", "decoded too often"), ("a.hfs", "extended attributes")] {
+        let checked = told(&scratch, "check", image, &[]);
+        assert!(checked.code != 0 && checked.text().contains(says), "{image}: {}", checked.text());
+    }
+    let index = scratch.path("a.index");
+    run(&scratch, ["index".as_ref(), "--index-file".as_ref(), index.as_os_str(), scratch.path("a.hfs").as_os_str()]);
+    let length = fs::metadata(index).unwrap().len();
+    assert!(length < 200 << 20, "{length}: with those of each name it would be a gigabyte");
 }
 
 /// Where a node of the catalogue is lost, what the others tell is shown.

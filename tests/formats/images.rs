@@ -209,6 +209,31 @@ fn what_is_broken_is_told_and_shown_as_it_is() {
     assert_eq!(checked.code, 0, "{}", checked.err);
 }
 
+/// > `tarnfs check` compares the layers of container images with their digests.
+#[test]
+fn layers_are_compared_with_their_digests() {
+    if !can_make_images() {
+        return println!("left out: no mounts, no python3 or no zstd here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(MAKE);
+    // A byte of a file in a layer that has no checksum, and one that is in its place.
+    scratch.shell(
+        "mkdir wrong; tar -xf docker.tar -C wrong; cd wrong; f=$(ls -S $(tar -tf ../docker.tar | grep layer.tar) | head -n 1)
+         printf X | dd of=$f bs=1 seek=1025 conv=notrunc status=none; tar -cf ../wrong.tar *; cd ..
+         mkdir swapped; tar -xf oci.tar -C swapped; cd swapped/blobs/sha256; for f in $(ls -S | head -n 2); do echo $f; done > ../two
+         set -- $(cat ../two); cp $1 $2; rm ../two; cd ../..; tar -cf ../swapped.tar oci-layout index.json blobs",
+    );
+    for name in ["docker.tar", "oci.tar"] {
+        let checked = told(&scratch, "check", name, &[]);
+        assert_eq!(checked.code, 0, "{name}: {}{}", checked.text(), checked.err);
+    }
+    for name in ["wrong.tar", "swapped.tar"] {
+        let checked = told(&scratch, "check", name, &[]);
+        assert!(checked.code == 5 && checked.text().contains("does not have the digest sha256:"), "{}", checked.text());
+    }
+}
+
 /// > Layers and documents of a layout that is a folder are files in it: symbolic links are not followed.
 #[test]
 fn a_layout_does_not_lead_elsewhere_and_does_not_wait() {

@@ -183,6 +183,11 @@ fn packages_of_debian_show_control_and_data() {
     let none = told(&scratch, "ls", "none.deb", &[]);
     assert!(none.code == 5 && none.err.contains("before its data, or has none"), "{}", none.err);
     assert!(none.text().contains("control"), "{}", none.text());
+    scratch.shell(
+        "for i in $(seq 70); do echo $i > m$i; done; ar rcD many.deb debian-binary control.tar $(seq -f m%g 70) data.tar",
+    );
+    let many = told(&scratch, "ls", "many.deb", &[]);
+    assert!(many.code == 5 && many.err.contains("too many members before its data"), "{}", many.err);
 }
 
 /// What is damaged of `control.tar` is no more served than what is damaged of `data.tar`.

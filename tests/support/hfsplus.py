@@ -8,6 +8,7 @@ ends in `.scattered` has each of its blocks elsewhere; one that ends in `.cmpN` 
 its way N; `resource:NAME` is the resource fork of NAME. The format: Apple's Technical Note TN1150.
 """
 
+import functools
 import os
 import stat
 import struct
@@ -123,6 +124,7 @@ def runs(data, longest, farthest):
     yield data[literals:], 0, 0
 
 
+@functools.lru_cache(8)
 def lzvn(data):
     """Literals, and matches in each form of code."""
     out = bytearray()

@@ -81,8 +81,7 @@ const FAR: u64 = (2 * LARGEST_CHUNK) as u64;
 /// Decoded bytes of a packed one, at most: an instruction of two bytes or more makes up to 64.
 const LARGEST_RATIO: usize = 32;
 
-/// Places behind damage that are looked at.
-const MOST_PLACES: u64 = 4 << 20;
+/// Bytes behind damage that are looked at together.
 const WINDOW: usize = 64 << 10;
 
 /// The chunks of a file.
@@ -154,8 +153,15 @@ impl Blocks for Chunks {
             Some(data.len())
         };
         let is_right = |length| !verify || stated == masked(&block[..length]).to_le_bytes();
-        if !is_followed && !length.is_some_and(is_right) {
-            return Err(Stop::Invalid("a damaged chunk that leads to no other one".to_owned()));
+        if !length.is_some_and(is_right) {
+            if !is_followed {
+                return Err(Stop::Invalid("a damaged chunk that leads to no other one".to_owned()));
+            }
+            if read_any(&bytes[HEAD..whole]).is_some() {
+                return Err(Stop::Invalid(
+                    "a chunk that is packed and says that it is stored, or the reverse".to_owned(),
+                ));
+            }
         }
         let part = match length {
             Some(0) if is_right(0) => Part::Other,
@@ -187,10 +193,12 @@ impl Blocks for Chunks {
         effort: &mut Effort,
     ) -> io::Result<Option<u64>> {
         effort.allow(source, at);
-        let (mut from, last) = (at.saturating_add(1), at.saturating_add(MOST_PLACES));
+        let (mut from, mut left) = (at.saturating_add(1), starts::LOOKED_AT.saturating_add(at));
         let mut window = vec![0; WINDOW + HEAD + SUM];
-        while from < last && effort.spend(WINDOW as u64) {
+        while let Some(data) = source.next_data(from).filter(|_| left > 0 && effort.spend(WINDOW as u64)) {
             cancel.check()?;
+            // The first bytes of a head may be the last ones of a hole.
+            from = data.saturating_sub((HEAD + SUM) as u64).max(from);
             let read = source.read_at(&mut window, from)?;
             let places = window[..read].windows(HEAD + SUM).take(WINDOW).enumerate();
             for (place, _) in places.filter(|(_, head)| is_head(head)) {
@@ -207,6 +215,7 @@ impl Blocks for Chunks {
                 break;
             }
             from = from.saturating_add(WINDOW as u64);
+            left = left.saturating_sub(WINDOW as u64);
         }
         Ok(None)
     }

@@ -15,12 +15,12 @@ mod tests;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::io;
+use std::io::{self, Read as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest, Sha256, Sha512};
 use tarnfs_source::{Cancel, MemorySource};
 
 use crate::name::{components, excerpt};
@@ -35,6 +35,9 @@ const MOST_OF_ALL: u64 = 64 << 20;
 
 /// Documents that are read of one archive: what a few bytes say may name the same one over and over.
 const MOST_DOCUMENTS: usize = 4096;
+
+/// Bytes of a layer that are hashed together.
+const HASHED_AT_ONCE: usize = 256 << 10;
 
 /// Layers of one image. Docker builds no more than 127.
 const MOST_LAYERS: usize = 1024;
@@ -612,11 +615,30 @@ impl Reading<'_> {
 }
 
 /// Whether `digest` is that of `bytes`; `None` if it is of another kind than are known here.
-pub fn is_digest_of(digest: &str, bytes: &[u8]) -> Option<bool> {
-    match digest.split_once(':')? {
-        ("sha256", digits) => Some(hex(&Sha256::digest(bytes)) == digits),
-        ("sha512", digits) => Some(hex(&Sha512::digest(bytes)) == digits),
+pub fn is_digest_of(digest: &str, mut bytes: &[u8]) -> Option<bool> {
+    // Bytes in memory are read without an error.
+    is_digest_of_all(digest, &mut |into| bytes.read(into)).ok().flatten()
+}
+
+/// The same of all bytes that `read` gives, as a reader does.
+pub fn is_digest_of_all(
+    digest: &str,
+    read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<Option<bool>> {
+    Ok(match digest.split_once(':') {
+        Some(("sha256", digits)) => Some(hash_of_all::<Sha256>(read)? == digits),
+        Some(("sha512", digits)) => Some(hash_of_all::<Sha512>(read)? == digits),
         _ => None,
+    })
+}
+
+/// In hexadecimal digits.
+fn hash_of_all<H: Digest>(read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<String> {
+    let (mut hash, mut bytes) = (H::new(), vec![0; HASHED_AT_ONCE]);
+    loop {
+        let length = read(&mut bytes)?;
+        let Some(got) = bytes.get(..length).filter(|got| !got.is_empty()) else { return Ok(hex(&hash.finalize())) };
+        hash.update(got);
     }
 }
 

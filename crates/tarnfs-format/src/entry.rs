@@ -48,7 +48,9 @@ impl Entry {
         let strings =
             [path, user, group, link].into_iter().chain(xattrs.iter().flat_map(|(name, value)| [name, value]));
         let extents = body.extents.as_ref().map_or(0, |extents| extents.len().saturating_mul(size_of::<Extent>()));
-        let pieces = body.pieces.as_ref().map_or(0, |pieces| pieces.len().saturating_mul(size_of::<Piece>()));
+        let pieces = body.pieces.as_deref().map_or(0, |pieces| {
+            weight_of_coders(pieces).saturating_add(pieces.len().saturating_mul(size_of::<Piece>()))
+        });
         let extents = extents.saturating_add(pieces);
         let pairs = xattrs.len().saturating_mul(size_of::<(Vec<u8>, Vec<u8>)>());
         let fixed = size_of::<Self>().saturating_add(extents).saturating_add(pairs);
@@ -221,6 +223,43 @@ pub struct Coder {
     /// The stored bytes stand behind a header of the format named here; [`Piece::offset`] is that of the header
     /// ([`crate::ReadRandom::find_content`]).
     pub is_behind_header: Option<String>,
+}
+
+/// Bytes of memory that the coders of one file's pieces may take: an index keeps no more. A packed block of a file
+/// system in packed blocks of a disk image has a coder of its own, of some 800 bytes.
+pub const MOST_OF_CODERS: usize = 16 << 20;
+
+impl Coder {
+    /// Bytes of memory, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let of_step = |step: &Step| {
+            let inputs = step.inputs.len().saturating_mul(size_of::<Input>());
+            [size_of::<Step>(), step.codec.len(), step.properties.len(), inputs]
+                .into_iter()
+                .fold(0, usize::saturating_add)
+        };
+        self.steps.iter().map(of_step).fold(size_of::<Self>(), usize::saturating_add)
+    }
+}
+
+/// The pieces whose coder is another one than that of the last piece with one, and the bytes that all up to there take.
+pub(crate) fn changes_of_coder(pieces: &[Piece]) -> impl Iterator<Item = (usize, usize)> {
+    let (mut last, mut sum) = (None::<&Arc<Coder>>, 0_usize);
+    pieces.iter().enumerate().filter_map(move |(at, piece)| {
+        let coder = piece.coder.as_ref()?;
+        if last.is_some_and(|last| Arc::ptr_eq(last, coder) || last == coder) {
+            return None;
+        }
+        last = Some(coder);
+        sum = sum.saturating_add(coder.weight());
+        Some((at, sum))
+    })
+}
+
+/// Bytes that the coders of `pieces` take.
+fn weight_of_coders(pieces: &[Piece]) -> usize {
+    changes_of_coder(pieces).last().map_or(0, |(_, sum)| sum)
 }
 
 /// One step of a [`Coder`].

@@ -4,6 +4,7 @@ use std::io;
 
 use tarnfs_source::Source;
 
+use crate::entry::changes_of_coder;
 use crate::name::excerpt;
 use crate::{Damage, Entry, Error, Event, FORMATS, Format, Piece, Probe, ReceiveRandom, Shown, Time, Told};
 
@@ -76,31 +77,12 @@ pub(crate) fn told_of_any(shown: &Shown) -> Told {
     Told { mtime: told.mtime.filter(|_| shown.mtime != Time::default()).map(|unit| unit.max(TWO_SECONDS)), ..told }
 }
 
-/// Times that the coder of a file's pieces may change: an index keeps no more.
-pub(crate) const MOST_CHANGES: usize = 1000;
+/// What is wrong where the coders of a file's pieces take more than an index keeps.
+pub(crate) const CODERS: &str = "its parts are packed in too many ways";
 
-/// What is wrong where it does so more often.
-pub(crate) const CHANGES: &str = "its parts are packed in too many ways";
-
-/// True if the coder of a file's pieces changes too often.
-pub(crate) fn changes_too_often(pieces: &[Piece]) -> bool {
-    change_behind(pieces, MOST_CHANGES).is_some()
-}
-
-/// The piece at which the coder of a file's pieces changes once more than `most` times.
-pub(crate) fn change_behind(pieces: &[Piece], most: usize) -> Option<usize> {
-    let mut coders = pieces.iter().enumerate().filter_map(|(at, piece)| Some((at, piece.coder.as_ref()?)));
-    let (_, mut last) = coders.next()?;
-    let mut changes = 0_usize;
-    for (at, coder) in coders {
-        if last != coder {
-            (last, changes) = (coder, changes.saturating_add(1));
-            if changes > most {
-                return Some(at);
-            }
-        }
-    }
-    None
+/// The first of a file's pieces whose coder makes it more than `most` bytes that its coders take.
+pub(crate) fn too_many_coders(pieces: &[Piece], most: usize) -> Option<usize> {
+    changes_of_coder(pieces).find(|&(_, sum)| sum > most).map(|(at, _)| at)
 }
 
 /// The path of a folder, for people.
@@ -265,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn where_a_coder_changes_too_often_is_known() {
+    fn where_coders_become_too_many_is_known() {
         use crate::Coder;
         use std::sync::Arc;
         let coders =
             ["a", "b"].map(|header| Arc::new(Coder { steps: Vec::new(), is_behind_header: Some(header.to_owned()) }));
         let pieces: Vec<_> =
             (0..10).map(|at| Piece { coder: Some(Arc::clone(&coders[at / 2 % 2])), ..Piece::default() }).collect();
-        assert_eq!([0, 1, 3, 4].map(|most| change_behind(&pieces, most)), [Some(2), Some(4), Some(8), None]);
-        assert!(!changes_too_often(&pieces));
+        let found = [0, 1, 2, 4, 5].map(|count| too_many_coders(&pieces, count * coders[0].weight()));
+        assert_eq!(found, [Some(0), Some(2), Some(4), Some(8), None]);
     }
 }

@@ -78,7 +78,7 @@ use std::ops::Range;
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 pub use decode::{Decode, IsRight, Take};
-pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
+pub use entry::{Body, Coder, Device, Entry, Input, Kind, MOST_OF_CODERS, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
 pub use stream::{ForwardStream, SourceStream, Stream};
 pub use unlisted::{Unlisted, around};

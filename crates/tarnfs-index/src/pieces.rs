@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tarnfs_format::{Coder, Input, Piece, Step};
+use tarnfs_format::{Coder, Input, MOST_OF_CODERS, Piece, Step};
 
 use crate::Error;
 use crate::writer::record::{read_bytes, read_number, write_bytes, write_number};
@@ -19,9 +19,6 @@ const MOST_INPUTS: usize = 32;
 
 /// Bit of what stands behind a step: it has a length.
 const HAS_LENGTH: u64 = 1;
-
-/// Times that the coder changes from piece to piece.
-const MOST_CODERS: usize = 1 << 10;
 
 /// Pieces of one file: each takes some hundred bytes of memory while the file is open. In blocks of 128 KiB that is a
 /// file of 128 GiB.
@@ -131,11 +128,11 @@ pub(crate) fn each(
             (0, _) => None,
             (number, Some((known, coder))) if *known == number => Some(Arc::clone(coder)),
             (number, _) => {
-                coders = coders.saturating_add(1);
-                if coders > MOST_CODERS {
-                    return Err(wrong("change their coder too often"));
-                }
                 let coder = coder_of(number)?;
+                coders = coders.saturating_add(coder.weight());
+                if coders > MOST_OF_CODERS {
+                    return Err(wrong("have too many coders"));
+                }
                 last = Some((number, Arc::clone(&coder)));
                 Some(coder)
             }
@@ -295,6 +292,20 @@ mod tests {
         assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 1, 7]).is_ok());
     }
 
+    /// An index may name others in turn, each of which would be kept.
+    #[test]
+    fn coders_of_a_file_are_bounded_by_what_they_take() {
+        let heavy = Step { properties: vec![0; MOST_OF_CODERS / 10], ..Step::default() };
+        let heavy = Arc::new(Coder { steps: vec![heavy], is_behind_header: None });
+        let coder = Some(Arc::new(Coder::default()));
+        let piece = Piece { coder, length: 10, offset: 600, stored: 0, decoded: 10, ..Piece::default() };
+        for (changes, is_right) in [(9, true), (10, false)] {
+            let bytes = written(&vec![piece.clone(); changes]).0;
+            let coder_of = |_| Ok(Arc::clone(&heavy));
+            assert_eq!(read(&bytes, 600, 1 << 20, u64::MAX, coder_of).is_ok(), is_right, "{changes}");
+        }
+    }
+
     /// Each guard by itself: all else of these pieces is right.
     #[test]
     fn a_piece_lies_in_its_file_and_in_the_archive() {
@@ -358,9 +369,10 @@ mod tests {
         // Coders number 1 and 2 in turn, and one that stays.
         let of_coder = |number: u8| [number << 2, 0, 1, 0, 1];
         let turns = |count: usize| (0..count).flat_map(|turn| of_coder(1 + turn as u8 % 2)).collect::<Vec<_>>();
-        assert_eq!(counted(&turns(MOST_CODERS)).unwrap(), MOST_CODERS);
-        assert!(counted(&turns(MOST_CODERS + 1)).is_err());
-        assert!(counted(&of_coder(1).repeat(MOST_CODERS + 1)).is_ok());
+        let most = MOST_OF_CODERS / Coder::default().weight();
+        assert_eq!(counted(&turns(most)).unwrap(), most);
+        assert!(counted(&turns(most + 1)).is_err());
+        assert!(counted(&of_coder(1).repeat(most + 1)).is_ok());
     }
 
     #[test]

@@ -136,6 +136,50 @@ fn shape(shape: &Shape) -> Shape {
     Shape { recursion: Some(Recursion { transform: None, strip_extension: false, ..recursion }), ..shape.clone() }
 }
 
+/// What of the images in `archive`, which was opened with `options`, does not have the digest that it should have: each
+/// as a clause. All of it is read; what cannot be is left out.
+///
+/// # Errors
+/// If it is cancelled.
+pub fn wrong_digests(archive: &OpenArchive, options: &Options) -> io::Result<Vec<String>> {
+    let (left, cancel) = (Cell::new(MOST_STEPS), &options.cancel);
+    let members = InTree { tree: &*archive.tree, spellings: spellings_in(archive), left, cancel };
+    let found = match containers::images(&members) {
+        Ok(found) => found.unwrap_or_default(),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(vec![error.to_string()]),
+        Err(_) => return cancel.check().map(|()| Vec::new()),
+    };
+    let (layers, mut seen, mut wrong) = (Layers::of(archive), BTreeSet::new(), Vec::new());
+    for layer in found.images.into_iter().flat_map(|image| image.layers) {
+        if !seen.insert((layer.path.clone(), layer.digest.clone())) {
+            continue;
+        }
+        let Ok(at_path) = members.find(layer.path.as_bytes())? else { continue };
+        let Some(file) = layers.file_of(&at_path) else { continue };
+        let is_right = archive.tree.open(file.node).map_err(into_io).and_then(|source| {
+            let (mut at, codec) = (0_u64, tarnfs_codec::detect(&first_bytes(&source)?));
+            let stored = containers::is_digest_of_all(&layer.digest, &mut |into| {
+                cancel.check()?;
+                let length = source.read_at(into, at)?;
+                at = at.saturating_add(length as u64);
+                Ok(length)
+            })?;
+            // `docker save` has the digest of what a layer is unpacked.
+            let Some(codec) = codec.filter(|_| stored == Some(false)) else { return Ok(stored) };
+            let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
+            let mut decoder = codec.first_pass(source, &how)?;
+            containers::is_digest_of_all(&layer.digest, &mut |into| cancel.check().and_then(|()| decoder.read(into)))
+        });
+        cancel.check()?;
+        // A compressed one that cannot be decoded does not have the digest of what it is unpacked, either.
+        if is_right.is_ok_and(|is_right| is_right == Some(false)) {
+            let (path, digest) = (name::excerpt(layer.path.as_bytes()), name::excerpt(layer.digest.as_bytes()));
+            wrong.push(format!("the layer {path} does not have the digest {digest}"));
+        }
+    }
+    Ok(wrong)
+}
+
 /// True if the first file of the archive has a name as archives with images have them.
 fn may_be_one(location: &Location, options: &Options) -> bool {
     let source: SharedSource = match location {

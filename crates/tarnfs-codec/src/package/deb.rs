@@ -59,7 +59,11 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
     let (mut head, mut payload, mut findings) = (DECODED.to_vec(), None, Findings::default());
     let mut without_payload = "it is cut short before its data, or has none";
     let mut at = MAGIC.len() as u64;
-    for _ in 0..MOST_MEMBERS {
+    for number in 0..=MOST_MEMBERS {
+        if number == MOST_MEMBERS {
+            without_payload = "it has too many members before its data: what follows is not read";
+            break;
+        }
         let mut header = [0; HEADER];
         if source.read_at(&mut header, at)? < HEADER {
             break;

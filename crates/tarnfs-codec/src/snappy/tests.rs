@@ -135,7 +135,7 @@ fn a_wrong_bit_of_the_head_of_a_chunk_costs_nothing() {
     let heads: Vec<_> = heads(&packed).into_iter().filter(|&at| packed[at] <= 1).collect();
     for (number, at) in [(1, heads[1]), (5, heads[5]), (7, heads[7])] {
         // The first one makes one kind of the other, which only the checksum tells.
-        for bit in 1..32 {
+        for bit in 0..32 {
             let mut wrong = packed.clone();
             wrong[at + bit / 8] ^= 1 << (bit % 8);
             let pass = decode(&Snappy, &wrong);
@@ -181,6 +181,12 @@ fn behind_the_head_of_a_chunk_that_is_lost_the_next_one_is_found() {
             assert_points_lead_to(&Snappy, &wrong, &pass.points, &pass.data);
         }
     }
+    // However much is lost.
+    let long = noise(8 << 20);
+    let mut wrong = pack(&long, CHUNK);
+    wrong[1 << 20..6 << 20].fill(0);
+    let pass = decode(&Snappy, &wrong);
+    assert!(pass.data.ends_with(&long[7 << 20..]) && pass.error.is_none(), "{:?}", pass.damage);
     // Where little follows, that may lie in what is damaged.
     let mut last = packed[..heads[2]].to_vec();
     last[heads[1]..][..512].fill(0xA5);

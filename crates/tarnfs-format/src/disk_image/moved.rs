@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::layout::{Packed, Place};
 use super::view::{Under, View};
-use crate::image::{Budget, CHANGES, MOST_CHANGES, change_behind, changes_too_often, is_damage};
+use crate::entry::MOST_OF_CODERS;
+use crate::image::{Budget, CODERS, is_damage, too_many_coders};
 use crate::{Coder, Input, Piece, Step};
 
 /// Pieces of one file: 100 MiB of memory.
@@ -90,10 +91,11 @@ pub(super) fn moved<S: Under>(
             return Ok(to.only(MOST_PIECES, length, format!("it lies in more than {MOST_PIECES} parts of the image")));
         }
     }
-    if changes_too_often(&to.pieces) {
-        // That what is behind them cannot be read is one change more.
-        let first = change_behind(&to.pieces, MOST_CHANGES.saturating_sub(1)).unwrap_or_default();
-        return Ok(to.only(first, length, CHANGES.to_owned()));
+    // That what is behind them cannot be read is one coder more.
+    let of_rest = Piece::unreadable(0, 1).coder.map_or(0, |coder| coder.weight());
+    if too_many_coders(&to.pieces, MOST_OF_CODERS).is_some() {
+        let first = too_many_coders(&to.pieces, MOST_OF_CODERS.saturating_sub(of_rest)).unwrap_or_default();
+        return Ok(to.only(first, length, CODERS.to_owned()));
     }
     Ok((to.pieces, to.missing))
 }
@@ -251,11 +253,15 @@ mod tests {
     #[test]
     fn what_is_too_much_costs_the_rest_only() {
         let mut budget = Budget::of_image(1 << 30, 1);
-        let (pieces, missing) = moved_of(|number| number.to_string(), &[(5, 900), (7, 300)], &mut budget);
-        assert_eq!(missing.as_deref(), Some(CHANGES));
-        assert_eq!((pieces.len(), length_of(&pieces)), (1001, 1200 * CLUSTER + 12));
-        assert!(!changes_too_often(&pieces));
-        assert_eq!((pieces[999].stored, pieces[1000].stored, pieces[900].hole), (1, 0, 7));
+        // Each takes a thousandth of what all may, and somewhat more.
+        let name = |number| format!("{number:0>length$}", length = MOST_OF_CODERS / 1000);
+        let (pieces, missing) = moved_of(name, &[(5, 900), (7, 300)], &mut budget);
+        assert_eq!(missing.as_deref(), Some(CODERS));
+        let there = pieces.len() - 1;
+        assert!((950..1000).contains(&there), "{there}");
+        assert_eq!(length_of(&pieces), 1200 * CLUSTER + 12);
+        assert_eq!(too_many_coders(&pieces, MOST_OF_CODERS), None);
+        assert_eq!((pieces[there - 1].stored, pieces[there].stored, pieces[900].hole), (1, 0, 7));
         // More parts than the image may have.
         let mut little = Budget::of_image(0, 1);
         little.parts = 1000;

@@ -7,7 +7,8 @@ use super::inode::{Inode, Layout};
 use super::volume::Volume;
 use crate::Piece;
 use crate::content::Content;
-use crate::image::{Budget, CHANGES, changes_too_often, damaged, is_damage};
+use crate::entry::MOST_OF_CODERS;
+use crate::image::{Budget, CODERS, damaged, is_damage, too_many_coders};
 use crate::little::{u16_at, u32_at};
 
 /// Parts of one file: 100 MiB of memory.
@@ -43,10 +44,11 @@ pub(super) fn content(
     }
     let count = content.pieces.len();
     let taken = budget.take_parts(count as u64);
-    let changes = changes_too_often(&content.pieces);
-    if count > MOST_PARTS || taken.is_err() || changes {
+    let has_many_coders = too_many_coders(&content.pieces, MOST_OF_CODERS).is_some();
+    if count > MOST_PARTS || taken.is_err() || has_many_coders {
         content = Content::new(inode.size);
-        let many = || if changes { CHANGES.to_owned() } else { format!("it lies in more than {MOST_PARTS} parts") };
+        let many =
+            || if has_many_coders { CODERS.to_owned() } else { format!("it lies in more than {MOST_PARTS} parts") };
         content.add_missing(inode.at, u64::MAX, taken.err().map_or_else(many, |error| error.to_string()));
     }
     Ok(content)

@@ -533,14 +533,17 @@ impl<'run> Reader<'run> {
             }
             self.attributes = Some(tree);
             // Any number of names may lead to one file.
-            wrong = found.err().or(self.budget.take_bytes(paid).err());
+            wrong = found.and_then(|()| self.budget.take_bytes(paid)).err();
             if wrong.is_some() {
                 xattrs.clear();
                 forks.clear();
             }
         }
         for (name, fork) in forks {
-            wrong = self.value(file.id, None, &fork).map(|value| xattrs.push((name, value))).err().or(wrong);
+            match self.value(file.id, None, &fork) {
+                Ok(value) => xattrs.push((name, value)),
+                Err(error) => wrong = wrong.or(Some(error)),
+            }
         }
         let is_linked = file.is_link() || file.is_folder_link();
         if entry.kind != Kind::Symlink && !is_linked && file.finder.iter().any(|byte| *byte != 0) {
@@ -552,8 +555,10 @@ impl<'run> Reader<'run> {
                 log::info!("{name}: its resource fork of {length} bytes is not shown");
             } else {
                 let name = b"com.apple.ResourceFork".to_vec();
-                let value = self.value(file.id, RESOURCE, &file.resource);
-                wrong = value.map(|value| xattrs.push((name, value))).err().or(wrong);
+                match self.value(file.id, RESOURCE, &file.resource) {
+                    Ok(value) => xattrs.push((name, value)),
+                    Err(error) => wrong = wrong.or(Some(error)),
+                }
             }
         }
         // Links and devices have none that belong to users.

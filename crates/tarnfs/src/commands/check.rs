@@ -5,6 +5,7 @@ use tarnfs_format::Damage;
 use tarnfs_index::{Index, Shape};
 use tarnfs_source::Cancel;
 use tarnfs_tree::DamagedFiles;
+use tarnfs_tree::containers::wrong_digests;
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, Recreate};
 
 use super::difference::{difference, difference_of_sidecar};
@@ -90,6 +91,9 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         let told = |damage: &Damage| format!("{name}: damaged at byte {}: {}", damage.offset, damage.what);
         lines.extend(checksums.iter().flatten().map(told));
     }
+    let wrong_layers = wrong_digests(&fresh, options);
+    let wrong_layers = wrong_layers.map_err(|error| inside::failure(archive, b"", &error.into()))?;
+    lines.extend(wrong_layers.iter().map(|what| format!("{name}: damaged: {what}")));
     // What a compressed file holds is one file.
     let is_a_file = fresh.is_single_file().map_err(|error| inside::failure(archive, b"", &error.into()))?;
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
@@ -97,7 +101,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         counted.map_err(|error| inside::failure(archive, b"", &error))?;
     let is_noted = !lines.is_empty();
     // Files of which a checksum is wrong can be read all the same.
-    let has_wrong_checksums = checksums.as_ref().is_some_and(|wrong| !wrong.is_empty());
+    let has_wrong_checksums = !wrong_layers.is_empty() || checksums.as_ref().is_some_and(|wrong| !wrong.is_empty());
     if (is_noted && !has_wrong_checksums && locked < files) || damaged > 0 || links > 0 {
         let of = match (files, damaged) {
             (_, 1..) if is_a_file => "the file in it is damaged".to_owned(),
