@@ -227,6 +227,39 @@ x.dmg
     assert_eq!(listed.text().lines().count(), 900, "{}", listed.err);
 }
 
+/// What the first block of a disk image is packed with is no stream around the image.
+#[test]
+fn disk_images_in_compressed_archives_are_found_by_their_end() {
+    if !["python3", "zip", "mkfs.vfat", "mcopy"].into_iter().all(have) {
+        return println!("left out: no Python, zip or tools of DOS here");
+    }
+    let scratch = Scratch::new();
+    // Blocks of zeros are not stored.
+    scratch.shell(
+        "mkdir tree; seq 20000 > tree/a; head -c 300000 /dev/zero > tree/b; seq 30000 > tree/c
+         truncate -s 4M disk; mkfs.vfat disk > made; mcopy -s -i disk tree/* ::/",
+    );
+    for method in ["zlib", "bzip2", "lzma"] {
+        scratch.shell(&format!(
+            "rm -rf x.* out; python3 {IMAGE} disk x.dmg {method} 64; tar -czf x.tar.gz x.dmg; zip -q x.zip x.dmg; gzip -k x.dmg
+             head -c -700 x.dmg > cut.dmg; tar -czf cut.tar.gz cut.dmg"
+        ));
+        for (name, inside) in [("x.tar.gz", "out/x.dmg"), ("x.zip", "out/x.dmg"), ("x.dmg.gz", "out")] {
+            let path = scratch.path(name);
+            let out = scratch.path("out");
+            let extracted =
+                run(&scratch, ["extract".as_ref(), "-r".as_ref(), path.as_os_str(), "-C".as_ref(), out.as_os_str()]);
+            assert_eq!(extracted.code, 0, "{method}: {name}: {}", extracted.err);
+            scratch.shell(&format!("diff -r tree {inside}; rm -r out"));
+        }
+        // Without its end it is nothing that is known.
+        let cut = told(&scratch, "ls", "cut.dmg", &[]);
+        assert!(cut.code != 0 && cut.text().is_empty(), "{method}: {}{}", cut.text(), cut.err);
+        let cut = told(&scratch, "ls", "cut.tar.gz", &["-r"]);
+        assert_eq!((cut.code, cut.text().as_str()), (0, "cut.dmg\n"), "{method}: {}", cut.err);
+    }
+}
+
 /// Each of its blocks lies in a block of the image, and both are packed.
 #[test]
 fn a_long_file_that_is_packed_twice_is_read() {

@@ -286,13 +286,22 @@ fn a_folder_is_an_archive_on_the_way() {
         assert_eq!(old.answer(false).status, 505);
         assert_eq!(served.end(), Some(0));
     }
-    // Nor would the name of a folder that shows an archive.
-    scratch.shell("mkdir d; mv a.tar.gz d");
+    // Nor would the name of a folder that shows an archive. Other folders are called as they are.
+    scratch.shell("mkdir -p d/photos.raw; split -b 2M a.tar.gz d/parts.tar.gz.; mv a.tar.gz d; tar -cf d/o.tar tree");
     let served = Served::new(&scratch, ["-r", "d"]);
-    let got = served.get("/a.tar.gz/?download=tar").whole(200);
-    assert_eq!(got.header("content-disposition"), "attachment; filename=\"a.tar\"");
-    fs::write(scratch.path("root"), &got.body).unwrap();
-    assert_eq!(scratch.shell("tar -tf root").lines().next(), Some("a/"));
+    for (path, name) in [
+        ("a.tar.gz", "a"),
+        ("parts.tar.gz.aa", "parts"),
+        ("photos.raw", "photos.raw"),
+        ("a.tar.gz/sub", "sub"),
+        ("o.tar", "o"),
+        ("o.tar/tree", "tree"),
+    ] {
+        let got = served.get(&format!("/{path}/?download=tar")).whole(200);
+        assert_eq!(got.header("content-disposition"), format!("attachment; filename=\"{name}.tar\""));
+        fs::write(scratch.path("root"), &got.body).unwrap();
+        assert_eq!(scratch.shell("tar -tf root").lines().next(), Some(&*format!("{name}/")));
+    }
     assert_eq!(served.end(), Some(0));
 }
 

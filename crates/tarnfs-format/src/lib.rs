@@ -266,6 +266,12 @@ pub trait Format: Send + Sync {
         1024
     }
 
+    /// True of what has such a name and is known by its end: what stands at its start may look like anything.
+    fn is_known_by_its_end(&self, name: &[u8]) -> bool {
+        let _ = name;
+        false
+    }
+
     /// How it is read.
     fn reader(&self) -> Reader<'_>;
 
@@ -517,6 +523,11 @@ pub fn by_suffix(name: &[u8]) -> Option<(&'static dyn Format, &[u8])> {
         (!stem.is_empty() && end.eq_ignore_ascii_case(suffix.as_bytes())).then_some((format, stem))
     });
     stems.min_by_key(|(_, stem)| stem.len())
+}
+
+/// The format of what is called `name` and is known by its end ([`Format::is_known_by_its_end`]).
+pub fn known_by_its_end(name: &[u8]) -> Option<&'static dyn Format> {
+    FORMATS.iter().copied().find(|format| format.is_known_by_its_end(name))
 }
 
 /// The format that bids highest for what `probe` shows; `None` if none does.

@@ -19,7 +19,6 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use rustix::io::Errno;
 use tarnfs_format::Kind;
 use tarnfs_source::Cancel;
-use tarnfs_tree::build::without_archive_suffix;
 use tarnfs_tree::{Error, Tree, escape, with_memory};
 use tokio::sync::Semaphore;
 
@@ -29,7 +28,7 @@ use crate::conditions::{self, Outcome, Validators, Wanted};
 use crate::connection::{Client, Clients, Holds};
 use crate::dav::{self, Found};
 use crate::file::{Part, Parts, multipart};
-use crate::held::Held;
+use crate::held::{Held, name_of_copy};
 use crate::page::{self, View};
 use crate::pool::{Lanes, Pool, Work};
 use crate::url::{self, BadPath, Target, in_query};
@@ -214,6 +213,7 @@ async fn dispatch(site: Arc<Site>, head: Head, body: &[u8], client: &Client) -> 
         headers: head.headers,
         is_head: method == Method::HEAD,
         version: head.version,
+        name_of_copy: None,
     };
     get(site, asked, client).await
 }
@@ -225,6 +225,8 @@ struct Asked {
     headers: HeaderMap,
     is_head: bool,
     version: Version,
+    /// What the folder is called in an archive of it, if that is asked for; nothing for the root.
+    name_of_copy: Option<Vec<u8>>,
 }
 
 /// That a thread took too long, or did not end well.
@@ -236,7 +238,8 @@ fn too_slow(error: &std::io::Error) -> Answer {
 async fn get(site: Arc<Site>, asked: Asked, client: &Client) -> Answer {
     let (own, lane) = (Arc::clone(&site), asked.place.lane());
     let looked = site.pool.run(Work::Look, lane, move |_| {
-        let (site, mut path) = (own, asked.place.in_tree());
+        let (site, mut asked) = (own, asked);
+        let mut path = asked.place.in_tree();
         if asked.place.is_folder && !path.is_empty() {
             // A file is none.
             path.push(b'/');
@@ -244,7 +247,12 @@ async fn get(site: Arc<Site>, asked: Asked, client: &Client) -> Answer {
         match Held::find(&site.tree, &path) {
             Err(error) => Err(failed(&path, &error)),
             Ok(held) => match held.attributes.kind {
-                Kind::Folder => Ok((asked, held)),
+                Kind::Folder => {
+                    if in_query(&asked.query, "download").is_some() {
+                        asked.name_of_copy = name_of_copy(&site.tree, &held.attributes, &asked.place.names);
+                    }
+                    Ok((asked, held))
+                }
                 Kind::File => Err(file(&site, &asked, &held)),
                 _ => Err(refuse(StatusCode::FORBIDDEN, "This is neither a file nor a folder.")),
             },
@@ -393,9 +401,7 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, 
     if asked.version == Version::HTTP_10 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "Archives are only sent with HTTP/1.1.");
     }
-    // A folder that shows an archive has its name: unpacked beside the archive, it would take its place.
-    let of_folder = |name: &Vec<u8>| without_archive_suffix(name).unwrap_or_else(|| name.clone());
-    let name = asked.place.names.last().map_or_else(|| site.folder.clone(), of_folder);
+    let name = asked.name_of_copy.clone().unwrap_or_else(|| site.folder.clone());
     let mut answer = Response::new(whole(""));
     put(&mut answer, CONTENT_TYPE, &kinds::of(label.as_bytes()));
     put(&mut answer, CONTENT_DISPOSITION, &kinds::attachment(&[name.as_slice(), b".", label.as_bytes()].concat()));

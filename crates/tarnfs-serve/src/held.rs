@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tarnfs_tree::build::without_archive_suffix;
 use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
 /// A file or folder. Where nodes are numbered as they are met, its number is its own as long as this lives.
@@ -17,11 +18,43 @@ pub(crate) struct Held {
 /// The times of a file that shows as the folder of an archive; nothing for other folders. Such a file may be replaced
 /// by another archive, with entries of the same names, sizes and times.
 fn state(folder: &Attributes) -> Vec<u8> {
-    // A tree does not say which folders are archives. These have one link and no size; folders that have the same are
-    // empty, but for some file systems.
-    let is_archive = folder.kind == Kind::Folder && folder.links == 1 && folder.size == 0 && folder.blocks == 0;
-    let times = [folder.mtime, folder.ctime].into_iter().filter(|_| is_archive);
+    let times = [folder.mtime, folder.ctime].into_iter().filter(|_| may_be_archive(folder));
     times.flat_map(|time| [time.seconds.to_le_bytes(), i64::from(time.nanoseconds).to_le_bytes()].concat()).collect()
+}
+
+/// A tree does not say which folders are archives. These have one link and no size; folders that have the same are
+/// empty, but for some file systems.
+fn may_be_archive(folder: &Attributes) -> bool {
+    folder.kind == Kind::Folder && folder.links == 1 && folder.size == 0 && folder.blocks == 0
+}
+
+/// What the folder at `path` is called in an archive of it. One that shows an archive has the name of that: unpacked
+/// beside it, the folder would take its place.
+pub(crate) fn name_of_copy(tree: &Arc<dyn Tree>, folder: &Attributes, path: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let (name, above) = path.split_last()?;
+    let is_source = above.is_empty() && may_be_archive(folder);
+    if !is_source && !is_beside_a_file(tree, &above.join(&b'/'), name) {
+        return Some(name.clone());
+    }
+    let of_parts = || {
+        let dot = name.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0)?;
+        without_archive_suffix(name.get(..dot)?)
+    };
+    let other = || if is_source { name.clone() } else { [name, &b".contents"[..]].concat() };
+    Some(without_archive_suffix(name).or_else(of_parts).unwrap_or_else(other))
+}
+
+/// True if a file of that name is in the folder `above`, too: what it holds shows in its place.
+fn is_beside_a_file(tree: &Arc<dyn Tree>, above: &[u8], name: &[u8]) -> bool {
+    let Ok(above) = Held::find(tree, above) else { return false };
+    let (mut is_file, mut nodes) = (false, Vec::new());
+    let looked = tree.each_version(above.attributes.node, name, 0, &mut |version| {
+        is_file |= version.kind == Kind::File;
+        nodes.push(version.node);
+        !is_file
+    });
+    nodes.into_iter().for_each(|node| tree.forget(node, 1));
+    looked.is_ok() && is_file
 }
 
 impl Held {

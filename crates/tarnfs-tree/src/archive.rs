@@ -18,7 +18,7 @@ pub(crate) use self::locked::{has_encrypted, is_encrypted};
 use crate::hashes;
 use crate::lanes::new_lane;
 use crate::patience::A_MOMENT;
-use crate::pieces::{FEW, PieceSource, VERIFIED_WHEN_STORED};
+use crate::pieces::{FEW, ListWeight, PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
@@ -445,15 +445,15 @@ impl ArchiveTree {
     fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
         let (stream, coded) = self.streams.with_coded(row.stream)?;
         let context = self.streams.context().clone();
-        let count = || -> Result<usize, Error> {
-            let mut count = 0_usize;
-            self.index.each_piece(row.node, &mut |_| {
-                count = count.saturating_add(1);
+        let weigh = || -> Result<ListWeight, Error> {
+            let mut weight = ListWeight::default();
+            self.index.each_piece(row.node, &mut |piece| {
+                weight.add(piece);
                 true
             })?;
-            Ok(count)
+            Ok(weight)
         };
-        let room = PieceSource::room_for(self.index.pieces_take(row.node)?, count, &context)?;
+        let room = PieceSource::room_for(self.index.pieces_take(row.node)?, weigh, &context)?;
         let pieces = self.index.pieces(row.node)?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }

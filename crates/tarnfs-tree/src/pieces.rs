@@ -41,8 +41,8 @@ const PER_PIECE: usize = size_of::<(u64, Piece)>();
 /// So many pieces take no memory worth mentioning.
 pub(crate) const FEW: usize = 1 << 12;
 
-/// Bytes of an index that each piece takes, or more.
-const LEAST_IN_INDEX: u64 = 4;
+/// A list of pieces that takes no more bytes of an index is short, whatever coders its pieces have.
+const SHORT_IN_INDEX: u64 = 4 << 10;
 
 /// What decodes blocks, if `coder` says that what it has made is one.
 pub(crate) fn block_coder(coder: &Coder) -> Option<&'static dyn BlockCoder> {
@@ -70,10 +70,30 @@ const LONGEST_BLOCK: usize = 16 << 20;
 
 /// Memory of the budget for a long list of pieces, or the right to do without.
 #[derive(Debug)]
-#[allow(dead_code, reason = "they are held, not read")]
 pub(crate) enum Room {
     Granted(Grant),
+    #[allow(dead_code, reason = "it is held, not read")]
     Alone(Alone),
+}
+
+/// What a list of pieces takes, piece by piece.
+#[derive(Debug, Default)]
+pub(crate) struct ListWeight {
+    bytes: usize,
+    last: Option<Arc<Coder>>,
+}
+
+impl ListWeight {
+    /// Adds a piece. Those that follow each other mostly have the same coder.
+    pub(crate) fn add(&mut self, piece: &Piece) {
+        self.bytes = self.bytes.saturating_add(PER_PIECE);
+        if let Some(coder) = &piece.coder
+            && !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, coder))
+        {
+            self.bytes = self.bytes.saturating_add(coder.weight());
+            self.last = Some(Arc::clone(coder));
+        }
+    }
 }
 
 /// What it takes to read a list of pieces, before it is read.
@@ -261,14 +281,14 @@ impl PieceSource {
 
     /// True if a list of pieces that takes so many bytes of the index is a short one.
     pub(crate) fn has_few(bytes: u64) -> bool {
-        bytes <= FEW as u64 * LEAST_IN_INDEX
+        bytes <= SHORT_IN_INDEX
     }
 
     /// The room that a list of pieces needs which takes `bytes` of the index: none if they are few, which are not
-    /// even counted. `count` counts them. An error if there is no memory.
+    /// even weighed. `weigh` weighs them. An error if there is no memory.
     pub(crate) fn room_for<E: From<Errno>>(
         bytes: u64,
-        count: impl FnOnce() -> Result<usize, E>,
+        weigh: impl FnOnce() -> Result<ListWeight, E>,
         context: &StreamContext,
     ) -> Result<ListRoom, E> {
         if Self::has_few(bytes) {
@@ -277,11 +297,11 @@ impl PieceSource {
         // While it is read it takes more than it does then.
         let budget = context.cache.budget();
         let reading = Some(budget.alone_for_now(A_MOMENT).ok_or(Errno::NOMEM)?);
-        let count = count()?;
-        if count <= FEW {
+        let ListWeight { bytes, .. } = weigh()?;
+        if bytes <= FEW * PER_PIECE {
             return Ok(ListRoom { held: None, reading });
         }
-        let granted = context.cache.take(count.saturating_mul(PER_PIECE)).map(Room::Granted);
+        let granted = context.cache.take(bytes).map(Room::Granted);
         let held = granted.or_else(|| budget.alone().map(Room::Alone)).ok_or(Errno::NOMEM)?;
         Ok(ListRoom { held: Some(held), reading })
     }
@@ -708,10 +728,10 @@ impl Source for PieceSource {
 
     fn memory(&self) -> usize {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let list = match self.room {
+        let list = match &self.room {
             // It is closed as soon as nobody reads it.
             Some(Room::Alone(_)) => usize::MAX,
-            Some(Room::Granted(_)) => self.pieces.len().saturating_mul(PER_PIECE),
+            Some(Room::Granted(granted)) => granted.bytes(),
             None => 0,
         };
         last.as_ref().map_or(0, |(_, decoded)| decoded.source.memory()).saturating_add(list)

@@ -17,7 +17,7 @@ use crate::in_memory::InMemory;
 use crate::member_tables::MemberTables;
 use crate::members::Members;
 use crate::open::Passwords;
-use crate::pieces::{CodedStreams, PieceSource};
+use crate::pieces::{CodedStreams, ListWeight, PieceSource};
 use crate::unnoticed::Behind;
 use crate::{Error, Work, unproven};
 
@@ -419,15 +419,15 @@ impl PiecesStep {
         context: &StreamContext,
         coded: &Arc<CodedStreams>,
     ) -> Result<PieceSource, Error> {
-        let count = || -> Result<usize, Error> {
-            let mut count = 0_usize;
-            self.index.each_nested_piece(self.number, &mut |_| {
-                count = count.saturating_add(1);
+        let weigh = || -> Result<ListWeight, Error> {
+            let mut weight = ListWeight::default();
+            self.index.each_nested_piece(self.number, &mut |piece| {
+                weight.add(piece);
                 true
             })?;
-            Ok(count)
+            Ok(weight)
         };
-        let room = PieceSource::room_for(self.index.nested_pieces_take(self.number)?, count, context)?;
+        let room = PieceSource::room_for(self.index.nested_pieces_take(self.number)?, weigh, context)?;
         let pieces = self.index.nested_pieces(self.number)?;
         let (coded, context) = (Arc::clone(coded), context.clone());
         let file = PieceSource::new((self.input, input), pieces, self.size, coded, context).within(room);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_source::{MemorySource, SharedSource, Slice, Source as _};
+use tarnfs_source::{MemorySource, SharedSource, Slice, Source};
 
 use super::block::{BlockCoder, block_coder_by_name};
 use super::invalid_properties;
@@ -94,14 +94,43 @@ impl Codec for Block {
         }
         let mut stored = vec![0; source.len() as usize];
         source.read_exact_at(&mut stored, 0)?;
-        let decoded = decoded(of_name, stored, most as usize)?;
+        let decoded: SharedSource = decoded(of_name, stored, most as usize)?;
         let length = decoded.len();
         let wanted = coder.decoded_length.unwrap_or(length);
         if wanted > length {
             let what = format!("only {length} bytes come of a block, {wanted} are needed: it is damaged");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        Ok(Some(Arc::new(Slice::new(decoded, 0, wanted))))
+        Ok(Some(Arc::new(Decoded {
+            part: Slice::new(SharedSource::clone(&decoded), 0, wanted),
+            memory: length as usize,
+        })))
+    }
+}
+
+/// What comes of a block, all of which is in memory: whoever keeps many of them counts that.
+#[derive(Debug)]
+struct Decoded {
+    part: Slice,
+    /// Bytes of all of it.
+    memory: usize,
+}
+
+impl Source for Decoded {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.part.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.part.len()
+    }
+
+    fn describe(&self) -> String {
+        self.part.describe()
+    }
+
+    fn memory(&self) -> usize {
+        self.memory
     }
 }
 
@@ -164,6 +193,13 @@ mod tests {
         let properties = |most: u64, name: &str| [&most.to_le_bytes()[..], name.as_bytes()].concat();
         assert_eq!(read(&Block, &stored, &properties(100, "lz4-block"), Some(4)).unwrap(), b"tarn");
         assert_eq!(read(&Block, &stored, &properties(100, "lz4-block"), None).unwrap().len(), 24);
+        let source: SharedSource = Arc::new(MemorySource::new(stored.clone(), "stored"));
+        let coder = CoderContext {
+            properties: properties(100, "lz4-block").into(),
+            decoded_length: Some(4),
+            ..CoderContext::default()
+        };
+        assert_eq!(Block.random_access(&source, &coder).unwrap().unwrap().memory(), 24);
         for (properties, length) in [
             (properties(100, "lz4-block"), Some(25)),
             (properties(10, "lz4-block"), None),

@@ -39,6 +39,9 @@ pub struct DiskImage;
 
 const NAME: &str = "disk-image";
 
+/// The end of the name of a disk image of macOS.
+const DMG: &[u8; 4] = b".dmg";
+
 impl Format for DiskImage {
     fn name(&self) -> &'static str {
         NAME
@@ -50,6 +53,11 @@ impl Format for DiskImage {
 
     fn suffixes(&self) -> &'static [&'static str] {
         &[".qcow2", ".qcow", ".vmdk", ".vhd", ".vhdx", ".simg", ".dmg"]
+    }
+
+    /// The first block of a disk image of macOS is packed by a codec that would be found there.
+    fn is_known_by_its_end(&self, name: &[u8]) -> bool {
+        name.last_chunk::<4>().is_some_and(|end| end.eq_ignore_ascii_case(DMG))
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {

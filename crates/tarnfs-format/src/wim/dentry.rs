@@ -90,7 +90,7 @@ fn units(bytes: &[u8], at: usize, length: u16) -> Option<Vec<u16>> {
 }
 
 /// What begins at `at`, and where the next one does; `None` at the end of a folder. The error says what is wrong. What
-/// each file and stream takes at least is taken from `left`, the bytes of the tree that may still be read.
+/// a file takes, and a stream takes at least, is taken from `left`, the bytes of the tree that may still be read.
 pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(Dentry, u64)>, Wrong> {
     const CUT: &str = "it goes on behind the end of its tree";
     let start = usize::try_from(at).map_err(|_| CUT)?;
@@ -99,9 +99,10 @@ pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(De
         return Ok(None);
     }
     let mut take = |count: usize| left.checked_sub(count).map(|fewer| *left = fewer).ok_or(Wrong::TooMany);
-    take(FIXED)?;
     let end = at.checked_add(length).and_then(|end| usize::try_from(end).ok()).ok_or(CUT)?;
     let own = bytes.get(start..end).filter(|own| own.len() >= FIXED).ok_or(CUT)?;
+    // Any number of folders may lead to it, and what wimlib has added is searched for in all of it.
+    take(own.len())?;
     let fields = || -> Option<(Dentry, u16)> {
         let [short_length, length] = [98, 100].map(|at| u16_at(own, at));
         let (short_length, length) = (short_length?, length?);
@@ -253,15 +254,17 @@ mod tests {
         own.extend([1_u32, 2, 0o100_644, 0].iter().flat_map(|number| number.to_le_bytes()));
         let length = own.len() as u64;
         own[..8].copy_from_slice(&length.to_le_bytes());
-        bytes.extend(own);
+        bytes.extend(&own);
         let mut stream = vec![0; STREAM];
         (stream[0], stream[16], stream[36]) = (48, 9, 2);
         stream.extend(utf16("s"));
         stream.resize(48, 0);
         bytes.extend(stream);
         bytes.extend([0; 8]);
-        let (found, next) = read(&bytes, 8, &mut FIXED.saturating_add(STREAM)).unwrap().unwrap();
-        assert_eq!(read(&bytes, 8, &mut 139), Err(Wrong::TooMany));
+        let mut left = own.len() + STREAM;
+        assert_eq!(read(&bytes, 8, &mut (left - 1)), Err(Wrong::TooMany));
+        let (found, next) = read(&bytes, 8, &mut left).unwrap().unwrap();
+        assert_eq!(left, 0);
         assert_eq!((found.attributes, found.security, found.group), (0x21, None, 7));
         assert_eq!(String::from_utf16(&found.name).unwrap(), "name");
         assert_eq!(found.unix, Some(Unix { uid: 1, gid: 2, mode: 0o100_644, device: 0 }));

@@ -134,7 +134,7 @@ impl FirstPass<'_> {
         let format = self.names.preferred.detect(&probe);
         let codec = match (tarnfs_codec::detect(&head), format) {
             _ if let Some(Choice::Codec(codec)) = chosen => Some(codec),
-            _ if chosen.is_some() => None,
+            _ if chosen.is_some() || tarnfs_format::known_by_its_end(self.name).is_some() => None,
             (None, None) => tarnfs_codec::by_file_name(self.name, &head),
             (codec, None) => codec,
             (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&probe)),
@@ -409,7 +409,9 @@ impl FirstPass<'_> {
         let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
-        let format = self.names.preferred.detect(&Probe::of_head(&head)).filter(|format| {
+        let of_name = tarnfs_format::known_by_its_end(&self.single_file.path);
+        let detected = of_name.or_else(|| self.names.preferred.detect(&Probe::of_head(&head)));
+        let format = detected.filter(|format| {
             let stays = format.is_document(&head) && self.names.recursion.is_none();
             !is_a_file && !stays && !self.options.only_decompress
         });

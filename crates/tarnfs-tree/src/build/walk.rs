@@ -187,6 +187,10 @@ fn content_by(probe: &Probe<'_>, name: &[u8], preferred: &Preferred) -> Option<C
     }
     let head = probe.head();
     let format = tarnfs_format::detect(probe).filter(|format| format.bid(probe) > GUESS);
+    if let Some(of_name) = tarnfs_format::known_by_its_end(name) {
+        // Where the end is not there, it is cut: what it begins with is no stream of its own.
+        return if probe.length().is_none() { Some(of_name) } else { format }.map(Content::Format);
+    }
     let codec = match (tarnfs_codec::detect(head), format) {
         (None, None) => tarnfs_codec::by_file_name(name, head),
         (codec, None) => codec,
