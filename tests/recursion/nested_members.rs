@@ -134,6 +134,37 @@ fn damage_of_the_member_is_damage_of_what_lies_in_it() {
     }
 }
 
+/// Where a block around an archive is lost, what `check` counts as damaged is what cannot be read: no whole file.
+#[test]
+fn a_lost_block_around_an_archive_costs_what_lies_in_it() {
+    if !have("xz") {
+        return println!("left out: no xz here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir in; for i in $(seq 16); do head -c 900000 /dev/urandom > in/r$i; done; head -c 300000 /dev/zero > in/zeros
+         tar cf i.tar in/r? in/zeros in/r1?; xz -0c --block-size=500KiB i.tar > y.tar.xz; tar cf q.tar y.tar.xz
+         xz -0c --block-size=1MiB q.tar > q.tar.xz; cp --sparse=always i.tar x.tar; tar -S -cf o.tar x.tar
+         xz -0c --block-size=1MiB o.tar > o.tar.xz",
+    );
+    for (name, least) in [("q.tar.xz", 4), ("o.tar.xz", 13)] {
+        let path = scratch.path(name);
+        let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+        let (mut byte, at) = ([0], 5_600_000);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        let out = scratch.path("out");
+        run(&scratch, ["extract".as_ref(), "-r".as_ref(), path.as_os_str(), "-C".as_ref(), out.as_os_str()]);
+        let right = "cd in; for f in *; do cmp -s $f $(find ../out -name $f -type f | head -n 1) && echo $f || true; done | wc -l";
+        let right: usize = scratch.shell(right).trim().parse().unwrap();
+        scratch.shell("rm -rf out");
+        assert!((least..17).contains(&right), "{name}: {right}");
+        let checked = run(&scratch, ["check", "-r", path.to_str().unwrap()]);
+        let counted = format!(" {} of 17 files are damaged", 17 - right);
+        assert!(checked.code == 5 && checked.text().contains(&counted), "{name}: {right} right: {}", checked.text());
+    }
+}
+
 /// What ends like a zip says where the directory of that is: far behind the end, in what is kept on disk meanwhile.
 #[test]
 fn an_archive_in_a_compressed_one_may_say_that_something_lies_behind_its_end() {

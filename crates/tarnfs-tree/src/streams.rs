@@ -57,6 +57,12 @@ pub(crate) struct Streams {
     last_tables: Mutex<Option<(u32, Tables)>>,
 }
 
+/// Places of pieces that are looked at to tell whether a file is damaged.
+const MOST_PLACES: usize = 4096;
+
+/// A nested stream with its number, and its table.
+type InChain = ((u32, Nested), Arc<dyn ChunkTable>);
+
 /// The tables of a stream and of those around it, from it outwards.
 type Tables = Vec<Arc<dyn ChunkTable>>;
 
@@ -263,18 +269,58 @@ impl Streams {
 
     /// What is wrong with these bytes of that stream, or with what they are decoded from, if that is known. In very
     /// many layers they count as damaged.
-    pub(crate) fn damage_of(&self, number: u32, mut range: Range<u64>) -> Result<Option<String>, Error> {
+    pub(crate) fn damage_of(&self, number: u32, range: Range<u64>) -> Result<Option<String>, Error> {
         let chain = self.chain(number)?;
         if chain.len() > MOST_CALLS {
             return Ok(Some("it lies in too many layers of compression to tell".to_owned()));
         }
-        for ((_, nested), table) in chain.iter().zip(self.tables(&chain)?) {
-            if let Some(damage) = table.damage_in(range)? {
-                return Ok(Some(damage.what));
-            }
-            range = nested.start..nested.start.saturating_add(nested.length);
+        let tables = self.tables(&chain)?;
+        let chain: Vec<_> = chain.into_iter().zip(tables).collect();
+        let mut left = MOST_PLACES;
+        self.damage_in(&chain, range, &mut left)
+    }
+
+    /// What is wrong with `range` of the first stream of `chain`, which lies in the one behind it. So many places are
+    /// still looked at: from then on, what may be damaged counts as such.
+    fn damage_in(&self, chain: &[InChain], range: Range<u64>, left: &mut usize) -> Result<Option<String>, Error> {
+        let Some((((number, nested), table), around)) = chain.split_first() else {
+            return Ok(self.index.damage_in(range)?.map(|damage| damage.what));
+        };
+        if let Some(damage) = table.damage_in(range.clone())? {
+            return Ok(Some(damage.what));
         }
-        Ok(self.index.damage_in(range)?.map(|damage| damage.what))
+        let is_in_pieces = |((_, nested), _): &InChain| nested.codec == STORED_IN_PIECES;
+        if nested.codec != STORED_IN_PIECES && !around.iter().any(is_in_pieces) {
+            // Its table has what was damaged around it.
+            return Ok(None);
+        }
+        let all = nested.start..nested.start.saturating_add(nested.length);
+        if nested.codec != STORED_IN_PIECES {
+            return self.damage_in(around, all, left);
+        }
+        let (mut places, mut end) = (Vec::new(), 0_u64);
+        self.index.each_nested_piece(*number, &mut |piece| {
+            let start = end.saturating_add(piece.hole);
+            end = start.saturating_add(piece.length);
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            if from < to {
+                let (from, length) = match piece.coder {
+                    None => (from - start, to - from),
+                    Some(_) => (0, piece.stored),
+                };
+                let from = piece.offset.saturating_add(from);
+                places.push(from..from.saturating_add(length));
+            }
+            end < range.end && places.len() <= *left
+        })?;
+        for place in places {
+            let Some(fewer) = left.checked_sub(1) else { return self.damage_in(around, all, left) };
+            *left = fewer;
+            if let Some(damage) = self.damage_in(around, place, left)? {
+                return Ok(Some(damage));
+            }
+        }
+        Ok(None)
     }
 
     /// True if bytes that fail a check are served, too.

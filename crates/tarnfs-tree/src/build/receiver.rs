@@ -1,8 +1,10 @@
 //! Where what a pass finds goes: into the index at once, or by way of the thread that found it to the one that writes.
 
+mod damaged;
+
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 
@@ -15,12 +17,10 @@ use super::line::LinePlace;
 use super::nested::Candidate;
 use super::walk::folder_for;
 use crate::unnoticed::Starts;
+use damaged::DamagedRanges;
 
 /// Damaged places that are kept in memory, as many as an index keeps: an archive can be made to hold nothing else.
 pub(super) const MOST_NOTES: usize = 10_000;
-
-/// Damaged places that are looked at to find one that holds a byte: they seldom lie in each other.
-const MOST_OVERLAPPING: usize = 16;
 
 /// Bytes of one note, and of all of them: they are kept in the index.
 const MOST_OF_NOTE: usize = 1024;
@@ -84,9 +84,7 @@ pub(super) struct Direct {
     stays_file: Cell<bool>,
     is_put_off: Cell<bool>,
     notes: RefCell<Vec<Note>>,
-    /// What is damaged: of each place the stream and where it ends, and from where on it is. As many as there are
-    /// notes; of a stream with more, the last one goes up to the end.
-    damaged: RefCell<BTreeMap<(u32, u64), u64>>,
+    damaged: RefCell<DamagedRanges>,
     /// Where the chunks begin of the candidate that is being read.
     starts: RefCell<Starts>,
     /// Bytes of the notes.
@@ -136,23 +134,12 @@ struct Ahead {
 /// What is `damaged` of the stream `input` where `candidate` lies in it: from which byte of the candidate, and up to
 /// which one of the stream.
 fn inside<'d>(
-    damaged: &'d BTreeMap<(u32, u64), u64>,
+    damaged: &'d DamagedRanges,
     input: u32,
     candidate: &Candidate,
 ) -> impl Iterator<Item = (u64, u64)> + use<'d> {
     let (start, end) = (candidate.start, candidate.start.saturating_add(candidate.length));
-    let inside = damaged_from(damaged, input, start).filter(move |(from, _)| *from < end);
-    inside.map(move |(from, to)| (from.saturating_sub(start), to))
-}
-
-/// What is `damaged` of the stream `input` behind its byte `start`: from which byte of the stream, and up to which one.
-fn damaged_from(
-    damaged: &BTreeMap<(u32, u64), u64>,
-    input: u32,
-    start: u64,
-) -> impl Iterator<Item = (u64, u64)> + use<'_> {
-    let from_start = damaged.range((input, start.saturating_add(1))..=(input, u64::MAX));
-    from_start.map(|(&(_, to), from)| (*from, to))
+    damaged.inside(input, start..end).map(move |(from, to)| (from.saturating_sub(start), to))
 }
 
 impl Direct {
@@ -255,15 +242,8 @@ impl Direct {
                 continue;
             }
             // There may be very many of both.
-            let mut behind = 0;
-            let (mut ranges, mut is_damaged) = (damaged_from(&damaged, candidate.input, place.start), false);
-            while behind < MOST_OVERLAPPING
-                && let Some((from, to)) = ranges.next()
-            {
-                if from >= place.end {
-                    behind += 1;
-                    continue;
-                }
+            let mut is_damaged = false;
+            for (from, to) in damaged.inside(candidate.input, place.clone()) {
                 is_damaged |= from <= place.start && (place.end..u64::MAX).contains(&to);
                 let (from, to) = (from.saturating_sub(place.start), to.min(place.end).saturating_sub(place.start));
                 found.push(start.saturating_add(from)..start.saturating_add(to));
@@ -288,13 +268,9 @@ impl Direct {
         let layer = self.layer.get();
         let input = inside(&damaged, self.input.get(), candidate);
         let input = input.map(|(from, to)| from..to.saturating_sub(candidate.start));
-        let is_known = |decoded: u64| {
-            let behind = damaged.range((layer, decoded.saturating_add(1))..=(layer, u64::MAX));
-            behind.take(MOST_OVERLAPPING).any(|(_, from)| *from <= decoded)
-        };
+        let is_known = |decoded: u64| damaged.inside(layer, decoded..decoded.saturating_add(1)).next().is_some();
         let Some(from) = self.starts.borrow().wrong_from(codec, input, &is_known) else { return };
-        let known = damaged.entry((layer, u64::MAX)).or_insert(from);
-        *known = from.min(*known);
+        damaged.add_rest(layer, from);
     }
 
     fn hash(&self, path: &[u8]) -> u64 {
@@ -482,11 +458,7 @@ impl Receiver for Direct {
     }
 
     fn damage(&self, damage: Damage) -> Result<(), Error> {
-        let mut damaged = self.damaged.borrow_mut();
-        let end = if damaged.len() < MOST_NOTES { damage.decoded.end } else { u64::MAX };
-        let from = damaged.entry((self.layer.get(), end)).or_insert(damage.decoded.start);
-        *from = damage.decoded.start.min(*from);
-        drop(damaged);
+        self.damaged.borrow_mut().add(self.layer.get(), damage.decoded.clone());
         self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage)
     }
 
