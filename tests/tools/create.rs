@@ -31,7 +31,7 @@ const TREE: &str = r"
     half=$(printf 'h%.0s' {1..95}); mkdir $half; printf s > $half/$half
     truncate -s 5M sparse; printf middle | dd of=sparse bs=1 seek=1000000 conv=notrunc status=none
     truncate -s 1M hole; printf start > holes; truncate -s 300000 holes; printf end >> holes
-    chmod 4711 file; chmod 1777 empty; chmod 600 nothing
+    chmod 4711 file; chmod 2775 folder; chmod 1777 empty; chmod 600 nothing
     touch -d '2001-02-03 04:05:06.123456789 UTC' file; touch -d '1960-01-01 00:00:00.25 UTC' nothing
     touch -d '2400-01-01 UTC' zeros; touch -h -d '2010-01-01 00:00:00.5 UTC' absolute
     if [ $(id -u) = 0 ]; then
@@ -226,11 +226,14 @@ fn options_mean_what_they_mean_in_gnu_tar() {
         "-C tree .",
         "--owner=root --group=bin:77 tree",
         "--owner=12345 tree",
+        "--owner=7 --group=9 tree",
         "--numeric-owner tree",
         "--mtime=@1000000000 tree",
         "--mtime=./globs tree",
         "--mode=u+rw,go-w tree",
         "--mode=0640 tree/file",
+        "--mode=755 tree",
+        "--mode=u=rwX,go=rX tree",
         "--transform=s,tree,other, tree",
         "--transform=s,^tree/,, --transform=s/.*/\\U&/ tree",
         "--transform=s/e/E/g;s/\\(f\\)\\(i\\)/\\2\\1/ tree",

@@ -31,4 +31,8 @@ impl Source for MemorySource {
     fn describe(&self) -> String {
         self.name.clone()
     }
+
+    fn memory(&self) -> usize {
+        self.bytes.len()
+    }
 }

@@ -15,7 +15,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
-use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
+use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice, Source};
 
 use crate::{Codec, CoderContext, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
 use crate::{coder_by_name, detect, faults};
@@ -74,10 +74,17 @@ fn codec_of(source: &dyn Source, start: u64, length: u64) -> io::Result<&'static
     codec.ok_or_else(|| faults::invalid(start, "a package whose payload is a package"))
 }
 
+/// A head that was handed out.
+fn nothing() -> SharedSource {
+    Arc::new(MemorySource::new(Vec::new(), "the head of a package"))
+}
+
 /// The head, and then what comes of the payload.
 struct Joined<D: ?Sized> {
+    /// Its head is gone once it was handed out: it may be long.
     layout: Layout,
-    /// Bytes of the head that were handed out.
+    /// Bytes of the head, and how many of them were handed out.
+    head: u64,
     handed: u64,
     payload: Box<D>,
     findings: Findings,
@@ -85,7 +92,7 @@ struct Joined<D: ?Sized> {
 
 impl<D: Decoder + ?Sized> Joined<D> {
     fn is_behind_head(&self) -> bool {
-        self.handed >= self.layout.head.len()
+        self.handed >= self.head
     }
 }
 
@@ -94,13 +101,16 @@ impl<D: Decoder + ?Sized> Decoder for Joined<D> {
         if self.is_behind_head() {
             return self.payload.read(buffer).map_err(|error| self.layout.counted(&error));
         }
-        let left = usize::try_from(self.layout.head.len() - self.handed).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.head - self.handed).unwrap_or(usize::MAX);
         let wanted = left.min(buffer.len());
         let read = self.layout.head.read_at(&mut buffer[..wanted], self.handed)?;
         if read == 0 && wanted > 0 {
             return Err(faults::cut(self.handed, "the head of a package"));
         }
         self.handed += read as u64;
+        if self.is_behind_head() {
+            self.layout.head = nothing();
+        }
         Ok(read)
     }
 
@@ -114,7 +124,7 @@ impl FirstPass for Joined<dyn FirstPass> {
         if !self.is_behind_head() {
             return Some(&mut self.findings);
         }
-        let (head, payload) = (self.layout.head.len(), self.layout.payload);
+        let (head, payload) = (self.head, self.layout.payload);
         let found = self.payload.findings()?;
         self.findings.take_moved(found, head, payload);
         Some(&mut self.findings)
@@ -159,11 +169,12 @@ impl Codec for Package {
         let payload = layout.codec.first_pass(layout.slice(&source), &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
         let findings = Findings { points: vec![SeekPoint::default()], ..std::mem::take(&mut layout.findings) };
-        Ok(Box::new(Joined { layout, handed: 0, payload, findings }))
+        let head = layout.head.len();
+        Ok(Box::new(Joined { layout, head, handed: 0, payload, findings }))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
+        let mut layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
         let (head, payload) = (layout.head.len(), layout.payload.saturating_mul(8));
         let is_start = *point == SeekPoint::default();
         let bit = if is_start { Some(0) } else { point.compressed_bit.checked_sub(payload) };
@@ -175,7 +186,10 @@ impl Codec for Package {
         let of_payload = DecodeContext { coder: CoderContext::default(), ..context.clone() };
         let payload = layout.codec.resume(layout.slice(&source), &inside, &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
+        if !is_start {
+            layout.head = nothing();
+        }
         let handed = if is_start { 0 } else { head };
-        Ok(Box::new(Joined { layout, handed, payload, findings: Findings::default() }))
+        Ok(Box::new(Joined { layout, head, handed, payload, findings: Findings::default() }))
     }
 }

@@ -2,7 +2,7 @@ use tarnfs_source::{Cancel, Limits};
 
 use super::{DEB, deb};
 use crate::testing::{Pass, noise, tool};
-use crate::{Codec, Decoder, FILLER, Findings, FirstPass, Options};
+use crate::{Codec, DecodeContext, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// A member of an ar.
 fn member(name: &str, content: &[u8]) -> Vec<u8> {
@@ -191,6 +191,18 @@ impl FirstPass for OutOfStep {
     fn compressed_position(&self) -> u64 {
         0
     }
+}
+
+/// Many decoders rest at a time.
+#[test]
+fn the_head_of_a_package_counts_until_it_was_handed_out() {
+    let package = package(&tool("gzip -nc", &vec![0; 1 << 20]));
+    let (source, context) = (crate::testing::source(&package), DecodeContext::default());
+    let mut decoder = DEB.resume(source, &SeekPoint::default(), &context).unwrap();
+    assert!(decoder.memory() > 1 << 20, "{}", decoder.memory());
+    let mut bytes = vec![0; 2 << 20];
+    while decoder.read(&mut bytes).unwrap() > 0 {}
+    assert!(decoder.memory() < 1 << 20, "{}", decoder.memory());
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl Format for DiskImage {
         &[".qcow2", ".qcow", ".vmdk", ".vhd", ".vhdx", ".simg", ".dmg"]
     }
 
+    /// A fixed VHD begins as its disk does.
+    fn head(&self) -> usize {
+        64 << 10
+    }
+
     /// The first block of a disk image of macOS is packed by a codec that would be found there.
     fn is_known_by_its_end(&self, name: &[u8]) -> bool {
         name.last_chunk::<4>().is_some_and(|end| end.eq_ignore_ascii_case(DMG))

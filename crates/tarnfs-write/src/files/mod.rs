@@ -16,7 +16,7 @@ use tarnfs_tree::build::Progress;
 
 pub use exclude::Exclude;
 pub use mode::ModeChange;
-pub use names::{group_number, user_number};
+pub use names::{group_name, group_number, user_name, user_number};
 pub use transform::Transform;
 pub use walk::{add, xattrs_at};
 

@@ -42,12 +42,12 @@ fn groups() -> &'static Table {
 }
 
 /// The name of a user.
-pub(crate) fn user(id: u32) -> Option<Vec<u8>> {
+pub fn user_name(id: u32) -> Option<Vec<u8>> {
     users().names.get(&id).cloned().or_else(|| accounts::user_name(id))
 }
 
 /// The name of a group.
-pub(crate) fn group(id: u32) -> Option<Vec<u8>> {
+pub fn group_name(id: u32) -> Option<Vec<u8>> {
     groups().names.get(&id).cloned().or_else(|| accounts::group_name(id))
 }
 

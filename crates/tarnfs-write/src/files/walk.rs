@@ -451,8 +451,8 @@ impl Walk<'_> {
             None if choice.numeric_owner => (u64::from(id), Vec::new()),
             None => (u64::from(id), name(id).unwrap_or_default()),
         };
-        let (uid, user) = of(&choice.owner, stat.st_uid, names::user);
-        let (gid, group) = of(&choice.group, stat.st_gid, names::group);
+        let (uid, user) = of(&choice.owner, stat.st_uid, names::user_name);
+        let (gid, group) = of(&choice.group, stat.st_gid, names::group_name);
         let path = self.member();
         Entry {
             path: self.transformed(path, Role::Member),

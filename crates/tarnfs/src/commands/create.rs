@@ -264,10 +264,14 @@ fn choice(arguments: &Create) -> Result<Choice, Failure> {
             .ok_or_else(|| usage(format!("--mode {text}: give changes as for chmod: u+rw,go-w or 644")))
     });
     let mut mtime = arguments.mtime.as_deref().map(time).transpose()?;
-    let number = |name: &[u8]| files::user_number(name);
-    let mut owner = arguments.owner.as_deref().map(|text| owner("--owner", text, number)).transpose()?;
-    let number = |name: &[u8]| files::group_number(name);
-    let mut group = arguments.group.as_deref().map(|text| self::owner("--group", text, number)).transpose()?;
+    // What is the same anywhere has no names of this machine.
+    let has_names = !arguments.numeric_owner && !arguments.reproducible;
+    let user = |id| Some(id).filter(|_| has_names).and_then(files::user_name);
+    let of_user = |text: &String| owner("--owner", text, files::user_number, user);
+    let group = |id| Some(id).filter(|_| has_names).and_then(files::group_name);
+    let of_group = |text: &String| owner("--group", text, files::group_number, group);
+    let mut owner = arguments.owner.as_ref().map(of_user).transpose()?;
+    let mut group = arguments.group.as_ref().map(of_group).transpose()?;
     if arguments.reproducible {
         if mtime.is_none() {
             mtime = Some(source_date()?);
@@ -327,13 +331,21 @@ fn without_white_space(line: &[u8]) -> &[u8] {
 }
 
 /// `NAME`, `NUMBER`, `NAME:NUMBER` or `+NUMBER`.
-fn owner(option: &str, text: &str, number: impl Fn(&[u8]) -> Option<u32>) -> Result<Owner, Failure> {
+fn owner(
+    option: &str,
+    text: &str,
+    number: impl Fn(&[u8]) -> Option<u32>,
+    name_of: impl Fn(u32) -> Option<Vec<u8>>,
+) -> Result<Owner, Failure> {
     let (name, id) = text.split_once(':').map_or((text, None), |(name, id)| (name, Some(id)));
     let parsed = |text: &str| text.strip_prefix('+').unwrap_or(text).parse::<u64>().ok();
     let id = match id {
         Some(id) => parsed(id),
         None => match parsed(name) {
-            Some(id) => return Ok(Owner { name: Vec::new(), id }),
+            Some(id) => {
+                let name = u32::try_from(id).ok().and_then(name_of).unwrap_or_default();
+                return Ok(Owner { name, id });
+            }
             None => number(name.as_bytes()).map(u64::from),
         },
     };

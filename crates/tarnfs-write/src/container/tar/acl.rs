@@ -31,7 +31,7 @@ pub(super) fn text(value: &[u8], with_names: bool) -> Option<Vec<u8>> {
         }
         text.extend_from_slice(kind.as_bytes());
         text.push(b':');
-        let name = if kind == "user" { names::user(id) } else { names::group(id) };
+        let name = if kind == "user" { names::user_name(id) } else { names::group_name(id) };
         let name = name.filter(|_| is_named && with_names);
         match &name {
             Some(name) => text.extend_from_slice(name),
