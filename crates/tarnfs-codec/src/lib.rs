@@ -59,8 +59,8 @@ use std::sync::Arc;
 use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource, Source};
 
 pub use coders::{
-    BLOCK_CODERS, BlockCoder, CODERS, CoderContext, OwnChecks, block_coder_by_name, coder_by_name, compares_parts,
-    is_of_part, is_sealed, lengths_of_steps,
+    BLOCK_CODERS, BlockCoder, CODERS, CoderContext, OwnChecks, block_coder_by_name, coder_by_name, coder_of_block,
+    compares_parts, is_of_part, is_sealed, lengths_of_steps,
 };
 pub use findings::Findings;
 pub use outline::Outline;

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tarnfs_format::{Coder, Kind, Piece};
+use tarnfs_format::{Coder, Kind, Piece, Step};
 use tarnfs_index::Swept;
 use tarnfs_source::Cancel;
 
@@ -85,6 +85,11 @@ pub struct Method {
     pub longest_shared: u64,
     /// Sum of the squares of these lengths, each counted for the bytes of files that lie in it.
     pub squares: f64,
+}
+
+/// Of a block among other steps, what undoes that.
+fn name_of_step(step: &Step) -> &str {
+    tarnfs_codec::coder_of_block(&step.codec, &step.properties).unwrap_or(&step.codec)
 }
 
 impl Method {
@@ -260,7 +265,7 @@ impl Counting {
         if let Some(at) = self.methods.iter().position(|(known, _)| is_it(known)) {
             return at;
         }
-        let steps = || coder.iter().flat_map(|coder| &coder.steps).map(|step| step.codec.as_str());
+        let steps = || coder.iter().flat_map(|coder| &coder.steps).map(name_of_step);
         let is_same = |method: &Method| method.steps.iter().map(String::as_str).eq(steps());
         if let Some(at) = self.methods.iter().position(|(_, method)| is_same(method)) {
             self.methods[at].0 = coder.cloned();

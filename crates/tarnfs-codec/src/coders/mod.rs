@@ -57,6 +57,7 @@ use tarnfs_source::Cancel;
 use crate::{CODECS, Codec, text};
 
 pub use block::{BLOCK_CODERS, BlockCoder, block_coder_by_name};
+pub use whole::coder_of_block;
 
 /// What a container says of one of its streams. Codecs that need none of it ignore it.
 #[derive(Clone, Default)]

@@ -18,6 +18,12 @@ const LONGEST: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Block;
 
+/// Name of the coder of a step that is a block among other steps; `None` of other steps.
+pub fn coder_of_block(step: &str, properties: &[u8]) -> Option<&'static str> {
+    let (_, name) = properties.split_first_chunk::<8>().filter(|_| step == Block.name())?;
+    Some(block_coder_by_name(std::str::from_utf8(name).ok()?)?.name())
+}
+
 /// So many bytes as the container says, from a byte on that is the properties (8 bytes).
 #[derive(Debug)]
 pub(super) struct Part;
@@ -193,6 +199,8 @@ mod tests {
         let properties = |most: u64, name: &str| [&most.to_le_bytes()[..], name.as_bytes()].concat();
         assert_eq!(read(&Block, &stored, &properties(100, "lz4-block"), Some(4)).unwrap(), b"tarn");
         assert_eq!(read(&Block, &stored, &properties(100, "lz4-block"), None).unwrap().len(), 24);
+        assert_eq!(coder_of_block("block", &properties(100, "lz4-block")), Some("lz4-block"));
+        assert_eq!(coder_of_block("copy", &properties(100, "lz4-block")), None);
         let source: SharedSource = Arc::new(MemorySource::new(stored.clone(), "stored"));
         let coder = CoderContext {
             properties: properties(100, "lz4-block").into(),

@@ -94,12 +94,19 @@ pub(super) fn time(milliseconds: f64) -> String {
     }
 }
 
+/// Steps that take parts of blocks, and join them.
+const JOINING: &[&str] = &["part", "copy"];
+
 /// The steps of a method: "lzma2 + bcj-x86", "stored".
 pub(super) fn name_of_method(method: &Method) -> String {
     if method.steps.is_empty() {
         return "no compression".to_owned();
     }
-    let names: Vec<_> = method.steps.iter().map(|step| escaped(step_name(step).as_bytes())).collect();
+    // What only puts the bytes of blocks together compresses nothing.
+    let compresses = |step: &&String| !JOINING.contains(&step.as_str());
+    let mut names: Vec<_> =
+        method.steps.iter().filter(compresses).map(|step| escaped(step_name(step).as_bytes())).collect();
+    names.dedup();
     names.join(" + ")
 }
 
