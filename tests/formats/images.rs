@@ -222,13 +222,17 @@ fn layers_are_compared_with_their_digests() {
         "mkdir wrong; tar -xf docker.tar -C wrong; cd wrong; f=$(ls -S $(tar -tf ../docker.tar | grep layer.tar) | head -n 1)
          printf X | dd of=$f bs=1 seek=1025 conv=notrunc status=none; tar -cf ../wrong.tar *; cd ..
          mkdir swapped; tar -xf oci.tar -C swapped; cd swapped/blobs/sha256; for f in $(ls -S | head -n 2); do echo $f; done > ../two
-         set -- $(cat ../two); cp $1 $2; rm ../two; cd ../..; tar -cf ../swapped.tar oci-layout index.json blobs",
+         set -- $(cat ../two); cp $1 $2; rm ../two; cd ../..; tar -cf ../swapped.tar oci-layout index.json blobs; cd ..
+         mkdir cut; tar -xf oci.tar -C cut; cd cut; truncate -s -1000 blobs/sha256/$(ls -S blobs/sha256 | head -n 1)
+         tar -cf ../cut.tar oci-layout index.json blobs; cd ..
+         mkdir packed; tar -xf docker.tar -C packed; cd packed; f=$(ls -S $(tar -tf ../docker.tar | grep layer.tar) | head -n 1)
+         zstd -q $f -o z; mv z $f; tar -cf ../packed.tar *; truncate -s -1000 $f; tar -cf ../unpacked.tar *",
     );
-    for name in ["docker.tar", "oci.tar"] {
+    for name in ["docker.tar", "oci.tar", "packed.tar"] {
         let checked = told(&scratch, "check", name, &[]);
         assert_eq!(checked.code, 0, "{name}: {}{}", checked.text(), checked.err);
     }
-    for name in ["wrong.tar", "swapped.tar"] {
+    for name in ["wrong.tar", "swapped.tar", "cut.tar", "unpacked.tar"] {
         let checked = told(&scratch, "check", name, &[]);
         assert!(checked.code == 5 && checked.text().contains("does not have the digest sha256:"), "{}", checked.text());
     }

@@ -26,7 +26,7 @@ use tarnfs_source::{Cancel, FileSource, Fingerprint, Joined, Limits, MemorySourc
 pub use tarnfs_format::containers::Platform;
 
 use crate::assemble::{Location, opened};
-use crate::build::may_lack_notes;
+use crate::build::{is_damage, may_lack_notes};
 use crate::extensions::MEMBERS;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem, Recreate};
 use crate::union::{Beside, Stacking};
@@ -164,14 +164,21 @@ pub fn wrong_digests(archive: &OpenArchive, options: &Options) -> io::Result<Vec
                 at = at.saturating_add(length as u64);
                 Ok(length)
             })?;
-            // `docker save` has the digest of what a layer is unpacked.
-            let Some(codec) = codec.filter(|_| stored == Some(false)) else { return Ok(stored) };
+            // `docker save` has the digest of what a layer is unpacked. Others name the file by that of what is stored.
+            let of_stored = |digest: &str| digest.rsplit(':').next().is_some_and(|digits| layer.path.contains(digits));
+            let is_unpacked = stored == Some(false) && !of_stored(&layer.digest);
+            let Some(codec) = codec.filter(|_| is_unpacked) else { return Ok(stored) };
             let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
-            let mut decoder = codec.first_pass(source, &how)?;
-            containers::is_digest_of_all(&layer.digest, &mut |into| cancel.check().and_then(|()| decoder.read(into)))
+            let unpacked = codec.first_pass(source, &how).and_then(|mut decoder| {
+                let read = &mut |into: &mut [u8]| cancel.check().and_then(|()| decoder.read(into));
+                containers::is_digest_of_all(&layer.digest, read)
+            });
+            match unpacked {
+                Err(error) if is_damage(&error) && error.kind() != io::ErrorKind::Unsupported => Ok(Some(false)),
+                unpacked => unpacked,
+            }
         });
         cancel.check()?;
-        // A compressed one that cannot be decoded does not have the digest of what it is unpacked, either.
         if is_right.is_ok_and(|is_right| is_right == Some(false)) {
             let (path, digest) = (name::excerpt(layer.path.as_bytes()), name::excerpt(layer.digest.as_bytes()));
             wrong.push(format!("the layer {path} does not have the digest {digest}"));

@@ -55,10 +55,44 @@ pub(crate) struct Streams {
     /// The tables of the stream that was asked for last, and of those around it: to find out what is damaged of it
     /// takes many queries.
     last_tables: Mutex<Option<(u32, Tables)>>,
+    last_places: Mutex<LastPlaces>,
 }
 
 /// Places of pieces that are looked at to tell whether a file is damaged.
 const MOST_PLACES: usize = 4096;
+
+/// Places of the pieces of one stream that are kept: 4 MiB.
+const MOST_KEPT_PLACES: usize = 1 << 16;
+
+/// Where a piece lies, or several that follow each other.
+#[derive(Debug, Clone)]
+struct Place {
+    /// Bytes of what the pieces make up.
+    file: Range<u64>,
+    /// Bytes of what they lie in.
+    stored: Range<u64>,
+    /// Each byte may come of any that is stored.
+    is_coded: bool,
+}
+
+impl Place {
+    fn is_followed_by(&self, stored: &Range<u64>, is_coded: bool) -> bool {
+        !self.is_coded && !is_coded && self.stored.end == stored.start
+    }
+
+    /// Where those of these bytes lie that are here.
+    fn stored_of(&self, range: &Range<u64>) -> Range<u64> {
+        if self.is_coded {
+            return self.stored.clone();
+        }
+        let from = range.start.saturating_sub(self.file.start);
+        let to = range.end.min(self.file.end).saturating_sub(self.file.start);
+        self.stored.start.saturating_add(from)..self.stored.start.saturating_add(to)
+    }
+}
+
+/// Where the pieces of the stream lie that was asked for last.
+type LastPlaces = Option<(u32, Option<Arc<[Place]>>)>;
 
 /// A nested stream with its number, and its table.
 type InChain = ((u32, Nested), Arc<dyn ChunkTable>);
@@ -135,8 +169,8 @@ impl Streams {
             unproven::watch(layer);
             unproven::warn_of(layer);
         }
-        let (coded, members, nested, deep, last_tables) = Default::default();
-        Self { index, innermost, layers, context, coded, members, nested, deep, last_tables }
+        let (coded, members, nested, deep, last_tables, last_places) = Default::default();
+        Self { index, innermost, layers, context, coded, members, nested, deep, last_tables, last_places }
     }
 
     /// What is known of files that are verified late.
@@ -298,29 +332,44 @@ impl Streams {
         if nested.codec != STORED_IN_PIECES {
             return self.damage_in(around, all, left);
         }
-        let (mut places, mut end) = (Vec::new(), 0_u64);
-        self.index.each_nested_piece(*number, &mut |piece| {
-            let start = end.saturating_add(piece.hole);
-            end = start.saturating_add(piece.length);
-            let (from, to) = (start.max(range.start), end.min(range.end));
-            if from < to {
-                let (from, length) = match piece.coder {
-                    None => (from - start, to - from),
-                    Some(_) => (0, piece.stored),
-                };
-                let from = piece.offset.saturating_add(from);
-                places.push(from..from.saturating_add(length));
-            }
-            end < range.end && places.len() <= *left
-        })?;
-        for place in places {
+        let Some(places) = self.places(*number)? else { return self.damage_in(around, all, left) };
+        let first = places.partition_point(|place| place.file.end <= range.start);
+        let inside = places.get(first..).unwrap_or_default().iter().take_while(|place| place.file.start < range.end);
+        for place in inside {
             let Some(fewer) = left.checked_sub(1) else { return self.damage_in(around, all, left) };
             *left = fewer;
-            if let Some(damage) = self.damage_in(around, place, left)? {
+            if let Some(damage) = self.damage_in(around, place.stored_of(&range), left)? {
                 return Ok(Some(damage));
             }
         }
         Ok(None)
+    }
+
+    /// Where the pieces of that stream lie; `None` if they are too many to be kept. The last ones are.
+    fn places(&self, number: u32) -> Result<Option<Arc<[Place]>>, Error> {
+        let last = || self.last_places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, places)) = last().as_ref().filter(|(known, _)| *known == number) {
+            return Ok(places.clone());
+        }
+        let (mut places, mut end, mut are_few) = (Vec::<Place>::new(), 0_u64, true);
+        self.index.each_nested_piece(number, &mut |piece| {
+            let start = end.saturating_add(piece.hole);
+            end = start.saturating_add(piece.length);
+            let stored = piece.offset..piece.offset.saturating_add(piece.stored);
+            let (file, is_coded) = (start..end, piece.coder.is_some());
+            match places.last_mut().filter(|last| last.is_followed_by(&stored, is_coded)) {
+                // What lies between them is a hole.
+                Some(last) if last.file.end == start => {
+                    (last.file.end, last.stored.end) = (end, stored.end);
+                }
+                _ => places.push(Place { file, stored, is_coded }),
+            }
+            are_few = places.len() <= MOST_KEPT_PLACES;
+            are_few
+        })?;
+        let places: Option<Arc<[Place]>> = are_few.then(|| places.into());
+        *last() = Some((number, places.clone()));
+        Ok(places)
     }
 
     /// True if bytes that fail a check are served, too.

@@ -312,7 +312,10 @@ fn entropy_coded(stored: &[u8], at: usize, output: &mut Output<'_>) -> Result<us
     let (literal_unused, match_unused, match_bytes) = (unused(first)?, unused(second)?, field(second, 40, 20));
     let header = field(third, 0, 32).checked_sub(32).ok_or(WRONG)?;
     let packed = part(stored, at + 32, header)?;
-    // A code may take no bits.
+    // A code may take no bits. Literals are filled up to a multiple of four.
+    if literals > raw.saturating_add(3) {
+        return Err(WRONG);
+    }
     if literals > MOST_LITERALS || !literals.is_multiple_of(4) || matches > MOST_MATCHES || raw == 0 {
         return Err(WRONG);
     }

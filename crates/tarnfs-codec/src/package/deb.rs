@@ -228,10 +228,14 @@ pub(super) fn member(
     let what = match decode() {
         Ok(()) if there == size => return Ok(member.end()),
         Ok(()) => CUT.to_owned(),
-        Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => {
-            return Err(error);
+        Err(error) => {
+            let of_data = [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof, io::ErrorKind::Unsupported];
+            // Any other one says nothing of the member: another time it may be read.
+            if error.raw_os_error().is_some() || !of_data.contains(&error.kind()) {
+                return Err(error);
+            }
+            error.to_string()
         }
-        Err(error) => error.to_string(),
     };
     let end = member.content.len() as u64;
     // What is decoded is a tar: its files that go on behind its end are cut there, so no byte need be lost for it.

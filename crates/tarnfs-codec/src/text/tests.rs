@@ -266,6 +266,7 @@ fn addresses_and_pages_have_their_own_characters() {
         (16, "\\3csvg a=\\\"x\\\" \\23/\\3e", "<svg a=\"x\" #/>"),
         (16, "\\0000411\\e9 \\n\\\nx\\110000 \\zz", "A1\u{e9}nx\u{fffd}zz"),
         (18, "\\25 41", "A"),
+        (16, "a\\\r\nb\\\rc\\41\r\nd\\42\re", "abcAdBe"),
     ] {
         let coder = CoderContext { properties: [flags].as_slice().into(), ..CoderContext::default() };
         let (found, error, _) = decoded(&DataUrl, text.as_bytes(), coder);

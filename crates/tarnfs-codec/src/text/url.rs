@@ -204,7 +204,13 @@ fn in_style(begun: &[u8]) -> Found {
         let character = number.and_then(char::from_u32).filter(|character| *character != '\0');
         character.unwrap_or(char::REPLACEMENT_CHARACTER).to_string().into_bytes()
     };
+    // CR LF is one end of a line.
+    if let Some((b'\r', digits)) = before.split_last() {
+        let found = if digits.is_empty() { Vec::new() } else { character(digits) };
+        return if *last == b'\n' { Found::Bytes(found) } else { Found::Before(found) };
+    }
     match last {
+        b'\r' => Found::More,
         _ if last.is_ascii_hexdigit() && before.len() < MOST_DIGITS => Found::More,
         // A blank ends it.
         _ if !before.is_empty() && last.is_ascii_whitespace() => Found::Bytes(character(before)),
@@ -251,7 +257,8 @@ impl Letters for Characters {
                 let mut begun = std::mem::take(&mut self.escapes[from].begun);
                 // What was begun is none, but for what a blank would end.
                 if begun.len() > 1
-                    && let Found::Bytes(ended) = (self.escapes[from].rule)(&[&begun[..], b" "].concat())
+                    && let Found::Bytes(ended) | Found::Before(ended) =
+                        (self.escapes[from].rule)(&[&begun[..], b" "].concat())
                 {
                     begun = ended;
                 }

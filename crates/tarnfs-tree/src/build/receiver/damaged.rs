@@ -28,6 +28,9 @@ impl DamagedRanges {
     /// last one of a stream goes up to its end.
     pub(super) fn add(&mut self, stream: u32, range: Range<u64>) {
         let Range { start: mut from, end: mut to } = range;
+        if from >= to {
+            return;
+        }
         if to == u64::MAX || self.ranges.len() >= MOST_NOTES {
             return self.add_rest(stream, from);
         }
@@ -67,6 +70,7 @@ mod tests {
         for (from, to) in [(10, 20), (30, 40), (50, 60), (20, 25), (100, 200), (110, 120), (90, 150), (35, 55)] {
             ranges.add(1, from..to);
         }
+        ranges.add(1, 25..25);
         let inside = |ranges: &DamagedRanges, range| ranges.inside(1, range).collect::<Vec<_>>();
         assert_eq!(inside(&ranges, 0..1000), [(10, 20), (20, 25), (30, 60), (90, 200)]);
         assert_eq!(inside(&ranges, 24..31), [(20, 25), (30, 60)]);
