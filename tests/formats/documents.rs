@@ -138,6 +138,9 @@ fn what_qpdf_writes_is_read() {
             }
         }
     }
+    // It keeps the filter of what is empty, and stores nothing.
+    scratch.shell(": > empty; qpdf x.pdf --add-attachment empty -- e.pdf > log 2>&1 || [ $? = 3 ]");
+    assert_eq!(told(&scratch, "cat", "e.pdf", &["empty"]).ok().out, b"");
     // What is attached later comes in a change behind the document's end.
     scratch.shell("seq 9999 > numbers; qpdf x.pdf --add-attachment numbers -- z.pdf > log 2>&1 || [ $? = 3 ]");
     let mounted = Mounted::any(&scratch, scratch.path("z.pdf"), &[]);
@@ -215,6 +218,41 @@ fn what_is_attached_may_be_encrypted_by_itself() {
         assert!(refused.code != 0 && refused.out.is_empty(), "{name}: {}", refused.text());
         assert!(refused.err.contains("password"), "{name}: {}", refused.err);
     }
+}
+
+/// What is attached is empty, and so is some of what is on the page. It has no table.
+const EMPTY: &str = "%PDF-1.7
+1 0 obj <</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[(empty) 4 0 R]>>>>>> endobj
+2 0 obj <</Kids[3 0 R]>> endobj
+3 0 obj <</Type/Page/Contents[6 0 R 7 0 R 6 0 R]/Resources<</Font<</F<</Type/Font>>>>>>>> endobj
+4 0 obj <</UF(empty)/EF<</F 5 0 R>>>> endobj
+5 0 obj <</Filter/FlateDecode/Length 0>>stream
+
+endstream endobj
+6 0 obj <</Filter/FlateDecode/Length 0>>stream
+
+endstream endobj
+7 0 obj <</Length 24>>stream
+BT /F 1 Tf (Hello) Tj ET
+endstream endobj
+trailer <</Root 1 0 R>>
+";
+
+#[test]
+fn streams_without_bytes_are_empty_whatever_their_filter_is() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("x.pdf"), EMPTY).unwrap();
+    for (name, content) in [("empty", &b""[..]), ("page_0.txt", b"Hello\n")] {
+        let read = told(&scratch, "cat", "x.pdf", &[name]);
+        assert_eq!((read.code, &read.out[..]), (0, content), "{name}: {}", read.err);
+    }
+    told(&scratch, "check", "x.pdf", &[]).ok();
+    // Nobody knows what a filter makes of nothing that nobody knows.
+    fs::write(scratch.path("y.pdf"), EMPTY.replacen("FlateDecode", "BrotliDecode", 1)).unwrap();
+    let read = told(&scratch, "cat", "y.pdf", &["empty"]);
+    assert!(read.code != 0 && read.err.contains("the filter BrotliDecode of PDF"), "{}", read.text());
+    assert_ne!(told(&scratch, "check", "y.pdf", &[]).code, 0);
+    assert_eq!(told(&scratch, "cat", "y.pdf", &["page_0.txt"]).ok().out, b"Hello\n");
 }
 
 /// A document of pages with text in fonts of several kinds.
