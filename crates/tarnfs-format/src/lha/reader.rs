@@ -162,7 +162,8 @@ fn piece(header: &Header, data: u64) -> Piece {
     let step = if let Some(number) = number {
         let crc = header.crc.map(u16::to_le_bytes);
         let properties = [&[number][..], crc.as_ref().map_or(&[], |crc| &crc[..])].concat();
-        Step { codec: "lzh".to_owned(), properties, ..Step::default() }
+        let codec = if crc.is_some() { "lzh-checked" } else { "lzh" };
+        Step { codec: codec.to_owned(), properties, ..Step::default() }
     } else {
         let codec = format!("the method {} of LHA", excerpt(&header.method));
         Step { codec, ..Step::default() }
