@@ -138,6 +138,9 @@ fn what_qpdf_writes_is_read() {
             }
         }
     }
+    // It keeps the filter of what is empty, and stores nothing.
+    scratch.shell(": > empty; qpdf x.pdf --add-attachment empty -- e.pdf > log 2>&1 || [ $? = 3 ]");
+    assert_eq!(told(&scratch, "cat", "e.pdf", &["empty"]).ok().out, b"");
     // What is attached later comes in a change behind the document's end.
     scratch.shell("seq 9999 > numbers; qpdf x.pdf --add-attachment numbers -- z.pdf > log 2>&1 || [ $? = 3 ]");
     let mounted = Mounted::any(&scratch, scratch.path("z.pdf"), &[]);
@@ -148,6 +151,108 @@ fn what_qpdf_writes_is_read() {
         assert_eq!(sums(&scratch, &scratch.path("ours")), sums(&scratch, &scratch.path("theirs")));
     }
     mounted.unmount();
+}
+
+/// A document in which nothing but what is attached is encrypted: the crypt filter is named by the streams alone.
+const LOCKED: &str = r#"
+import hashlib, struct, zlib
+PADDING = bytes.fromhex("28bf4e5e4e758a4164004e56fffa01082e2e00b6d0683e802f0ca9fe6453697a")
+ID = b"0123456789abcdef"
+def md5(data): return hashlib.md5(data).digest()
+def rc4(key, data):
+    state, j, i, out = list(range(256)), 0, 0, bytearray()
+    for n in range(256):
+        j = (j + state[n] + key[n % len(key)]) & 255
+        state[n], state[j] = state[j], state[n]
+    j = 0
+    for byte in data:
+        i = (i + 1) & 255
+        j = (j + state[i]) & 255
+        state[i], state[j] = state[j], state[i]
+        out.append(byte ^ state[(state[i] + state[j]) & 255])
+    return bytes(out)
+def rounds(key, data):
+    for n in range(20): data = rc4(bytes(byte ^ n for byte in key), data)
+    return data
+def repeated(digest):
+    for _ in range(50): digest = md5(digest)
+    return digest
+password = (b"secret" + PADDING)[:32]
+owner = rounds(repeated(md5(password)), password)
+key = repeated(md5(password + owner + struct.pack("<i", -4) + ID))
+user = rounds(key, md5(PADDING + ID)) + bytes(16)
+def attached(number, name, dictionary, data):
+    data = rc4(md5(key + struct.pack("<I", number + 1)[:3] + b"\0\0"), data)
+    objects[number] = b"<</Type/Filespec/UF(%s)/EF<</F %d 0 R>>>>" % (name, number + 1)
+    objects[number + 1] = b"<<%s/Length %d>>stream\n" % (dictionary, len(data)) + data + b"\nendstream"
+text = b"plain text\n" * 9
+objects = {
+    1: b"<</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a.txt)3 0 R(b.txt)5 0 R]>>>>>>",
+    2: b"<</Type/Pages/Kids[]/Count 0>>",
+}
+attached(3, b"a.txt", b"/Filter[/Crypt]/DecodeParms[<</Name/StdCF>>]", text)
+attached(5, b"b.txt", b"/Filter[/Crypt/FlateDecode]/DecodeParms[<</Name/StdCF>>null]", zlib.compress(text))
+data, places = b"%PDF-1.7\n", b"0000000000 65535 f \n"
+for number in sorted(objects):
+    places += b"%010d 00000 n \n" % len(data)
+    data += b"%d 0 obj\n" % number + objects[number] + b"\nendobj\n"
+data += b"xref\n0 7\n" + places + b"trailer\n<</Size 7/Root 1 0 R/ID[<%s><%s>]" % (ID.hex().encode(), ID.hex().encode())
+data += b"/Encrypt<</Filter/Standard/V 4/R 4/Length 128/P -4/O<%s>/U<%s>" % (owner.hex().encode(), user.hex().encode())
+data += b"/CF<</StdCF<</CFM/V2/AuthEvent/EFOpen/Length 16>>>>/StmF/Identity/StrF/Identity>>>>\n"
+open("x.pdf", "wb").write(data + b"startxref\n%d\n%%%%EOF\n" % data.index(b"xref\n0 7"))
+"#;
+
+#[test]
+fn what_is_attached_may_be_encrypted_by_itself() {
+    if !have("python3") {
+        return println!("left out: no Python here");
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.path("make.py"), LOCKED).unwrap();
+    scratch.shell("python3 make.py");
+    let path = scratch.path("x.pdf");
+    for name in ["a.txt", "b.txt"] {
+        let read = run(&scratch, ["cat", "--password", "secret", path.to_str().unwrap(), name]).ok();
+        assert_eq!(read.out, b"plain text\n".repeat(9), "{name}");
+        let refused = run(&scratch, ["cat", path.to_str().unwrap(), name]);
+        assert!(refused.code != 0 && refused.out.is_empty(), "{name}: {}", refused.text());
+        assert!(refused.err.contains("password"), "{name}: {}", refused.err);
+    }
+}
+
+/// What is attached is empty, and so is some of what is on the page. It has no table.
+const EMPTY: &str = "%PDF-1.7
+1 0 obj <</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[(empty) 4 0 R]>>>>>> endobj
+2 0 obj <</Kids[3 0 R]>> endobj
+3 0 obj <</Type/Page/Contents[6 0 R 7 0 R 6 0 R]/Resources<</Font<</F<</Type/Font>>>>>>>> endobj
+4 0 obj <</UF(empty)/EF<</F 5 0 R>>>> endobj
+5 0 obj <</Filter/FlateDecode/Length 0>>stream
+
+endstream endobj
+6 0 obj <</Filter/FlateDecode/Length 0>>stream
+
+endstream endobj
+7 0 obj <</Length 24>>stream
+BT /F 1 Tf (Hello) Tj ET
+endstream endobj
+trailer <</Root 1 0 R>>
+";
+
+#[test]
+fn streams_without_bytes_are_empty_whatever_their_filter_is() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("x.pdf"), EMPTY).unwrap();
+    for (name, content) in [("empty", &b""[..]), ("page_0.txt", b"Hello\n")] {
+        let read = told(&scratch, "cat", "x.pdf", &[name]);
+        assert_eq!((read.code, &read.out[..]), (0, content), "{name}: {}", read.err);
+    }
+    told(&scratch, "check", "x.pdf", &[]).ok();
+    // Nobody knows what a filter makes of nothing that nobody knows.
+    fs::write(scratch.path("y.pdf"), EMPTY.replacen("FlateDecode", "BrotliDecode", 1)).unwrap();
+    let read = told(&scratch, "cat", "y.pdf", &["empty"]);
+    assert!(read.code != 0 && read.err.contains("the filter BrotliDecode of PDF"), "{}", read.text());
+    assert_ne!(told(&scratch, "check", "y.pdf", &[]).code, 0);
+    assert_eq!(told(&scratch, "cat", "y.pdf", &["page_0.txt"]).ok().out, b"Hello\n");
 }
 
 /// A document of pages with text in fonts of several kinds.

@@ -15,6 +15,7 @@ const TREE: &str = "mkdir -p tree/sub; cd tree; seq 40000 > numbers; head -c 100
 fn mounted_sums(scratch: &Scratch, name: &str) -> String {
     let checked = told(scratch, "check", name, &[]);
     assert_eq!(checked.code, 0, "{name}: {}", checked.err);
+    assert!(!checked.text().contains("compared with nothing"), "{name}: {}", checked.text());
     let mounted = Mounted::new(scratch, scratch.path(name), &[]);
     let found = sums(scratch, &mounted.path(""));
     mounted.unmount();
@@ -93,6 +94,10 @@ fn what_is_changed_is_noticed() {
     let scratch = Scratch::new();
     for name in ["lh1.lzh", "lh5.lzh", "method1.arj", "method4.arj"] {
         let bytes = fs::read(small(name)).unwrap();
+        // Each file is compared with its checksum.
+        fs::write(scratch.path("whole"), &bytes).unwrap();
+        let whole = told(&scratch, "check", "whole", &[]).ok();
+        assert!(!whole.text().contains("compared with nothing"), "{name}: {}", whole.text());
         let mut changed = bytes.clone();
         let at = bytes.len() / 2;
         changed[at] ^= 0x10;

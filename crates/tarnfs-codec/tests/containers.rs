@@ -58,7 +58,7 @@ fn member(name: &str, method: u8) -> Stored {
         (usize::from(bytes[0]) + 2, [bytes[behind], bytes[behind + 1]])
     };
     let data = bytes[header..header + word(&bytes, 7)].to_vec();
-    (data, "lzh", [&[method][..], &crc].concat(), word(&bytes, 11))
+    (data, "lzh-checked", [&[method][..], &crc].concat(), word(&bytes, 11))
 }
 
 /// The first file of an archive of ARJ.
@@ -118,7 +118,7 @@ fn decode_all(stored: &[u8], codec: &str, properties: &[u8], length: usize) -> i
 /// Who wants it all the same gets a file whose checksum differs to its end: the error came with the last 16 KiB.
 #[test]
 fn a_file_of_lha_with_a_wrong_checksum_is_given_to_its_end() {
-    let stored = (b"good content".to_vec(), "lzh", vec![0, 1, 2], 12);
+    let stored = (b"good content".to_vec(), "lzh-checked", vec![0, 1, 2], 12);
     for (data, codec, properties, length) in
         [stored, member("lh1.lzh", 1), member("lh5.lzh", 5), member("lh6.lzh", 6), member("lh7.lzh", 7)]
     {
@@ -248,6 +248,9 @@ fn properties_that_no_container_has_are_refused() {
         ("lzh", &[]),
         ("lzh", &[2]),
         ("lzh", &[99, 0, 0]),
+        // It would compare nothing.
+        ("lzh-checked", &[5]),
+        ("lzh-checked", &[5, 0]),
     ] {
         let refused = decode(b"data", codec, properties, 10).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{codec} {properties:?}");

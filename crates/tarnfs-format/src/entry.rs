@@ -206,9 +206,14 @@ pub struct Piece {
     pub crc: Option<u32>,
 }
 
+/// Bytes of the longest file that there can be: systems and indexes count them in 63 bits.
+pub(crate) const LONGEST_FILE: u64 = i64::MAX as u64;
+
 impl Piece {
-    /// What stands for `size` bytes that lie where they cannot. `offset` is a byte of the stream.
+    /// What stands for `size` bytes that lie where they cannot, or for as many of them as a file may have. `offset` is
+    /// a byte of the stream.
     pub(crate) fn unreadable(offset: u64, size: u64) -> Self {
+        let size = size.min(LONGEST_FILE);
         let step = Step { codec: "places or sizes that cannot be".to_owned(), ..Step::default() };
         let coder = Some(Arc::new(Coder { steps: vec![step], is_behind_header: None }));
         Self { length: size, offset, decoded: size, coder, ..Self::default() }

@@ -575,6 +575,51 @@ fn streams_of_wim_are_bounded() {
     assert!(damage.len() == 1 && damage[0].contains("3 of its streams are left out"), "{damage:?}");
 }
 
+/// Indexes count bytes in 63 bits. A file that is longer has no byte that can be read, and others are what they are.
+#[test]
+fn files_longer_than_any_can_be_have_no_bytes() {
+    const LONGEST: u64 = i64::MAX as u64;
+    let file = |name: &str, size: u64, stored: u64, encoding: &str| {
+        format!(
+            "<file><name>{name}</name><type>file</type><data><offset>0</offset><length>{stored}</length>\
+             <size>{size}</size><encoding style=\"application/{encoding}\"/></data></file>"
+        )
+    };
+    let files = [
+        file("a", u64::MAX, 5, "octet-stream"),
+        file("b", u64::MAX, 5, "x-gzip"),
+        file("c", LONGEST + 1, LONGEST + 1, "octet-stream"),
+        file("d", 5, 5, "octet-stream"),
+    ];
+    let toc = format!("<xar><toc>{}</toc></xar>", files.concat()).into_bytes();
+    let lengths = [3_u64, toc.len() as u64].map(u64::to_be_bytes).concat();
+    let xar = [&b"xar!\0\x1c\0\x01"[..], &lengths, &[0; 4], b"toc", b"hello"].concat();
+    let decode = Decode::new(move |_, _, _, _| Ok(toc.clone()));
+    let xar = told_with("xar", &xar, &Options { decode, ..Options::default() });
+    let json = format!(r#"{{"files":{{"a":{{"size":{},"offset":"0"}},"d":{{"size":5,"offset":"0"}}}}}}"#, u64::MAX);
+    let (length, padded) = (json.len() as u32, json.len().next_multiple_of(4));
+    let payload = padded as u32 + 4;
+    let lengths = [4, payload + 4, payload, length].map(u32::to_le_bytes).concat();
+    let asar = [&lengths[..], json.as_bytes(), &[0; 3][..padded - json.len()], b"hello"].concat();
+    let member = |name: u8, method: &[u8; 5], size: u64| {
+        let times = [1_600_000_000_u32, 0x220].map(u32::to_le_bytes).concat();
+        // Behind the name, both lengths in 8 bytes.
+        let lengths = [5, size].map(u64::to_le_bytes).concat();
+        let extensions = [&[4, 0, 1, name, 19, 0, 0x42][..], &lengths, &[0; 2]].concat();
+        [&[49, 0][..], method, &[0; 8], &times, b"U", &extensions, b"hello"].concat()
+    };
+    let lha = [member(b'a', b"-lh5-", u64::MAX), member(b'd', b"-lh0-", 5), vec![0]].concat();
+    for (name, (entries, damage)) in [("xar", xar), ("asar", told_of("asar", &asar)), ("lha", told_of("lha", &lha))] {
+        let (last, others) = entries.split_last().unwrap();
+        assert_eq!((last.path.as_slice(), last.body.size, is_unreadable(last)), (&b"d"[..], 5, false), "{name}");
+        assert!(!others.is_empty() && damage.len() == others.len(), "{name}: {damage:?}");
+        for entry in others {
+            let length = entry.body.pieces.as_ref().unwrap()[0].length;
+            assert_eq!((entry.body.size, length, is_unreadable(entry)), (LONGEST, LONGEST, true), "{name}: {entry:?}");
+        }
+    }
+}
+
 /// Small archives of each format, as far as they can be read without a codec; and what the codec makes of packages.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/small");

@@ -205,6 +205,16 @@ fn sizes_that_nothing_can_have_in_all_are_lost() {
     assert_eq!(damage.len(), 3, "{damage:?}");
 }
 
+/// An index counts bytes in 63 bits.
+#[test]
+fn a_file_longer_than_any_can_be_has_no_bytes() {
+    let huge = File { size: u64::MAX, ..packed("a", false) };
+    let (entries, damage) = read(&archive(&[huge, packed("b", false)]));
+    assert_eq!(entries.iter().map(codec).collect::<Vec<_>>(), [LOST, "rar"]);
+    assert_eq!((entries[0].body.size, piece(&entries[0]).length), (i64::MAX as u64, i64::MAX as u64));
+    assert_eq!(damage, ["'a' would have 18446744073709551615 bytes"]);
+}
+
 #[test]
 fn only_what_follows_an_encrypted_one_needs_its_password() {
     let encrypted = File { is_encrypted: true, ..packed("c", true) };

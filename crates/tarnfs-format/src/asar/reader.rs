@@ -5,6 +5,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::{NAME, tree};
+use crate::entry::LONGEST_FILE;
 use crate::image::Teller;
 use crate::little::u32_at;
 use crate::name::{bounded_path, excerpt};
@@ -107,11 +108,11 @@ fn tell_of(
         (None, true) => Kind::Folder,
         (None, false) => Kind::File,
     };
-    let size = if kind == Kind::File { node.size } else { 0 };
+    let size = if kind == Kind::File { node.size.min(LONGEST_FILE) } else { 0 };
     let mut body = Body { offset: header, size, ..Body::default() };
     if size > 0 {
         let offset = node.offset.and_then(|offset| files.start.checked_add(offset));
-        let place = offset.filter(|offset| offset.checked_add(size).is_some_and(|end| end <= files.end));
+        let place = offset.filter(|offset| offset.checked_add(node.size).is_some_and(|end| end <= files.end));
         let piece = if let Some(offset) = place {
             Piece { length: size, offset, stored: size, decoded: size, ..Piece::default() }
         } else {

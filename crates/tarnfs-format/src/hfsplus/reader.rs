@@ -166,15 +166,18 @@ impl<'run> Reader<'run> {
             }
         })?;
         let at = catalogue.place(0).0;
+        let mut told = Vec::new();
         for is_first in [true, false] {
             let mut walk = catalogue.walk();
             while let Some(leaf) = catalogue.next(&mut walk, &mut self.window, &mut self.budget).map_err(at_start)? {
                 self.leaf(&catalogue, &leaf, is_first, &mut walk)?;
             }
-            // It is told once.
-            for what in walk.into_damage().into_iter().filter(|_| is_first) {
+            // It is told once. The second time less may be read than the first time: names are missing then.
+            let found = walk.into_damage();
+            for what in found.iter().filter(|what| !told.contains(*what)) {
                 self.teller.damage(at, format!("the catalogue: {what}"))?;
             }
+            told = found;
         }
         Ok(())
     }

@@ -16,13 +16,17 @@ const MOST_IN_VALUES: usize = 16;
 const SEARCHED: u64 = 16 << 20;
 const TOGETHER: usize = 256 << 10;
 
+/// Bytes before what may be a data URL that are looked at until one is found. A page may have any number of them where
+/// none may stand.
+const LOOKED_AT: usize = 64 << 20;
+
 /// True if there is a data URL in the page. Of one that has to be decoded only the start is known.
 pub(super) fn holds_files(probe: &Probe<'_>) -> bool {
     let Some(length) = probe.length() else {
         let head = probe.head();
         return [&b"data:"[..], b"savepage-"].iter().any(|mark| memchr::memmem::find(head, mark).is_some());
     };
-    let mut at = 0;
+    let (mut at, mut left) = (0, LOOKED_AT);
     while at < length.min(SEARCHED) {
         let bytes = probe.at(at, TOGETHER);
         for place in memchr::memmem::find_iter(&bytes, b"data:") {
@@ -30,9 +34,14 @@ pub(super) fn holds_files(probe: &Probe<'_>) -> bool {
             let before = before.get(before.len().saturating_sub(BEFORE)..).unwrap_or_default();
             // A comma further away is not its own, and would be looked for again for each of them.
             let rest = rest.get(..LONGEST_HEAD).unwrap_or(rest);
-            if Said::of(rest).is_some() && Place::of(before, false).is_some() {
+            if Said::of(rest).is_none() {
+                continue;
+            }
+            if Place::of(before, false).is_some() {
                 return true;
             }
+            let Some(after) = left.checked_sub(before.len()) else { return false };
+            left = after;
         }
         if bytes.len() < TOGETHER {
             break;
@@ -141,18 +150,27 @@ fn has_several(attribute: &str) -> bool {
     attribute.ends_with("srcset") && !attribute.starts_with("data-savepage-")
 }
 
-/// True if `tag`, which begins as one does, goes on to its end.
-fn is_open(tag: &[u8]) -> bool {
-    let mut quote = None;
-    for byte in tag {
-        match (quote, byte) {
-            (None, b'>') => return false,
-            (None, b'"' | b'\'') => quote = Some(byte),
-            (Some(begun), byte) if begun == byte => quote = None,
-            _ => {}
+/// The last of some tags that go on to their end, which is that of all of them: `starts` has what follows where each
+/// begins, the last one first. Those that are in a value alike at some place go on alike from there, so that only the
+/// last one counts, and all of them are followed at once.
+fn open<'b>(starts: &[&'b [u8]]) -> Option<&'b [u8]> {
+    let all = starts.last()?;
+    let mut following = starts.iter().rev().copied().peekable();
+    // Between values, and in those with each kind of quotes.
+    let (mut between, mut double, mut single) = (None, None, None);
+    for place in memchr::memchr3_iter(b'>', b'"', b'\'', all) {
+        let left = all.len().saturating_sub(place);
+        while let Some(begun) = following.next_if(|start| start.len() > left) {
+            between = Some(begun);
+        }
+        match all.get(place) {
+            Some(b'>') => between = None,
+            Some(b'"') => std::mem::swap(&mut between, &mut double),
+            _ => std::mem::swap(&mut between, &mut single),
         }
     }
-    !tag.is_empty()
+    let between = following.last().or(between);
+    [between, double, single].into_iter().flatten().min_by_key(|start| start.len())
 }
 
 /// Whether `before` ends in "url(", and the address in the comment before that.
@@ -206,8 +224,9 @@ struct Tag<'b> {
 impl<'b> Tag<'b> {
     /// That before the end of `before`. There may be tags in values of its attributes.
     fn before(before: &'b [u8], is_raw: bool) -> Self {
-        let open = starts(before).take(MOST_IN_VALUES).find(|rest| is_open(rest));
-        let text = open.or_else(|| starts(before).next()).unwrap_or_default();
+        let starts: Vec<&[u8]> = starts(before).take(MOST_IN_VALUES).collect();
+        let open = open(&starts);
+        let text = open.or(starts.first().copied()).unwrap_or_default();
         // It may be a long one.
         let is_long = before.len() >= BEFORE.saturating_sub(LONGEST_HEAD);
         Self { text, is_open: open.is_some() || is_long && text.is_empty() && !is_raw }
@@ -331,6 +350,40 @@ mod tests {
         }
     }
 
+    /// True if `tag`, which begins as one does, goes on to its end.
+    fn is_open(tag: &[u8]) -> bool {
+        let mut quote = None;
+        for byte in tag {
+            match (quote, byte) {
+                (None, b'>') => return false,
+                (None, b'"' | b'\'') => quote = Some(byte),
+                (Some(begun), byte) if begun == byte => quote = None,
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// All tags that may be open are followed at once, as if each was followed by itself.
+    #[test]
+    fn the_last_tag_that_is_open_is_found() {
+        let (mut seed, mut found, mut none) = (1_u64, 0, 0);
+        for _ in 0..20_000 {
+            let mut text = Vec::new();
+            for _ in 0..40 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let parts: [&[u8]; 8] = [b"<a ", b"<b>", b"\"", b"\"", b"'", b">", b" x", b"<"];
+                text.extend_from_slice(parts[(seed >> 60) as usize % parts.len()]);
+            }
+            let begun: Vec<&[u8]> = starts(&text).take(MOST_IN_VALUES).collect();
+            let expected = begun.iter().copied().find(|tag| is_open(tag));
+            assert_eq!(open(&begun), expected, "{}", String::from_utf8_lossy(&text));
+            *(if expected.is_some() { &mut found } else { &mut none }) += 1;
+        }
+        assert!(found > 1000 && none > 1000, "{found} {none}");
+        assert_eq!(open(&[]), None);
+    }
+
     #[test]
     fn characters_have_names_in_tags_only() {
         for (before, is_in_tag, is_one_of_several) in [
@@ -398,6 +451,11 @@ mod tests {
         assert!(holds("<img src=\"data:image/png;base64,QUJD\">"));
         assert!(holds(&format!("<p>{}<img src=\"data:,x\">", "data: ".repeat(5000))));
         assert!(holds(&format!("<img src=\"data:text/{},x\">", "y".repeat(LONGEST_HEAD - 20))));
+        // Tags that have ended may be looked at in vain for a while.
+        let ended = format!("{}{}> srcset=\"{}\"\n", "<a ".repeat(16), "x".repeat(4000), " data:,".repeat(500));
+        for (count, expected) in [(2, true), (40, false)] {
+            assert_eq!(holds(&format!("<html>{}<img src=\"data:,x\">", ended.repeat(count))), expected, "{count}");
+        }
         // What the reader does not take is none here.
         assert!(!holds(&format!("<img src=\"data:text/{},x\">", "y".repeat(LONGEST_HEAD))));
         assert!(!holds(&format!("<html>{},", "data:".repeat(100_000))));

@@ -7,6 +7,7 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::NAME;
 use super::header::{self, Header, LONGEST, Method, START};
+use crate::entry::LONGEST_FILE;
 use crate::image::Teller;
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
@@ -104,7 +105,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
 
 fn file(header: Header, at: u64, data: u64, end: u64, options: &Options, tell: &mut Teller<'_>) -> Result<(), Error> {
     let limits = options.limits;
-    let size = if header.kind == Kind::File { header.size } else { 0 };
+    let size = if header.kind == Kind::File { header.size.min(LONGEST_FILE) } else { 0 };
     let mut body = Body { offset: at, size, ..Body::default() };
     let path = bounded_path(header.path.clone(), limits.path);
     if size > 0 {
@@ -112,6 +113,9 @@ fn file(header: Header, at: u64, data: u64, end: u64, options: &Options, tell: &
         let piece = if header.stored > there {
             let what = format!("'{}' has {} bytes, of which {there} are there", excerpt(&path), header.stored);
             tell.damage(data, what)?;
+            Piece::unreadable(at, size)
+        } else if header.size > size {
+            tell.damage(at, format!("'{}' would have {} bytes", excerpt(&path), header.size))?;
             Piece::unreadable(at, size)
         } else {
             piece(&header, data)
@@ -162,7 +166,8 @@ fn piece(header: &Header, data: u64) -> Piece {
     let step = if let Some(number) = number {
         let crc = header.crc.map(u16::to_le_bytes);
         let properties = [&[number][..], crc.as_ref().map_or(&[], |crc| &crc[..])].concat();
-        Step { codec: "lzh".to_owned(), properties, ..Step::default() }
+        let codec = if crc.is_some() { "lzh-checked" } else { "lzh" };
+        Step { codec: codec.to_owned(), properties, ..Step::default() }
     } else {
         let codec = format!("the method {} of LHA", excerpt(&header.method));
         Step { codec, ..Step::default() }

@@ -17,6 +17,8 @@ pub(super) struct Encryption {
     streams: Method,
     strings: Method,
     files: Method,
+    /// What a stream may name in place of these.
+    named: Dict,
 }
 
 /// How it is encrypted.
@@ -37,6 +39,23 @@ pub(super) enum What {
     File,
 }
 
+impl Method {
+    /// That of the crypt filter which `filters` have under `name`; `None` if it is not known.
+    fn named(filters: &Dict, name: &[u8]) -> Option<Self> {
+        if name == b"Identity" {
+            return Some(Self::None);
+        }
+        let filter = filters.get(std::str::from_utf8(name).ok()?).and_then(Object::dict)?;
+        match filter.get("CFM").and_then(Object::name).unwrap_or(b"None") {
+            b"None" => Some(Self::None),
+            b"V2" => Some(Self::Rc4),
+            b"AESV2" => Some(Self::Aes128),
+            b"AESV3" => Some(Self::Aes256),
+            _ => None,
+        }
+    }
+}
+
 impl Encryption {
     /// `None` if it is one that is not known. Of `dict`, all is resolved; `id` is the first one of the document.
     pub(super) fn of(dict: &Dict, id: &[u8]) -> Option<Self> {
@@ -49,20 +68,9 @@ impl Encryption {
         let mut length = u8::try_from(bits.checked_div(8)?).ok()?;
         let encrypts_metadata = !matches!(dict.get("EncryptMetadata"), Some(Object::Bool(false)));
         let permissions = dict.get("P").and_then(Object::integer).unwrap_or(0) as i32;
+        let named = dict.get("CF").and_then(Object::dict).filter(|_| version >= 4).cloned().unwrap_or_default();
         let filter = |name: &str| -> Option<Method> {
-            let name = dict.get(name).and_then(Object::name).unwrap_or(b"Identity");
-            if name == b"Identity" {
-                return Some(Method::None);
-            }
-            let filters = dict.get("CF").and_then(Object::dict)?;
-            let filter = filters.get(std::str::from_utf8(name).ok()?).and_then(Object::dict)?;
-            match filter.get("CFM").and_then(Object::name).unwrap_or(b"None") {
-                b"None" => Some(Method::None),
-                b"V2" => Some(Method::Rc4),
-                b"AESV2" => Some(Method::Aes128),
-                b"AESV3" => Some(Method::Aes256),
-                _ => None,
-            }
+            Method::named(&named, dict.get(name).and_then(Object::name).unwrap_or(b"Identity"))
         };
         let (streams, strings, files) = match version {
             1..=3 => {
@@ -93,16 +101,26 @@ impl Encryption {
         let id = id.get(..255).unwrap_or(id);
         said.push(id.len() as u8);
         said.extend_from_slice(id);
-        Some(Self { revision, length, encrypts_metadata, permissions, said, streams, strings, files })
+        Some(Self { revision, length, encrypts_metadata, permissions, said, streams, strings, files, named })
     }
 
     /// The stage that decrypts what is in that object; `None` if it is not encrypted.
-    pub(super) fn stage(&self, what: What, (number, generation): (u32, u16)) -> Option<Vec<u8>> {
+    pub(super) fn stage(&self, what: What, id: (u32, u16)) -> Option<Vec<u8>> {
         let method = match what {
             What::Stream => self.streams,
             What::String => self.strings,
             What::File => self.files,
         };
+        self.stage_of(method, id)
+    }
+
+    /// The stage that undoes the crypt filter of that name in that object: nothing, of one that does not encrypt.
+    /// `None` if it is not known.
+    pub(super) fn named_stage(&self, name: &[u8], id: (u32, u16)) -> Option<Vec<u8>> {
+        Method::named(&self.named, name).map(|method| self.stage_of(method, id).unwrap_or_default())
+    }
+
+    fn stage_of(&self, method: Method, (number, generation): (u32, u16)) -> Option<Vec<u8>> {
         let method = match method {
             Method::None => return None,
             Method::Rc4 => 1,

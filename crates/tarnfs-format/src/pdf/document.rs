@@ -559,7 +559,7 @@ impl<'s> Document<'s> {
     }
 
     fn decoded_with(&mut self, stream: &Stream, cipher: Option<Vec<u8>>) -> io::Result<Vec<u8>> {
-        let filters = filters::of(self, &stream.dict, cipher)?;
+        let filters = filters::of(self, stream, cipher)?;
         if filters.tail != Tail::Bytes {
             return Err(damaged("a stream of another kind was expected"));
         }
@@ -620,7 +620,9 @@ impl<'s> Document<'s> {
         let stream = self.stream_of(&found)?.ok_or_else(wrong)?;
         let bytes = self.decoded(&stream)?;
         let first = self.get(&stream.dict, "First")?.unsigned().and_then(|first| usize::try_from(first).ok());
-        let (first, mut parser) = (first.ok_or_else(wrong)?, Parser::of_content(&bytes));
+        // A stream may have no bytes at all, and decode to as many. Its objects are missing then.
+        let first = first.filter(|first| *first <= bytes.len()).ok_or_else(wrong)?;
+        let mut parser = Parser::of_content(&bytes);
         let mut places = Vec::new();
         while parser.at() < first && places.len() < MOST_IN_STREAM {
             self.spend(1)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::document::Document;
+use super::document::{Document, Stream};
 use super::object::{Dict, Object};
 use crate::image::damaged;
 
@@ -33,8 +33,9 @@ pub(super) enum Tail {
     Unknown(Vec<u8>),
 }
 
-/// The filters of a stream with that dictionary. What decrypts it comes first.
-pub(super) fn of(document: &mut Document<'_>, dict: &Dict, cipher: Option<Vec<u8>>) -> io::Result<Filters> {
+/// The filters of a stream. What decrypts it comes first: `cipher`, unless it says by itself what does.
+pub(super) fn of(document: &mut Document<'_>, stream: &Stream, cipher: Option<Vec<u8>>) -> io::Result<Filters> {
+    let dict = &stream.dict;
     let mut names = document.get(dict, "Filter")?;
     if names == Object::Null {
         names = document.get(dict, "F")?;
@@ -59,6 +60,10 @@ pub(super) fn of(document: &mut Document<'_>, dict: &Dict, cipher: Option<Vec<u8
     let (mut stages, mut cipher) = (Vec::new(), cipher);
     let mut tail = Tail::Bytes;
     for (number, name) in names.iter().enumerate() {
+        // Nothing can be undone that was done before it.
+        if matches!(tail, Tail::Unknown(_)) {
+            break;
+        }
         if tail != Tail::Bytes {
             return Err(damaged("something was done with an image that was compressed"));
         }
@@ -82,8 +87,19 @@ pub(super) fn of(document: &mut Document<'_>, dict: &Dict, cipher: Option<Vec<u8
             b"JPXDecode" => tail = Tail::Jpeg2000,
             b"CCITTFaxDecode" | b"CCF" => tail = Tail::Fax(of_it),
             b"JBIG2Decode" => tail = Tail::Jbig2(of_it.get("JBIG2Globals").cloned().unwrap_or(Object::Null)),
-            // Only that one is not encrypted.
-            b"Crypt" if matches!(of_it.get("Name").and_then(Object::name), None | Some(b"Identity")) => cipher = None,
+            b"Crypt" => {
+                // It takes the place of what decrypts others.
+                cipher = None;
+                let of_it = document.get(&of_it, "Name")?;
+                let own = of_it.name().filter(|name| *name != b"Identity");
+                if let Some(own) = own {
+                    let encryption = document.encryption.as_ref();
+                    match encryption.and_then(|encryption| encryption.named_stage(own, stream.id)) {
+                        Some(stage) => stages.extend(stage),
+                        None => tail = Tail::Unknown(name.name().unwrap_or_default().to_vec()),
+                    }
+                }
+            }
             other => tail = Tail::Unknown(other.to_vec()),
         }
     }

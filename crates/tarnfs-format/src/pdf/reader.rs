@@ -10,14 +10,14 @@ use super::NAME;
 use super::crypt::What;
 use super::document::{Document, Stream, step};
 use super::files::{or_nothing, plain};
-use super::filters;
+use super::filters::{self, Tail};
 use super::images;
 use super::object::{Dict, Object};
 use super::text::{self, Fonts};
 use crate::image::{Teller, is_damage};
 use crate::name::{bounded_path, excerpt};
 use crate::naming::Names;
-use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Time};
+use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Time};
 
 /// Forms in each other in which images are looked for.
 const MOST_FORMS: usize = 8;
@@ -243,7 +243,7 @@ impl Reader<'_, '_> {
     fn image(&mut self, stream: &Stream, name: &str) -> Result<Option<(&'static str, Found)>, Error> {
         let cipher = self.document.encryption.as_ref().and_then(|said| said.stage(What::Stream, stream.id));
         let made = self.of(stream.offset, |document| {
-            let filters = filters::of(document, &stream.dict, cipher)?;
+            let filters = filters::of(document, stream, cipher)?;
             images::of(document, stream, filters)
         })?;
         let Some(image) = made else { return Ok(None) };
@@ -258,10 +258,20 @@ impl Reader<'_, '_> {
     /// The content of a stream.
     pub(super) fn content(&mut self, stream: &Stream, what: What) -> Result<Found, Error> {
         let cipher = self.document.encryption.as_ref().and_then(|said| said.stage(what, stream.id));
-        let filters = self.of(stream.offset, |document| filters::of(document, &stream.dict, cipher))?;
+        let filters = self.of(stream.offset, |document| filters::of(document, stream, cipher))?;
         let Some(filters) = filters else {
             return Ok(Self::unreadable(stream));
         };
+        let not_undone = match &filters.tail {
+            // A JPEG that is attached is handed out as one, as those on pages are.
+            Tail::Bytes | Tail::Jpeg | Tail::Jpeg2000 => None,
+            Tail::Fax(_) => Some(&b"CCITTFaxDecode"[..]),
+            Tail::Jbig2(_) => Some(&b"JBIG2Decode"[..]),
+            Tail::Unknown(name) => Some(name.as_slice()),
+        };
+        if let Some(name) = not_undone {
+            return Ok(Self::coded(stream, format!("the filter {} of PDF", excerpt(name))));
+        }
         let size = match filters.stages.as_slice() {
             [] => Ok(stream.length),
             stages => self.counted(stream, stages)?,
@@ -272,6 +282,15 @@ impl Reader<'_, '_> {
     fn unreadable(stream: &Stream) -> Found {
         let size = stream.length.max(1);
         Found { offset: stream.offset, size, piece: Some(Piece::unreadable(stream.offset, size)) }
+    }
+
+    /// A file that cannot be read, as nothing undoes `how` it is stored. How long it would be is not known.
+    fn coded(stream: &Stream, how: String) -> Found {
+        let mut found = Self::unreadable(stream);
+        let steps = vec![Step { codec: how, ..Step::default() }];
+        let coder = Some(Arc::new(Coder { steps, is_behind_header: None }));
+        found.piece = found.piece.map(|piece| Piece { coder, ..piece });
+        found
     }
 
     /// A file that `stages` make of a stream, if that can be.

@@ -11,10 +11,15 @@ use super::document::{Document, MOST_WORK, WORK_FOR_EACH_BYTE};
 use super::object::{Dict, Object, Parser};
 use super::reader;
 use super::text::{self, Fonts};
-use crate::{Decode, Event, Options};
+use crate::{Decode, Entry, Event, Options};
 
 /// A document of these objects, whose first one is the root.
 fn document(objects: &[(u32, String)]) -> Vec<u8> {
+    document_with("", objects)
+}
+
+/// The same, of which more is told beside the root.
+fn document_with(more: &str, objects: &[(u32, String)]) -> Vec<u8> {
     let mut out = String::from("%PDF-1.7\n");
     let mut table = String::new();
     for (number, object) in objects {
@@ -22,7 +27,7 @@ fn document(objects: &[(u32, String)]) -> Vec<u8> {
         out += &format!("{number} 0 obj\n{object}\nendobj\n");
     }
     let place = out.len();
-    out += &format!("xref\n{table}trailer\n<</Root 1 0 R>>\nstartxref\n{place}\n%%EOF\n");
+    out += &format!("xref\n{table}trailer\n<</Root 1 0 R{more}>>\nstartxref\n{place}\n%%EOF\n");
     out.into_bytes()
 }
 
@@ -36,11 +41,16 @@ fn told(bytes: &[u8]) -> (Vec<String>, Vec<String>) {
 }
 
 fn told_with(bytes: &[u8], options: &Options) -> (Vec<String>, Vec<String>) {
+    let (entries, damage) = entries(bytes, options);
+    (entries.into_iter().map(|entry| String::from_utf8(entry.path).unwrap()).collect(), damage)
+}
+
+fn entries(bytes: &[u8], options: &Options) -> (Vec<Entry>, Vec<String>) {
     let source: SharedSource = Arc::new(MemorySource::new(bytes, "a document"));
     let (mut files, mut damage) = (Vec::new(), Vec::new());
     let mut receive = |event| {
         match event {
-            Event::Entry(entry) => files.push(String::from_utf8(entry.path).unwrap()),
+            Event::Entry(entry) => files.push(*entry),
             Event::Damage(found) => damage.push(found.what),
             _ => {}
         }
@@ -327,12 +337,24 @@ fn a_stream_of_objects_is_opened_once() {
 /// Where what is attached is described is damaged, it is missing.
 #[test]
 fn what_is_lost_with_a_stream_of_objects_is_told() {
+    for (objects, why) in [
+        (stream("/Type/ObjStm/N 1/First 4/Filter/FlateDecode", "x"), "it is damaged"),
+        (stream("/Type/ObjStm/N 1/First 4", ""), "a stream of objects is damaged"),
+    ] {
+        let (files, damage) = told_with(&with_objects_in(objects), &failing(0).0);
+        assert_eq!(files, [""; 0]);
+        assert_eq!(damage, [format!("the objects in stream 3 are missing: {why}")]);
+    }
+}
+
+/// A document that describes what is attached in the stream `objects`.
+fn with_objects_in(objects: String) -> Vec<u8> {
     let mut bytes = String::from("%PDF-1.7\n");
     let mut places = Vec::new();
     for (number, object) in [
         (1, "<</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a.txt) 5 0 R]>>>>>>".to_owned()),
         (2, "<</Kids[]>>".to_owned()),
-        (3, stream("/Type/ObjStm/N 1/First 4/Filter/FlateDecode", "x")),
+        (3, objects),
     ] {
         places.push(bytes.len());
         bytes += &format!("{number} 0 obj\n{object}\nendobj\n");
@@ -342,10 +364,7 @@ fn what_is_lost_with_a_stream_of_objects_is_told() {
     rows.extend([2, 0, 3, 0]);
     let table = format!("/Type/XRef/Root 1 0 R/W[1 2 1]/Index[1 3 5 1]/Size 6/Length {}", rows.len());
     let table = [format!("4 0 obj\n<<{table}>>stream\n").as_bytes(), &rows, b"\nendstream\nendobj\n"].concat();
-    let bytes = [bytes.as_bytes(), &table, format!("startxref\n{place}\n%%EOF\n").as_bytes()].concat();
-    let (files, damage) = told_with(&bytes, &failing(0).0);
-    assert_eq!(files, [""; 0]);
-    assert_eq!(damage, ["the objects in stream 3 are missing: it is damaged"]);
+    [bytes.as_bytes(), &table, format!("startxref\n{place}\n%%EOF\n").as_bytes()].concat()
 }
 
 /// A form that waits has the names of all those that it is in.
@@ -369,6 +388,61 @@ fn long_names_of_forms_are_not_kept_without_end() {
     objects.extend((0..FORMS as u32).map(|number| (100 + number, form.clone())));
     let (_, damage) = told(&document(&objects));
     assert!(damage.iter().any(|what| what.contains("kept in memory")), "{:?}", damage.first());
+}
+
+/// What is attached may be encrypted by itself, in another way than the rest of the document (ISO 32000-1, 7.6.5), or
+/// be coded as nothing here undoes it: neither is handed out as it is stored.
+#[test]
+fn what_is_attached_is_undone_or_not_read() {
+    const FIRST: u32 = 10;
+    const FILES: [(&str, &str, Option<&str>, &[u8]); 12] = [
+        ("rc4", "/Crypt/DecodeParms<</Name/Std>>", Some("pdf-stream"), &[7, 1]),
+        ("aes", "[/Crypt/FlateDecode]/DecodeParms[<</Name/Aes>>null]", Some("pdf-stream"), &[7, 2]),
+        ("inner", "[/FlateDecode/Crypt]/DecodeParms[null<</Name/Std>>]", Some("pdf-stream"), &[1, 7, 1]),
+        ("clear", "/Crypt/DecodeParms<</Name/Identity>>", None, &[]),
+        ("clear too", "/Crypt", None, &[]),
+        ("by nobody", "/Crypt/DecodeParms<</Name/Open>>", None, &[]),
+        ("in another way", "/Crypt/DecodeParms<</Name/New>>", Some("the filter Crypt of PDF"), &[]),
+        ("unnamed", "[/Crypt/FlateDecode]/DecodeParms[<</Name/X>>null]", Some("the filter Crypt of PDF"), &[]),
+        ("brotli", "/BrotliDecode", Some("the filter BrotliDecode of PDF"), &[]),
+        ("behind", "[/FlateDecode/Foo]", Some("the filter Foo of PDF"), &[]),
+        ("before", "[/Foo/FlateDecode]", Some("the filter Foo of PDF"), &[]),
+        ("fax", "/CCITTFaxDecode", Some("the filter CCITTFaxDecode of PDF"), &[]),
+    ];
+    let numbers = || (FIRST..).step_by(2).zip(FILES);
+    let names: String = numbers().map(|(number, (name, ..))| format!("({name}){number} 0 R")).collect();
+    let mut objects = vec![
+        (1, format!("<</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[{names}]>>>>>>")),
+        (2, "<</Kids[]>>".to_owned()),
+    ];
+    for (number, (name, filter, ..)) in numbers() {
+        objects.push((number, format!("<</UF({name})/EF<</F {} 0 R>>>>", number + 1)));
+        objects.push((number + 1, stream(&format!("/Filter{filter}"), "stored")));
+    }
+    let encryption = format!(
+        "/ID[(id)(id)]/Encrypt<</Filter/Standard/V 4/R 4/Length 128/P -4/O({0})/U({0})/StmF/Identity/StrF/Identity\
+         /CF<</Std<</CFM/V2>>/Aes<</CFM/AESV2>>/Open<</CFM/None>>/New<</CFM/AESV9>>>>>>",
+        "x".repeat(32)
+    );
+    let options = Options { decode: Decode::default().with_each(|_, _, take| take(b"undone")), ..Options::default() };
+    let (files, damage) = entries(&document_with(&encryption, &objects), &options);
+    assert_eq!((files.len(), damage), (FILES.len(), Vec::new()));
+    for (entry, (number, (name, _, codec, properties))) in files.iter().zip(numbers()) {
+        let piece = &entry.body.pieces.as_ref().unwrap()[0];
+        let step = piece.coder.as_ref().map(|coder| &coder.steps[0]);
+        assert_eq!(entry.path, name.as_bytes());
+        assert_eq!(step.map(|step| step.codec.as_str()), codec, "{name}");
+        let Some(step) = step.filter(|_| !properties.is_empty()) else { continue };
+        assert!(step.properties.starts_with(properties), "{name}: {:?}", step.properties);
+        assert_eq!(step.properties.ends_with(&[1]), name == "aes");
+        // Behind the method: the revision, the length, and so on, up to the number of the object.
+        let of_object = properties.len() + 7;
+        assert_eq!(step.properties[of_object..of_object + 4], (number + 1).to_le_bytes(), "{name}");
+    }
+    // Where nothing is encrypted, no name stands for a way to do so.
+    let (files, _) = entries(&document(&objects), &options);
+    let coder = files[0].body.pieces.as_ref().unwrap()[0].coder.clone().unwrap();
+    assert_eq!(coder.steps[0].codec, "the filter Crypt of PDF");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::Version;
 use super::file::File;
 use super::services;
 use super::walk::{Block, Found, Next, Walk, find_start};
+use crate::entry::LONGEST_FILE;
 use crate::name::{bounded_path, excerpt};
 use crate::{
     Body, Coder, Damage, Decode, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Step, Unlisted, Volume,
@@ -532,6 +533,11 @@ impl Reader<'_, '_> {
         };
         if size == 0 {
             return Ok(empty);
+        }
+        if size > LONGEST_FILE {
+            let what = format!("'{}' would have {size} bytes", excerpt(&file.path));
+            self.damage(Damage { offset: *at, what })?;
+            return Ok(Body { size: LONGEST_FILE, pieces: Some(vec![Piece::unreadable(*at, size)]), ..empty });
         }
         let stored = parts.iter().fold(0_u64, |sum, (_, length, _)| sum.saturating_add(*length));
         let is_plain = file.is_stored && !file.is_encrypted && (!file.has_other_check || size > COMPARED);

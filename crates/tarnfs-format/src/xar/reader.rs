@@ -8,6 +8,7 @@ use tarnfs_source::{SharedSource, Slice};
 
 use super::toc::{self, Data, File};
 use super::{MAGIC, NAME, VERSION};
+use crate::entry::LONGEST_FILE;
 use crate::image::Teller;
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs, big};
@@ -212,10 +213,13 @@ impl Reader<'_> {
     }
 
     fn body(&mut self, data: &Data, header: u64, path: &[u8], tell: &mut Teller<'_>) -> Result<Body, Error> {
-        let size = data.size;
+        let size = data.size.min(LONGEST_FILE);
         let body = Body { offset: header, size, ..Body::default() };
         let coder = self.coder(&data.encoding);
         let place = self.place(data).and_then(|offset| {
+            if data.size > size {
+                return Err(format!("would have {} bytes", data.size));
+            }
             if coder.is_none() && data.stored < size {
                 return Err(format!("has {size} bytes, of which {} are stored", data.stored));
             }

@@ -4,7 +4,7 @@
 //! change with each symbol (lh1), `fixed` those that are the same for all files (ARJ's 4, LArc's lz5 and lzs).
 //!
 //! Properties: the method, as in [`Method::of`], and for LHA the CRC-16 of the file (2 bytes, little-endian), which is
-//! compared at its end.
+//! compared at its end. What has one is named by another codec, which tells that all of it is compared.
 
 mod bits;
 mod blocks;
@@ -18,15 +18,23 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::invalid_properties;
 use super::streamed::{Streamed, Unpack};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
 use bits::Bits;
 use blocks::Blocks;
 use fixed::{Fastest, Lz5, Lzs};
 use learning::Learning;
 
-/// The codec.
+/// The codec: of files that bring their checksum with them, or of all.
 #[derive(Debug)]
-pub(super) struct Lzh;
+pub(super) struct Lzh {
+    name: &'static str,
+    own_checks: OwnChecks,
+}
+
+/// Files that may have no checksum, or one that the container compares.
+pub(super) static PLAIN: Lzh = Lzh { name: "lzh", own_checks: OwnChecks::None };
+/// Files with a CRC-16.
+pub(super) static CHECKED: Lzh = Lzh { name: "lzh-checked", own_checks: OwnChecks::Whole };
 
 /// What comes next: a byte, or a run of bytes that came before. The distance of the byte before is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,9 +257,23 @@ fn crc16(crc: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(crc, |crc, byte| crc >> 8 ^ TABLE[usize::from((crc as u8) ^ byte)])
 }
 
+impl Lzh {
+    fn unpacker(&self, source: SharedSource, coder: &CoderContext) -> io::Result<Unpacker> {
+        let unpacker = Unpacker::new(source, coder)?;
+        if self.own_checks == OwnChecks::Whole && unpacker.crc.is_none() {
+            return Err(invalid_properties("LZH"));
+        }
+        Ok(unpacker)
+    }
+}
+
 impl Codec for Lzh {
     fn name(&self) -> &'static str {
-        "lzh"
+        self.name
+    }
+
+    fn own_checks(&self) -> OwnChecks {
+        self.own_checks
     }
 
     fn pace(&self) -> Pace {
@@ -263,11 +285,11 @@ impl Codec for Lzh {
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(Streamed::first_pass(Unpacker::new(source, &options.coder)?, options)))
+        Ok(Box::new(Streamed::first_pass(self.unpacker(source, &options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let unpacker = Unpacker::new(source, &context.coder)?;
+        let unpacker = self.unpacker(source, &context.coder)?;
         Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
     }
 }

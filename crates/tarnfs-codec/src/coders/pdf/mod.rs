@@ -321,7 +321,15 @@ impl Undo for Flate {
     fn undo(&mut self, input: &mut Feed, output: &mut [u8]) -> io::Result<usize> {
         /// What zlib takes, beside the window.
         const HEADER: usize = 2;
+        if self.has_ended {
+            return Ok(0);
+        }
         if self.inflate.is_none() {
+            // Some programs store nothing of what is empty, but keep the filter.
+            if input.bytes()?.is_empty() {
+                self.has_ended = true;
+                return Ok(0);
+            }
             // Line ends may stand before it.
             while input.bytes()?.first().is_some_and(u8::is_ascii_whitespace) {
                 input.consume(1);

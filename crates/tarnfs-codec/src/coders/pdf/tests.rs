@@ -98,6 +98,19 @@ fn flate_needs_no_checksum() {
     assert_eq!(decoded(&[4, 1], letters.as_bytes()), (text, false));
 }
 
+/// Some programs keep the filter of what is empty, and store nothing.
+#[test]
+fn nothing_comes_of_nothing() {
+    let rows = [1, 6, 15, 1, 8, 4, 0, 0, 0];
+    for stages in [&[1][..], &[4, 1], &[1, 1], &[2, 1], &rows] {
+        assert_eq!(decoded(stages, b""), (Vec::new(), false), "{stages:?}");
+    }
+    // What has begun has an end.
+    for stored in [&b"\x78"[..], b"\x78\x9c", b"\x78\x9c\x01"] {
+        assert_eq!(decoded(&[1], stored), (Vec::new(), true), "{stored:?}");
+    }
+}
+
 /// Blanks between digits give nothing, and any number of them come of a few bytes: that would end after days.
 #[test]
 fn filters_in_each_other_end_where_nothing_comes_of_them() {
