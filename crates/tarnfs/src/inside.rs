@@ -15,6 +15,7 @@ use tarnfs_tree::open::{Contents, IndexPlace, OpenArchive, Options, Problem, Sin
 use tarnfs_tree::{Attributes, Error, Fit, FolderTree, LockedFiles, Tree, Versions, path};
 
 use crate::args::{Keys, Open, open_options};
+use crate::asking::{self, Asking};
 use crate::exit::{Code, Failure};
 use crate::globs;
 use crate::input;
@@ -45,6 +46,16 @@ pub(crate) fn open_to_list(archive: &Path, arguments: &Open) -> Result<(OpenArch
     open_and(None, archive, arguments, |path, opened, options| tell_of_locked(path, opened, options).map(drop))
 }
 
+/// [`open`], for somebody who reads files: if some are encrypted, and `reads` says that one of them is wanted, a person
+/// is asked for the password.
+pub(crate) fn open_to_read(
+    archive: &Path,
+    arguments: &Open,
+    reads: &dyn Fn(&OpenArchive) -> bool,
+) -> Result<(OpenArchive, Code), Failure> {
+    open_as(archive, arguments, |_, _| Ok(()), reads, |_, _, _| Ok(())).map(|(opened, code, _)| (opened, code))
+}
+
 fn open_and(
     sink: Option<Arc<dyn Sink>>,
     archive: &Path,
@@ -58,6 +69,7 @@ fn open_and(
             options.sink = sink;
             Ok(())
         },
+        &|_| false,
         tell,
     )
     .map(|(opened, code, _)| (opened, code))
@@ -103,7 +115,7 @@ pub(crate) fn open_to_extract(
         }
         Ok(())
     };
-    let (opened, code, options) = open_as(archive, arguments, prepare, tell)?;
+    let (opened, code, options) = open_as(archive, arguments, prepare, &|_| true, tell)?;
     let Options { cancel, limits, decoding, .. } = options;
     Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads.min(most_threads()) })
 }
@@ -139,7 +151,7 @@ pub(crate) fn open_to_sample(
         locked = tell_of_locked(path, opened, options)?;
         Ok(())
     };
-    let (opened, code, options) = open_as(archive, arguments, |_, _| Ok(()), tell)?;
+    let (opened, code, options) = open_as(archive, arguments, |_, _| Ok(()), &|_| true, tell)?;
     Ok((opened, code, locked, options.cancel))
 }
 
@@ -154,11 +166,13 @@ pub(crate) fn not_encrypted_any_more(locked: &LockedFiles) -> String {
     )
 }
 
-/// Opens `archive` with options that `prepare` has changed.
+/// Opens `archive` with options that `prepare` has changed. Whoever `reads` what is encrypted is asked for a password
+/// ([`asking`]).
 fn open_as(
     archive: &Path,
     arguments: &Open,
     prepare: impl FnOnce(&mut Options, &Ending) -> Result<(), Failure>,
+    reads: &dyn Fn(&OpenArchive) -> bool,
     tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
 ) -> Result<(OpenArchive, Code, Options), Failure> {
     if archive == Path::new("-") && arguments.password_files().any(|file| file == Path::new("-")) {
@@ -174,7 +188,8 @@ fn open_as(
     prepare(&mut options, &ending)?;
     let (name, opened, code) = match input {
         None => {
-            let (opened, code) = open_with(archive, &options)?;
+            let opened = open_or_ask(archive, arguments, &mut options, reads)?;
+            let code = tell_of_damage(archive, &opened, &options);
             (archive, opened, code)
         }
         Some(input) => {
@@ -188,7 +203,7 @@ fn open_as(
             options.decoding.decoded_cache = None;
             let name = input::name();
             let open = || tarnfs_tree::open::open_source(input.source, input.facts, name, &options);
-            let opened = opened_with_bar(name, &options, open)?;
+            let opened = opened_with_bar(name, &options, open).map_err(|problem| cannot_open(name, &problem))?;
             let code = tell_of_damage(name, &opened, &options);
             (name, opened, code)
         }
@@ -198,6 +213,32 @@ fn open_as(
     // What the first pass was told is over.
     (options.sink, options.contents) = (None, None);
     Ok((opened, code, options))
+}
+
+/// Opens `archive`. Where a password is missing, a person is asked for it: for its directory, and for files that
+/// somebody `reads`.
+fn open_or_ask(
+    archive: &Path,
+    arguments: &Open,
+    options: &mut Options,
+    reads: &dyn Fn(&OpenArchive) -> bool,
+) -> Result<OpenArchive, Failure> {
+    let mut asking = Asking::of(arguments);
+    loop {
+        let opened = opened_with_bar(archive, options, || tarnfs_tree::open::open(archive, options));
+        let Some(asking) = &mut asking else { return opened.map_err(|problem| cannot_open(archive, &problem)) };
+        let is_locked = match &opened {
+            Ok(opened) => {
+                asking::is_locked(opened, options).map_err(|error| failure(archive, b"", &error))? && reads(opened)
+            }
+            Err(problem) => problem.is_for_want_of_a_password(),
+        };
+        if !is_locked || !asking.ask(archive, options)? {
+            return opened.map_err(|problem| cannot_open(archive, &problem));
+        }
+        // A directory is no stream of which anything was passed on.
+        (options.sink, options.contents) = (None, None);
+    }
 }
 
 /// Fails if `archive` stands for standard input, in which nothing could be found again.
@@ -439,6 +480,7 @@ pub(crate) fn cannot_open_folder(folder: &Path, error: &Error) -> Failure {
 /// [`open_with`], where nobody is told of damage.
 pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArchive, Failure> {
     opened_with_bar(archive, options, || tarnfs_tree::open::open(archive, options))
+        .map_err(|problem| cannot_open(archive, &problem))
 }
 
 /// A bar of how far the first pass over `archive` has come.
@@ -456,11 +498,11 @@ fn opened_with_bar(
     archive: &Path,
     options: &Options,
     open: impl FnOnce() -> Result<OpenArchive, Problem>,
-) -> Result<OpenArchive, Failure> {
+) -> Result<OpenArchive, Problem> {
     let bar = bar(archive, &options.progress);
     let opened = open();
     drop(bar);
-    opened.map_err(|problem| cannot_open(archive, &problem))
+    opened
 }
 
 /// `failure` to open `archive`, with `instead` behind it where that is a folder.

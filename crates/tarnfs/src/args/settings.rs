@@ -234,7 +234,7 @@ pub(crate) fn secret(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") && option == PASSWORD_FILE && io::stdin().is_terminal() {
-        prompt::line("Password: ").map(|line| {
+        prompt::line("Password: ", &|| false).map(|line| {
             bytes = line;
             bytes.len()
         })

@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
         images: arguments.images.wanted_by_others(),
         ..Composition::default()
     };
-    let opened = open_all(&arguments.archives, &composition, &options, false)?;
+    let opened = open_all(&arguments.archives, &composition, &mut options, false, None)?;
     let (assembly, code) = (opened.assembly, opened.code);
     if is_for_all && (keys.has_passwords() || arguments.archives.iter().any(|archive| is_private(archive))) {
         // A mount shows it to its user alone.
