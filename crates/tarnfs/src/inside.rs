@@ -12,7 +12,7 @@ use tarnfs_index::Summary;
 use tarnfs_source::{Cancel, Limits};
 use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{Contents, IndexPlace, OpenArchive, Options, Problem, Sink};
-use tarnfs_tree::{Attributes, Error, Fit, FolderTree, LockedFiles, Tree, Versions, path};
+use tarnfs_tree::{Attributes, Error, Fit, FolderTree, Kind, LockedFiles, Tree, Versions, escape, path};
 
 use crate::args::{Keys, Open, open_options};
 use crate::asking::{self, Asking};
@@ -84,12 +84,14 @@ pub(crate) struct ToExtract {
     pub(crate) threads: usize,
 }
 
-/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read. `contents` makes what gets
+/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read, and who `tells_of_names` says
+/// which of them are others than in the archive. `contents` makes what gets
 /// the contents of files that are decoded on the way, and is given what a signal ends.
 pub(crate) fn open_to_extract(
     archive: &Path,
     arguments: &Open,
     takes_all: bool,
+    tells_of_names: bool,
     contents: impl FnOnce(&Options, &Ending) -> Result<Option<Arc<dyn Contents>>, Failure>,
 ) -> Result<ToExtract, Failure> {
     let asks_for_index =
@@ -112,6 +114,11 @@ pub(crate) fn open_to_extract(
             let are = are(locked.encrypted, locked.files);
             let what = format!("{}: {are} encrypted: {GIVE_A_PASSWORD}", crate::args::shown(archive.as_os_str()));
             return Err(Failure::new(Code::CannotOpen, what));
+        }
+        if tells_of_names {
+            let names = other_names(opened, &options.cancel).map_err(|error| failure(archive, b"", &error))?;
+            let archive = crate::args::shown(archive.as_os_str());
+            names.iter().for_each(|what| log::warn!("{archive}: {what}"));
         }
         Ok(())
     };
@@ -405,6 +412,59 @@ pub(crate) fn only_zeros(opened: &OpenArchive) -> Option<String> {
     let length = opened.stream.len();
     (summary.format == "tar" && is_empty && !opened.is_sidecar && length > RECORD)
         .then(|| format!("there is nothing in it but {length} zero bytes: its writing may have failed"))
+}
+
+/// What is said of names that are not those in the archive, and of what is hidden by folders that only what lies in them
+/// makes: GNU tar extracts neither.
+pub(crate) fn other_names(opened: &OpenArchive, cancel: &Cancel) -> Result<Vec<String>, Error> {
+    /// Entries that are looked at: an archive may have replaced millions.
+    const MOST: usize = 10_000;
+    let summary = opened.index.summary();
+    let mut lines = Vec::new();
+    let first = escape(&summary.renamed.first);
+    match summary.renamed.count {
+        0 => {}
+        1 => lines.push(format!("one name is not as it is stored, for `..` in it or its length: {first}")),
+        more => {
+            lines.push(format!(
+                "{more} names are not as they are stored, for `..` in them or their length: {first}, ..."
+            ));
+        }
+    }
+    let mut replaced = Vec::new();
+    opened.index.replaced(&mut |folder, name, row| {
+        // With -r, a file may be in its place.
+        let is_other = match row.kind {
+            Kind::Folder => false,
+            Kind::File => summary.shape.recursion.is_none(),
+            _ => true,
+        };
+        if is_other && replaced.len() < MOST {
+            replaced.push((folder, name.to_vec()));
+        }
+    })?;
+    let mut hidden = Vec::new();
+    for (folder, name) in replaced {
+        cancel.check()?;
+        if let Some(row) = opened.index.lookup(folder, &name)?
+            && row.kind == Kind::Folder
+            && opened.tree.stored(row.node)?.header.is_none()
+        {
+            hidden.push(row.node);
+        }
+    }
+    let path = hidden.first().and_then(|&first| opened.tree.path_of(first)).unwrap_or_default();
+    match hidden.len() {
+        0 => {}
+        1 => lines.push(format!("{} is a folder, for what is in it, and its own entry is hidden", escape(&path))),
+        more => {
+            let path = escape(&path);
+            lines.push(format!(
+                "{more} names are folders, for what is in them, and their own entries are hidden: {path}, ..."
+            ));
+        }
+    }
+    Ok(lines)
 }
 
 /// Says at the first reading what lies behind the end of an archive. What is compressed would have to be decoded once
