@@ -286,9 +286,21 @@ fn damaged_files_are_marked_in_a_listing() {
         "for name in a b c; do head -c 300000 /dev/urandom > $name; done; ln -s a link; tar -cf a.tar a b c link
          xz -0 --block-size=65536 a.tar; printf oops | dd of=a.tar.xz bs=1 seek=450000 conv=notrunc status=none",
     );
+    let ends = |long: &str| -> Vec<String> {
+        long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1.to_owned()).collect()
+    };
+    // What a program reads are names.
     let (code, long, _) = ran(&scratch, &["ls", "-l", "a.tar.xz"]);
-    let ends: Vec<_> = long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1).collect();
-    assert_eq!((code, ends), (5, vec!["a", "b (damaged)", "c", "link -> a"]), "{long}");
+    assert_eq!((code, ends(&long)), (5, ["a", "b", "c", "link -> a"].map(str::to_owned).to_vec()), "{long}");
+    if have("python3") {
+        let script = format!(
+            "import pty; pty.spawn(['{}', 'ls', '-l', '--log-file', 'log', 'a.tar.xz'])",
+            env!("CARGO_BIN_EXE_tarnfs")
+        );
+        fs::write(scratch.path("at_terminal.py"), script).unwrap();
+        let long = scratch.shell("python3 at_terminal.py < /dev/null").replace("\r\n", "\n");
+        assert_eq!(ends(&long), ["a", "b (damaged)", "c", "link -> a"], "{long}");
+    }
     let (code, json, _) = ran(&scratch, &["ls", "--json", "a.tar.xz"]);
     let objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let damaged: Vec<_> = objects.map(|object| object["damage"].is_string()).collect();

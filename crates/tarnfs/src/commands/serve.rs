@@ -226,7 +226,12 @@ fn folder(archives: &[PathBuf]) -> Vec<u8> {
     let first = archives.first().filter(|first| !first.is_dir());
     let folder = first.and_then(|first| named_after(first).ok());
     let name = folder.as_deref().and_then(Path::file_name).map(|name| name.as_bytes().to_vec());
-    name.unwrap_or_else(|| named(archives).into_bytes())
+    let name = name.unwrap_or_else(|| named(archives).into_bytes());
+    // That is a word for mount points.
+    match (name.strip_suffix(b".mounted"), first.and_then(|first| first.file_name())) {
+        (Some(stem), Some(own)) if stem == own.as_bytes() => [stem, b".files"].concat(),
+        _ => name,
+    }
 }
 
 /// What tells these archives from others, and from what they were before they were written anew.
