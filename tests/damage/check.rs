@@ -328,6 +328,66 @@ fn an_index_that_does_not_match_the_archive_is_told() {
 }
 
 /// What is damaged in the archive is said all the same, and decides how it ends.
+/// What GNU tar does not extract: a name that leads out, and one behind a link to elsewhere.
+#[test]
+fn names_that_are_others_than_in_the_archive_are_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import io, tarfile
+def add(tar, name, **more):
+    entry = tarfile.TarInfo(name)
+    for key, value in more.items():
+        setattr(entry, key, value)
+    tar.addfile(entry, io.BytesIO(b'x' * entry.size))
+with tarfile.open('out.tar', 'w') as tar:
+    add(tar, 'd/../../up', size=1)
+with tarfile.open('more.tar', 'w') as tar:
+    for name in ['../up', '../too', 'plain', 'l' * 300]:
+        add(tar, name, size=1)
+with tarfile.open('link.tar', 'w') as tar:
+    add(tar, 'd/l', type=tarfile.SYMTYPE, linkname='/tmp')
+    add(tar, 'd/l/p', size=1)
+    add(tar, 'both', size=1)
+    add(tar, 'both', size=2)
+    add(tar, 'm', type=tarfile.SYMTYPE, linkname='d')
+    add(tar, 'm', type=tarfile.DIRTYPE)
+with tarfile.open('links.tar', 'w') as tar:
+    for name in 'ab':
+        add(tar, name, type=tarfile.SYMTYPE, linkname='/tmp')
+        add(tar, name + '/p', size=1)
+\"
+         gzip -k more.tar",
+    );
+    let says = |words: &[&str]| {
+        let ran = Ran::from(support::tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap());
+        (ran.code, ran.text(), ran.err)
+    };
+    let more = "3 names are not as they are stored, for `..` in them or their length: ../up, ...";
+    for (archive, files, bytes, what) in [
+        ("out.tar", "1 file", "1 byte", "one name is not as it is stored, for `..` in it or its length: d/../../up"),
+        ("more.tar", "4 files", "4 bytes", more),
+        ("link.tar", "2 files", "3 bytes", "d/l is a folder, for what is in it, and its own entry is hidden"),
+        (
+            "links.tar",
+            "2 files",
+            "2 bytes",
+            "2 names are folders, for what is in them, and their own entries are hidden: a, ...",
+        ),
+    ] {
+        let whole = format!("{archive}: whole: {files} with {bytes} of content, which has no checksums to compare\n");
+        assert_eq!(says(&["check", archive]), (0, format!("{whole}{archive}: {what}\n"), String::new()));
+        let extracted = says(&["extract", "-C", &format!("to-{archive}"), archive]);
+        assert_eq!(extracted, (0, String::new(), format!("tarnfs: warning: {archive}: {what}\n")));
+    }
+    // Also from an index.
+    assert_eq!(says(&["index", "more.tar.gz"]).0, 0);
+    for _ in 0..2 {
+        let extracted = says(&["extract", "--skip-old", "-C", "to-more.tar", "more.tar.gz"]);
+        assert_eq!(extracted, (0, String::new(), format!("tarnfs: warning: more.tar.gz: {more}\n")));
+    }
+}
+
 #[test]
 fn damage_is_told_where_the_index_cannot_be_read() {
     let scratch = Scratch::new();

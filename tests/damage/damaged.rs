@@ -173,6 +173,44 @@ fn a_compressed_file_that_is_cut_is_never_a_shorter_one() {
     }
 }
 
+/// A wrong code that makes more of the data than there was: what is shown is what `zcat` writes, and nothing behind it.
+#[test]
+fn a_file_that_is_damaged_is_filled_up_to_no_length() {
+    let scratch = Scratch::new();
+    let script = "import gzip, io, zlib
+data = b''.join(b'%d and %d\\n' % (i, i * i) for i in range(20000))
+packed = bytearray(gzip.compress(data, 6, mtime=0))
+for at in range(len(packed) // 2, len(packed) - 8):
+    for bit in range(8):
+        packed[at] ^= 1 << bit
+        undo = zlib.decompressobj(-15)
+        try:
+            decoded = undo.decompress(bytes(packed[10:])) + undo.flush()
+        except zlib.error:
+            decoded = b''
+        if undo.eof and len(undo.unused_data) == 8 and len(decoded) > len(data):
+            open('numbers.gz', 'wb').write(packed)
+            open('decoded', 'wb').write(decoded)
+            raise SystemExit
+        packed[at] ^= 1 << bit
+raise SystemExit('no bit makes it longer')";
+    scratch.shell(&format!("python3 -c \"{script}\""));
+    let decoded = fs::read(scratch.path("decoded")).unwrap();
+    let archive = scratch.path("numbers.gz");
+    let cat = run(&scratch, ["cat".as_ref(), "--force".as_ref(), archive.as_os_str(), "numbers".as_ref()]);
+    assert!(cat.code == 5 && cat.out == decoded, "{} of {} bytes: {}", cat.out.len(), decoded.len(), cat.err);
+    let out = scratch.path("out");
+    let [path, out] = [&archive, &out].map(|path| path.to_str().unwrap());
+    let extracted = run(&scratch, ["extract", "--force", "-C", out, path]);
+    assert_eq!(extracted.code, 5, "{}", extracted.err);
+    assert!(fs::read(scratch.path("out/numbers")).unwrap() == decoded);
+    if can_mount() {
+        let mount = Mounted::any(&scratch, &archive, &["--force"]);
+        assert!(fs::read(mount.path("numbers")).unwrap() == decoded);
+        mount.unmount();
+    }
+}
+
 /// What `gzip` ignores with a warning is no part of the file: all of that is there.
 #[test]
 fn what_lies_behind_a_compressed_file_takes_nothing_of_it() {

@@ -114,6 +114,30 @@ fn a_sidecar_of_ratarmount_alone_shows_names() {
     }
 }
 
+/// Beside an archive, what is only called as its index is not said to be one.
+#[test]
+fn what_is_only_called_as_an_index_is_told() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one; cp a.tar b.tar");
+    run(&scratch, ["index", "--format", "ratarmount", scratch.path("b.tar").to_str().unwrap()]).ok();
+    let connection = rusqlite::Connection::open(scratch.path("a.tar.index.sqlite")).unwrap();
+    connection.execute_batch("CREATE TABLE notes (text); INSERT INTO notes VALUES ('mine')").unwrap();
+    drop(connection);
+    for (archive, what) in [("a.tar", "is called as an index of"), ("b.tar", "is the index of")] {
+        let [archive, index, at] =
+            [archive.to_owned(), format!("{archive}.index.sqlite"), "at".to_owned()].map(|name| scratch.path(name));
+        let ran = run(&scratch, [&archive, &index, &at]).ok();
+        let none = if what.contains("called") { ", and is none" } else { "" };
+        let said = format!("{}: left out: it {what} {}{none}\n", index.display(), archive.display());
+        assert!(ran.err.contains(&format!("tarnfs: warning: {said}")), "{said}{}", ran.err);
+        assert_eq!(fs::read(at.join("one")).unwrap(), b"one\n");
+        scratch.unmount("at");
+    }
+}
+
 /// A database of another program is none, and one that is damaged is an error.
 #[test]
 fn what_is_no_index_is_not_shown_as_one() {

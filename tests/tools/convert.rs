@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use crate::support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, is_root, make_tree, tarnfs};
+use crate::support::{Compare, Mounted, Ran, Scratch, assert_twins, can_mount, have, is_root, make_tree, tarnfs};
 
 fn run_in(scratch: &Scratch, words: &str) -> (i32, String) {
     let ran = tarnfs(scratch).args(words.split_whitespace()).current_dir(scratch.path("")).output().unwrap();
@@ -286,6 +286,25 @@ fn what_would_be_lost_without_a_word_is_not_replaced() {
     let (code, said) = run_in(&scratch, "convert --replace h.tar.gz h.zip");
     assert!(code == 1 && said.contains("further names of one file"), "{code} {said}");
     assert!(scratch.path("h.tar.gz").exists() && !scratch.path("h.zip").exists());
+}
+
+/// What has another name of its own keeps that, and what belongs to it.
+#[test]
+fn another_name_of_the_archive_keeps_its_indexes() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -czf a.tar.gz one; ln a.tar.gz b.tar.gz; cp a.tar.gz before");
+    let place = scratch.path("");
+    let program = |words: &[&str]| Ran::from(tarnfs(&scratch).args(words).current_dir(&place).output().unwrap());
+    program(&["index", "a.tar.gz"]).ok();
+    program(&["index", "--format", "ratarmount", "a.tar.gz"]).ok();
+    let ran = program(&["convert", "--replace", "a.tar.gz", "b.tar.gz"]);
+    let said = "tarnfs: warning: a.tar.gz: stays as it is: b.tar.gz was another name of that file\n";
+    assert_eq!((ran.code, ran.err.as_str()), (0, said));
+    let [a, b, before] = ["a.tar.gz", "b.tar.gz", "before"].map(|name| fs::read(scratch.path(name)).unwrap());
+    assert!(a == before && b != before);
+    assert!(scratch.path("a.tar.gz.tarnfs.sqlite").exists() && scratch.path("a.tar.gz.index.sqlite").exists());
+    assert_eq!(program(&["cat", "--no-recreate-index", "a.tar.gz", "one"]).ok().text(), "one\n");
+    assert_eq!(program(&["cat", "b.tar.gz", "one"]).ok().text(), "one\n");
 }
 
 /// Who could not read the old archive cannot read the new one, whatever that has replaced.

@@ -212,6 +212,24 @@ fn a_page_is_sorted_and_searched_by_links() {
         assert_eq!(order(query), names, "{query}");
     }
     assert!(served.get("/?q=%22%3E%3Cb%3E").text().contains("value=\"&quot;&gt;&lt;b&gt;\""));
+    // What is below is found, too, but nothing is opened for that; of a link only what it is called.
+    scratch.shell(
+        "mkdir -p deep/1/2/3 deep/x; cd deep; echo y > '1/2/3/no?tes'; ln -s / 1/notes; echo z > x/NOTES; mkdir 1/2/notes; tar -cf 1/in.tar x
+         tar -cf ../deep.tar 1 x",
+    );
+    for (archive, in_archive) in [("deep.tar", 1), ("deep", 0)] {
+        let served = Served::new(&scratch, ["-r", archive]);
+        let found = |path: &str| served.get(path).whole(200).text();
+        let page = found("/?q=OTES");
+        let mut expected = vec!["1/2/notes/", "1/notes", "x/NOTES"];
+        expected.extend(["1/in.tar/x/NOTES"].iter().take(in_archive));
+        let mut got = links(&page);
+        got.sort();
+        expected.sort_unstable();
+        assert_eq!(got, expected, "{archive}");
+        assert_eq!(page.contains("; 1 folder not searched"), archive == "deep", "{page}");
+        assert_eq!(links(&found("/1/2/?q=tes")), ["../", "notes/", "3/no%3Ftes"], "{archive}");
+    }
     // More than fit on a page are on several.
     scratch.shell("mkdir many; cd many; seq -f f%05g 10001 | xargs touch; tar -cf ../many.tar .");
     let served = Served::new(&scratch, ["many.tar"]);

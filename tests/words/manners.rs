@@ -245,7 +245,7 @@ fn mounts_are_listed_as_json_and_each_on_one_line() {
     assert!(out.lines().any(is_it), "{line}: {out}");
     let mut objects: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for object in &mut objects {
-        object.as_object_mut().unwrap().remove("since");
+        ["since", "statistics"].map(|key| object.as_object_mut().unwrap().remove(key));
     }
     let expected = serde_json::json!({
         "mountpoint": at.to_str().unwrap(),
@@ -286,9 +286,21 @@ fn damaged_files_are_marked_in_a_listing() {
         "for name in a b c; do head -c 300000 /dev/urandom > $name; done; ln -s a link; tar -cf a.tar a b c link
          xz -0 --block-size=65536 a.tar; printf oops | dd of=a.tar.xz bs=1 seek=450000 conv=notrunc status=none",
     );
+    let ends = |long: &str| -> Vec<String> {
+        long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1.to_owned()).collect()
+    };
+    // What a program reads are names.
     let (code, long, _) = ran(&scratch, &["ls", "-l", "a.tar.xz"]);
-    let ends: Vec<_> = long.lines().map(|line| line.split_once(':').unwrap().1.split_once(' ').unwrap().1).collect();
-    assert_eq!((code, ends), (5, vec!["a", "b (damaged)", "c", "link -> a"]), "{long}");
+    assert_eq!((code, ends(&long)), (5, ["a", "b", "c", "link -> a"].map(str::to_owned).to_vec()), "{long}");
+    if have("python3") {
+        let script = format!(
+            "import pty; pty.spawn(['{}', 'ls', '-l', '--log-file', 'log', 'a.tar.xz'])",
+            env!("CARGO_BIN_EXE_tarnfs")
+        );
+        fs::write(scratch.path("at_terminal.py"), script).unwrap();
+        let long = scratch.shell("python3 at_terminal.py < /dev/null").replace("\r\n", "\n");
+        assert_eq!(ends(&long), ["a", "b (damaged)", "c", "link -> a"], "{long}");
+    }
     let (code, json, _) = ran(&scratch, &["ls", "--json", "a.tar.xz"]);
     let objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let damaged: Vec<_> = objects.map(|object| object["damage"].is_string()).collect();
@@ -341,19 +353,46 @@ fn mounts_say_since_when_and_what_they_have_done() {
     assert!((before..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
     assert!(object["statistics"]["requests"]["lookup"].as_u64() > Some(0), "{object}");
     mounted.unmount();
-    // A mount that tells nothing of itself.
+    // One of which the kernel asks for no attributes: it tells the same, and the kernel still does not ask.
     let before = now();
     let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
-    let (_, json, _) = ran(&scratch, &["mounts", "--json"]);
-    let at = mounted.at.display().to_string();
-    let mut objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
-    assert_eq!(object.get("statistics"), None, "{object}");
-    let told =
-        "ls /sys/fs/fuse/connections || true; cat /proc/[0-9]*/fdinfo/* 2> /dev/null | grep ^fuse_connection: || true";
-    if !scratch.shell(told).trim().is_empty() {
-        // The kernel tells of a process only in hundredths of a second.
-        assert!((before - 1..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
+    for _ in 0..2 {
+        let (_, json, _) = ran(&scratch, &["mounts", "--json"]);
+        let at = mounted.at.display().to_string();
+        let mut objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
+        assert!((before..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
+        assert!(object["statistics"]["requests"]["other"].as_u64() > Some(0), "{object}");
+        assert_eq!(object.get("name"), None, "{object}");
+        let mut value = [0; 100];
+        let asked = rustix::fs::getxattr(&mounted.at, "user.tarnfs.statistics", &mut value[..]);
+        assert_eq!(asked, Err(rustix::io::Errno::OPNOTSUPP));
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn a_mount_with_a_name_of_its_own_tells_its_archives() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir link; echo x > x; tar cf a.tar x; cp a.tar b.tar; ln -s . link/to");
+    let name = format!("name-of-{}", std::process::id());
+    let [a, b, at] = ["a.tar", "b.tar", "at"].map(|name| scratch.path(name).display().to_string());
+    for named in ["a.tar", "b.tar", "link/to/../a.tar", &name] {
+        let nothing = (0, String::new(), String::new());
+        assert_eq!(ran(&scratch, &["-o", &format!("fsname={name}"), "a.tar", "b.tar", "at"]), nothing);
+        let (_, out, _) = ran(&scratch, &["mounts"]);
+        let line = out.lines().find(|line| line.contains(&at)).unwrap();
+        assert!(line.starts_with(&format!("{name} ({a}, {b}) on {at} since ")), "{line}");
+        let (_, json, _) = ran(&scratch, &["mounts", "--json"]);
+        let mut objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
+        let archives = serde_json::json!([{ "path": a }, { "path": b }]);
+        assert_eq!((&object["name"], &object["archives"]), (&name.as_str().into(), &archives), "{object}");
+        assert_eq!(ran(&scratch, &["-u", named]), nothing, "{named}");
+        assert!(!support::is_mounted(&scratch.path("at")), "{named}");
     }
 }
 

@@ -139,6 +139,111 @@ typed(b'sesame\x03')
     assert_eq!(said, "b'Password: \\r\\ncontent\\r\\n' 0\nb'Password: \\r\\n' 2\n");
 }
 
+/// What a person sees and types at a terminal. A line of the script is `typed(WORDS, KEYS, ...)`: each of the keys is
+/// typed, or signal sent, when one more question is there. It prints what was said and the exit code, or the signal as
+/// a negative number. The terminal shows nothing of what is typed, and in the end it does.
+const TYPING: &str = r"import os, pty, signal, sys, termios
+os.environ['NO_COLOR'] = '1'
+def typed(words, *keys):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        # Whoever runs the tests may ignore it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.execv(PROGRAM, ['tarnfs'] + words)
+    signal.alarm(100)
+    keys, said, questions = list(keys), b'', 0
+    shows = lambda: bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+    while True:
+        try:
+            more = os.read(terminal, 1000)
+        except OSError:
+            break
+        if not more:
+            break
+        said += more
+        if said.count(b'Password') > questions and said.endswith(b': '):
+            questions += 1
+            assert not shows()
+            key = keys.pop(0)
+            if isinstance(key, bytes):
+                os.write(terminal, key)
+            else:
+                os.kill(pid, key)
+    status = os.waitpid(pid, 0)[1]
+    assert not keys and shows(), (keys, said)
+    print(said.decode().replace('\r\n', '|'), os.waitstatus_to_exitcode(status))
+";
+
+/// > On a terminal, a person is asked for the password of an encrypted archive if none is given.
+#[test]
+fn a_person_is_asked_for_a_password() {
+    if !have("zip") || !have("python3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo content > f; echo open > o; zip -qP sesame a.zip f; cp a.zip mixed.zip; zip -q mixed.zip o");
+    let program = format!("'{}'", env!("CARGO_BIN_EXE_tarnfs"));
+    let (mut script, mut expected) = (TYPING.replace("PROGRAM", &program), String::new());
+    let mut case = |call: &str, said: &str| {
+        script += &format!("typed({call})\n");
+        expected += &format!("{said}\n");
+    };
+    let (asks, again) = ("Password for a.zip: |", "Wrong password. Password for a.zip: |");
+    let none = "a.zip: its only file is encrypted: give --password or --password-file; `--password-file -` asks for it";
+    case(r"['cat', 'a.zip', 'f'], b'sesame\n'", &format!("{asks}content| 0"));
+    case(r"['cat', 'a.zip', '*'], b'wrong\n', b'sesame\n'", &format!("{asks}{again}content| 0"));
+    let wrong = "tarnfs: a.zip: wrong password: its encrypted file cannot be opened|";
+    case(r"['extract', '-C', 'no', 'a.zip'], b'1\n', b'2\n', b'3\n'", &format!("{asks}{again}{again}{wrong} 3"));
+    case(r"['extract', '-C', 'out', 'a.zip'], b'sesame\n'", &format!("{asks} 0"));
+    case(r"['compare', 'a.zip', 'out'], b'sesame\n'", &format!("{asks} 0"));
+    // Nobody needs one for what is not encrypted, nor for names; and an empty one is none.
+    case("['cat', 'mixed.zip', 'o']", "open| 0");
+    case("['ls', 'a.zip']", &format!("tarnfs: warning: {none}|f| 0"));
+    case("['extract', '--password', '', '-C', 'no', 'a.zip']", &format!("tarnfs: {none}| 3"));
+    // Enter alone goes on without.
+    case(r"['extract', '-C', 'no', 'a.zip'], b'\n'", &format!("{asks}tarnfs: {none}| 3"));
+    for end in [r"b'ses\x03'", "signal.SIGTERM"] {
+        case(&format!("['cat', 'a.zip', 'f'], {end}"), &format!("{asks}tarnfs: a.zip: interrupted| 130"));
+    }
+    case("['cat', '--password-file', '-', 'a.zip', 'f'], signal.SIGTERM", "Password: | -15");
+    if have("7z") {
+        scratch.shell("7z a -bd -bso0 -psesame -mhe=on a.7z f");
+        case(r"['ls', 'a.7z'], b'no\n', b'sesame\n'", &format!("{asks}{again}f| 0").replace("zip", "7z"));
+        case(r"['find', 'a.7z', '-type', 'f'], b'sesame\n'", &format!("{asks}./f| 0").replace("zip", "7z"));
+    }
+    if can_mount() {
+        case(r"['a.zip', 'at'], b'wrong\n', b'sesame\n'", &format!("{asks}{again}tarnfs: mounted at at| 0"));
+        case("['cat', '--password-file', 'word', 'a.zip', 'f']", "content| 0");
+        scratch.shell("echo sesame > word");
+    }
+    std::fs::write(scratch.path("type.py"), script).unwrap();
+    assert_eq!(scratch.shell("python3 type.py"), expected);
+    assert_eq!(scratch.shell("cat out/f; ls -d no || true"), "content\n");
+    if can_mount() {
+        assert_eq!(scratch.shell("cat at/f"), "content\n");
+        scratch.unmount("at");
+    }
+}
+
+/// Nobody is asked where another program gives the answers, or reads what is said.
+#[test]
+fn a_script_is_asked_for_no_password() {
+    if !have("zip") || !have("python3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo content > f; zip -qP sesame a.zip f");
+    let call = format!("{} extract -C out a.zip", env!("CARGO_BIN_EXE_tarnfs"));
+    let mut script = TYPING.replace("PROGRAM", "'/bin/sh'");
+    for redirection in ["< /dev/null", "2> said"] {
+        script += &format!("typed(['-c', '{call} {redirection}'])\n");
+    }
+    std::fs::write(scratch.path("type.py"), script).unwrap();
+    let said = "tarnfs: a.zip: its only file is encrypted: give --password or --password-file";
+    assert_eq!(scratch.shell("python3 type.py"), format!("{said}| 3\n 3\n"));
+    assert_eq!(scratch.shell("cat said"), format!("{said}; `--password-file -` asks for it\n"));
+}
+
 #[test]
 fn an_encrypted_archive_is_extracted_with_the_password_or_not_at_all() {
     if !have("zip") {

@@ -204,9 +204,10 @@ fn the_last_of_options_that_exclude_each_other_counts() {
     assert_eq!(code(&["ls", "--debug=-1"]), 0);
     assert_eq!(code(&["ls", "--index-minimum-file-count", "-5"]), 0);
     assert_eq!(code(&["--no-mount", "--union-mount-cache-max-depth", "-1", "--union-mount-cache-timeout", "-1"]), 0);
-    let ran = in_it(&scratch, &["ls", "-gs", "-1", "a.tar.gz"]);
-    let said = "tarnfs: --gzip-seek-point-spacing -1: give MiB between 0.125 and 1048576\n";
-    assert_eq!((ran.code, ran.err.as_str()), (2, said));
+    for spacing in [&["-gs", "-1"][..], &["-gs=-1"], &["--gzip-seek-point-spacing", "-0.5"]] {
+        let ran = in_it(&scratch, &[&["ls"], spacing, &["a.tar.gz"]].concat());
+        assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (0, "one\n", ""), "{spacing:?}");
+    }
 }
 
 /// ratarmount hands them to libfuse 2, and so does nothing with them either.

@@ -123,6 +123,11 @@ impl Components<'_> {
         }
     }
 
+    /// True if they are not those that are stored: of a path with `..` or a NUL in it, or one that is too long.
+    pub fn are_changed(&self) -> bool {
+        matches!(self.0, Inner::Names(_))
+    }
+
     /// True for the root itself.
     pub fn is_root(&self) -> bool {
         self.iter().next().is_none()

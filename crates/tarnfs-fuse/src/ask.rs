@@ -3,10 +3,10 @@
 //! Who waits for an answer to a request that was read cannot be ended, not even by SIGKILL. So each mount is asked by a
 //! process of its own, which nobody has to wait for.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,24 @@ use crate::MountedTree;
 /// What a mount says of itself is no longer.
 const MOST: usize = 64 << 10;
 
+/// The same of the answer to [`TELL`]: what the number of a request has room for on every machine.
+const ROOM: usize = 8000;
+
+/// The request (`ioctl(2)`) to the root of a mount by which it says what is mounted, a zero byte, and its statistics as
+/// JSON. Others have attributes for that. But a kernel that may ask for an attribute asks for some of each file that is
+/// listed.
+pub(crate) const TELL: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<[u8; ROOM]>(b't', 1);
+
+/// What a mount says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What is mounted, as [`MountOptions::source`](crate::MountOptions::source) has it, also where `fsname=` is what
+    /// the table of mounts shows.
+    pub source: Option<OsString>,
+    /// What it has done, as JSON.
+    pub statistics: String,
+}
+
 /// A process that asks one mount.
 struct Asker {
     process: Pid,
@@ -28,11 +46,11 @@ struct Asker {
     has_ended: bool,
 }
 
-/// What each of `mounts` says of itself ([`STATISTICS_ATTRIBUTE`](crate::STATISTICS_ATTRIBUTE) of its root), if it does
-/// so within `limit`, which is that of all of them together.
-pub fn statistics(mounts: &[MountedTree], limit: Duration) -> Vec<Option<String>> {
+/// What each of `mounts` says of itself, if it does so within `limit`, which is that of all of them together.
+pub fn told<'a>(mounts: impl IntoIterator<Item = &'a MountedTree>, limit: Duration) -> Vec<Option<Told>> {
     let mut memory = vec![0; MOST];
-    let mut askers: Vec<_> = mounts.iter().map(|mount| Asker::start(&mount.mount_point, &mut memory).ok()).collect();
+    let start = |mount: &MountedTree| Asker::start(&mount.mount_point, &mut memory).ok();
+    let mut askers: Vec<_> = mounts.into_iter().map(start).collect();
     let end = Instant::now() + limit;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -81,14 +99,22 @@ impl Asker {
     }
 
     /// What was said. A process that hangs is not waited for: it may not end before the mount does.
-    fn end(self) -> Option<String> {
+    fn end(self) -> Option<Told> {
         if !self.has_ended {
             let _ = kill_process(self.process, Signal::KILL);
             let _ = waitpid(Some(self.process), WaitOptions::NOHANG);
             return None;
         }
         let _ = waitpid(Some(self.process), WaitOptions::empty());
-        String::from_utf8(self.said).ok().filter(|said| !said.is_empty())
+        let mut said = self.said;
+        // An attribute has the statistics alone.
+        let source = said.iter().position(|&byte| byte == 0).map(|end| {
+            let statistics = said.split_off(end + 1);
+            said.truncate(end);
+            OsString::from_vec(std::mem::replace(&mut said, statistics))
+        });
+        let statistics = String::from_utf8(said).ok().filter(|said| !said.is_empty())?;
+        Some(Told { source, statistics })
     }
 }
 
@@ -101,8 +127,15 @@ fn ask(path: &CString, name: &CString, memory: &mut [u8], to: RawFd) -> ! {
         libc::dup2(to, 0);
         close_from(1);
     }
-    // SAFETY: both names end with a zero, and there is room for the answer.
-    let got = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), memory.as_mut_ptr().cast(), memory.len()) };
+    // SAFETY: both names end with a zero, and there is room for either answer.
+    let got = unsafe {
+        let root = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        match libc::ioctl(root, TELL as _, memory.as_mut_ptr()) {
+            // A root that may not be read.
+            -1 => libc::getxattr(path.as_ptr(), name.as_ptr(), memory.as_mut_ptr().cast(), memory.len()),
+            got => got as libc::ssize_t,
+        }
+    };
     let mut rest = memory.get(..usize::try_from(got).unwrap_or(0)).unwrap_or_default();
     while !rest.is_empty() {
         // SAFETY: so much is there.

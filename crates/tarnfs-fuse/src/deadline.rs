@@ -61,7 +61,7 @@ macro_rules! refuse {
 }
 
 refuse! {
-    ReplyAttributes ReplyCreated ReplyData ReplyDone ReplyEntry ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite
+    ReplyAttributes ReplyCreated ReplyData ReplyDone ReplyEntry ReplyIoctl ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite
     ReplyXattr
 }
 

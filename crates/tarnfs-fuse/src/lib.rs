@@ -47,7 +47,7 @@ mod workers;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use ask::statistics;
+pub use ask::{Told, told};
 pub use device::is_mounted_device;
 pub use error::Error;
 pub use fusermount::find as fusermount;

@@ -96,7 +96,10 @@ pub(crate) struct Overrides {
 /// Options sorted by who is to have them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parsed {
+    /// What the table of mounts shows.
     pub(crate) source: OsString,
+    /// What is mounted.
+    pub(crate) mounted: OsString,
     pub(crate) flags: MountFlags,
     pub(crate) allow_other: bool,
     pub(crate) default_permissions: bool,
@@ -188,6 +191,7 @@ impl Parsed {
     pub(crate) fn new(options: &MountOptions) -> Result<Self, Error> {
         let mut parsed = Self {
             source: options.source.clone(),
+            mounted: options.source.clone(),
             flags: ALWAYS,
             allow_other: options.allow_other,
             default_permissions: false,

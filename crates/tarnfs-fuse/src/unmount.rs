@@ -61,8 +61,10 @@ pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
     if let (Err(Error::Fusermount(_) | Error::NoFusermount), Some(user)) = (&done, user)
         && user != getuid().as_raw()
     {
-        let whose = if user == 0 { "root".to_owned() } else { format!("another user (number {user})") };
-        let reason = format!("was mounted by {whose}: only they and root can unmount it");
+        let reason = match user {
+            0 => "was mounted by root: only root can unmount it".to_owned(),
+            _ => format!("was mounted by another user (number {user}): only they and root can unmount it"),
+        };
         return Err(Error::mount_point(mount_point, reason));
     }
     if !is_busy(&done) {

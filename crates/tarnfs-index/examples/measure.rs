@@ -83,6 +83,7 @@ fn main() -> Result<(), Error> {
         has_xattrs: false,
         has_acls: false,
         has_locked: false,
+        renamed: tarnfs_index::Renamed::default(),
         has_directories: false,
         label: None,
         notes: Vec::new(),

@@ -185,9 +185,41 @@ pub struct Summary {
     pub has_locked: bool,
     /// True if archives in it have a directory, which may be encrypted. Known only of what was just read.
     pub has_directories: bool,
+    /// Entries whose path is not the one that they have in the archive ([`tarnfs_format::name`]).
+    pub renamed: Renamed,
     /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be
     /// served says [`Index::damage_in`].)
     pub notes: Vec<(u64, String)>,
+}
+
+/// Entries whose path leads out of a folder, or is too long.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renamed {
+    /// How many there are.
+    pub count: u64,
+    /// The path that the first of them has in the archive, or its beginning.
+    pub first: Vec<u8>,
+}
+
+impl Renamed {
+    /// Bytes of the first path at most.
+    pub(crate) const LONGEST: usize = 1024;
+
+    /// There is one more, which has this `path`.
+    pub(crate) fn meet(&mut self, path: &[u8]) {
+        if self.count == 0 {
+            self.first = path.get(..Self::LONGEST).unwrap_or(path).to_vec();
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// There are these, too, behind those that are known.
+    pub fn join(&mut self, more: Self) {
+        if self.count == 0 {
+            self.first = more.first;
+        }
+        self.count = self.count.saturating_add(more.count);
+    }
 }
 
 /// What [`Summary::format`] is of a compressed file that is no archive, or in which the archive is compressed again.
@@ -217,6 +249,7 @@ impl Summary {
             label: None,
             has_locked: false,
             has_directories: false,
+            renamed: Renamed::default(),
             notes: Vec::new(),
         }
     }

@@ -1,7 +1,8 @@
-//! The page of a folder: sorted, searched, without scripts.
+//! The page of a folder: sorted, searched with all that is below, without scripts.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,6 +32,15 @@ const MOST_TARGET: usize = 200;
 
 /// Entries that are looked at together.
 const BATCH: usize = 4096;
+
+/// The same in a search of the folders below: each of those that one lies in has so many in memory.
+const BATCH_BELOW: usize = 64;
+
+/// Folders in each other that are searched.
+const MOST_LEVELS: usize = 1024;
+
+/// How long a search goes on.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// The Content-Security-Policy of pages: of all that a page could have, only our own style counts.
 pub(crate) fn policy() -> String {
@@ -93,6 +103,7 @@ impl View {
 
 /// One line of the table.
 struct Row {
+    /// Its path, where it was found below.
     name: Box<[u8]>,
     kind: Kind,
     size: u64,
@@ -160,35 +171,115 @@ fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What is in a folder, as far as it is looked for. The number says how many there are that are not among the rows.
-fn rows(tree: &dyn Tree, folder: Node, search: &str, gone: &Gone) -> Result<(Vec<Row>, usize), Error> {
-    let wanted = search.to_lowercase();
-    let (mut rows, mut room, mut others, mut from) = (Vec::new(), MOST_BYTES, 0, 0);
+/// What a page has of a folder.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Row>,
+    /// Bytes that they take.
+    bytes: usize,
+    /// How many there are that are not among the rows.
+    others: usize,
+    /// Folders that were not searched: what is in them cannot be read, or they are archives that would have to be opened.
+    unread: usize,
+    /// There was no more time.
+    is_cut: bool,
+}
+
+impl Rows {
+    fn add(&mut self, above: &[u8], Entry { name, attributes, .. }: &Entry) {
+        let bytes = self.bytes.saturating_add(size_of::<Row>() + above.len() + name.len());
+        if bytes > MOST_BYTES || self.rows.len() == MOST_ROWS {
+            self.others += 1;
+            return;
+        }
+        self.bytes = bytes;
+        self.rows.push(Row {
+            name: [above, name.as_slice()].concat().into(),
+            kind: attributes.kind,
+            size: attributes.size,
+            seconds: attributes.mtime.seconds,
+            is_known: attributes.node != UNKNOWN,
+        });
+    }
+}
+
+/// What is in a folder.
+fn listed(tree: &dyn Tree, folder: Node, gone: &Gone) -> Result<Rows, Error> {
+    let (mut found, mut from) = (Rows::default(), 0);
     loop {
         gone.check()?;
         let listed = Listed::new(tree, folder, from, BATCH)?;
-        for Entry { name, attributes, .. } in &listed.entries {
-            if !wanted.is_empty() && !String::from_utf8_lossy(name).to_lowercase().contains(&wanted) {
-                continue;
-            }
-            let left = room.checked_sub(size_of::<Row>() + name.len());
-            let Some(left) = left.filter(|_| rows.len() < MOST_ROWS) else {
-                others += 1;
-                continue;
-            };
-            room = left;
-            rows.push(Row {
-                name: name.as_slice().into(),
-                kind: attributes.kind,
-                size: attributes.size,
-                seconds: attributes.mtime.seconds,
-                is_known: attributes.node != UNKNOWN,
-            });
-        }
+        listed.entries.iter().for_each(|entry| found.add(b"", entry));
         match listed.next {
             Some(next) => from = next,
-            None => return Ok((rows, others)),
+            None => return Ok(found),
         }
+    }
+}
+
+/// A folder that is being searched, while those in it are, too.
+struct Level<'a> {
+    folder: Node,
+    /// Its path from the one where the search began, with a slash behind it.
+    path: Vec<u8>,
+    listed: Listed<'a>,
+    /// The next of its entries.
+    at: usize,
+}
+
+/// What has this in its name in a folder, and in those below. Nothing is opened for that.
+fn found(tree: &dyn Tree, folder: Node, search: &str, gone: &Gone) -> Result<Rows, Error> {
+    let (wanted, begun) = (search.to_lowercase(), Instant::now());
+    let mut found = Rows::default();
+    let listed = Listed::new(tree, folder, 0, BATCH)?;
+    let mut levels = vec![Level { folder, path: Vec::new(), listed, at: 0 }];
+    let mut end = Ok(());
+    while let Some(level) = levels.last_mut() {
+        if let Err(error) = gone.check() {
+            end = Err(error.into());
+            break;
+        }
+        if begun.elapsed() >= LONGEST {
+            found.is_cut = true;
+            break;
+        }
+        let Some(entry) = level.listed.entries.get(level.at) else {
+            match level.listed.next.map(|next| Listed::new(tree, level.folder, next, BATCH_BELOW)) {
+                Some(Ok(listed)) => (level.listed, level.at) = (listed, 0),
+                Some(Err(error)) if levels.len() == 1 => {
+                    end = Err(error);
+                    break;
+                }
+                result => {
+                    found.unread += usize::from(result.is_some());
+                    leave(tree, levels.pop());
+                }
+            }
+            continue;
+        };
+        level.at += 1;
+        if String::from_utf8_lossy(&entry.name).to_lowercase().contains(&wanted) {
+            found.add(&level.path, entry);
+        }
+        if entry.attributes.kind != Kind::Folder {
+            continue;
+        }
+        let (inner, path) = (entry.attributes.node, [&level.path, entry.name.as_slice(), b"/"].concat());
+        let is_searched = inner != UNKNOWN && levels.len() < MOST_LEVELS && tree.is_ready(inner);
+        match is_searched.then(|| Listed::new(tree, inner, 0, BATCH_BELOW)) {
+            Some(Ok(listed)) => levels.push(Level { folder: inner, path, listed, at: 0 }),
+            _ => found.unread += 1,
+        }
+    }
+    while levels.len() > 1 {
+        leave(tree, levels.pop());
+    }
+    end.map(|()| found)
+}
+
+fn leave(tree: &dyn Tree, level: Option<Level<'_>>) {
+    if let Some(level) = level {
+        tree.close_folder(level.folder);
     }
 }
 
@@ -212,9 +303,12 @@ pub(crate) fn page(
     view: &View,
     gone: &Gone,
 ) -> Result<String, Error> {
-    let found = rows(tree, folder, &view.search, gone);
+    let found = match view.search.as_str() {
+        "" => listed(tree, folder, gone),
+        search => found(tree, folder, search, gone),
+    };
     tree.close_folder(folder);
-    let (mut rows, others) = found?;
+    let Rows { mut rows, others, unread, is_cut, .. } = found?;
     rows.sort_unstable_by(|one, other| {
         let folders_first = other.is_folder().cmp(&one.is_folder());
         let order = match view.by {
@@ -247,7 +341,7 @@ pub(crate) fn page(
     let _ = write!(
         page,
         "</h1><form><input type=hidden name=sort value={sort}><input type=hidden name=order value={order}>\
-         <input type=search name=q value=\"{}\" placeholder=\"Names in this folder\" aria-label=\"Search the names in this folder\">\
+         <input type=search name=q value=\"{}\" placeholder=\"Names here and below\" aria-label=\"Search the names in this folder and below\">\
          <button>Search</button></form></header>\n<table><thead><tr>",
         html(&view.search)
     );
@@ -268,7 +362,8 @@ pub(crate) fn page(
     }
     for row in here {
         gone.check()?;
-        let target = if row.kind == Kind::Symlink { target(tree, folder, &row.name) } else { None };
+        let is_link_here = row.kind == Kind::Symlink && !row.name.contains(&b'/');
+        let target = if is_link_here { target(tree, folder, &row.name) } else { None };
         line(&mut page, row, target);
     }
     page += "</table>\n";
@@ -294,6 +389,12 @@ pub(crate) fn page(
     );
     if !view.search.is_empty() {
         page += " found; <a href=\"./\">show all</a>";
+    }
+    if unread > 0 {
+        let _ = write!(page, "; {} not searched", count(unread, "folder"));
+    }
+    if is_cut {
+        page += "; there was no time for the rest: search in a folder below";
     }
     if others > 0 {
         let _ = write!(page, "; {others} more are not shown: search for them");
@@ -334,7 +435,8 @@ fn line(page: &mut String, row: &Row, target: Option<String>) {
     let _ = write!(page, "<tr{class}><td>");
     match row.kind {
         Kind::Folder | Kind::File | Kind::Symlink => {
-            let _ = write!(page, "<a href=\"{}{slash}\">{name}{slash}</a>", url::encode(&row.name));
+            let way: Vec<_> = row.name.split(|&byte| byte == b'/').map(url::encode).collect();
+            let _ = write!(page, "<a href=\"{}{slash}\">{name}{slash}</a>", way.join("/"));
         }
         // Devices and the like have no content.
         _ => *page += &name,
@@ -369,6 +471,20 @@ mod tests {
         assert_eq!(time(0), "1970-01-01 00:00");
         assert_eq!(time(1_600_000_000), "2020-09-13 12:26");
         assert_eq!(time(i64::MAX), "");
+    }
+
+    /// Whoever searches a large tree and goes away leaves no thread at work.
+    #[test]
+    fn nobody_searches_for_who_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        let tree = tarnfs_tree::FolderTree::open(folder.path()).unwrap();
+        let waits = std::sync::Arc::new(());
+        let gone = Gone::with(&waits);
+        let names = |rows: Rows| rows.rows.iter().map(|row| row.name.to_vec()).collect::<Vec<_>>();
+        assert_eq!(names(found(&tree, Node::ROOT, "B", &gone).unwrap()), [b"a/b"]);
+        drop(waits);
+        assert!(found(&tree, Node::ROOT, "B", &gone).is_err_and(|error| error.errno() == rustix::io::Errno::INTR));
     }
 
     #[test]

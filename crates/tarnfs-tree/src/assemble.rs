@@ -16,7 +16,7 @@ use tarnfs_source::SharedSource;
 use crate::alone::{Names, told_apart};
 use crate::build::Progress;
 use crate::containers::{self, Layout};
-use crate::open::alone::is_database;
+use crate::open::alone::{is_database, is_index};
 use crate::open::indexes::{self, in_real_folder};
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
 use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
@@ -138,7 +138,12 @@ pub fn assemble(
     let mut opened = Vec::with_capacity(locations.len());
     for (number, location) in locations.iter().enumerate() {
         if let Some(archive) = left_out.get(&number).and_then(|&archive| locations.get(archive)) {
-            tell_of_index(location, archive);
+            if is_index(location.path(), options.limits) {
+                tell_of_index(location, archive);
+            } else {
+                let (index, archive) = (location.path().display(), archive.path().display());
+                log::warn!("{index}: left out: it is called as an index of {archive}, and is none");
+            }
             if number == 0 {
                 sources.first = location.path().metadata().ok().map(|found| (found.dev(), found.ino()));
             }

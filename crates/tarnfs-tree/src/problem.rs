@@ -136,6 +136,20 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+impl Problem {
+    /// True if a password is missing, or none that is given opens the archive's directory.
+    pub fn is_for_want_of_a_password(&self) -> bool {
+        match self {
+            // What the system refuses has a number.
+            Self::Read { error, .. } => {
+                error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
+            }
+            Self::OfParts { problem, .. } => problem.is_for_want_of_a_password(),
+            _ => false,
+        }
+    }
+}
+
 /// True if nothing went wrong with reading, but the format or the password says that there is no more to read.
 fn is_of_format(error: &io::Error) -> bool {
     error.get_ref().is_some() && matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::UnexpectedEof)

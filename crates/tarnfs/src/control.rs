@@ -207,7 +207,7 @@ impl Runner {
         options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
         let composition = request.composition(mount);
-        let tree = open_all(&request.sources, &composition, &options, false).map_err(failed)?.assembly.tree;
+        let tree = open_all(&request.sources, &composition, &mut options, false, None).map_err(failed)?.assembly.tree;
         self.tree.add(&place, tree).map_err(refused)?;
         Ok(Done::Here)
     }

@@ -103,7 +103,7 @@ struct Waiting {
     at: BTreeSet<usize>,
 }
 
-fn is_glob(typed: &[u8]) -> bool {
+pub(crate) fn is_glob(typed: &[u8]) -> bool {
     typed.iter().any(|byte| b"*?[{".contains(byte))
 }
 

@@ -12,9 +12,10 @@ use tarnfs_index::Summary;
 use tarnfs_source::{Cancel, Limits};
 use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{Contents, IndexPlace, OpenArchive, Options, Problem, Sink};
-use tarnfs_tree::{Attributes, Error, Fit, FolderTree, LockedFiles, Tree, Versions, path};
+use tarnfs_tree::{Attributes, Error, Fit, FolderTree, Kind, LockedFiles, Tree, Versions, escape, path};
 
 use crate::args::{Keys, Open, open_options};
+use crate::asking::{self, Asking};
 use crate::exit::{Code, Failure};
 use crate::globs;
 use crate::input;
@@ -45,6 +46,16 @@ pub(crate) fn open_to_list(archive: &Path, arguments: &Open) -> Result<(OpenArch
     open_and(None, archive, arguments, |path, opened, options| tell_of_locked(path, opened, options).map(drop))
 }
 
+/// [`open`], for somebody who reads files: if some are encrypted, and `reads` says that one of them is wanted, a person
+/// is asked for the password.
+pub(crate) fn open_to_read(
+    archive: &Path,
+    arguments: &Open,
+    reads: &dyn Fn(&OpenArchive) -> bool,
+) -> Result<(OpenArchive, Code), Failure> {
+    open_as(archive, arguments, |_, _| Ok(()), reads, |_, _, _| Ok(())).map(|(opened, code, _)| (opened, code))
+}
+
 fn open_and(
     sink: Option<Arc<dyn Sink>>,
     archive: &Path,
@@ -58,6 +69,7 @@ fn open_and(
             options.sink = sink;
             Ok(())
         },
+        &|_| false,
         tell,
     )
     .map(|(opened, code, _)| (opened, code))
@@ -72,12 +84,14 @@ pub(crate) struct ToExtract {
     pub(crate) threads: usize,
 }
 
-/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read. `contents` makes what gets
+/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read, and who `tells_of_names` says
+/// which of them are others than in the archive. `contents` makes what gets
 /// the contents of files that are decoded on the way, and is given what a signal ends.
 pub(crate) fn open_to_extract(
     archive: &Path,
     arguments: &Open,
     takes_all: bool,
+    tells_of_names: bool,
     contents: impl FnOnce(&Options, &Ending) -> Result<Option<Arc<dyn Contents>>, Failure>,
 ) -> Result<ToExtract, Failure> {
     let asks_for_index =
@@ -101,9 +115,14 @@ pub(crate) fn open_to_extract(
             let what = format!("{}: {are} encrypted: {GIVE_A_PASSWORD}", crate::args::shown(archive.as_os_str()));
             return Err(Failure::new(Code::CannotOpen, what));
         }
+        if tells_of_names {
+            let names = other_names(opened, &options.cancel).map_err(|error| failure(archive, b"", &error))?;
+            let archive = crate::args::shown(archive.as_os_str());
+            names.iter().for_each(|what| log::warn!("{archive}: {what}"));
+        }
         Ok(())
     };
-    let (opened, code, options) = open_as(archive, arguments, prepare, tell)?;
+    let (opened, code, options) = open_as(archive, arguments, prepare, &|_| true, tell)?;
     let Options { cancel, limits, decoding, .. } = options;
     Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads.min(most_threads()) })
 }
@@ -139,7 +158,7 @@ pub(crate) fn open_to_sample(
         locked = tell_of_locked(path, opened, options)?;
         Ok(())
     };
-    let (opened, code, options) = open_as(archive, arguments, |_, _| Ok(()), tell)?;
+    let (opened, code, options) = open_as(archive, arguments, |_, _| Ok(()), &|_| true, tell)?;
     Ok((opened, code, locked, options.cancel))
 }
 
@@ -154,11 +173,13 @@ pub(crate) fn not_encrypted_any_more(locked: &LockedFiles) -> String {
     )
 }
 
-/// Opens `archive` with options that `prepare` has changed.
+/// Opens `archive` with options that `prepare` has changed. Whoever `reads` what is encrypted is asked for a password
+/// ([`asking`]).
 fn open_as(
     archive: &Path,
     arguments: &Open,
     prepare: impl FnOnce(&mut Options, &Ending) -> Result<(), Failure>,
+    reads: &dyn Fn(&OpenArchive) -> bool,
     tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
 ) -> Result<(OpenArchive, Code, Options), Failure> {
     if archive == Path::new("-") && arguments.password_files().any(|file| file == Path::new("-")) {
@@ -174,7 +195,8 @@ fn open_as(
     prepare(&mut options, &ending)?;
     let (name, opened, code) = match input {
         None => {
-            let (opened, code) = open_with(archive, &options)?;
+            let opened = open_or_ask(archive, arguments, &mut options, reads)?;
+            let code = tell_of_damage(archive, &opened, &options);
             (archive, opened, code)
         }
         Some(input) => {
@@ -188,7 +210,7 @@ fn open_as(
             options.decoding.decoded_cache = None;
             let name = input::name();
             let open = || tarnfs_tree::open::open_source(input.source, input.facts, name, &options);
-            let opened = opened_with_bar(name, &options, open)?;
+            let opened = opened_with_bar(name, &options, open).map_err(|problem| cannot_open(name, &problem))?;
             let code = tell_of_damage(name, &opened, &options);
             (name, opened, code)
         }
@@ -198,6 +220,32 @@ fn open_as(
     // What the first pass was told is over.
     (options.sink, options.contents) = (None, None);
     Ok((opened, code, options))
+}
+
+/// Opens `archive`. Where a password is missing, a person is asked for it: for its directory, and for files that
+/// somebody `reads`.
+fn open_or_ask(
+    archive: &Path,
+    arguments: &Open,
+    options: &mut Options,
+    reads: &dyn Fn(&OpenArchive) -> bool,
+) -> Result<OpenArchive, Failure> {
+    let mut asking = Asking::of(arguments);
+    loop {
+        let opened = opened_with_bar(archive, options, || tarnfs_tree::open::open(archive, options));
+        let Some(asking) = &mut asking else { return opened.map_err(|problem| cannot_open(archive, &problem)) };
+        let is_locked = match &opened {
+            Ok(opened) => {
+                asking::is_locked(opened, options).map_err(|error| failure(archive, b"", &error))? && reads(opened)
+            }
+            Err(problem) => problem.is_for_want_of_a_password(),
+        };
+        if !is_locked || !asking.ask(archive, options)? {
+            return opened.map_err(|problem| cannot_open(archive, &problem));
+        }
+        // A directory is no stream of which anything was passed on.
+        (options.sink, options.contents) = (None, None);
+    }
 }
 
 /// Fails if `archive` stands for standard input, in which nothing could be found again.
@@ -366,6 +414,59 @@ pub(crate) fn only_zeros(opened: &OpenArchive) -> Option<String> {
         .then(|| format!("there is nothing in it but {length} zero bytes: its writing may have failed"))
 }
 
+/// What is said of names that are not those in the archive, and of what is hidden by folders that only what lies in them
+/// makes: GNU tar extracts neither.
+pub(crate) fn other_names(opened: &OpenArchive, cancel: &Cancel) -> Result<Vec<String>, Error> {
+    /// Entries that are looked at: an archive may have replaced millions.
+    const MOST: usize = 10_000;
+    let summary = opened.index.summary();
+    let mut lines = Vec::new();
+    let first = escape(&summary.renamed.first);
+    match summary.renamed.count {
+        0 => {}
+        1 => lines.push(format!("one name is not as it is stored, for `..` in it or its length: {first}")),
+        more => {
+            lines.push(format!(
+                "{more} names are not as they are stored, for `..` in them or their length: {first}, ..."
+            ));
+        }
+    }
+    let mut replaced = Vec::new();
+    opened.index.replaced(&mut |folder, name, row| {
+        // With -r, a file may be in its place.
+        let is_other = match row.kind {
+            Kind::Folder => false,
+            Kind::File => summary.shape.recursion.is_none(),
+            _ => true,
+        };
+        if is_other && replaced.len() < MOST {
+            replaced.push((folder, name.to_vec()));
+        }
+    })?;
+    let mut hidden = Vec::new();
+    for (folder, name) in replaced {
+        cancel.check()?;
+        if let Some(row) = opened.index.lookup(folder, &name)?
+            && row.kind == Kind::Folder
+            && opened.tree.stored(row.node)?.header.is_none()
+        {
+            hidden.push(row.node);
+        }
+    }
+    let path = hidden.first().and_then(|&first| opened.tree.path_of(first)).unwrap_or_default();
+    match hidden.len() {
+        0 => {}
+        1 => lines.push(format!("{} is a folder, for what is in it, and its own entry is hidden", escape(&path))),
+        more => {
+            let path = escape(&path);
+            lines.push(format!(
+                "{more} names are folders, for what is in them, and their own entries are hidden: {path}, ..."
+            ));
+        }
+    }
+    Ok(lines)
+}
+
 /// Says at the first reading what lies behind the end of an archive. What is compressed would have to be decoded once
 /// more for that.
 pub(crate) fn tell_of_the_rest(archive: &Path, opened: &OpenArchive) {
@@ -439,6 +540,7 @@ pub(crate) fn cannot_open_folder(folder: &Path, error: &Error) -> Failure {
 /// [`open_with`], where nobody is told of damage.
 pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArchive, Failure> {
     opened_with_bar(archive, options, || tarnfs_tree::open::open(archive, options))
+        .map_err(|problem| cannot_open(archive, &problem))
 }
 
 /// A bar of how far the first pass over `archive` has come.
@@ -456,11 +558,11 @@ fn opened_with_bar(
     archive: &Path,
     options: &Options,
     open: impl FnOnce() -> Result<OpenArchive, Problem>,
-) -> Result<OpenArchive, Failure> {
+) -> Result<OpenArchive, Problem> {
     let bar = bar(archive, &options.progress);
     let opened = open();
     drop(bar);
-    opened.map_err(|problem| cannot_open(archive, &problem))
+    opened
 }
 
 /// `failure` to open `archive`, with `instead` behind it where that is a folder.

@@ -1,6 +1,7 @@
 //! Entries and mounts as JSON, for `ls --json`, `stat --json` and `mounts --json`. `doc/json.md` says what the keys
 //! mean.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -78,8 +79,7 @@ pub(crate) fn of(
 /// What is mounted at `mount_point`: `archives`, and so many `more` whose names the table of mounts has no room for;
 /// `since` when in seconds since 1970, and its `statistics`, where they are known.
 pub(crate) fn of_mount(
-    archives: &[PathBuf],
-    more: usize,
+    (name, archives, more): (Option<&OsStr>, &[PathBuf], usize),
     mount_point: &Path,
     since: Option<u64>,
     statistics: Option<Value>,
@@ -91,6 +91,9 @@ pub(crate) fn of_mount(
     };
     let mut mount = Map::new();
     put(&mut mount, "mountpoint", mount_point.as_os_str().as_bytes());
+    if let Some(name) = name {
+        put(&mut mount, "name", name.as_bytes());
+    }
     let archives: Vec<_> = archives.iter().map(|path| Value::Object(named(path))).collect();
     mount.insert("archives".into(), archives.into());
     mount.insert("more".into(), more.into());

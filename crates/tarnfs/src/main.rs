@@ -2,6 +2,7 @@
 
 mod accounts;
 mod args;
+mod asking;
 mod commands;
 mod control;
 mod daemon;

@@ -18,6 +18,7 @@ use tarnfs_source::Cancel;
 
 use crate::exit::Code;
 use crate::made::Made;
+use crate::prompt;
 use crate::terminal;
 use crate::watcher::Watcher;
 
@@ -64,9 +65,18 @@ fn set_mask(how: c_int) {
 
 /// True if Ctrl-C was pressed since [`hold`].
 pub(crate) fn interrupt_waits() -> bool {
+    waits(SIGINT)
+}
+
+/// True if a signal that would end the process has come since [`hold`].
+pub(crate) fn one_waits() -> bool {
+    OURS.into_iter().any(|signal| waits(signal) && !is_ignored(signal))
+}
+
+fn waits(signal: c_int) -> bool {
     let mut waiting = MaybeUninit::uninit();
     // SAFETY: `sigpending` fills the set, as it says by returning 0.
-    unsafe { libc::sigpending(waiting.as_mut_ptr()) == 0 && libc::sigismember(waiting.as_ptr(), SIGINT) == 1 }
+    unsafe { libc::sigpending(waiting.as_mut_ptr()) == 0 && libc::sigismember(waiting.as_ptr(), signal) == 1 }
 }
 
 fn is_ignored(signal: c_int) -> bool {
@@ -278,6 +288,7 @@ pub(crate) fn end_by_broken_pipe() {
 /// one.
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
 fn end_now(state: &SignalState) -> ! {
+    prompt::show_again();
     if let Some(Remover(remove)) = state.remover.clone() {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let own = Arc::clone(&remove);

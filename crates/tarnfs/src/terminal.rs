@@ -131,14 +131,14 @@ pub(crate) fn width() -> Option<usize> {
 }
 
 /// A name as it can be shown on a terminal, and typed into a shell again (bash, zsh, ksh) where it has something that
-/// cannot be shown: `$'b\xe4r'`.
+/// cannot be shown: `$'b\344r'`. (Of `\x` some shells take more than two digits; of octal ones, all take three.)
 fn typed(name: &[u8]) -> String {
     let shown = escaped(name);
     if shown.as_bytes() == name {
         return shown;
     }
     let mut typed = "$'".to_owned();
-    let bytes = |typed: &mut String, bytes: &[u8]| typed.extend(bytes.iter().map(|byte| format!("\\x{byte:02x}")));
+    let bytes = |typed: &mut String, bytes: &[u8]| typed.extend(bytes.iter().map(|byte| format!("\\{byte:03o}")));
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character {
@@ -279,9 +279,9 @@ mod tests {
             (&b"plain name"[..], "plain name"),
             ("tsch\u{fc}\u{df}".as_bytes(), "tsch\u{fc}\u{df}"),
             (b"it's", "it's"),
-            (b"b\xe4r", "$'b\\xe4r'"),
-            (b"it's\n\\\x1b[31m", "$'it\\'s\\n\\\\\\x1b[31m'"),
-            ("a\u{202e}b".as_bytes(), "$'a\\xe2\\x80\\xaeb'"),
+            (b"b\xe4a0", "$'b\\344a0'"),
+            (b"it's\n\\\x1b31m", "$'it\\'s\\n\\\\\\03331m'"),
+            ("a\u{202e}b".as_bytes(), "$'a\\342\\200\\256b'"),
         ] {
             assert_eq!(typed(name), shown);
         }

@@ -98,6 +98,8 @@ pub(super) struct DeflateDecoder {
     member: Option<Member>,
     /// The last member, if its checksum did not match: it may have ended somewhere else.
     astray: Option<Start>,
+    /// In a first pass: the same, if it has another length, too, and the length that it should have (modulo 2^32).
+    is_off: Option<(Start, u32)>,
     /// What it has cost to find out what lies behind damage.
     effort: Effort,
     /// What comes next gets a seek point in any case.
@@ -172,6 +174,7 @@ impl DeflateDecoder {
             decoded: 0,
             member: None,
             astray: None,
+            is_off: None,
             effort: Effort::default(),
             is_behind_gap: false,
             limits: *limits,
@@ -221,17 +224,21 @@ impl DeflateDecoder {
     /// Passes the magic of a gzip member that is damaged, if there is one: what follows are deflate data. Of the first
     /// member of a file nothing but the magic says that it is one.
     fn has_damaged_magic(&mut self) -> io::Result<bool> {
+        let is_damaged = self.is_at_damaged_magic()?;
+        if is_damaged {
+            self.input.consume(MAGIC.len());
+        }
+        Ok(is_damaged)
+    }
+
+    fn is_at_damaged_magic(&mut self) -> io::Result<bool> {
         if self.input.position() == 0 {
             return Ok(false);
         }
         let head = self.input.fill_to(guess::MEMBER)?;
         let head = &head[..head.len().min(guess::MEMBER)];
         let is_likely = head.get(MAGIC.len()) == Some(&DEFLATE);
-        let is_damaged = is_likely && starts::mended(head, &MAGIC).is_some_and(|mended| guess::is_gzip_member(&mended));
-        if is_damaged {
-            self.input.consume(MAGIC.len());
-        }
-        Ok(is_damaged)
+        Ok(is_likely && starts::mended(head, &MAGIC).is_some_and(|mended| guess::is_gzip_member(&mended)))
     }
 
     /// Reads the header of a gzip member behind its magic; a seek point may be at its `start`.
@@ -447,7 +454,7 @@ impl DeflateDecoder {
         self.astray = Some(member.start);
         self.damaged(member.start.decoded, member.start.compressed, what);
         if let (false, false, Some(length), true) = (checksum_matches, length_matches, length, self.survey.is_some()) {
-            self.leave_gap(member.start, u32::from_le_bytes(length), self.input.position());
+            self.is_off = Some((member.start, u32::from_le_bytes(length)));
         }
         Ok(())
     }
@@ -455,20 +462,29 @@ impl DeflateDecoder {
     /// Looks for another member.
     fn between(&mut self) -> io::Result<()> {
         // Tapes and block devices pad with zeros. A member behind them is one, as gzip files may be joined.
-        loop {
+        let is_end = loop {
             let block = self.input.fill()?;
             let zeros = block.iter().position(|&byte| byte != 0).unwrap_or(block.len());
             let more = block.len() > zeros;
             if block.is_empty() {
-                self.place = DecoderState::End;
-                return Ok(());
+                break true;
             }
             self.input.consume(zeros);
             if more {
-                break;
+                break false;
+            }
+        };
+        let start = self.input.position();
+        if let Some((member, length)) = self.is_off.take() {
+            let goes_on = self.input.fill_to(MAGIC.len())?.starts_with(&MAGIC) || self.is_at_damaged_magic()?;
+            if self.leave_gap(member, length, start, goes_on) {
+                return Ok(());
             }
         }
-        let start = self.input.position();
+        if is_end {
+            self.place = DecoderState::End;
+            return Ok(());
+        }
         if self.wrapper == Wrapper::Gzip && self.has_damaged_magic()? {
             self.damaged(self.decoded, start, "the magic number of a gzip member is damaged");
             return self.next_header(start);
@@ -510,16 +526,16 @@ impl DeflateDecoder {
             return Ok(false);
         }
         let Some((next, length)) = self.next_member(from)? else { return Ok(false) };
-        self.leave_gap(member, length, next);
-        Ok(true)
+        Ok(self.leave_gap(member, length, next, true))
     }
 
     /// Leaves a gap for what is missing of `member`, which was `length` bytes long, modulo 2^32, if `length` is what it
-    /// seems. Decoding goes on at byte `next` of the compressed stream.
-    fn leave_gap(&mut self, member: Start, length: u32, next: u64) {
+    /// seems. Decoding goes on at byte `next` of the compressed stream, if it `goes_on`. False if there is no gap.
+    fn leave_gap(&mut self, member: Start, length: u32, next: u64, goes_on: bool) -> bool {
         /// The longest that one byte of deflate data becomes (258 bytes in 2 bits), as a whole number.
         const LARGEST_RATIO: u64 = 1032;
-        /// A tar is made of blocks of 512 bytes: a gap that keeps to them lets it go on behind.
+        /// A tar is made of blocks of 512 bytes: a gap that keeps to them lets it go on behind. Where nothing follows,
+        /// there is no such gap: a file would be longer by bytes that it never had.
         const ALIGNED: u64 = 512;
         let decoded = self.decoded - member.decoded;
         let missing = u64::from(length.wrapping_sub(decoded as u32));
@@ -528,9 +544,17 @@ impl DeflateDecoder {
         let are_too_many = too_many < missing && too_many <= decoded;
         // Or a few bytes could claim gigabytes.
         let possible = next.saturating_sub(member.compressed).saturating_mul(LARGEST_RATIO);
-        let left = if missing <= possible && !are_too_many { missing } else { missing % ALIGNED };
-        // Never none: the chunk before must not be decoded further.
-        let left = if left == 0 { ALIGNED } else { left };
+        let left = match missing {
+            missing if missing <= possible && !are_too_many => missing,
+            missing if goes_on => missing % ALIGNED,
+            _ => 0,
+        };
+        let left = match left {
+            0 if !goes_on => return false,
+            // The chunk before must not be decoded further.
+            0 => ALIGNED,
+            left => left,
+        };
         let start = self.decoded;
         let compressed = self.input.position();
         if let Some(survey) = &mut self.survey {
@@ -545,6 +569,7 @@ impl DeflateDecoder {
             survey.findings.shift(start + left);
         }
         self.place = DecoderState::Gap { left, next };
+        true
     }
 
     /// Where, from byte `from` of the compressed stream on, a gzip member begins, and the four bytes before it. `None`

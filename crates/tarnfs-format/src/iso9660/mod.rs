@@ -91,7 +91,7 @@ impl Format for Iso9660 {
             others.push("what only UDF describes".to_owned());
         }
         if volume.has_other_trees() {
-            others.push("another tree of names, which may have other files".to_owned());
+            others.push("a second tree of names (as of Joliet), which may have other files".to_owned());
         }
         let options = Options { cancel: cancel.clone(), ..Options::default() };
         let mut ignore = |_| Ok(());

@@ -142,10 +142,12 @@ fn sense(text: &str) -> u64 {
 fn sense_of(character: char, [first, before]: [char; 2], next: char) -> u64 {
     let is_special = |character: char| !character.is_ascii() && character.is_alphabetic();
     let is_inside = before.is_alphabetic() && next.is_alphabetic();
+    let is_at_something = before.is_alphanumeric() || before.is_ascii_punctuation() || next.is_alphanumeric();
     match character {
-        // Quotation marks and dashes of Windows.
+        // Quotation marks and dashes of Windows. Nobody quotes nothing.
         '’' => 100,
-        '‘' | '“' | '”' | '„' | '–' | '—' if !is_inside => 100,
+        '‘' | '“' | '”' | '„' if !is_inside && is_at_something => 100,
+        '–' | '—' if !is_inside => 100,
         '…' if !next.is_alphabetic() => 100,
         '°' | 'ª' | 'º' | '«' | '»' | '£' | '©' | '®' | '€' | '²' | '³' | '§' | '´' | '·' | '•' | '™' | '¿' | '¡' => {
             if is_inside {
@@ -247,6 +249,8 @@ mod tests {
             ("cp437", "cp437", "cp437", &["Äpfel.txt", "été.txt"]),
             ("cp437", "cp437", "cp437", &["Bücher.txt"]),
             ("cp437", "cp437", "cp437", &["ü.txt"]),
+            ("cp437", "cp437", "cp437", &["äö"]),
+            ("cp437", "cp437", "cp437", &["äö.txt"]),
             ("cp850", "cp850", "cp850", &["São João/Ação.txt", "Ålesund Øst.doc", "coração.txt", "Ímã.txt"]),
             ("windows-1252", "windows-1252", "windows-1252", &["Müller & Söhne/Größe.txt", "Übersicht für März.doc"]),
             ("windows-1252", "windows-1252", "windows-1252", &["naïve café/déjà vu.txt", "It’s a – b.txt"]),

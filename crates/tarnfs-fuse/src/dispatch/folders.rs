@@ -1,5 +1,6 @@
 //! Names in folders, and what is known of a node.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -28,6 +29,12 @@ impl Dispatcher {
             json.resize(json.len().saturating_add(MORE), b' ');
         }
         json
+    }
+
+    /// The answer to [`TELL`](crate::ask::TELL).
+    pub(super) fn told(&self) -> Vec<u8> {
+        let statistics = self.deadlines.statistics(self.asks.tree.work()).to_json();
+        [self.source.as_bytes(), &[0], statistics.as_bytes()].concat()
     }
 }
 

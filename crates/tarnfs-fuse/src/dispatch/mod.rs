@@ -9,6 +9,7 @@ mod reading;
 mod tests;
 mod writing;
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tarnfs_tree::{Error, Node, Totals, Tree};
 
+use crate::ask::TELL;
 use crate::buffers::MOST_BYTES;
 use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
@@ -23,7 +25,9 @@ use crate::handles::Handles;
 use crate::lifetimes::FOR_NOW;
 use crate::opened::Opened;
 use crate::options::{Overrides, Parsed};
-use crate::protocol::{Attributes, Filesystem, Keep, Kernel, Reply, ReplyStatfs, Totals as KernelTotals, capability};
+use crate::protocol::{
+    Attributes, Filesystem, Keep, Kernel, Reply, ReplyIoctl, ReplyStatfs, Totals as KernelTotals, capability,
+};
 use crate::statistics::Operation;
 use crate::unproven::Unproven;
 use crate::workers::{self, Workers};
@@ -35,6 +39,8 @@ const STATFS_UNIT: u32 = 512;
 #[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(crate) struct Dispatcher {
     asks: Questions,
+    /// What is mounted, whatever it is called in the table of mounts.
+    source: OsString,
     totals: Totals,
     /// True if the kernel checks permissions itself.
     default_permissions: bool,
@@ -93,6 +99,7 @@ impl Dispatcher {
         };
         Self {
             asks,
+            source: options.mounted.clone(),
             totals,
             default_permissions: options.default_permissions,
             has_xattrs: totals.has_xattrs || options.statistics,
@@ -302,9 +309,12 @@ impl Filesystem for Dispatcher {
         });
     }
 
-    fn ioctl(&self, reply: Reply) {
-        self.deadlines.counters.count(Operation::Other);
-        reply.error(Errno::NOTTY);
+    fn ioctl(&self, node: u64, command: u32, room: u32, reply: ReplyIoctl) {
+        if node != Node::ROOT.0 || command != TELL as u32 {
+            self.deadlines.counters.count(Operation::Other);
+            return Reply::from(reply).error(Errno::NOTTY);
+        }
+        self.serve(Operation::Other, node, reply, || Ok(self.told()), |reply, told| reply.bytes(&told, room));
     }
 
     fn other(&self, reply: Reply) {

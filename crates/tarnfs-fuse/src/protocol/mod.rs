@@ -23,8 +23,8 @@ pub(crate) use backing::{Backing, Backings};
 pub(crate) use changes::{Change, New, Stamp, Synced};
 pub use probe::{Offer, offer};
 pub(crate) use reply::{
-    Attributes, Keep, Reply, ReplyAttributes, ReplyCreated, ReplyData, ReplyDone, ReplyEntry, ReplyNames, ReplyOpen,
-    ReplySeek, ReplyStatfs, ReplyWrite, ReplyXattr, Totals,
+    Attributes, Keep, Reply, ReplyAttributes, ReplyCreated, ReplyData, ReplyDone, ReplyEntry, ReplyIoctl, ReplyNames,
+    ReplyOpen, ReplySeek, ReplyStatfs, ReplyWrite, ReplyXattr, Totals,
 };
 pub(crate) use session::{STACK, Session};
 
@@ -91,8 +91,8 @@ pub(crate) trait Filesystem: Folders + Reading + Writing + Send + Sync + 'static
     /// Before all others.
     fn init(&mut self, kernel: &mut Kernel);
     fn statfs(&self, reply: ReplyStatfs);
-    /// Device control, which files have none of.
-    fn ioctl(&self, reply: Reply);
+    /// Device control: `command` is to give as many bytes as there is `room` for, or fewer.
+    fn ioctl(&self, node: u64, command: u32, room: u32, reply: ReplyIoctl);
     /// Anything else; told once that it is not there the kernel does without.
     fn other(&self, reply: Reply);
     /// Whoever waits for the answer to the request of this number has got a signal. False if it is not being worked on.

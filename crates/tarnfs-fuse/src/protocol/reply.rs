@@ -175,6 +175,8 @@ replies! {
     ReplyXattr
     /// An answer to `STATFS`.
     ReplyStatfs
+    /// An answer to `IOCTL`.
+    ReplyIoctl
     /// An answer to `LSEEK`.
     ReplySeek
     /// An answer to `WRITE`.
@@ -267,6 +269,21 @@ impl ReplyXattr {
             }
             Ok(_) => self.0.error(Errno::RANGE),
             Err(_) => self.0.error(Errno::TOOBIG),
+        }
+    }
+}
+
+impl ReplyIoctl {
+    /// Bytes for a caller with `room` for them, who also gets their number.
+    pub(crate) fn bytes(self, bytes: &[u8], room: u32) {
+        match i32::try_from(bytes.len()) {
+            Ok(length) if bytes.len() <= room as usize => {
+                let mut out = Out::with_capacity(16 + bytes.len());
+                out.u32(length as u32).zeros(12);
+                out.0.extend_from_slice(bytes);
+                self.0.send(&out.0);
+            }
+            _ => self.0.error(Errno::RANGE),
         }
     }
 }

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use super::abi::{IN_HEADER, In, LEAST_MINOR, MAJOR, MINOR, Out, capability, opcode};
 use super::reply::{
-    Reply, ReplyAttributes, ReplyData, ReplyDone, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyXattr,
+    Reply, ReplyAttributes, ReplyData, ReplyDone, ReplyEntry, ReplyIoctl, ReplyNames, ReplyOpen, ReplySeek,
+    ReplyStatfs, ReplyXattr,
 };
 use super::spin::Spin;
 use super::turns::{Lead, Turn, Turns};
@@ -277,7 +278,11 @@ impl<F: Filesystem> Session<F> {
             // again.
             opcode::INTERRUPT if filesystem.interrupt(body.u64()) => reply.not_due(),
             opcode::INTERRUPT => reply.error(Errno::AGAIN),
-            opcode::IOCTL => filesystem.ioctl(reply),
+            opcode::IOCTL => {
+                let (_handle, _flags, command) = (body.u64(), body.u32(), body.u32());
+                let (_argument, _given, room) = (body.u64(), body.u32(), body.u32());
+                filesystem.ioctl(node, command, room, ReplyIoctl(reply));
+            }
             opcode::SETATTR
             | opcode::SYMLINK
             | opcode::MKNOD

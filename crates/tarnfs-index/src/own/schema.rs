@@ -5,7 +5,7 @@ use tarnfs_format::Kind;
 use tarnfs_source::Fingerprint;
 
 use crate::sqlite::{broken, failed, prepare};
-use crate::{Archive, Error, Layer, Recursion, Shape, Summary};
+use crate::{Archive, Error, Layer, Recursion, Renamed, Shape, Summary};
 
 const SCHEMA: &str = include_str!("../schema.sql");
 
@@ -180,6 +180,11 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
     if summary.has_locked {
         insert.execute(("has_locked", truth(true))).map_err(failed)?;
     }
+    if summary.renamed.count > 0 {
+        let first = summary.renamed.first.get(..Renamed::LONGEST).unwrap_or(&summary.renamed.first);
+        insert.execute(("renamed", number(summary.renamed.count.min(i64::MAX as u64)))).map_err(failed)?;
+        insert.execute(("renamed_first", Value::Blob(first.to_vec()))).map_err(failed)?;
+    }
     if !summary.shape.backends.is_empty() {
         insert.execute(("backends", joined(&summary.shape.backends))).map_err(failed)?;
     }
@@ -276,6 +281,13 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         Some(backends) => list(backends).ok_or_else(|| wrong("backends"))?,
         None => Vec::new(),
     };
+    let renamed = match (self::value(connection, "renamed")?, self::value(connection, "renamed_first")?) {
+        (None, None) => Renamed::default(),
+        (Some(Value::Integer(count)), Some(Value::Blob(first))) if first.len() <= Renamed::LONGEST => {
+            Renamed { count: u64::try_from(count).map_err(|_| wrong("renamed"))?, first }
+        }
+        _ => return Err(wrong("renamed")),
+    };
     Ok(Summary {
         archive,
         name,
@@ -292,6 +304,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         label,
         has_locked,
         has_directories: false,
+        renamed,
         notes: read_notes(connection)?,
     })
 }

@@ -93,6 +93,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         has_acls,
         label: None,
         has_locked: false,
+        renamed: crate::Renamed::default(),
         has_directories: false,
         notes: Vec::new(),
     };
@@ -151,6 +152,7 @@ pub fn open_alone(
         has_acls,
         label: None,
         has_locked: false,
+        renamed: crate::Renamed::default(),
         has_directories: false,
         notes: Vec::new(),
     };

@@ -31,7 +31,7 @@ use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self};
 use crate::pieces;
-use crate::{Error, FIRST_NESTED, Nested, STORED_IN_PIECES, trust};
+use crate::{Error, FIRST_NESTED, Nested, Renamed, STORED_IN_PIECES, trust};
 
 use allowance::Allowance;
 use clashes::Clashes;
@@ -97,6 +97,9 @@ pub struct Writer {
     is_in_blocks: bool,
     /// The folder of the last path, and the start of the path that says so, its slash included.
     last_folder: (Vec<u8>, folders::Number),
+    /// That folder is not where its path seems to lead.
+    is_last_changed: bool,
+    renamed: Renamed,
     /// Used again for each entry.
     scratch: Scratch,
     archive: Option<trust::Owner>,
@@ -205,6 +208,8 @@ impl Writer {
             reach: Reach::default(),
             is_in_blocks: true,
             last_folder: (Vec::new(), ROOT),
+            is_last_changed: false,
+            renamed: Renamed::default(),
             scratch: Scratch::default(),
             archive: None,
             most_memory: Allowance::together(&options.budget, Budget::memory_of_this_machine()),
@@ -262,12 +267,24 @@ impl Writer {
         self.check_bytes()?;
         self.lie_in(stream);
         if let Some(last) = self.place_beside_last(&entry.path) {
+            if self.is_last_changed {
+                self.renamed.meet(&entry.path);
+            }
             return self.add_at(self.last_folder.1, last, entry, stream);
         }
         let components = name::components(&entry.path, &self.limits);
         let (folder, last) = place(&mut self.folders, &mut self.clashes, components.iter());
+        self.is_last_changed = components.are_changed();
+        if self.is_last_changed {
+            self.renamed.meet(&entry.path);
+        }
         self.remember_folder(&entry.path, folder, last);
         self.add_at(folder, last, entry, stream)
+    }
+
+    /// Entries whose path is not the one that they have in the archive.
+    pub fn renamed(&self) -> &Renamed {
+        &self.renamed
     }
 
     /// Which table takes more memory than it may, and how many bytes.

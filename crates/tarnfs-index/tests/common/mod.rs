@@ -40,6 +40,7 @@ pub(crate) fn summary() -> Summary {
         has_xattrs: false,
         has_acls: false,
         has_locked: false,
+        renamed: tarnfs_index::Renamed::default(),
         has_directories: false,
         label: Some(b"label".to_vec()),
         notes: Vec::new(),

@@ -328,6 +328,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
         has_acls: false,
         label: None,
         has_locked: false,
+        renamed: tarnfs_index::Renamed::default(),
         has_directories: false,
         notes: Vec::new(),
     };

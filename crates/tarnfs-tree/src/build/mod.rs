@@ -174,6 +174,7 @@ impl FirstPass<'_> {
             SINGLE_FILE.clone_into(&mut summary.format);
         }
         let (writer, mut notes) = direct.into_parts();
+        summary.renamed.join(writer.renamed().clone());
         notes.append(&mut summary.notes);
         summary.notes = notes;
         summary.has_locked |= expansion.has_locked();
@@ -328,8 +329,8 @@ impl FirstPass<'_> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let format = tarnfs_format::by_name(&old.format).and_then(|format| format.forwards());
         let format = format.ok_or(Problem::NotAnArchive)?;
-        let (label, has_locked) = (old.label.clone(), old.has_locked);
-        let summary = Summary { label, has_locked, ..self.summary(&old.format) };
+        let (label, has_locked, renamed) = (old.label.clone(), old.has_locked, old.renamed.clone());
+        let summary = Summary { label, has_locked, renamed, ..self.summary(&old.format) };
         self.read_into(writer, |direct, expansion| self.plain_from(old.end, format, summary, direct, expansion))
     }
 
@@ -536,6 +537,7 @@ impl FirstPass<'_> {
             has_acls: false,
             label: None,
             has_locked: false,
+            renamed: tarnfs_index::Renamed::default(),
             has_directories: false,
             notes: Vec::new(),
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use tarnfs_format::name::escape;
 use tarnfs_index::{Index, location, own, ratarmount, trust};
-use tarnfs_source::{FileSource, SharedSource, Source};
+use tarnfs_source::{FileSource, Limits, SharedSource, Source};
 
 use super::{FileFacts, OpenArchive, Opening, Options, Origin, Problem, Recreate};
 
@@ -21,6 +21,18 @@ pub(crate) fn is_database(path: &Path) -> bool {
     let is_file = path.metadata().is_ok_and(|found| found.is_file());
     let mut head = [0; DATABASE.len()];
     is_file && FileSource::open(path).is_ok_and(|file| file.read_exact_at(&mut head, 0).is_ok()) && head == DATABASE
+}
+
+/// True if the database at `path` is an index, of whatever archive, or what is left of one.
+pub(crate) fn is_index(path: &Path, limits: Limits) -> bool {
+    let absent = |length| -> SharedSource { Arc::new(Absent { length, archive: String::new() }) };
+    match own::open(path, None, true) {
+        Err(tarnfs_index::Error::Unknown(_)) => {
+            let file = trust::open(path, None, true);
+            file.and_then(|file| ratarmount::open_alone(file, limits, &absent)).is_ok()
+        }
+        _ => true,
+    }
 }
 
 /// In place of an archive that is not there. Reading it is an error that says so.

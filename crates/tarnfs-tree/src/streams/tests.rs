@@ -154,6 +154,7 @@ fn streams_of(chain: u32, steps: usize) -> Arc<Streams> {
         has_acls: false,
         label: None,
         has_locked: false,
+        renamed: tarnfs_index::Renamed::default(),
         has_directories: false,
         notes: Vec::new(),
     };

@@ -217,7 +217,8 @@ pub(crate) struct Open {
     pub(crate) force: bool,
 
     /// Password of encrypted files. Other users may see it for a moment, until it is overwritten in the list of
-    /// processes: --password-file hides it
+    /// processes: --password-file hides it. Without one, a terminal is asked if one is needed; '' is none, and asks
+    /// nobody
     #[arg(hide_short_help = true, long, value_name = "PASSWORD", help_heading = "Decoding")]
     pub(crate) password: Vec<OsString>,
 

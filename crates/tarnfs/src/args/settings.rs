@@ -103,8 +103,8 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
         .map(|folder| DecodedCache::new(folder.join("decoded"), open.cache_size));
     let mut spacing = open.gzip_seek_point_spacing;
     // As ratarmount has it.
-    if spacing == Some(0.0) {
-        log::info!("--gzip-seek-point-spacing 0 is taken for the least: {LEAST_SPACING} MiB");
+    if let Some(typed) = spacing.filter(|spacing| *spacing <= 0.0) {
+        log::info!("--gzip-seek-point-spacing {typed} is taken for the least: {LEAST_SPACING} MiB");
         spacing = Some(LEAST_SPACING);
     }
     if let Some(spacing) = spacing.filter(|spacing| !(LEAST_SPACING..=MOST_SPACING).contains(spacing)) {
@@ -234,7 +234,7 @@ pub(crate) fn secret(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") && option == PASSWORD_FILE && io::stdin().is_terminal() {
-        prompt::line("Password: ").map(|line| {
+        prompt::line("Password: ", &|| false).map(|line| {
             bytes = line;
             bytes.len()
         })

@@ -1,14 +1,16 @@
 use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::Source;
-use tarnfs_tree::Tree;
-use tarnfs_tree::open::Sink;
+use tarnfs_tree::open::{OpenArchive, Sink};
+use tarnfs_tree::{Error, Tree, path};
 
 use crate::args::Cat;
 use crate::exit::{Code, Failure};
+use crate::globs;
 use crate::inside;
 use crate::terminal::output_failure;
 
@@ -26,7 +28,7 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     if arguments.paths.is_empty() && arguments.range.is_none() && !arguments.open.force {
         return undo_compression(arguments);
     }
-    let (opened, code) = inside::open(archive, &arguments.open)?;
+    let (opened, code) = inside::open_to_read(archive, &arguments.open, &|opened| reads_encrypted(arguments, opened))?;
     let guard = Guard::new(arguments);
     if arguments.paths.is_empty() {
         copy(opened.stream.as_ref(), range.clone(), guard)
@@ -66,6 +68,19 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
         }
     }
     Ok(paths.code())
+}
+
+/// True if one of the files that are written is encrypted, as far as that is known: of those that a pattern finds it is
+/// not looked at.
+fn reads_encrypted(arguments: &Cat, opened: &OpenArchive) -> bool {
+    let tree = inside::tree(opened);
+    arguments.paths.iter().any(|typed| match path::find(&tree, typed.as_bytes(), true) {
+        Ok(found) => {
+            let read = tree.open(found.node).and_then(|file| Ok(file.read_at(&mut [0], 0)?));
+            matches!(read, Err(Error::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied)
+        }
+        Err(_) => globs::is_glob(typed.as_bytes()),
+    })
 }
 
 /// What is decoded to make an index is written as soon as it is verified; the rest, or all where there is an index, is

@@ -160,6 +160,9 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         ));
     }
     lines.extend(inside::only_zeros(&fresh).map(|what| format!("{name}: {what}")));
+    let names = inside::other_names(&fresh, &options.cancel);
+    let names = names.map_err(|error| inside::failure(archive, b"", &error))?;
+    lines.extend(names.iter().map(|what| format!("{name}: {what}")));
     // What was found is said whatever fails from here on.
     let mut trouble = None;
     match inside::behind_the_end(&fresh, u64::MAX) {

@@ -145,12 +145,18 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     let length = finished.length;
     // Asked while both are there. What only a link leads to stays, and its indexes with it.
-    let is_removed = arguments.replace && (is_same || !from.is_symlink());
+    let is_at_one_place =
+        is_same && matches!((from.canonicalize(), to.canonicalize()), (Ok(one), Ok(other)) if one == other);
+    let is_removed = arguments.replace && if is_same { is_at_one_place } else { !from.is_symlink() };
     let indexes = if is_removed { indexes_of(from, &opened, &options) } else { Vec::new() };
     commit(to, finished, cancel)?;
     if arguments.replace && !is_same {
         is_unchanged(from, &known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
+    }
+    if arguments.replace && is_same && !is_at_one_place {
+        let to = shown(to.as_os_str());
+        log::warn!("{}: stays as it is: {to} was another name of that file", shown(from.as_os_str()));
     }
     // They are of no use without it. The new one may have its own in their place.
     indexes.iter().for_each(IndexFile::remove);

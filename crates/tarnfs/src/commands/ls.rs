@@ -344,7 +344,9 @@ impl Listing<'_> {
                 }
             }
         }
-        self.out.write_all(if self.damage(attributes).is_some() { &b" (damaged)\n"[..] } else { b"\n" })?;
+        // In a pipe it could not be told from a name; there is --json.
+        let is_marked = self.out.is_terminal() && self.damage(attributes).is_some();
+        self.out.write_all(if is_marked { b" (damaged)\n" } else { b"\n" })?;
         Ok(())
     }
 }

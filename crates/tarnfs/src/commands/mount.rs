@@ -18,6 +18,7 @@ use tarnfs_tree::{
 };
 
 use crate::args::{DEBUG, Keys, Mount, composition, mount_options, shown};
+use crate::asking::{self, Asking};
 use crate::commands::{index, mounts};
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
@@ -221,12 +222,24 @@ struct Teller<'a> {
     /// Those that a sidecar of ratarmount describes get an index of our own meanwhile.
     is_indexed: bool,
     bar: RefCell<Option<Bar>>,
+    /// A person can be asked for passwords.
+    asks: bool,
+    /// The first archive for which one is missing.
+    locked: RefCell<Option<PathBuf>>,
+    said: Cell<Said>,
     /// Numbers of the archives that are shown as a sidecar of ratarmount has them.
     with_sidecar: RefCell<Vec<usize>>,
-    /// The worst that can be said of one is said of all.
-    code: Cell<Code>,
     /// Why the first of them that could be opened is of no use.
     failure: RefCell<Option<Failure>>,
+}
+
+/// What was said of archives.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    /// Of so many, from the first on.
+    count: usize,
+    /// The worst that can be said of one is said of all.
+    code: Code,
 }
 
 impl Observer for Teller<'_> {
@@ -238,13 +251,25 @@ impl Observer for Teller<'_> {
         *self.bar.borrow_mut() = None;
         // Failures are told by who gets them.
         let Ok(archive) = archive else { return };
-        self.code.set(self.code.get().max(inside::tell_of_damage(path, archive, self.options)));
+        if archive.is_sidecar {
+            self.with_sidecar.borrow_mut().push(number);
+        }
+        // With a password, all are opened once more.
+        if self.locked.borrow().is_some() || number < self.said.get().count {
+            return;
+        }
+        // Where that fails, it does so again below.
+        if self.asks && asking::is_locked(archive, self.options).unwrap_or(false) {
+            *self.locked.borrow_mut() = Some(path.to_owned());
+            return;
+        }
+        let code = self.said.get().code.max(inside::tell_of_damage(path, archive, self.options));
+        self.said.set(Said { count: number + 1, code });
         inside::tell_of_the_rest(path, archive);
         if let Err(failure) = inside::tell_of_locked(path, archive, self.options) {
             self.failure.borrow_mut().get_or_insert(failure);
         }
         if archive.is_sidecar {
-            self.with_sidecar.borrow_mut().push(number);
             let meanwhile = "an index that keeps all of it is made meanwhile, for the next mount";
             inside::tell_of_sidecar(path, archive, if self.is_indexed { meanwhile } else { inside::INDEX_INSTEAD });
         }
@@ -322,25 +347,57 @@ pub(crate) struct Opened {
     pub(crate) code: Code,
 }
 
-/// Opens everything that is to be shown, one after the other.
+/// Opens everything that is to be shown, one after the other. Where a password is missing, a person is asked for it, if
+/// there is one.
 ///
 /// `is_indexed`: see [`Teller`].
 pub(crate) fn open_all(
     sources: &[PathBuf],
     composition: &Composition,
-    options: &Options,
+    options: &mut Options,
     is_indexed: bool,
+    mut asking: Option<Asking>,
 ) -> Result<Opened, Failure> {
     let locations: Vec<_> = sources.iter().cloned().map(Location::Path).collect();
-    let teller = Teller {
-        options,
-        is_indexed,
-        bar: RefCell::default(),
-        with_sidecar: RefCell::default(),
-        code: Cell::new(Code::Success),
-        failure: RefCell::default(),
-    };
-    let assembly = assemble(&locations, composition, options, &teller).map_err(|error| match error {
+    let mut said = Said { count: 0, code: Code::Success };
+    loop {
+        let teller = Teller {
+            options,
+            is_indexed,
+            bar: RefCell::default(),
+            asks: asking.is_some(),
+            locked: RefCell::default(),
+            said: Cell::new(said),
+            with_sidecar: RefCell::default(),
+            failure: RefCell::default(),
+        };
+        let assembled = assemble(&locations, composition, options, &teller);
+        let Teller { locked, said: by_now, with_sidecar, failure, .. } = teller;
+        said = by_now.get();
+        let locked = match &assembled {
+            Err(AssembleError::Archive { path, problem }) if problem.is_for_want_of_a_password() => Some(path.clone()),
+            _ => locked.into_inner(),
+        };
+        if let (Some(locked), Some(asks)) = (locked, &mut asking) {
+            if asks.ask(&locked, options)? {
+                continue;
+            }
+            asking = None;
+            if assembled.is_ok() {
+                // Now what is missing is said.
+                continue;
+            }
+        }
+        let assembly = assembled.map_err(|error| cannot_assemble(sources, error))?;
+        return match failure.into_inner() {
+            Some(failure) => Err(failure),
+            None => Ok(Opened { assembly, with_sidecar: with_sidecar.into_inner(), code: said.code }),
+        };
+    }
+}
+
+fn cannot_assemble(sources: &[PathBuf], error: AssembleError) -> Failure {
+    match error {
         AssembleError::OneIndexFile => {
             let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
             Failure::new(Code::Usage, what)
@@ -355,12 +412,7 @@ pub(crate) fn open_all(
             ..
         }) => Failure::new(Code::Failure, format!("{}: {error}", shown(&title(sources)))),
         error => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&title(sources)))),
-    })?;
-    let Teller { with_sidecar, code, failure, .. } = teller;
-    if let Some(failure) = failure.into_inner() {
-        return Err(failure);
     }
-    Ok(Opened { assembly, with_sidecar: with_sidecar.into_inner(), code: code.get() })
 }
 
 /// `backup` for `backup.tar.gz`, in the same folder; `x.mounted` for an `x` without a suffix that says what it is.
@@ -465,8 +517,10 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     mountpoint::check(mountpoint, request.made_up)?;
     let place = request.sources.first().filter(|_| request.made_up);
     let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
+    let composition = request.composition(arguments);
+    let asking = Asking::of(&arguments.open);
     let Opened { assembly, with_sidecar, code } =
-        open_all(&request.sources, &request.composition(arguments), &options, indexer.is_some())?;
+        open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
     let Assembly { tree, folders, is_lazy, first } = assembly;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {

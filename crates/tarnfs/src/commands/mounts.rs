@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
+use tarnfs_fuse::MountedTree;
 use tarnfs_tree::Time;
 
 use crate::args::shown;
@@ -13,7 +14,7 @@ use crate::terminal::{Output, output_failure};
 use crate::{json, times};
 
 /// How long all mounts together have to tell their statistics.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of a mount's source. The kernel takes 4095; the rest is for fusermount3, which escapes some of them.
 const LONGEST_SOURCE: usize = 3000;
@@ -23,15 +24,23 @@ const LONGEST_SOURCE: usize = 3000;
 pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     let mut mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
     tarnfs_fuse::find_since(&mut mounts);
-    let statistics = tarnfs_fuse::statistics(&mounts, PATIENCE).into_iter();
-    let statistics = statistics.map(|said| said.and_then(|said| serde_json::from_str::<Value>(&said).ok()));
+    let told = tarnfs_fuse::told(&mounts, PATIENCE);
     let mut out = Output::new();
-    let written = mounts.iter().zip(statistics).try_for_each(|(mount, statistics)| {
-        let (sources, more) = sources(&mount.source);
+    let written = mounts.iter().zip(told).try_for_each(|(mount, told)| {
+        let (source, statistics) = told.map(|told| (told.source, told.statistics)).unzip();
+        let statistics = statistics.and_then(|said| serde_json::from_str::<Value>(&said).ok());
+        let source = source.flatten();
+        let is_called = source.as_ref().is_some_and(|source| is_called(mount) && *source != mount.source);
+        let name = is_called.then_some(mount.source.as_os_str());
+        let (sources, more) = sources(source.as_ref().unwrap_or(&mount.source));
         let since = statistics.as_ref().and_then(|all| all["since"].as_u64());
         let since = since.or_else(|| mount.since?.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()));
         if as_json {
-            return out.json(&json::of_mount(&sources, more, &mount.mount_point, since, statistics));
+            return out.json(&json::of_mount((name, &sources, more), &mount.mount_point, since, statistics));
+        }
+        if let Some(name) = name {
+            out.name_in_line(name.as_bytes())?;
+            out.write_all(b" (")?;
         }
         for (number, source) in sources.iter().enumerate() {
             if number > 0 {
@@ -42,6 +51,9 @@ pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
         if more > 0 {
             write!(out, " and {more} more")?;
         }
+        if name.is_some() {
+            out.write_all(b")")?;
+        }
         out.write_all(b" on ")?;
         out.name_in_line(mount.mount_point.as_os_str().as_bytes())?;
         if let Some(seconds) = since.and_then(|since| i64::try_from(since).ok()) {
@@ -51,6 +63,11 @@ pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     });
     written.and_then(|()| out.flush()).map_err(|error| output_failure(&error))?;
     Ok(Code::Success)
+}
+
+/// True if the table of mounts may have a name (`-o fsname=`) in the place of what is mounted.
+pub(super) fn is_called(mount: &MountedTree) -> bool {
+    !mount.source.as_bytes().starts_with(b"/")
 }
 
 /// `sources`, whole paths, as the source in the table of mounts: with colons between them. Of many, those that fit, and

@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
         images: arguments.images.wanted_by_others(),
         ..Composition::default()
     };
-    let opened = open_all(&arguments.archives, &composition, &options, false)?;
+    let opened = open_all(&arguments.archives, &composition, &mut options, false, None)?;
     let (assembly, code) = (opened.assembly, opened.code);
     if is_for_all && (keys.has_passwords() || arguments.archives.iter().any(|archive| is_private(archive))) {
         // A mount shows it to its user alone.
@@ -226,7 +226,12 @@ fn folder(archives: &[PathBuf]) -> Vec<u8> {
     let first = archives.first().filter(|first| !first.is_dir());
     let folder = first.and_then(|first| named_after(first).ok());
     let name = folder.as_deref().and_then(Path::file_name).map(|name| name.as_bytes().to_vec());
-    name.unwrap_or_else(|| named(archives).into_bytes())
+    let name = name.unwrap_or_else(|| named(archives).into_bytes());
+    // That is a word for mount points.
+    match (name.strip_suffix(b".mounted"), first.and_then(|first| first.file_name())) {
+        (Some(stem), Some(own)) if stem == own.as_bytes() => [stem, b".files"].concat(),
+        _ => name,
+    }
 }
 
 /// What tells these archives from others, and from what they were before they were written anew.

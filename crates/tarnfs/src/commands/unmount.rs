@@ -1,6 +1,7 @@
+use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use super::mounts::sources;
+use super::mounts::{PATIENCE, is_called, sources};
 use crate::args::shown;
 use crate::exit::{Code, Failure};
 use crate::made;
@@ -58,7 +59,7 @@ fn up(path: &Path) -> PathBuf {
 /// Where what `path` names is mounted, alone or with others: an archive, also one that is gone by now, or a folder.
 /// Nothing if that is a mount point itself.
 fn mounted_from(path: &Path) -> Vec<PathBuf> {
-    // The table of mounts alone is asked: a mount whose server hangs would not answer.
+    // The table of mounts is asked: a mount whose server hangs would not answer.
     let named = path;
     let Ok(path) = std::path::absolute(named) else { return Vec::new() };
     let mounts = tarnfs_fuse::mounts().unwrap_or_default();
@@ -66,15 +67,21 @@ fn mounted_from(path: &Path) -> Vec<PathBuf> {
     if is_mount_point(&path) || leads_to(&path, is_mount_point) {
         return Vec::new();
     }
+    // With `-o fsname=` the table has that name in the place of paths: only such mounts are asked themselves.
+    let mut told = tarnfs_fuse::told(mounts.iter().filter(|mount| is_called(mount)), PATIENCE).into_iter();
+    let mounted = mounts.iter().map(|mount| {
+        let told = if is_called(mount) { told.next().flatten() } else { None };
+        told.and_then(|told| told.source).unwrap_or_else(|| mount.source.clone())
+    });
+    let mounted: Vec<OsString> = mounted.collect();
     let of = |is_it: &dyn Fn(&PathBuf) -> bool| -> Vec<_> {
-        let mounts = mounts.iter().filter(|mount| sources(&mount.source).0.iter().any(is_it));
-        mounts.map(|mount| mount.mount_point.clone()).collect()
+        let mounts = mounts.iter().zip(&mounted).filter(|(_, mounted)| sources(mounted).0.iter().any(is_it));
+        mounts.map(|(mount, _)| mount.mount_point.clone()).collect()
     };
     let found = of(&|source| *source == path);
     if !found.is_empty() {
         return found;
     }
-    // With `-o fsname=` the table has that name in the place of paths.
     let called = mounts.iter().filter(|mount| mount.source == named.as_os_str());
     let called: Vec<_> = called.map(|mount| mount.mount_point.clone()).collect();
     if !called.is_empty() {

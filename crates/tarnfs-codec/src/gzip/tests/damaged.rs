@@ -190,6 +190,26 @@ fn a_damaged_member_that_is_too_long_leaves_no_gap_of_gigabytes() {
 }
 
 #[test]
+fn behind_a_last_member_that_is_too_long_there_is_no_gap() {
+    let data = text(50_000);
+    let mut damaged = gzip(&data);
+    let trailer = damaged.len() - 8;
+    damaged[trailer] ^= 1;
+    for (length, gap) in [(data.len() - 16, 0), (data.len() - 512, 0), (0, 0), (data.len() + 16, 16)] {
+        damaged[trailer + 4..].copy_from_slice(&(length as u32).to_le_bytes());
+        for behind in [&b""[..], &[0; 1000], b"garbage"] {
+            let source = memory(&[&damaged, behind].concat());
+            let pass = first_pass(&Gzip, &source, 20_000, 4096);
+            let what = format!("{length}, {} bytes behind it", behind.len());
+            assert!(pass.error.is_none() && pass.decoded.starts_with(&data), "{what}: {:?}", pass.error);
+            assert_eq!(pass.decoded.len(), data.len() + gap, "{what}");
+            let is_told = |at: usize| pass.damage.iter().any(|damage| damage.decoded.contains(&(at as u64)));
+            assert!((0..pass.decoded.len()).all(is_told), "{what}: {:?}", pass.damage);
+        }
+    }
+}
+
+#[test]
 fn a_member_in_a_file_of_its_own_is_no_next_member() {
     // gzip's trailing garbage may hold anything, a member among it.
     let [first, second] = [gzip(&text(1000)), gzip(&text(2000))];

@@ -26,6 +26,7 @@ fn index_of(fingerprint: Fingerprint) -> Arc<dyn Index> {
         has_acls: false,
         label: None,
         has_locked: false,
+        renamed: crate::Renamed::default(),
         has_directories: false,
         notes: Vec::new(),
     };

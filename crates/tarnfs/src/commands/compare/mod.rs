@@ -146,7 +146,7 @@ fn with<S: Side>(
     let compares = |what| !arguments.content_only && !arguments.ignore.contains(&what);
     let compares_content = !arguments.ignore.contains(&Ignored::Content);
     let (mut side, mut passing) = (None, None);
-    let opened = inside::open_to_extract(archive, &arguments.open, false, |options, _| {
+    let opened = inside::open_to_extract(archive, &arguments.open, false, false, |options, _| {
         let (opened, code) = open(options)?;
         let opened = Arc::new(opened);
         side = Some((Arc::clone(&opened), code));

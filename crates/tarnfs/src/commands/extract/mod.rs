@@ -94,7 +94,8 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
     };
     let mut destination = None;
     let mut staging = None;
-    let opened = inside::open_to_extract(archive, &arguments.open, arguments.patterns.is_empty(), |options, ending| {
+    let is_all = arguments.patterns.is_empty();
+    let opened = inside::open_to_extract(archive, &arguments.open, is_all, true, |options, ending| {
         let opened = Arc::new(Destination::open(folder).map_err(|error| cannot_open(&error))?);
         ending.removes(Some(opened.remover(folder)));
         // What stays as it is need not be written a second time; that is known when the index is there.
