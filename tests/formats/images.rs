@@ -232,6 +232,13 @@ fn layers_are_compared_with_their_digests() {
         let checked = told(&scratch, "check", name, &[]);
         assert_eq!(checked.code, 0, "{name}: {}{}", checked.text(), checked.err);
     }
+    // A hole without end is not hashed.
+    scratch.shell(
+        "mkdir hole; tar -xf docker.tar -C hole; cd hole; f=$(ls -S $(tar -tf ../docker.tar | grep layer.tar) | head -n 1)
+         truncate -s 6T $f; tar -S -cf ../hole.tar *",
+    );
+    let checked = told(&scratch, "check", "hole.tar", &[]);
+    assert!(checked.err.contains("is not compared with its digest"), "{}{}", checked.text(), checked.err);
     for name in ["wrong.tar", "swapped.tar", "cut.tar", "unpacked.tar"] {
         let checked = told(&scratch, "check", name, &[]);
         assert!(checked.code == 5 && checked.text().contains("does not have the digest sha256:"), "{}", checked.text());

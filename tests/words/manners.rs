@@ -245,7 +245,9 @@ fn mounts_are_listed_as_json_and_each_on_one_line() {
     assert!(out.lines().any(is_it), "{line}: {out}");
     let mut objects: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for object in &mut objects {
-        ["since", "statistics"].map(|key| object.as_object_mut().unwrap().remove(key));
+        for key in ["since", "statistics"] {
+            object.as_object_mut().unwrap().remove(key);
+        }
     }
     let expected = serde_json::json!({
         "mountpoint": at.to_str().unwrap(),

@@ -15,12 +15,12 @@ mod tests;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use sha2::{Digest, Sha256, Sha512};
+use sha2::{Digest as _, Sha256, Sha512};
 use tarnfs_source::{Cancel, MemorySource};
 
 use crate::name::{components, excerpt};
@@ -615,31 +615,37 @@ impl Reading<'_> {
 }
 
 /// Whether `digest` is that of `bytes`; `None` if it is of another kind than are known here.
-pub fn is_digest_of(digest: &str, mut bytes: &[u8]) -> Option<bool> {
-    // Bytes in memory are read without an error.
-    is_digest_of_all(digest, &mut |into| bytes.read(into)).ok().flatten()
-}
-
-/// The same of all bytes that `read` gives, as a reader does.
-pub fn is_digest_of_all(
-    digest: &str,
-    read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
-) -> io::Result<Option<bool>> {
-    Ok(match digest.split_once(':') {
-        Some(("sha256", digits)) => Some(hash_of_all::<Sha256>(read)? == digits),
-        Some(("sha512", digits)) => Some(hash_of_all::<Sha512>(read)? == digits),
+pub fn is_digest_of(digest: &str, bytes: &[u8]) -> Option<bool> {
+    match digest.split_once(':')? {
+        ("sha256", digits) => Some(hex(&Sha256::digest(bytes)) == digits),
+        ("sha512", digits) => Some(hex(&Sha512::digest(bytes)) == digits),
         _ => None,
-    })
+    }
 }
 
-/// In hexadecimal digits.
-fn hash_of_all<H: Digest>(read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<String> {
-    let (mut hash, mut bytes) = (H::new(), vec![0; HASHED_AT_ONCE]);
-    loop {
+/// Those of `digests` that are not those of the bytes which `read` gives, as a reader does. Kinds that are not known
+/// here are none of them.
+pub fn other_digests<'d>(
+    digests: &[&'d str],
+    read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<Vec<&'d str>> {
+    let of_kind = |kind: &str| digests.iter().any(|digest| digest.starts_with(kind));
+    let mut shorter = of_kind("sha256:").then(Sha256::new);
+    let mut longer = of_kind("sha512:").then(Sha512::new);
+    let mut bytes = vec![0; HASHED_AT_ONCE];
+    while shorter.is_some() || longer.is_some() {
         let length = read(&mut bytes)?;
-        let Some(got) = bytes.get(..length).filter(|got| !got.is_empty()) else { return Ok(hex(&hash.finalize())) };
-        hash.update(got);
+        let Some(got) = bytes.get(..length).filter(|got| !got.is_empty()) else { break };
+        shorter.iter_mut().for_each(|hash| hash.update(got));
+        longer.iter_mut().for_each(|hash| hash.update(got));
     }
+    let right = [shorter.map(|hash| hex(&hash.finalize())), longer.map(|hash| hex(&hash.finalize()))];
+    let is_other = |digest: &&str| match digest.split_once(':') {
+        Some(("sha256", digits)) => right[0].as_deref() != Some(digits),
+        Some(("sha512", digits)) => right[1].as_deref() != Some(digits),
+        _ => false,
+    };
+    Ok(digests.iter().copied().filter(is_other).collect())
 }
 
 fn hex(bytes: &[u8]) -> String {

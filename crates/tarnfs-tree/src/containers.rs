@@ -9,7 +9,7 @@
 //! first file has such a name) is looked through for them; all others are opened as ever.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -137,7 +137,7 @@ fn shape(shape: &Shape) -> Shape {
 }
 
 /// What of the images in `archive`, which was opened with `options`, does not have the digest that it should have: each
-/// as a clause. All of it is read; what cannot be is left out.
+/// as a clause. All of it is read, once; what cannot be is left out.
 ///
 /// # Errors
 /// If it is cancelled.
@@ -149,42 +149,88 @@ pub fn wrong_digests(archive: &OpenArchive, options: &Options) -> io::Result<Vec
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(vec![error.to_string()]),
         Err(_) => return cancel.check().map(|()| Vec::new()),
     };
-    let (layers, mut seen, mut wrong) = (Layers::of(archive), BTreeSet::new(), Vec::new());
+    let mut by_path: BTreeMap<Arc<str>, BTreeSet<String>> = BTreeMap::new();
     for layer in found.images.into_iter().flat_map(|image| image.layers) {
-        if !seen.insert((layer.path.clone(), layer.digest.clone())) {
-            continue;
-        }
-        let Ok(at_path) = members.find(layer.path.as_bytes())? else { continue };
+        by_path.entry(layer.path).or_default().insert(layer.digest);
+    }
+    let (layers, mut wrong) = (Layers::of(archive), Vec::new());
+    let most = archive.index.summary().archive.length.saturating_mul(HASHED_FOR_EACH_BYTE);
+    let left = Cell::new(most.saturating_add(HASHED_BESIDE));
+    for (path, digests) in &by_path {
+        let Ok(at_path) = members.find(path.as_bytes())? else { continue };
         let Some(file) = layers.file_of(&at_path) else { continue };
-        let is_right = archive.tree.open(file.node).map_err(into_io).and_then(|source| {
-            let (mut at, codec) = (0_u64, tarnfs_codec::detect(&first_bytes(&source)?));
-            let stored = containers::is_digest_of_all(&layer.digest, &mut |into| {
-                cancel.check()?;
-                let length = source.read_at(into, at)?;
-                at = at.saturating_add(length as u64);
-                Ok(length)
-            })?;
-            // `docker save` has the digest of what a layer is unpacked. Others name the file by that of what is stored.
-            let of_stored = |digest: &str| digest.rsplit(':').next().is_some_and(|digits| layer.path.contains(digits));
-            let is_unpacked = stored == Some(false) && !of_stored(&layer.digest);
-            let Some(codec) = codec.filter(|_| is_unpacked) else { return Ok(stored) };
-            let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
-            let unpacked = codec.first_pass(source, &how).and_then(|mut decoder| {
-                let read = &mut |into: &mut [u8]| cancel.check().and_then(|()| decoder.read(into));
-                containers::is_digest_of_all(&layer.digest, read)
-            });
-            match unpacked {
-                Err(error) if is_damage(&error) && error.kind() != io::ErrorKind::Unsupported => Ok(Some(false)),
-                unpacked => unpacked,
-            }
+        let shown = name::excerpt(path.as_bytes());
+        let others = archive.tree.open(file.node).map_err(into_io).and_then(|source| {
+            let digests: Vec<_> = digests.iter().map(String::as_str).collect();
+            others(&source, path, &digests, &left, options)
         });
         cancel.check()?;
-        if is_right.is_ok_and(|is_right| is_right == Some(false)) {
-            let (path, digest) = (name::excerpt(layer.path.as_bytes()), name::excerpt(layer.digest.as_bytes()));
-            wrong.push(format!("the layer {path} does not have the digest {digest}"));
+        match others {
+            Ok(others) => {
+                let what = |digest: &String| {
+                    format!("the layer {shown} does not have the digest {}", name::excerpt(digest.as_bytes()))
+                };
+                wrong.extend(others.iter().map(what));
+            }
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                log::warn!("the layer {shown} is not compared with its digest: that would take too long");
+            }
+            // Who reads it is told.
+            Err(_) => {}
         }
     }
     Ok(wrong)
+}
+
+/// Bytes that are hashed of the layers of an archive, for each of its bytes and beside: of a hole, nothing is stored.
+const HASHED_FOR_EACH_BYTE: u64 = 1000;
+const HASHED_BESIDE: u64 = 4 << 30;
+
+/// Those of `digests` that the layer in `source`, which lies at `path`, does not have. `left` may still be hashed.
+fn others(
+    source: &SharedSource,
+    path: &str,
+    digests: &[&str],
+    left: &Cell<u64>,
+    options: &Options,
+) -> io::Result<Vec<String>> {
+    let pay = |length: u64| {
+        left.set(left.get().checked_sub(length).ok_or(io::ErrorKind::FileTooLarge)?);
+        options.cancel.check()
+    };
+    // Before any of it is read.
+    if source.len() > left.get() {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut at = 0_u64;
+    let of_stored = containers::other_digests(digests, &mut |into| {
+        let length = source.read_at(into, at)?;
+        at = at.saturating_add(length as u64);
+        pay(length as u64).map(|()| length)
+    })?;
+    // `docker save` has the digest of what a layer is unpacked. Others name the file by that of what is stored.
+    let of_unpacked = |digest: &&str| digest.rsplit(':').next().is_none_or(|digits| !path.contains(digits));
+    let (of_unpacked, mut wrong): (Vec<_>, Vec<_>) = of_stored.into_iter().partition(of_unpacked);
+    match tarnfs_codec::detect(&first_bytes(source)?).filter(|_| !of_unpacked.is_empty()) {
+        None => wrong.extend(of_unpacked),
+        Some(codec) => {
+            let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
+            let unpacked = codec.first_pass(SharedSource::clone(source), &how).and_then(|mut decoder| {
+                let read = &mut |into: &mut [u8]| {
+                    let length = decoder.read(into)?;
+                    pay(length as u64).map(|()| length)
+                };
+                containers::other_digests(&of_unpacked, read)
+            });
+            match unpacked {
+                Err(error) if is_damage(&error) && error.kind() != io::ErrorKind::Unsupported => {
+                    wrong.extend(of_unpacked)
+                }
+                unpacked => wrong.extend(unpacked?),
+            }
+        }
+    }
+    Ok(wrong.into_iter().map(str::to_owned).collect())
 }
 
 /// True if the first file of the archive has a name as archives with images have them.

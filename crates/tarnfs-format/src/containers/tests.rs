@@ -209,6 +209,14 @@ fn digests_are_compared_if_they_are_of_a_known_kind() {
     let long = format!("sha512:{}", hex(&Sha512::digest("text")));
     assert_eq!((is_digest_of(&long, b"text"), is_digest_of(&long, b"")), (Some(true), Some(false)));
     assert_eq!((is_digest_of("blake3:00", b""), is_digest_of("", b"")), (None, None));
+    let (right, wrong) = (digest_of("text"), digest_of("other"));
+    let others = |digests: &[&str]| {
+        let mut rest = &b"text"[..];
+        let read = &mut |into: &mut [u8]| std::io::Read::read(&mut rest, into);
+        other_digests(digests, read).unwrap().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(others(&[&right, &long, "blake3:00", ""]).is_empty() && others(&[]).is_empty());
+    assert_eq!(others(&[&right, &wrong, "sha512:00"]), [wrong.as_str(), "sha512:00"]);
 }
 
 #[test]
