@@ -163,6 +163,17 @@ fn a_lost_block_around_an_archive_costs_what_lies_in_it() {
         let counted = format!(" {} of 17 files are damaged", 17 - right);
         assert!(checked.code == 5 && checked.text().contains(&counted), "{name}: {right} right: {}", checked.text());
     }
+    // Of what fails the checksum of all of it, nobody knows which bytes are wrong.
+    scratch.shell(
+        "mkdir few; for i in 1 2 3 4 5; do seq $i > few/$i; done; tar czf few.tar.gz few; tar cf f.tar few.tar.gz; gzip f.tar",
+    );
+    let path = scratch.path("f.tar.gz");
+    let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let (mut byte, at) = ([0], file.metadata().unwrap().len() - 6);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    let checked = run(&scratch, ["check", "-r", path.to_str().unwrap()]);
+    assert!(checked.code == 5 && checked.text().contains("5 of 5 files are damaged"), "{}", checked.text());
 }
 
 /// What ends like a zip says where the directory of that is: far behind the end, in what is kept on disk meanwhile.

@@ -18,7 +18,7 @@ use crate::member_tables::MemberTables;
 use crate::members::Members;
 use crate::open::Passwords;
 use crate::pieces::{CodedStreams, ListWeight, PieceSource};
-use crate::unnoticed::Behind;
+use crate::unnoticed::{Behind, noticed_in};
 use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
@@ -323,14 +323,9 @@ impl Streams {
         if let Some(damage) = table.damage_in(range.clone())? {
             return Ok(Some(damage.what));
         }
-        let is_in_pieces = |((_, nested), _): &InChain| nested.codec == STORED_IN_PIECES;
-        if nested.codec != STORED_IN_PIECES && !around.iter().any(is_in_pieces) {
-            // Its table has what was damaged around it.
-            return Ok(None);
-        }
         let all = nested.start..nested.start.saturating_add(nested.length);
         if nested.codec != STORED_IN_PIECES {
-            return self.damage_in(around, all, left);
+            return self.damage_of_chunks(nested, &**table, around, range, left);
         }
         let Some(places) = self.places(*number)? else { return self.damage_in(around, all, left) };
         let first = places.partition_point(|place| place.file.end <= range.start);
@@ -341,6 +336,36 @@ impl Streams {
             if let Some(damage) = self.damage_in(around, place.stored_of(&range), left)? {
                 return Ok(Some(damage));
             }
+        }
+        Ok(None)
+    }
+
+    /// The same of the chunks in which `range` lies of a stream that a codec decodes. What its first pass has noticed is
+    /// in its `table`, and what may be wrong behind that, too.
+    fn damage_of_chunks(
+        &self,
+        nested: &Nested,
+        table: &dyn ChunkTable,
+        around: &[InChain],
+        range: Range<u64>,
+        left: &mut usize,
+    ) -> Result<Option<String>, Error> {
+        let (codec, mut at) = (codec_of(&nested.codec)?, range.start);
+        let stored = |byte: u64| nested.start.saturating_add(byte.min(nested.length));
+        while at < range.end {
+            let (Some(fewer), Some(chunk)) = (left.checked_sub(1), table.chunk_at(at)?) else {
+                return self.damage_in(around, stored(0)..stored(u64::MAX), left);
+            };
+            *left = fewer;
+            let end = chunk.point.decoded.saturating_add(chunk.length).max(at.saturating_add(1));
+            if noticed_in(codec, table, &chunk)?.is_none() {
+                let from = chunk.point.compressed_bit / 8;
+                let next = table.chunk_at(end)?.map_or(u64::MAX, |next| next.point.compressed_bit.div_ceil(8));
+                if let Some(damage) = self.damage_in(around, stored(from)..stored(next), left)? {
+                    return Ok(Some(damage));
+                }
+            }
+            at = end;
         }
         Ok(None)
     }

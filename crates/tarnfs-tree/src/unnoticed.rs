@@ -27,26 +27,12 @@ pub(crate) fn first_unnoticed(
     table: &dyn ChunkTable,
     damaged: &dyn Fn(u64) -> io::Result<Option<u64>>,
 ) -> io::Result<Option<Unnoticed>> {
-    let checks_each_byte = codec.settles(&SeekPoint::default()) == Checks::Itself;
     let (mut from, mut noticed) = (0, 0);
     while let Some(byte) = damaged(from)? {
         let Some(chunk) = chunk_of(table, byte)? else { return Ok(None) };
-        let start = chunk.point.decoded;
-        let end = start.saturating_add(chunk.length);
-        // A block that is verified by itself may have left nothing but a gap. Of all else it is not known from where on
-        // it is wrong: the start of the chunk has to be damaged, too.
-        // Where the next chunk begins with a member, all before it was compared.
-        let is_compared = codec.compares_members()
-            && table.chunk_at(end)?.is_none_or(|next| codec.settles(&next.point) == Checks::Chunk);
-        let of_chunk = if checks_each_byte {
-            start..end.saturating_add(1)
-        } else if is_compared {
-            start..end
-        } else {
-            start..start.saturating_add(1)
-        };
+        let end = chunk.point.decoded.saturating_add(chunk.length);
         let begins_behind = chunk.point.compressed_bit / 8 > byte;
-        let known = table.damage_in(of_chunk)?.filter(|_| noticed < MOST_NOTICED);
+        let known = noticed_in(codec, table, &chunk)?.filter(|_| noticed < MOST_NOTICED);
         let Some(known) = known else {
             // The header before the first chunk says how all of it is decoded.
             return Ok(Some(Unnoticed { byte, end: if begins_behind { 0 } else { end } }));
@@ -57,6 +43,24 @@ pub(crate) fn first_unnoticed(
         from = (next.point.compressed_bit / 8).max(byte.saturating_add(1));
     }
     Ok(None)
+}
+
+/// What says that a first pass has noticed damage of the bytes from which `codec` has decoded `chunk`, if it has.
+pub(crate) fn noticed_in(codec: &dyn Codec, table: &dyn ChunkTable, chunk: &Chunk) -> io::Result<Option<Damage>> {
+    let start = chunk.point.decoded;
+    let end = start.saturating_add(chunk.length);
+    // A block that is verified by itself may have left nothing but a gap. Of all else it is not known from where on
+    // it is wrong: the start of the chunk has to be damaged, too.
+    // Where the next chunk begins with a member, all before it was compared.
+    let is_compared =
+        codec.compares_members() && table.chunk_at(end)?.is_none_or(|next| codec.settles(&next.point) == Checks::Chunk);
+    table.damage_in(if codec.settles(&SeekPoint::default()) == Checks::Itself {
+        start..end.saturating_add(1)
+    } else if is_compared {
+        start..end
+    } else {
+        start..start.saturating_add(1)
+    })
 }
 
 /// The last chunk that begins at this byte of the input or before it, or the first one; `None` if there is none.
