@@ -240,8 +240,12 @@ impl Blocks for Chunks {
             return Ok(Some(Mended { length: 0, end, what: "the identifier of a snappy stream is damaged" }));
         }
         let content = bytes.get(HEAD..).unwrap_or_default();
-        let ends = (SUM..=content.len().min(LONGEST)).filter(|&end| may_follow(&content[end..]));
-        for end in ends {
+        let longest = content.len().min(LONGEST);
+        // Its kind may be what is wrong, or one bit of its length: what repeats has very many places that look right.
+        let stated = parse(&bytes).map_or(0, |(_, length)| length);
+        let likely = std::iter::once(stated).chain((0..24).map(|bit| stated ^ 1 << bit));
+        let likely = likely.filter(|end| (SUM..=longest).contains(end));
+        for end in likely.chain(SUM..=longest).filter(|&end| may_follow(&content[end..])) {
             if !effort.spend(end.saturating_add(LARGEST_CHUNK) as u64) {
                 break;
             }

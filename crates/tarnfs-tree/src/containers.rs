@@ -162,7 +162,7 @@ pub fn wrong_digests(archive: &OpenArchive, options: &Options) -> io::Result<Vec
         let shown = name::excerpt(path.as_bytes());
         let others = archive.tree.open(file.node).map_err(into_io).and_then(|source| {
             let digests: Vec<_> = digests.iter().map(String::as_str).collect();
-            others(&source, path, &digests, &left, options)
+            others(&source, &digests, &left, options)
         });
         cancel.check()?;
         match others {
@@ -186,14 +186,8 @@ pub fn wrong_digests(archive: &OpenArchive, options: &Options) -> io::Result<Vec
 const HASHED_FOR_EACH_BYTE: u64 = 1000;
 const HASHED_BESIDE: u64 = 4 << 30;
 
-/// Those of `digests` that the layer in `source`, which lies at `path`, does not have. `left` may still be hashed.
-fn others(
-    source: &SharedSource,
-    path: &str,
-    digests: &[&str],
-    left: &Cell<u64>,
-    options: &Options,
-) -> io::Result<Vec<String>> {
+/// Those of `digests` that the layer in `source` does not have. `left` may still be hashed.
+fn others(source: &SharedSource, digests: &[&str], left: &Cell<u64>, options: &Options) -> io::Result<Vec<String>> {
     let pay = |length: u64| {
         left.set(left.get().checked_sub(length).ok_or(io::ErrorKind::FileTooLarge)?);
         options.cancel.check()
@@ -208,11 +202,9 @@ fn others(
         at = at.saturating_add(length as u64);
         pay(length as u64).map(|()| length)
     })?;
-    // `docker save` has the digest of what a layer is unpacked. Others name the file by that of what is stored.
-    let of_unpacked = |digest: &&str| digest.rsplit(':').next().is_none_or(|digits| !path.contains(digits));
-    let (of_unpacked, mut wrong): (Vec<_>, Vec<_>) = of_stored.into_iter().partition(of_unpacked);
-    match tarnfs_codec::detect(&first_bytes(source)?).filter(|_| !of_unpacked.is_empty()) {
-        None => wrong.extend(of_unpacked),
+    // `docker save` has the digest of what a layer is unpacked.
+    let wrong = match tarnfs_codec::detect(&first_bytes(source)?).filter(|_| !of_stored.is_empty()) {
+        None => of_stored,
         Some(codec) => {
             let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
             let unpacked = codec.first_pass(SharedSource::clone(source), &how).and_then(|mut decoder| {
@@ -220,16 +212,14 @@ fn others(
                     let length = decoder.read(into)?;
                     pay(length as u64).map(|()| length)
                 };
-                containers::other_digests(&of_unpacked, read)
+                containers::other_digests(&of_stored, read)
             });
             match unpacked {
-                Err(error) if is_damage(&error) && error.kind() != io::ErrorKind::Unsupported => {
-                    wrong.extend(of_unpacked)
-                }
-                unpacked => wrong.extend(unpacked?),
+                Err(error) if is_damage(&error) && error.kind() != io::ErrorKind::Unsupported => of_stored,
+                unpacked => unpacked?,
             }
         }
-    }
+    };
     Ok(wrong.into_iter().map(str::to_owned).collect())
 }
 

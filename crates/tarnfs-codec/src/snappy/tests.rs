@@ -146,6 +146,13 @@ fn a_wrong_bit_of_the_head_of_a_chunk_costs_nothing() {
             assert_points_lead_to(&Snappy, &wrong, &pass.points, &data);
         }
     }
+    // What repeats has very many places that look like heads.
+    let zeros = vec![0; 4 << 20];
+    let mut wrong = pack(&zeros, LARGEST_CHUNK);
+    let twentieth = self::heads(&wrong)[20];
+    wrong[twentieth] ^= 1;
+    let pass = decode(&Snappy, &wrong);
+    assert!(pass.error.is_none() && pass.data == zeros, "{} bytes: {:?}", pass.data.len(), pass.damage);
     // The identifier of a stream behind another one.
     let first = packed.len();
     for bit in 0..8 * IDENTIFIER.len() {
