@@ -72,6 +72,8 @@ pub(crate) fn open_untrusted(file: &Opened, cache_kib: u32) -> Result<(Connectio
         (DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, false),
         (DbConfig::SQLITE_DBCONFIG_DQS_DDL, false),
         (DbConfig::SQLITE_DBCONFIG_DQS_DML, false),
+        // Else SQLite makes a plan for the values that are bound, and prepares most of our queries anew at each use.
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true),
     ] {
         connection.set_db_config(setting, value).map_err(broken)?;
     }
@@ -148,6 +150,8 @@ pub(crate) fn failed(error: rusqlite::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     fn opened() -> Opened {
@@ -178,6 +182,7 @@ mod tests {
             (DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, false),
             (DbConfig::SQLITE_DBCONFIG_DQS_DDL, false),
             (DbConfig::SQLITE_DBCONFIG_DQS_DML, false),
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true),
         ] {
             assert_eq!(connection.db_config(setting).unwrap(), expected, "{setting:?}");
         }
@@ -205,6 +210,21 @@ mod tests {
             "SELECT load_extension('x')",
         ] {
             connection.execute_batch(forbidden).expect_err(forbidden);
+        }
+    }
+
+    #[test]
+    fn a_query_that_is_used_again_is_not_prepared_again() {
+        let file = tempfile::tempfile().unwrap();
+        let connection = open_for_writing(&Opened::file(file.try_clone().unwrap(), true), 4096).unwrap();
+        connection.execute_batch("CREATE TABLE a (b, c, PRIMARY KEY (b, c)) WITHOUT ROWID").unwrap();
+        drop(connection);
+        let (connection, _) = open_untrusted(&Opened::file(file, false), 100).unwrap();
+        let sql = "SELECT c FROM a WHERE b = ? AND c <= ? ORDER BY c DESC LIMIT 1";
+        for round in 0..3_i64 {
+            let mut query = connection.prepare_cached(sql).unwrap();
+            assert!(query.query([round, 7 * round]).unwrap().next().unwrap().is_none());
+            assert_eq!(query.get_status(StatementStatus::RePrepare), 0, "in round {round}");
         }
     }
 

@@ -93,7 +93,7 @@ pub(super) struct Inner {
     kept: OnceLock<Arc<DecodedFile>>,
     pub(super) kept_as: u64,
     /// What may be kept in it of what random reads decode.
-    pub(super) missed: Missed,
+    pub(super) missed: Arc<Missed>,
     /// Something in it was wrong.
     kept_is_wrong: AtomicBool,
     pub(super) in_flight: InFlight,
@@ -154,7 +154,7 @@ impl DecodedSource {
     ) -> Arc<Self> {
         let (length, stream) = (table.decoded_length(), cache.new_stream());
         let (source, answers) = Answered::around(source);
-        let missed = Missed::new(cache.budget().clone(), cache.missed.clone());
+        let missed = Arc::new(Missed::new(cache.budget().clone(), cache.missed.clone()));
         let mut inner = Inner {
             codec,
             length,
@@ -594,8 +594,9 @@ impl Inner {
                 && right
                 && let (Some(known), Some(kept)) = (known, self.kept.get())
                 && !kept.has(self.kept_as, place.start, known, place.length)
+                && self.missed.put_piece(place.start, known, &piece)
             {
-                self.missed.put_piece(place.start, known, &piece);
+                self.missed.keep_soon(&self.workers, self.kept_as);
             }
             if keep {
                 self.cache.insert(stream, place.start, &piece);

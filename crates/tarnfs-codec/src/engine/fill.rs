@@ -5,7 +5,8 @@
 //! from ([`Missed`](super::missed::Missed)): whoever reads there again finds them whole.
 //!
 //! Its decoders take memory of the budget. It neither passes through the memory gate nor registers a run. So no reader
-//! ever waits for the thread that does this, which may get the processor very late.
+//! ever waits for the thread that does this, which may get the processor very late. Where it does, and pieces of random
+//! reads wait, a worker writes these (`Missed::keep_soon`): else they would be decoded once more.
 
 use std::io;
 use std::ops::Range;
@@ -18,8 +19,11 @@ use tarnfs_source::Grant;
 use super::checksum;
 use super::chunks::PiecePlace;
 use super::decoded::{DecodedSource, Inner};
-use super::decoded_file::{DecodedFileWriter, WRITER_MEMORY};
+use super::decoded_file::{DecodedFile, DecodedFileWriter};
+use super::keeper::Keeper;
+use super::lock;
 use super::missed::MissedPiece;
+use crate::sync::Mutex;
 use crate::{Chunk, Codec, Decoder, PIECE};
 
 /// A random read that takes longer is slow.
@@ -33,13 +37,6 @@ const STEP: usize = 16;
 
 /// A chunk for which there was no memory so often is left out.
 const MOST_REFUSALS: u32 = 3;
-
-/// Level of zstd for what is kept, and while somebody reads.
-const LEVEL: i32 = 1;
-const FAST_LEVEL: i32 = -5;
-
-/// While somebody reads, pieces are not packed before the file is so long: others wait for them.
-const MOST_UNPACKED: u64 = 512 << 20;
 
 #[cfg(not(test))]
 mod last {
@@ -84,7 +81,8 @@ pub(super) fn note_read() {
     last::set(now());
 }
 
-fn is_quiet() -> bool {
+/// Nobody reads.
+pub(super) fn is_quiet() -> bool {
     let last = last::get();
     last == 0 || now().saturating_sub(last) >= QUIET.as_millis() as u64
 }
@@ -99,7 +97,9 @@ pub(super) fn is_slow(codec: &dyn Codec, chunk: &Chunk) -> bool {
 /// Keeps what is slow to decode of one stream.
 pub struct Fill {
     inner: Weak<Inner>,
-    writer: DecodedFileWriter,
+    keeper: Arc<Mutex<Keeper>>,
+    /// What it writes to.
+    file: Arc<DecodedFile>,
     /// What was not looked at yet.
     rest: Range<u64>,
     /// The same of a chunk that random reads had to decode from.
@@ -113,8 +113,6 @@ pub struct Fill {
     decoder: Option<Running>,
     /// How often there was no memory for a decoder since the last step: each time the chunk is begun again.
     refusals: u32,
-    /// For the writer.
-    memory: Option<Grant>,
 }
 
 /// A decoder, and where it stands.
@@ -150,10 +148,12 @@ impl DecodedSource {
 
     /// Keeps what is slow to decode of it through `writer`, whose file it reads from. That does not keep it open.
     pub fn fill(&self, writer: DecodedFileWriter) -> Fill {
-        self.inner.missed.set_wanted(true);
+        let (keeper, file) = Keeper::new(writer);
+        self.inner.missed.set_wanted(Some(&keeper));
         Fill {
             inner: Arc::downgrade(&self.inner),
-            writer,
+            keeper,
+            file,
             rest: 0..self.inner.length,
             missed: 0..0,
             is_left: false,
@@ -161,7 +161,6 @@ impl DecodedSource {
             chunk: None,
             decoder: None,
             refusals: 0,
-            memory: None,
         }
     }
 }
@@ -180,7 +179,7 @@ impl Fill {
         /// Until a random read may have missed another chunk.
         const SOON: Duration = Duration::from_millis(5);
         let Some(inner) = self.inner.upgrade().filter(|inner| !inner.is_closed()) else { return Filled::All };
-        if self.writer.is_full() || self.rest.is_empty() {
+        if lock(&self.keeper).writer.is_full() || self.rest.is_empty() {
             return self.end(&inner);
         }
         let missed = self.take_missed(&inner);
@@ -189,35 +188,38 @@ impl Fill {
             let until = if now() < self.expects { SOON } else { QUIET };
             return self.flush().unwrap_or(Filled::NotNow(until));
         }
-        if self.memory.is_none() {
-            self.memory = inner.cache.budget().take(WRITER_MEMORY);
-        }
-        if self.memory.is_none() {
+        let shared = Arc::clone(&self.keeper);
+        let mut keeper = lock(&shared);
+        if !keeper.has_memory(inner.cache.budget()) {
             // What waits takes of the same memory.
             inner.missed.clear();
             return Filled::NotNow(NO_MEMORY);
         }
-        match self.writer.lock() {
+        match keeper.writer.lock() {
             Ok(true) => {}
             Ok(false) => {
-                self.writer.file().refresh();
+                self.file.refresh();
                 inner.missed.clear();
                 return Filled::NotNow(LOCKED);
             }
             Err(error) => return failed(&inner, &error),
         }
-        if self.writer.is_behind() {
-            if let Some(ended) = self.flush() {
-                return ended;
+        if keeper.writer.is_behind() {
+            if let Err(error) = keeper.writer.flush() {
+                return not_kept_any_more(&error);
             }
-            if self.writer.is_behind() {
+            if keeper.writer.is_behind() {
                 return Filled::NotNow(BUSY);
             }
         }
         let start = Instant::now();
-        let done = match missed {
-            Some(missed) => self.keep_missed(&inner, missed).map(|()| true),
-            None => self.decode(&inner),
+        let done = if let Some(first) = missed {
+            let done = keeper.add_missed(inner.kept_as, first, &inner.missed);
+            drop(keeper);
+            done.map(|()| true)
+        } else {
+            drop(keeper);
+            self.decode(&inner)
         };
         match done {
             Ok(true) => self.refusals = 0,
@@ -242,18 +244,16 @@ impl Fill {
     /// Gives back the memory that it holds between two steps. What it was decoding is decoded again.
     pub fn rest(&mut self) {
         self.decoder = None;
-        self.writer.rest();
-        self.memory = None;
+        lock(&self.keeper).rest();
     }
 
     fn flush(&mut self) -> Option<Filled> {
-        let error = self.writer.flush().err()?;
-        log::info!("decoded pieces are not kept any more: {error}");
-        Some(Filled::All)
+        let error = lock(&self.keeper).writer.flush().err()?;
+        Some(not_kept_any_more(&error))
     }
 
     fn end(&mut self, inner: &Inner) -> Filled {
-        if self.writer.is_full() {
+        if lock(&self.keeper).writer.is_full() {
             log::info!("{}: there is no more space to keep it decoded", inner.describe());
         } else {
             log::debug!("{}: what is slow to decode is kept", inner.describe());
@@ -289,31 +289,6 @@ impl Fill {
             self.expects = now() + QUIET.as_millis() as u64;
         }
         piece
-    }
-
-    /// The level of zstd at which a piece is packed now.
-    fn level(&self) -> Option<i32> {
-        match () {
-            () if is_quiet() => Some(LEVEL),
-            () if self.writer.length() < MOST_UNPACKED => None,
-            () => Some(FAST_LEVEL),
-        }
-    }
-
-    /// Keeps pieces that random reads have decoded, from `missed` on.
-    fn keep_missed(&mut self, inner: &Inner, missed: MissedPiece) -> io::Result<()> {
-        let mut next = Some(missed);
-        while let Some(MissedPiece { start, checksum, piece, .. }) = next {
-            if !self.writer.file().has(inner.kept_as, start, checksum, piece.len()) {
-                self.writer.add(inner.kept_as, start, &piece, checksum, self.level())?;
-            }
-            if self.writer.is_behind() {
-                break;
-            }
-            next = inner.missed.take_piece();
-        }
-        // Then it is known that they are there, and they are not decoded again with the rest of their chunk.
-        self.writer.flush()
     }
 
     /// Somebody reads, who does not wait for what comes next.
@@ -355,11 +330,8 @@ impl Fill {
                 }
                 running.at = place.end();
                 let expected = chunk.checksums.get(place.index).copied();
-                if let Some(expected) = expected.filter(|expected| *expected == checksum(&piece, place.start))
-                    && !self.writer.file().has(inner.kept_as, place.start, expected, place.length)
-                {
-                    let level = self.level();
-                    self.writer.add(inner.kept_as, place.start, &piece, expected, level)?;
+                if let Some(expected) = expected.filter(|expected| *expected == checksum(&piece, place.start)) {
+                    lock(&self.keeper).add(inner.kept_as, place.start, &piece, expected)?;
                 }
             }
             self.next().start = running.at;
@@ -401,7 +373,7 @@ impl Fill {
         while at < end {
             let place = PiecePlace::of(chunk, at);
             let &expected = chunk.checksums.get(place.index)?;
-            if !self.writer.file().has(inner.kept_as, place.start, expected, place.length) {
+            if !self.file.has(inner.kept_as, place.start, expected, place.length) {
                 return Some(place);
             }
             at = place.end();
@@ -427,9 +399,14 @@ impl Fill {
 impl Drop for Fill {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
-            inner.missed.set_wanted(false);
+            inner.missed.set_wanted(None);
         }
     }
+}
+
+fn not_kept_any_more(error: &io::Error) -> Filled {
+    log::info!("decoded pieces are not kept any more: {error}");
+    Filled::All
 }
 
 fn failed(inner: &Inner, error: &io::Error) -> Filled {
@@ -460,9 +437,9 @@ mod tests {
 
     use tarnfs_source::{Budget, Source};
 
+    use super::super::decoded_file::WRITER_MEMORY;
     use super::super::decoded_file::tests::{TestSpace, reader_of, writer_of};
     use super::super::tests::{Bench, MIB, bench};
-    use super::super::{DecodedFile, DecodedFileWriter};
     use super::*;
 
     fn run(fill: &mut Fill) {
@@ -610,6 +587,27 @@ mod tests {
         assert_eq!(kept(&bench, &file), pieces(2) + pieces(6) + pieces(8), "only the first read was random");
         drop(fill);
         assert!(bench.source.inner.missed.take_piece().is_none(), "nothing waits for one that is gone");
+    }
+
+    /// As on a machine where others take all of the processor.
+    #[test]
+    fn what_random_reads_decode_is_kept_where_the_thread_for_that_never_runs() {
+        let bench = bench(8 * MIB, 500_000, 16 << 20, 1);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let fill = bench.source.fill(writer_of(&file));
+        bench.source.read_from(reader_of(&file));
+        let ends = bench.table.chunks.iter().map(|chunk| chunk.point.decoded + chunk.length);
+        for end in ends.step_by(3) {
+            bench.source.read_exact_at(&mut [0], end - 1).unwrap();
+        }
+        // As many wait at most with this budget; more were decoded.
+        let most_waiting = (16 << 20) / 16 / PIECE;
+        let start = Instant::now();
+        while kept(&bench, &file) < most_waiting {
+            assert!(start.elapsed() < Duration::from_secs(300), "{} are kept", kept(&bench, &file));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(fill);
     }
 
     #[test]

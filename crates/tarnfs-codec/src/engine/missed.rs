@@ -1,13 +1,15 @@
 //! What random reads had to decode, for the thread that keeps streams decoded.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, TryLockError, Weak};
 
 use tarnfs_source::{Budget, Grant};
 
+use super::keeper::Keeper;
 use super::lock;
 use super::pool::Piece;
+use super::workers::Workers;
 use crate::PIECE;
 use crate::sync::Mutex;
 
@@ -22,6 +24,9 @@ pub(super) struct Missed {
     waiting: Waiting,
     /// Somebody keeps it.
     is_wanted: AtomicBool,
+    keeper: Mutex<Weak<Mutex<Keeper>>>,
+    /// A worker will write what waits.
+    has_job: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -74,13 +79,21 @@ const SHARE: usize = 16;
 
 impl Missed {
     pub(super) fn new(budget: Budget, waiting: Waiting) -> Self {
-        Self { budget, waiting, is_wanted: AtomicBool::new(false), state: Mutex::default() }
+        Self {
+            budget,
+            waiting,
+            is_wanted: AtomicBool::new(false),
+            keeper: Mutex::new(Weak::new()),
+            has_job: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
-    /// Somebody will take what is put here, or no longer does.
-    pub(super) fn set_wanted(&self, is_wanted: bool) {
-        self.is_wanted.store(is_wanted, Ordering::Relaxed);
-        if !is_wanted {
+    /// Somebody will take what is put here and write it with this keeper, or no longer does.
+    pub(super) fn set_wanted(&self, keeper: Option<&Arc<Mutex<Keeper>>>) {
+        *lock(&self.keeper) = keeper.map_or_else(Weak::new, Arc::downgrade);
+        self.is_wanted.store(keeper.is_some(), Ordering::Relaxed);
+        if keeper.is_none() {
             self.clear();
         }
     }
@@ -99,15 +112,45 @@ impl Missed {
         state.chunks.push_back(start);
     }
 
-    /// A random read has decoded this piece.
-    pub(super) fn put_piece(&self, start: u64, checksum: u32, piece: &Arc<Piece>) {
-        let Ok(mut state) = self.state.try_lock() else { return };
+    /// A random read has decoded this piece. True if so much waits that somebody should write it.
+    pub(super) fn put_piece(&self, start: u64, checksum: u32, piece: &Arc<Piece>) -> bool {
+        let Ok(mut state) = self.state.try_lock() else { return false };
         if state.pieces.len() < MOST_PIECES
             && let Some(share) = self.waiting.add(piece.len(), self.budget.limit() / SHARE)
             && let Some(memory) = self.budget.take(piece.len())
         {
             let piece = Arc::clone(piece);
             state.pieces.push_back(MissedPiece { start, checksum, piece, _memory: memory, _share: share });
+            return state.pieces.len() >= MOST_PIECES / 2;
+        }
+        !state.pieces.is_empty()
+    }
+
+    /// Has a worker write what waits. On a busy machine the thread that keeps `stream` does not come to it, and what
+    /// does not fit here would be decoded again by the next reader.
+    pub(super) fn keep_soon(self: &Arc<Self>, workers: &Workers, stream: u64) {
+        if self.has_job.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let missed = Arc::clone(self);
+        if !workers.submit(move || missed.keep(stream)) {
+            self.has_job.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes what waits, unless somebody is at it.
+    fn keep(&self, stream: u64) {
+        // What comes from now on may need another one.
+        self.has_job.store(false, Ordering::Relaxed);
+        let keeper = lock(&self.keeper).upgrade();
+        let Some(keeper) = keeper else { return };
+        let mut keeper = match keeper.try_lock() {
+            Ok(keeper) => keeper,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if let Err(error) = keeper.add_waiting(stream, self, &self.budget) {
+            log::debug!("what random reads have decoded is not kept: {error}");
         }
     }
 

@@ -24,6 +24,7 @@ mod decoded_file;
 mod fill;
 mod in_flight;
 mod indexing;
+mod keeper;
 mod memory_gate;
 mod missed;
 mod paused;

@@ -6,10 +6,11 @@ use tarnfs_source::{Cancel, SharedSource};
 
 /// First block after a resume: most resumes decode a piece or two.
 const SMALLEST_BLOCK: usize = 16 << 10;
-/// Largest block: stays in the second-level cache.
-const LARGEST_BLOCK: usize = 128 << 10;
+/// Largest block: stays in the second-level cache, and is memory that the allocator gives out again. A larger one it
+/// maps anew for each decoder, and a random read leaves half of it unused.
+const LARGEST_BLOCK: usize = 64 << 10;
 
-/// The compressed bytes of a source in order, read in blocks that double from 16 to 128 KiB.
+/// The compressed bytes of a source in order, read in blocks that double from 16 to 64 KiB.
 pub(super) struct Input {
     source: SharedSource,
     /// Where the block in `block` ends in the source.

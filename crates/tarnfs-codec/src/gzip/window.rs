@@ -9,10 +9,11 @@
 //! all. [`References`] tells which they are.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use tarnfs_source::Source;
 use zlib_rs::{DeflateConfig, InflateConfig, ReturnCode, compress_slice, decompress_slice};
-use zstd_safe::CCtx;
+use zstd_safe::{CCtx, DCtx};
 
 use super::inflate::{Inflate, WINDOW};
 use super::references::References;
@@ -30,6 +31,10 @@ const AHEAD: usize = WINDOW + (4 << 10);
 /// The level of libzstd that windows are compressed with. Those above take longer than they gain.
 const LEVEL: i32 = 1;
 
+/// Contexts of libzstd for the next points: to make one takes as long as to decompress a history.
+static UNPACKERS: Mutex<Vec<DCtx<'static>>> = Mutex::new(Vec::new());
+const MOST_UNPACKERS: usize = 2;
+
 /// The history in a state; `None` at a header.
 pub(super) fn unpack(state: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let invalid =
@@ -41,7 +46,7 @@ pub(super) fn unpack(state: &[u8]) -> io::Result<Option<Vec<u8>>> {
         [INSIDE, packed @ ..] => packed,
         [PACKED, packed @ ..] => {
             let mut window = vec![0; WINDOW];
-            let length = zstd_safe::decompress(&mut window[..], packed).unwrap_or(0);
+            let length = unpack_frame(&mut window, packed);
             window.truncate(length);
             return if length > 0 { Ok(Some(window)) } else { Err(damaged()) };
         }
@@ -57,6 +62,18 @@ pub(super) fn unpack(state: &[u8]) -> io::Result<Option<Vec<u8>>> {
         }
         _ => Err(damaged()),
     }
+}
+
+/// Decompresses a zstd frame into `window`, and returns how long it becomes; 0 if it cannot be.
+fn unpack_frame(window: &mut [u8], packed: &[u8]) -> usize {
+    let idle = UNPACKERS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let Some(mut unpacker) = idle.or_else(DCtx::try_create) else { return 0 };
+    let length = unpacker.decompress(window, packed).unwrap_or(0);
+    let mut idle = UNPACKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if idle.len() < MOST_UNPACKERS {
+        idle.push(unpacker);
+    }
+    length
 }
 
 /// The history in a state as other programs keep it: 32 KiB, or nothing.
