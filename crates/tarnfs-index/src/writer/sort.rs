@@ -31,7 +31,7 @@ pub(super) struct Sorter {
     cancel: Cancel,
     /// For runs.
     overflow: Overflow,
-    _grant: Option<Grant>,
+    grant: Option<Grant>,
 }
 
 /// Sorted runs in one temporary file.
@@ -71,7 +71,7 @@ impl Sorter {
             room,
             cancel,
             overflow: overflow.clone(),
-            _grant: grant,
+            grant,
         }
     }
 
@@ -97,6 +97,16 @@ impl Sorter {
         self.records = self.records.saturating_add(1);
         self.bytes = self.bytes.saturating_add(record.len() as u64);
         Ok(())
+    }
+
+    /// Nearly all was pushed: what is not needed for the rest has other uses from here on.
+    pub(super) fn shrink(&mut self) {
+        self.room = self.block.len().saturating_add(LEAST).min(self.room);
+        if let Some(grant) = &mut self.grant {
+            // As much as has just this room.
+            let bytes = self.room.saturating_mul(SORTING).checked_div(SORTING.saturating_sub(1));
+            grant.shrink_to(bytes.unwrap_or(self.room));
+        }
     }
 
     fn spill(&mut self) -> io::Result<()> {
