@@ -465,4 +465,31 @@ mod tests {
         let stopped = (0..count).find_map(|number| sorter.push(builder.number(0, b"a", Tag::Marker, 0, number)).err());
         assert_eq!(stopped.map(|error| error.kind()), Some(io::ErrorKind::Interrupted));
     }
+
+    /// What is not needed any more is there for others, and what comes all the same is sorted as well.
+    #[test]
+    fn room_that_has_no_use_is_given_back() {
+        let budget = Budget::new(MOST);
+        let mut sorter = Sorter::new(&budget, &Overflow::on_disk(&Budget::new(8 << 20)), Cancel::default());
+        let (mut builder, mut expected) = (Builder::new(&Overflow::on_disk(&Budget::new(0))), Vec::new());
+        assert_eq!(budget.used(), MOST);
+        for number in 0..100_000_u32 {
+            let folder = number.wrapping_mul(2_654_435_761) >> 27;
+            sorter.push(builder.number(folder, b"a", Tag::Marker, 0, number)).unwrap();
+            expected.push((folder, number));
+            if number == 1000 {
+                sorter.shrink();
+                assert!(budget.used() < 2 * LEAST, "{}", budget.used());
+            }
+        }
+        assert!(!sorter.levels.is_empty());
+        expected.sort_unstable();
+        let mut told = Vec::new();
+        let tell = |record: Record<'_>| {
+            told.push((record.folder, record.number()));
+            Ok(())
+        };
+        sorter.sorted::<io::Error>(tell).unwrap();
+        assert!(told == expected);
+    }
 }
