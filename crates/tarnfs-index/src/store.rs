@@ -125,6 +125,8 @@ impl Memory {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         let pieces = usize::try_from(length.div_ceil(PIECE as u64)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SQLite asks for each page that it appends.
+        let changes_file = length < self.length || pieces != self.pieces.len();
         if length < self.length {
             // What lies behind the end is zero when it comes back.
             let (number, from) = place(length);
@@ -144,7 +146,7 @@ impl Memory {
             let piece = self.new_piece()?;
             self.pieces.push(piece);
         }
-        if let Some(file) = &self.file {
+        if let Some(file) = self.file.as_ref().filter(|_| changes_file) {
             file.set_len((pieces as u64).saturating_mul(PIECE as u64))?;
         }
         self.length = length;

@@ -17,7 +17,7 @@ use tarnfs_format::{Device, Entry, Kind, Piece, Time};
 use tarnfs_index::{Destination, Error, Index, Node, Row, Shape, Summary, own};
 use tarnfs_source::{Extent, Fingerprint};
 
-use common::{build, entry, layered, summary, walk, writer};
+use common::{build, build_with, entry, layered, summary, walk, writer};
 
 fn find(index: &dyn Index, path: &str) -> Option<tarnfs_index::Row> {
     let mut row = index.row(Node::ROOT).unwrap().unwrap();
@@ -831,6 +831,9 @@ proptest! {
         let mut model = Model::new(&entries);
         let tree = model.tree();
         prop_assert_eq!(&found, &tree);
+        // Rows that were kept are those that were written.
+        let kept = build_with(writer(64 << 20).keeping_rows(true), &entries);
+        prop_assert_eq!(walk(&*kept).unwrap(), walk(&*index).unwrap());
         let summary = index.summary();
         let folders = found.values().filter(|(entry, _)| entry.is_none_or(|n| entries[n].kind == Kind::Folder)).count();
         let files: BTreeSet<_> = found.values().filter_map(|(entry, _)| *entry).filter(|&n| entries[n].kind != Kind::Folder).collect();
@@ -889,11 +892,12 @@ fn children_go_on_from_anywhere_in_the_order_of_their_names() {
     let entries: Vec<Entry> = (0..1000_u64)
         .map(|number| entry(number, Kind::File, format!("d/{}", number * 7919 % 1000).as_bytes(), b""))
         .collect();
-    let index = build(&entries);
-    let folder = find(&*index, "d").unwrap().node;
+    let (read, kept) = (build(&entries), build_with(writer(64 << 20).keeping_rows(true), &entries));
+    let folder = find(&*read, "d").unwrap().node;
     let mut names: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
     names.sort();
-    for from in [0, 1, 127, 128, 129, 500, 999, 1000, 1001, u64::MAX] {
+    let places = [0, 1, 127, 128, 129, 500, 999, 1000, 1001, u64::MAX];
+    for (index, from) in [read, kept].iter().flat_map(|index| places.map(|from| (index, from))) {
         let mut found = Vec::new();
         let mut expected_next = from;
         index

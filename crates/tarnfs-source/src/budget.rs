@@ -118,6 +118,13 @@ impl Grant {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Gives back what are more than `bytes`.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let rest = self.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(rest);
+        self.counter.used.fetch_sub(rest, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Grant {

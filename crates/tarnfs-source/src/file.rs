@@ -291,7 +291,10 @@ impl Source for FileSource {
         if self.check_unchanged().is_err() || self.known_data().contains(&offset) {
             return Some(offset);
         }
-        self.sought(SeekFrom::Data(offset), offset).filter(|&data| data < self.length)
+        let data = self.sought(SeekFrom::Data(offset), offset).filter(|&data| data < self.length)?;
+        // Whoever goes from one member of an archive to the next asks again and again.
+        self.next_hole(data);
+        Some(data)
     }
 
     fn next_hole(&self, offset: u64) -> u64 {

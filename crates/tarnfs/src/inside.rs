@@ -192,6 +192,7 @@ fn open_as(
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let mut options = options(arguments, &keys, &ending.cancel())?;
+    options.index.keeps_rows = true;
     prepare(&mut options, &ending)?;
     let (name, opened, code) = match input {
         None => {

@@ -35,7 +35,7 @@ static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 struct Logger {
     file: Option<File>,
-    /// Asked for at the start: later its file may not be open to us.
+    /// That of the lines in the file. Asked for at the start: later its own file may not be open to us.
     zone: TimeZone,
     colour: bool,
     queue: Queue<To>,
@@ -64,7 +64,9 @@ pub(crate) fn start(level: u8, file: Option<&Path>, colour: Colour) -> Result<()
     let filter = [LevelFilter::Error, LevelFilter::Warn, LevelFilter::Info, LevelFilter::Debug];
     log::set_max_level(filter.get(usize::from(level)).copied().unwrap_or(LevelFilter::Debug));
     // A second logger in one process would be a bug; then the first one goes on.
-    let logger = Logger { file, zone: TimeZone::system(), colour: colour.is_on(), queue: Queue::new() };
+    // To know it, all folders of zones are listed: half a millisecond, which most commands have no use for.
+    let zone = if file.is_some() { TimeZone::system() } else { TimeZone::UTC };
+    let logger = Logger { file, zone, colour: colour.is_on(), queue: Queue::new() };
     let _ = log::set_logger(LOGGER.get_or_init(|| logger));
     Ok(())
 }

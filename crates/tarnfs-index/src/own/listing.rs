@@ -29,7 +29,16 @@ impl Own {
         Ok(None)
     }
 
-    /// Reads the next children of `folder` and returns how many rows that were, those that are not shown among them.
+    /// Tells `session` of a folder what is known without a query.
+    fn know_folder(&self, session: &mut Session, node: u64) -> Result<(), Error> {
+        if let Some(columns) = self.made.as_ref().and_then(|made| made.folder(node)) {
+            session.know(node, Folder::checked(node, columns, &self.bounds)?);
+        }
+        Ok(())
+    }
+
+    /// Reads the next children of `folder` from row `from` of it on, and returns the row behind them; `None` if there is
+    /// none. Rows that are not shown count, too.
     pub(super) fn read_batch(
         &self,
         session: &mut Session,
@@ -37,40 +46,53 @@ impl Own {
         from: u64,
         batch: &mut Vec<(u64, usize, Row)>,
         names: &mut Vec<u8>,
-    ) -> Result<u64, Error> {
+    ) -> Result<Option<u64>, Error> {
+        self.know_folder(session, folder.0)?;
         let Some(found) = session.folder(folder.0, &self.bounds)?.filter(|found| from < found.count) else {
-            return Ok(0);
+            return Ok(None);
         };
         let first = found.first.saturating_add(from);
         let last = found.first.saturating_add(found.count);
         let end = first.saturating_add(BATCH as u64).min(last);
         // And the one behind them: a folder may be behind what has its name.
         let ahead = end.saturating_add(1).min(last);
-        let mut stored = [None; BATCH + 1];
-        let mut count = 0_usize;
-        {
+        let most = ahead.saturating_sub(first) as usize;
+        let mut stored = Vec::with_capacity(most);
+        let mut start = 0;
+        let mut take = |row: Stored, name: &[u8]| {
+            let is_twin = !stored.is_empty() && names.get(start..) == Some(name);
+            start = names.len();
+            names.extend_from_slice(name);
+            if stored.len() >= most {
+                return Err(lies(folder.0, "it has too many children"));
+            }
+            let node = first.saturating_add(stored.len() as u64);
+            stored.push((row.is_number(node)?, names.len(), is_twin));
+            Ok(())
+        };
+        if let Some(made) = &self.made {
+            (first..ahead).filter_map(|node| made.row(node)).try_for_each(|(row, name)| take(row, name))?;
+        } else {
             let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
             let mut rows = query.query([first as i64, ahead as i64]).map_err(broken)?;
-            let mut start = 0;
             while let Some(row) = rows.next().map_err(broken)? {
-                let name = name_of(row)?;
-                let is_twin = count > 0 && names.get(start..) == Some(name);
-                start = names.len();
-                names.extend_from_slice(name);
-                let place = stored.get_mut(count).ok_or_else(|| lies(folder.0, "it has too many children"))?;
-                let node = first.saturating_add(count as u64);
-                *place = Some((Stored::read(row)?.is_number(node)?, names.len(), is_twin));
-                count = count.saturating_add(1);
+                take(Stored::read(row)?, name_of(row)?)?;
             }
         }
-        if count as u64 != ahead.saturating_sub(first) {
+        if stored.len() != most {
             return Err(lies(folder.0, "some of its children are missing"));
         }
+        if self.made.is_some() {
+            stored.iter().try_for_each(|(stored, ..)| self.know_folder(session, stored.node))?;
+        } else {
+            session.know_folders(stored.iter().map(|(stored, ..)| stored), &self.bounds)?;
+        }
         let count = end.saturating_sub(first);
+        batch.reserve(count as usize);
         let mut kept = 0;
         let mut start = 0;
         for number in 0..count {
-            let at = |number: u64| stored.get(number as usize).copied().flatten();
+            let at = |number: u64| stored.get(number as usize).copied();
             let Some((stored, name_end, _)) = at(number) else { break };
             let next = from.saturating_add(number).saturating_add(1);
             let name = start..name_end;
@@ -88,6 +110,6 @@ impl Own {
                 batch.push((next, kept, row));
             }
         }
-        Ok(count)
+        Ok((end < last).then(|| from.saturating_add(count)))
     }
 }

@@ -2,6 +2,7 @@
 
 mod chunks;
 mod listing;
+pub(crate) mod made;
 mod pieces_above;
 mod replaced;
 pub(crate) mod schema;
@@ -29,7 +30,7 @@ use crate::vfs::Opened;
 use crate::writer::record::{more, read_number};
 use crate::{Error, FIRST_NESTED, Index, Nested, Node, Owner, Row, SeekPoints, Shape, Summary, Swept, trust};
 
-use listing::BATCH;
+use made::Made;
 use session::{Bounds, Folder, Session, Stored, goes_on, lies, name_of};
 
 /// What can be said of the archive that an index is to be used for.
@@ -90,11 +91,11 @@ const HEAD: usize = 100;
 
 /// Opens an index that is believed: [`trust::open`] made `file`, or whoever calls has written it.
 pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
-    open_store(Arc::new(Store::File(file)))
+    open_store(Arc::new(Store::File(file)), None)
 }
 
-/// The same of an index that may be in memory.
-pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
+/// The same of an index that may be in memory, and of which some rows may be known.
+pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dyn Index>, Error> {
     // Before SQLite sees anything of it: what is no index needs no look at its tables.
     let mut head = [0; HEAD];
     store.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
@@ -149,7 +150,7 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
     let (hidden, xattr_names) = (OnceLock::new(), Mutex::default());
-    let this = Own { pool, summary, bounds, has_damage, has_unverified, hidden, xattr_names };
+    let this = Own { pool, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -162,6 +163,7 @@ struct Own {
     pool: Pool<Session>,
     summary: Summary,
     bounds: Bounds,
+    made: Option<Made>,
     has_damage: bool,
     has_unverified: bool,
     /// See [`Index::hide_xattrs`].
@@ -309,11 +311,11 @@ impl Index for Own {
         receive: &mut dyn FnMut(u64, &[u8], &Row) -> bool,
     ) -> Result<(), Error> {
         // Rows are read in small batches: `receive` may take its time, and may ask this index something itself.
-        let mut batch: Vec<(u64, usize, Row)> = Vec::with_capacity(BATCH);
+        let mut batch: Vec<(u64, usize, Row)> = Vec::new();
         let mut names: Vec<u8> = Vec::new();
         let mut from = from;
         loop {
-            let count = self.pool.with(|session| {
+            let behind = self.pool.with(|session| {
                 batch.clear();
                 names.clear();
                 self.read_batch(session, folder, from, &mut batch, &mut names)
@@ -326,10 +328,10 @@ impl Index for Own {
                     return Ok(());
                 }
             }
-            if count == 0 {
-                return Ok(());
+            match behind {
+                Some(behind) => from = behind,
+                None => return Ok(()),
             }
-            from = from.saturating_add(count);
         }
     }
 

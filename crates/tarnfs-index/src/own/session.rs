@@ -37,8 +37,9 @@ impl Bounds {
     }
 }
 
-/// Places in each small cache of a connection.
+/// Places in each small cache of a connection; in that of folders all that are read together find one.
 const SLOTS: usize = 64;
+const FOLDER_SLOTS: usize = 256;
 
 /// One connection.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Pooled for Session {
             connection,
             patience,
             classes: vec![None; SLOTS],
-            folders: vec![None; SLOTS],
+            folders: vec![None; FOLDER_SLOTS],
             lengths: vec![None; SLOTS],
             coders: vec![None; SLOTS],
         })
@@ -156,6 +157,10 @@ pub(super) fn goes_on(last: &mut u64, node: i64) -> Result<u64, Error> {
 }
 
 impl Stored {
+    pub(super) fn new(node: u64, class: i64, header: i64, size: i64, mtime: i64) -> Self {
+        Self { node, class, header, size, mtime }
+    }
+
     /// From the columns name, node (rowid), class, header, size, mtime.
     pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Self, Error> {
         let number = |column: usize| {
@@ -245,7 +250,7 @@ impl Session {
 
     /// The folder of that number; `None` if it is none. What has been replaced is an empty one.
     pub(super) fn folder(&mut self, node: u64, bounds: &Bounds) -> Result<Option<Folder>, Error> {
-        let slot = node as usize % SLOTS;
+        let slot = node as usize % FOLDER_SLOTS;
         if let Some(Some((cached, folder))) = self.folders.get(slot)
             && *cached == node
         {
@@ -267,6 +272,57 @@ impl Session {
             *place = Some((node, folder));
         }
         Ok(Some(folder))
+    }
+
+    /// What `node` is, is known.
+    pub(super) fn know(&mut self, node: u64, folder: Folder) {
+        if let Some(place) = self.folders.get_mut(node as usize % FOLDER_SLOTS) {
+            *place = Some((node, folder));
+        }
+    }
+
+    /// Reads the folders among `rows`, which follow each other, at once: each is asked for when its row is completed,
+    /// and once more when it is listed.
+    pub(super) fn know_folders<'r>(
+        &mut self,
+        rows: impl Iterator<Item = &'r Stored>,
+        bounds: &Bounds,
+    ) -> Result<(), Error> {
+        let (mut first, mut last, mut unknown) = (0, 0, 0_usize);
+        for stored in rows {
+            let slot = stored.node as usize % FOLDER_SLOTS;
+            let is_known = matches!(self.folders.get(slot), Some(Some((known, _))) if *known == stored.node);
+            if !is_known && self.class(stored.class)?.kind == Kind::Folder {
+                if unknown == 0 {
+                    first = stored.node;
+                }
+                (last, unknown) = (stored.node, unknown.saturating_add(1));
+            }
+        }
+        // One is as soon found by itself.
+        if unknown < 2 {
+            return Ok(());
+        }
+        let mut query = self
+            .connection
+            .prepare_cached(
+                "SELECT node, parent, first, count, subfolders FROM folders WHERE node >= ? AND node <= ? ORDER BY node",
+            )
+            .map_err(broken)?;
+        let mut found = query.query([first as i64, last as i64]).map_err(broken)?;
+        let mut before = first.saturating_sub(1);
+        while let Some(row) = found.next().map_err(broken)? {
+            let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
+            let node = goes_on(&mut before, get(0)?)?;
+            if node > last {
+                return Err(lies(node, "it is out of order"));
+            }
+            let folder = Folder::checked(node, [get(1)?, get(2)?, get(3)?, get(4)?], bounds)?;
+            if let Some(place) = self.folders.get_mut(node as usize % FOLDER_SLOTS) {
+                *place = Some((node, folder));
+            }
+        }
+        Ok(())
     }
 
     fn class(&mut self, class: i64) -> Result<Class, Error> {

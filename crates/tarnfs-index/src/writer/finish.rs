@@ -16,6 +16,7 @@ use super::temporary::Temporary;
 use super::{
     BLOCK, Destination, IN_MEMORY, MOST_NAMED, PAGE, SMALL, SMALL_PAGE, Writer, classes, folders, out_of_memory,
 };
+use crate::own::made::Made;
 use crate::own::{self, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::store::Store;
@@ -71,7 +72,7 @@ impl Writer {
                 }
                 let finished = temporary.reopen()?;
                 temporary.rename_to(choose)?;
-                own::open_file(finished)
+                own::open_store(Arc::new(Store::File(finished)), self.made.take())
             }
             Destination::Memory if !self.overflow.has_disk() => {
                 self.write_without_name(summary, &|this| Ok(this.overflow.without_disk()))
@@ -101,12 +102,14 @@ impl Writer {
         summary: &Summary,
         store: &dyn Fn(&Self) -> io::Result<Store>,
     ) -> Result<Arc<dyn Index>, Error> {
+        // It has the budget that the index in memory comes from, most of it unused in a small archive.
+        self.sorter.shrink();
         loop {
             let store = Arc::new(store(self).map_err(Error::Io)?);
             let page = if self.bytes() > SMALL { PAGE } else { SMALL_PAGE };
             if self.fill(summary, &Opened::new(Arc::clone(&store), true), page)? {
                 store.complete();
-                return own::open_store(store);
+                return own::open_store(store, self.made.take());
             }
         }
     }
@@ -127,7 +130,9 @@ impl Writer {
         let xattr_names = self.places_of_xattr_names();
         let hidden = self.hidden()?;
         let (most_memory, bytes_of_folders) = (self.most_memory, self.folders.bytes());
-        let mut output = Output::new(&connection, &mut self.classes, &xattr_names, &self.builder.large, unit)?;
+        self.made = None;
+        let made = if self.keeps_rows { Made::new(&self.budget) } else { None };
+        let mut output = Output::new(&connection, &mut self.classes, &xattr_names, &self.builder.large, unit, made)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
         let mut taken = 0_u32;
@@ -148,6 +153,7 @@ impl Writer {
             }
         })?;
         let (mut totals, behind) = grouping.finish()?;
+        self.made = output.take_made();
         drop(output);
         let may_be_missing = self.clashes.is_out_of_order() || hidden.is_some();
         if may_be_missing && !self.is_complete && !behind.is_empty() {
@@ -262,15 +268,20 @@ impl Writer {
         Ok(Some(hidden))
     }
 
-    fn write_folders(&self, connection: &Connection) -> Result<(), Error> {
+    fn write_folders(&mut self, connection: &Connection) -> Result<(), Error> {
         let mut insert = prepare(connection, "INSERT INTO folders VALUES (?, ?, ?, ?, ?)")?;
         let shown = |folder: &folders::Folder| folder.is_real && folder.node != 0;
         let mut order: Vec<&folders::Folder> = self.folders.all().iter().filter(|folder| shown(folder)).collect();
         order.sort_unstable_by_key(|folder| folder.node);
         for folder in order {
             let parent = self.folders.get(folder.parent).node;
-            insert.execute((folder.node, parent, folder.first, folder.count, folder.subfolders)).map_err(failed)?;
+            let folders::Folder { node, first, count, subfolders, .. } = *folder;
+            insert.execute((node, parent, first, count, subfolders)).map_err(failed)?;
+            if let Some(made) = &mut self.made {
+                made.push_folder(node, [parent, first, count, subfolders].map(i64::from));
+            }
         }
+        self.made = self.made.take().and_then(Made::complete);
         Ok(())
     }
 

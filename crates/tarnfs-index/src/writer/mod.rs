@@ -29,6 +29,7 @@ use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Body, Entry, Kind, Piece, Xattrs, name};
 use tarnfs_source::{Budget, Cancel, Limits};
 
+use crate::own::made::Made;
 use crate::own::{self};
 use crate::pieces;
 use crate::{Error, FIRST_NESTED, Nested, Renamed, STORED_IN_PIECES, trust};
@@ -116,6 +117,10 @@ pub struct Writer {
     /// Bytes that all that is taken may have.
     most_bytes: u64,
     cancel: Cancel,
+    /// See [`Writer::keeping_rows`].
+    keeps_rows: bool,
+    /// The rows that were written last.
+    made: Option<Made>,
 }
 
 /// Byte at which the content that goes furthest ends.
@@ -219,6 +224,8 @@ impl Writer {
             overflow,
             most_bytes: MOST_BYTES,
             cancel: options.cancel,
+            keeps_rows: false,
+            made: None,
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
         this.sorter.push(this.builder.number(ROOT, b"", Tag::Marker, 0, ROOT))?;
@@ -237,6 +244,13 @@ impl Writer {
     #[must_use]
     pub fn of_archive(mut self, length: u64) -> Self {
         self.most_bytes = most_bytes(length);
+        self
+    }
+
+    /// Keeps the rows of a small index in memory, too, as long as it is open: for who goes through all of them once.
+    #[must_use]
+    pub fn keeping_rows(mut self, keeps: bool) -> Self {
+        self.keeps_rows = keeps;
         self
     }
 

@@ -4,6 +4,7 @@ use rusqlite::{Connection, Statement, ToSql};
 use tarnfs_format::Time;
 
 use crate::Error;
+use crate::own::made::Made;
 use crate::sqlite::{failed, prepare};
 
 use super::classes::{Classes, IMPLIED_CLASS};
@@ -29,6 +30,8 @@ pub(super) struct Output<'c> {
     unit: u64,
     /// What the entries' statement is bound to: most columns are the same from row to row.
     bound: Option<Bound>,
+    /// The rows of entries, as long as they are kept.
+    made: Option<Made>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,13 @@ struct Bound {
     class: u32,
     size: u64,
     mtime: Time,
+}
+
+impl Bound {
+    /// The columns size and mtime.
+    fn columns(&self) -> (i64, i64) {
+        (signed(self.size), in_nanoseconds(self.mtime).unwrap_or(self.mtime.seconds))
+    }
 }
 
 fn bind(statement: &mut Statement<'_>, column: usize, value: impl ToSql) -> Result<(), Error> {
@@ -53,13 +63,14 @@ fn signed(number: u64) -> i64 {
 }
 
 impl<'c> Output<'c> {
-    /// `unit` is what all headers are multiples of.
+    /// `unit` is what all headers are multiples of. The rows of entries go to `made`, too.
     pub(super) fn new(
         connection: &'c Connection,
         classes: &'c mut Classes,
         xattr_names: &'c [u32],
         large: &'c Spool,
         unit: u64,
+        made: Option<Made>,
     ) -> Result<Self, Error> {
         let insert = |sql| prepare(connection, sql);
         Ok(Self {
@@ -75,7 +86,20 @@ impl<'c> Output<'c> {
             large,
             unit,
             bound: None,
+            made,
         })
+    }
+
+    /// The rows that were kept. `None` if these are not all.
+    pub(super) fn take_made(&mut self) -> Option<Made> {
+        self.made.take()
+    }
+
+    fn keep(&mut self, node: u32, name: &[u8], bound: Bound, header: i64) {
+        let (size, mtime) = bound.columns();
+        if self.made.as_mut().is_some_and(|made| !made.push(node, name, bound.class, [header, size, mtime])) {
+            self.made = None;
+        }
     }
 
     /// The column `header` of a record.
@@ -104,6 +128,7 @@ impl<'c> Output<'c> {
         bind(statement, 2, record.name)?;
         bind(statement, 4, header)?;
         run(statement)?;
+        self.keep(node, record.name, bound, header);
         if attributes.more == 0 { Ok(()) } else { self.side(node, attributes) }
     }
 
@@ -115,7 +140,9 @@ impl<'c> Output<'c> {
         bind(&mut self.entries, 1, node)?;
         bind(&mut self.entries, 2, name)?;
         bind(&mut self.entries, 4, -1)?;
-        run(&mut self.entries)
+        run(&mut self.entries)?;
+        self.keep(node, name, bound, -1);
+        Ok(())
     }
 
     /// An entry that does not show.
@@ -191,6 +218,7 @@ pub(super) fn place_of(xattr_names: &[u32], number: u32) -> u32 {
 fn bind_common(statement: &mut Statement<'_>, class: usize, bound: Bound) -> Result<(), Error> {
     let column = |behind: usize| class.saturating_add(behind);
     bind(statement, class, bound.class)?;
-    bind(statement, column(2), signed(bound.size))?;
-    bind(statement, column(3), in_nanoseconds(bound.mtime).unwrap_or(bound.mtime.seconds))
+    let (size, mtime) = bound.columns();
+    bind(statement, column(2), size)?;
+    bind(statement, column(3), mtime)
 }

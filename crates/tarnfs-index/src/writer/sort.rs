@@ -31,7 +31,7 @@ pub(super) struct Sorter {
     cancel: Cancel,
     /// For runs.
     overflow: Overflow,
-    _grant: Option<Grant>,
+    grant: Option<Grant>,
 }
 
 /// Sorted runs in one temporary file.
@@ -71,7 +71,7 @@ impl Sorter {
             room,
             cancel,
             overflow: overflow.clone(),
-            _grant: grant,
+            grant,
         }
     }
 
@@ -97,6 +97,16 @@ impl Sorter {
         self.records = self.records.saturating_add(1);
         self.bytes = self.bytes.saturating_add(record.len() as u64);
         Ok(())
+    }
+
+    /// Nearly all was pushed: what is not needed for the rest has other uses from here on.
+    pub(super) fn shrink(&mut self) {
+        self.room = self.block.len().saturating_add(LEAST).min(self.room);
+        if let Some(grant) = &mut self.grant {
+            // As much as has just this room.
+            let bytes = self.room.saturating_mul(SORTING).checked_div(SORTING.saturating_sub(1));
+            grant.shrink_to(bytes.unwrap_or(self.room));
+        }
     }
 
     fn spill(&mut self) -> io::Result<()> {
@@ -454,5 +464,32 @@ mod tests {
         sorter.cancel.cancel();
         let stopped = (0..count).find_map(|number| sorter.push(builder.number(0, b"a", Tag::Marker, 0, number)).err());
         assert_eq!(stopped.map(|error| error.kind()), Some(io::ErrorKind::Interrupted));
+    }
+
+    /// What is not needed any more is there for others, and what comes all the same is sorted as well.
+    #[test]
+    fn room_that_has_no_use_is_given_back() {
+        let budget = Budget::new(MOST);
+        let mut sorter = Sorter::new(&budget, &Overflow::on_disk(&Budget::new(8 << 20)), Cancel::default());
+        let (mut builder, mut expected) = (Builder::new(&Overflow::on_disk(&Budget::new(0))), Vec::new());
+        assert_eq!(budget.used(), MOST);
+        for number in 0..100_000_u32 {
+            let folder = number.wrapping_mul(2_654_435_761) >> 27;
+            sorter.push(builder.number(folder, b"a", Tag::Marker, 0, number)).unwrap();
+            expected.push((folder, number));
+            if number == 1000 {
+                sorter.shrink();
+                assert!(budget.used() < 2 * LEAST, "{}", budget.used());
+            }
+        }
+        assert!(!sorter.levels.is_empty());
+        expected.sort_unstable();
+        let mut told = Vec::new();
+        let tell = |record: Record<'_>| {
+            told.push((record.folder, record.number()));
+            Ok(())
+        };
+        sorter.sorted::<io::Error>(tell).unwrap();
+        assert!(told == expected);
     }
 }

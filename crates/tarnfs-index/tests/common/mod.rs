@@ -69,7 +69,10 @@ pub(crate) fn entry(number: u64, kind: Kind, path: &[u8], link: &[u8]) -> Entry 
 }
 
 pub(crate) fn build(entries: &[Entry]) -> Arc<dyn Index> {
-    let mut writer = writer(64 << 20);
+    build_with(writer(64 << 20), entries)
+}
+
+pub(crate) fn build_with(mut writer: Writer, entries: &[Entry]) -> Arc<dyn Index> {
     for entry in entries {
         writer.add(entry).unwrap();
     }

@@ -192,6 +192,7 @@ impl Opening<'_> {
         let decoding = &options.decoding;
         let is_secret = decoding.is_secret || !decoding.passwords.is_empty() && self.may_be_opened_by_a_password();
         let writer = if is_secret { Writer::of_secrets(of_writer)? } else { Writer::new(of_writer)? };
+        let writer = writer.keeping_rows(options.index.keeps_rows);
         Ok(writer.readable_as(self.facts.owner).of_archive(self.source.len()))
     }
 

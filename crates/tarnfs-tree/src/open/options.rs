@@ -61,6 +61,8 @@ pub struct IndexOptions {
     /// Archives with fewer entries get no index on disk if reading them again is cheap
     /// ([`CHEAP_TO_READ`](super::CHEAP_TO_READ)) and the index is small.
     pub minimum_file_count: u64,
+    /// Rows of a new index stay in memory, too, if it is small: for who goes through all of them, once.
+    pub keeps_rows: bool,
 }
 
 /// How the bytes of an archive are decoded.
@@ -210,6 +212,7 @@ impl Default for IndexOptions {
             use_sidecars: true,
             without_archives_as_files: false,
             minimum_file_count: 1000,
+            keeps_rows: false,
         }
     }
 }

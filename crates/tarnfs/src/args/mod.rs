@@ -118,26 +118,15 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
         return Err(Early::Nothing);
     };
     let arguments = with_expression_behind(as_help_of_ls(arguments));
-    let command = later::with_ratarmounts_options(command_in_short());
-    let matches = |arguments: &[OsString]| {
-        command.clone().try_get_matches_from(arguments).map_err(|error| {
-            if !error.use_stderr() {
-                return Early::Said(error);
-            }
-            // Options go behind the name of a command.
-            let named = arguments.get(1).and_then(|word| command.find_subcommand(word)).unwrap_or(&command);
-            let named = arguments.get(2).and_then(|word| named.find_subcommand(word)).unwrap_or(named);
-            Early::Refused(Failure::new(Code::Usage, usage::sentence(&error, named, arguments)))
-        })
-    };
-    let first: ArgMatches = matches(&arguments)?;
+    let mut command = later::with_ratarmounts_options(Cli::command());
+    let first = matches(&mut command, &arguments)?;
     let inner = later::among_options_of_the_mount(&command, &first).map_err(Early::Refused)?;
     let matches = if inner.as_options.is_empty() {
         first
     } else {
         // Before everything else, so that nothing that was typed can take them for paths.
         let behind = 1 + usize::from(first.subcommand().is_some());
-        matches(&[&arguments[..behind], &inner.as_options, &arguments[behind..]].concat())?
+        matches(&mut command, &[&arguments[..behind], &inner.as_options, &arguments[behind..]].concat())?
     };
     later::refuse(&matches).map_err(Early::Refused)?;
     let mut cli = Cli::from_arg_matches(&matches)
@@ -148,6 +137,24 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
         _ => cli.mount.fuse = inner.for_the_mount,
     }
     Ok(cli)
+}
+
+/// What `command`, which is all that there is, makes of `arguments`.
+fn matches(command: &mut clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Early> {
+    if let Ok(matches) = command.try_get_matches_from_mut(arguments) {
+        return Ok(matches);
+    }
+    // Only where something is to be shown: what makes it short takes as long as all of the above.
+    let command = later::with_ratarmounts_options(command_in_short());
+    command.clone().try_get_matches_from(arguments).map_err(|error| {
+        if !error.use_stderr() {
+            return Early::Said(error);
+        }
+        // Options go behind the name of a command.
+        let named = arguments.get(1).and_then(|word| command.find_subcommand(word)).unwrap_or(&command);
+        let named = arguments.get(2).and_then(|word| named.find_subcommand(word)).unwrap_or(named);
+        Early::Refused(Failure::new(Code::Usage, usage::sentence(&error, named, arguments)))
+    })
 }
 
 /// `-h` of `ls` is for sizes, as everywhere, and that of `create` for links; where there is nothing else, somebody
@@ -220,20 +227,28 @@ fn two_letter_options(arguments: Vec<OsString>) -> Vec<OsString> {
 /// `-ul` is `-u -l`, as for umount(8) and ratarmount, not a mount point that is called `l`: names go behind `-u`, so
 /// that it comes last.
 fn unmount_last(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let command =
-        arguments.get(1).and_then(|word| Cli::command().find_subcommand(word).map(|it| it.get_name().to_owned()));
-    if command.is_some_and(|name| name != "mount") {
-        return arguments;
-    }
-    for word in arguments.iter_mut().skip(1).take_while(|word| *word != "--") {
-        if let Some(letters) = word.as_bytes().strip_prefix(b"-")
-            && letters.iter().all(|letter| b"ulf".contains(letter))
-            && let Some(at) = letters.iter().position(|&letter| letter == b'u')
+    let with_u_last = |word: &OsString| {
+        let letters = word.as_bytes().strip_prefix(b"-")?;
+        let at = letters.iter().position(|&letter| letter == b'u')?;
+        let is_meant = letters.iter().all(|letter| b"ulf".contains(letter))
             && !letters[at + 1..].contains(&b'u')
-            && !letters.ends_with(b"u")
-        {
-            let others: Vec<u8> = letters.iter().copied().filter(|&letter| letter != b'u').collect();
-            *word = OsString::from_vec([b"-", &others[..], b"u"].concat());
+            && !letters.ends_with(b"u");
+        let others = || letters.iter().copied().filter(|&letter| letter != b'u').collect::<Vec<u8>>();
+        is_meant.then(|| OsString::from_vec([b"-", &others()[..], b"u"].concat()))
+    };
+    let is_before_paths = |word: &&mut OsString| **word != "--";
+    // What there is is asked for only where it matters: that takes longer than all else here.
+    let mut command = None;
+    let first = arguments.get(1).cloned();
+    for word in arguments.iter_mut().skip(1).take_while(is_before_paths) {
+        let Some(instead) = with_u_last(word) else { continue };
+        let is_of_mount = *command.get_or_insert_with(|| {
+            let known = Cli::command();
+            let command = first.as_ref().and_then(|word| known.find_subcommand(word));
+            command.is_none_or(|command| command.get_name() == "mount")
+        });
+        if is_of_mount {
+            *word = instead;
         }
     }
     arguments

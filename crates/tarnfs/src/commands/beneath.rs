@@ -40,7 +40,12 @@ impl Beneath {
 
     /// The folder at the path of these names.
     pub(super) fn folder<N: AsRef<[u8]>>(&self, names: &[N]) -> io::Result<OwnedFd> {
-        let mut at = openat(&self.root, ".", FOLDER, Mode::empty())?;
+        self.folder_as(names, FOLDER)
+    }
+
+    /// The same, opened with `flags`, which are such that no symbolic link is followed.
+    pub(super) fn folder_as<N: AsRef<[u8]>>(&self, names: &[N], flags: OFlags) -> io::Result<OwnedFd> {
+        let mut at: Option<OwnedFd> = None;
         let mut names = names.iter().map(AsRef::as_ref).peekable();
         while names.peek().is_some() {
             let mut path = Vec::new();
@@ -50,9 +55,13 @@ impl Beneath {
                 }
                 path.extend_from_slice(name);
             }
-            at = self.below(at.as_fd(), &path, FOLDER)?;
+            let flags = if names.peek().is_some() { FOLDER } else { flags };
+            at = Some(self.below(at.as_ref().unwrap_or(&self.root).as_fd(), &path, flags)?);
         }
-        Ok(at)
+        match at {
+            Some(at) => Ok(at),
+            None => Ok(openat(&self.root, ".", flags, Mode::empty())?),
+        }
     }
 
     /// What is called `path` below `folder`, without a symbolic link anywhere in it.

@@ -118,9 +118,13 @@ type Sorted = (std::vec::IntoIter<(Vec<u8>, Attributes)>, usize);
 /// A folder that is being listed, while those in it are, too.
 struct Begun {
     folder: Node,
-    prefix: Vec<u8>,
-    /// What comes next in it.
-    entries: VecDeque<(Vec<u8>, Attributes)>,
+    /// Bytes of the path that stand before the names in it.
+    prefix: usize,
+    /// What comes next in it: each with the end of its name among `names`, where that of the next one begins.
+    entries: VecDeque<(usize, Attributes)>,
+    names: Vec<u8>,
+    /// Where the name begins of what comes next.
+    start: usize,
     /// Where the rest begins.
     from: Option<u64>,
     /// Why there is no rest.
@@ -128,19 +132,36 @@ struct Begun {
 }
 
 impl Begun {
+    fn new(folder: Node, prefix: usize) -> Self {
+        let (entries, names) = Default::default();
+        Self { folder, prefix, entries, names, start: 0, from: Some(0), failure: None }
+    }
+
     /// Reads some more of it. An index reads many rows for one; but each folder on the way down keeps what it has read.
     fn read(&mut self, tree: &dyn Tree, depth: usize) {
         let most = (4096 / depth).clamp(16, 128);
         let Some(from) = self.from.take() else { return };
-        let (entries, rest) = (&mut self.entries, &mut self.from);
+        self.names.clear();
+        self.start = 0;
+        let (entries, names, rest) = (&mut self.entries, &mut self.names, &mut self.from);
         let read = tree.read_dir(self.folder, from, &mut |child| {
-            entries.push_back((child.name.to_vec(), child.attributes));
+            names.extend_from_slice(child.name);
+            entries.push_back((names.len(), child.attributes));
             *rest = (entries.len() >= most).then_some(child.next);
             rest.is_none()
         });
         if let Err(failure) = read {
             (self.from, self.failure) = (None, Some(failure));
         }
+    }
+
+    /// What comes next; its name goes behind `path`.
+    fn next(&mut self, path: &mut Vec<u8>) -> Option<Attributes> {
+        let (end, attributes) = self.entries.pop_front()?;
+        path.truncate(self.prefix);
+        path.extend_from_slice(self.names.get(self.start..end).unwrap_or_default());
+        self.start = end;
+        Some(attributes)
     }
 }
 
@@ -193,10 +214,11 @@ impl Listing<'_> {
         if !self.arguments.all_levels {
             return self.flat(folder, &prefix);
         }
+        let mut path = prefix;
         // As many as the tree is deep.
-        let mut open = vec![Begun { folder, prefix, entries: VecDeque::new(), from: Some(0), failure: None }];
+        let mut open = vec![Begun::new(folder, path.len())];
         while let Some(last) = open.last_mut() {
-            let Some((name, attributes)) = last.entries.pop_front() else {
+            let Some(attributes) = last.next(&mut path) else {
                 if let Some(failure) = last.failure.take() {
                     return Err(failure.into());
                 }
@@ -207,12 +229,10 @@ impl Listing<'_> {
                 }
                 continue;
             };
-            let path = [last.prefix.as_slice(), &name].concat();
             self.line(&path, &attributes)?;
             if attributes.kind == Kind::Folder {
-                let prefix = [path.as_slice(), b"/"].concat();
-                let (folder, entries) = (attributes.node, VecDeque::new());
-                open.push(Begun { folder, prefix, entries, from: Some(0), failure: None });
+                path.push(b'/');
+                open.push(Begun::new(attributes.node, path.len()));
             }
         }
         Ok(())

@@ -3,12 +3,14 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fstat, major, minor, open, openat, readlinkat, seek, statat,
+    AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat, fstat, major, minor, open, openat, readlinkat, seek,
+    statat,
 };
 use rustix::io::Errno;
 use tarnfs_format::Told;
@@ -86,7 +88,10 @@ impl Side for Disk {
     fn names(&self, folder: &OwnedFd, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listed = openat(folder, ".", flags, Mode::empty()).map_err(io::Error::from)?;
-        for entry in Dir::new(listed).map_err(io::Error::from)? {
+        // Most folders are small, and there are many.
+        let mut room = [MaybeUninit::uninit(); 8 << 10];
+        let mut entries = RawDir::new(listed, &mut room);
+        while let Some(entry) = entries.next() {
             let entry = entry.map_err(io::Error::from)?;
             let name = entry.file_name().to_bytes();
             if !matches!(name, b"." | b"..") {

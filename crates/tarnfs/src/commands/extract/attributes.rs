@@ -13,7 +13,7 @@ use rustix::fs::{
     fchmod, fchown, fgetxattr_query, fremovexattr, fsetxattr, fstat, futimens, openat, utimensat,
 };
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 use tarnfs_tree::{Time, Xattrs};
 
 use crate::args::Extract;
@@ -42,6 +42,8 @@ pub(super) struct Keeping {
     include: Option<GlobSet>,
     exclude: GlobSet,
     umask: u32,
+    /// Whose the files are that this process makes, where their folder has no say in it.
+    own: (u32, u32),
     /// What could not be kept, in words, and of how many.
     lost: Mutex<BTreeMap<String, u64>>,
 }
@@ -83,6 +85,7 @@ impl Keeping {
             include,
             exclude: globs(&arguments.xattrs_exclude)?,
             umask: umask.as_raw_mode(),
+            own: (geteuid().as_raw(), getegid().as_raw()),
             lost: Mutex::default(),
         })
     }
@@ -91,6 +94,15 @@ impl Keeping {
     pub(super) fn first_mode(&self, mode: u32) -> u32 {
         // As long as it has another owner, his group has nothing to do with it.
         if self.owner || self.permissions { 0o600 } else { mode & 0o777 | 0o600 }
+    }
+
+    /// The same of a file that has no name, so that nobody else can open it before it is finished: one that has its
+    /// owner from the start may have its mode, too. Not if it is to have extended attributes, which only those can set
+    /// who may write to it.
+    pub(super) fn first_mode_without_name(&self, mode: u32, owner: (u32, u32), has_xattrs: bool) -> u32 {
+        let is_own = self.owner && self.permissions && owner == self.own;
+        let is_as_asked = mode & !0o777 == 0 && mode & self.umask == 0;
+        if is_own && is_as_asked && !has_xattrs { mode } else { self.first_mode(mode) }
     }
 
     /// The same of a folder: things can be made in it until it is finished.
@@ -118,7 +130,10 @@ impl Keeping {
     pub(super) fn keep(&self, file: &File, wanted: &Wanted<'_>, what: Finished) -> Result<(), Failure> {
         let mut failure = None;
         let mut mode = wanted.mode & 0o7777;
-        if self.owner && !is_owner(file, wanted) {
+        // (In a folder with setgid its group may be another one than that of this process.)
+        let as_made = if self.owner { fstat(file).ok() } else { None };
+        let as_made = as_made.filter(|stat| (stat.st_uid, stat.st_gid) == wanted.owner);
+        if self.owner && as_made.is_none() {
             let (uid, gid) = wanted.owner;
             let changed = owner(uid, gid).and_then(|(uid, gid)| fchown(file, Some(uid), Some(gid)));
             if let Err(error) = changed {
@@ -133,7 +148,7 @@ impl Keeping {
             self.set(file, name, value);
         }
         let (mode, is_as_made) = match what {
-            Finished::File if self.permissions => (mode, mode == 0o600),
+            Finished::File if self.permissions => (mode, mode == as_made.map_or(0o600, |stat| stat.st_mode & 0o7777)),
             Finished::File if self.owner => (mode & 0o777 & !self.umask, mode & 0o777 & !self.umask == 0o600),
             Finished::File => (mode & 0o777 & !self.umask, mode & 0o600 == 0o600),
             _ if self.permissions => (mode, false),
@@ -287,11 +302,6 @@ fn owner(uid: u32, gid: u32) -> Result<(Uid, Gid), Errno> {
     if uid == u32::MAX || gid == u32::MAX { Err(Errno::INVAL) } else { Ok((Uid::from_raw(uid), Gid::from_raw(gid))) }
 }
 
-/// True if it has that owner anyway. (In a folder with setgid its group may be another one than that of this process.)
-fn is_owner(file: &File, wanted: &Wanted<'_>) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| (stat.st_uid, stat.st_gid) == wanted.owner)
-}
-
 fn times(wanted: &Wanted<'_>) -> Timestamps {
     let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
     // Where none is stored it is that of the last change; then the time of extraction is as good.
@@ -316,4 +326,49 @@ pub(super) fn hands_lists_down(folder: BorrowedFd<'_>) -> bool {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::openat(folder, ".", flags, Mode::empty())
         .is_ok_and(|folder| rustix::fs::fgetxattr_query(folder.as_fd(), DEFAULT_ACL).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gets_its_mode_whatever_it_was_made_with() {
+        let (own, umask) = ((geteuid().as_raw(), getegid().as_raw()), 0o022);
+        let (xattrs, time) = (Xattrs::new(), Time::default());
+        let keeping = |owner: bool| Keeping {
+            owner,
+            permissions: true,
+            is_numeric: false,
+            acls: true,
+            xattrs: true,
+            include: None,
+            exclude: GlobSet::empty(),
+            umask,
+            own,
+            lost: Mutex::default(),
+        };
+        for owner in [false, true] {
+            let keeping = keeping(owner);
+            for (mode, at_once) in [(0o644, 0o644), (0o400, 0o400), (0, 0), (0o664, 0o600), (0o4755, 0o600)] {
+                let first = if owner { at_once } else { 0o600 };
+                assert_eq!(keeping.first_mode_without_name(mode, own, false), first, "{mode:o}");
+                assert_eq!(keeping.first_mode_without_name(mode, own, true), 0o600);
+                assert_eq!(keeping.first_mode_without_name(mode, (own.0, own.1 + 1), false), 0o600);
+                for made in [0o600, first] {
+                    let file = tempfile::tempfile().unwrap();
+                    fchmod(&file, Mode::from_raw_mode(made)).unwrap();
+                    let wanted = Wanted { mode, owner: own, mtime: time, atime: time, xattrs: &xattrs };
+                    keeping.keep(&file, &wanted, Finished::File).unwrap();
+                    assert_eq!(fstat(&file).unwrap().st_mode & 0o7777, mode, "made with {made:o}");
+                }
+            }
+        }
+        // Not what it was to be made with, which a file system may not care for.
+        let file = tempfile::tempfile().unwrap();
+        fchmod(&file, Mode::from_raw_mode(0o644)).unwrap();
+        let wanted = Wanted { mode: 0o600, owner: own, mtime: time, atime: time, xattrs: &xattrs };
+        keeping(true).keep(&file, &wanted, Finished::File).unwrap();
+        assert_eq!(fstat(&file).unwrap().st_mode & 0o7777, 0o600);
+    }
 }

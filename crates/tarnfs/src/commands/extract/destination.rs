@@ -157,14 +157,21 @@ impl Destination {
     /// The folder at the path of these names, open for its attributes.
     pub(super) fn folder_to_finish<N: AsRef<[u8]>>(&self, names: &[N]) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(self.folder(names)?, ".", flags, Mode::empty())?.into())
+        Ok(self.root.folder_as(names, flags)?.into())
     }
 
     /// A file in `folder` that has no name there yet. `is_apart`: nothing can come there from the hidden folder.
-    pub(super) fn new_file(&self, folder: BorrowedFd<'_>, mode: u32, is_apart: bool) -> io::Result<NewFile> {
+    /// `nameless` is its mode if it has no name anywhere, and `mode` if it has one.
+    pub(super) fn new_file(
+        &self,
+        folder: BorrowedFd<'_>,
+        nameless: u32,
+        mode: u32,
+        is_apart: bool,
+    ) -> io::Result<NewFile> {
         if self.has_nameless.load(Ordering::Relaxed) {
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            match openat(folder, ".", flags, Mode::from_raw_mode(mode)) {
+            match openat(folder, ".", flags, Mode::from_raw_mode(nameless)) {
                 Ok(file) => return Ok(NewFile { file: file.into(), made: None }),
                 // Of a file system that has no such files; of an old kernel.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
@@ -775,7 +782,7 @@ mod tests {
             destination.has_nameless.store(has_nameless, Ordering::Relaxed);
             let folder = destination.folder::<&str>(&[]).unwrap();
             let make = |content: &str, replaces| {
-                let mut new = destination.new_file(folder.as_fd(), 0o600, false).unwrap();
+                let mut new = destination.new_file(folder.as_fd(), 0o600, 0o600, false).unwrap();
                 new.file.write_all(content.as_bytes()).unwrap();
                 destination.publish_file(&mut new, folder.as_fd(), b"file", replaces)
             };

@@ -141,7 +141,7 @@ fn is_as_stored(destination: &Destination, folder: BorrowedFd<'_>, item: &Item, 
 /// The time that a file in `folder` has which was given this one: many file systems keep less of it than archives do
 /// (FAT two seconds, ext3 and HFS+ one, exFAT 10 ms, NTFS and SMB 100 ns), or not all years.
 fn as_kept(destination: &Destination, folder: BorrowedFd<'_>, time: Time) -> io::Result<Time> {
-    let trial = destination.new_file(folder, 0o600, false)?;
+    let trial = destination.new_file(folder, 0o600, 0o600, false)?;
     let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let last_modification = Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
     futimens(&trial.file, &Timestamps { last_access, last_modification })?;

@@ -415,8 +415,10 @@ impl Worker<'_> {
     /// damaged was told.
     fn copied(&mut self, item: &Item, folder: &OwnedFd, again: bool) -> Result<(NewFile, bool), Trouble> {
         let extraction = self.extraction;
-        let (mode, is_apart) = (extraction.keeping.first_mode(item.mode), self.apart == Some(item.folder));
-        let new = extraction.destination.new_file(folder.as_fd(), mode, is_apart);
+        let (keeping, is_apart) = (extraction.keeping, self.apart == Some(item.folder));
+        let mode = keeping.first_mode(item.mode);
+        let nameless = keeping.first_mode_without_name(item.mode, self.owner(item)?, item.stored.has_xattrs);
+        let new = extraction.destination.new_file(folder.as_fd(), nameless, mode, is_apart);
         let new = new.map_err(|error| self.wrote(&error))?;
         // Where there are no files without a name, it is in the hidden folder, too, and may keep the group from there.
         self.give_group(&new, folder);
