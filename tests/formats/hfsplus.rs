@@ -222,7 +222,7 @@ fn a_long_attribute_costs_only_itself() {
     let mut bytes = fs::read(&path).unwrap();
     let name: Vec<u8> = "behind-what-is-long".encode_utf16().flat_map(u16::to_be_bytes).collect();
     let behind = bytes.windows(name.len()).position(|seen| seen == name).unwrap() + name.len();
-    assert_eq!(bytes[behind..behind + 16], [[0, 0, 0, 16], [0; 4], [0; 4], [0, 0, 0, 2]].concat());
+    assert_eq!(bytes[behind..behind + 16], [[0_u8, 0, 0, 16], [0; 4], [0; 4], [0, 0, 0, 2]].concat());
     bytes[behind + 12] = 0x70;
     fs::write(&path, bytes).unwrap();
     assert_eq!(found("less"), "user.a=\"it\"\nuser.b=\"it\"\n");

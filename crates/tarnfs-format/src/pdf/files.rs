@@ -103,8 +103,8 @@ impl Reader<'_, '_> {
                 names.push(document.get(&file, name)?);
             }
             names.extend(listed.map(|name| document.resolve(name)).transpose()?);
-            let name = names.iter().filter_map(Object::string).find(|name| !name.is_empty());
-            let name = name.map(|name| path_of(name, longest)).filter(|name| !name.is_empty());
+            let mut names = names.iter().filter_map(Object::string).map(|name| path_of(name, longest));
+            let name = names.find(|name| !name.is_empty());
             let streams = document.dict(&file, "EF")?.unwrap_or_default();
             let stream = KINDS.iter().find_map(|kind| streams.get(kind)).cloned();
             Ok(stream.map(|stream| (name, stream)))
