@@ -196,6 +196,40 @@ fn a_compressed_file_without_its_attribute_is_damaged() {
     assert!(checked.code == 5 && checked.text().contains("2 of 3 files"), "{}", checked.text());
 }
 
+/// macOS may store longer attributes than Linux has. One is left out, and costs neither what lies behind it nor what
+/// was found before. A record that is damaged costs only what lies behind it.
+#[test]
+fn a_long_attribute_costs_only_itself() {
+    if !["python3", "setfattr"].into_iter().all(have) {
+        return println!("left out: no Python here, or nothing that sets attributes");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree; echo x > tree/x; for name in a b long.x35000 behind-what-is-long; do setfattr -n user.$name -v it tree/x; done
+        seq 60000 > tree/long.cmp4; setfattr -n user.a.x35000 -v it tree/long.cmp4; python3 {VOLUME} tree v.hfs"
+    ));
+    let path = scratch.path("v.hfs");
+    let found = |out: &str| {
+        let to = scratch.path(out);
+        run(&scratch, ["extract".as_ref(), path.as_os_str(), "-C".as_ref(), to.as_os_str()]);
+        assert_eq!(scratch.shell(&format!("cat {out}/x {out}/long.cmp4")), scratch.shell("cat tree/x tree/long.cmp4"));
+        scratch.shell(&format!("cd {out}; getfattr -d -m ^user x long.cmp4 | grep = | LC_ALL=C sort || true"))
+    };
+    assert_eq!(found("all"), "user.a=\"it\"\nuser.b=\"it\"\nuser.behind-what-is-long=\"it\"\n");
+    let checked = told(&scratch, "check", "v.hfs", &[]);
+    assert_eq!(checked.code, 0, "{}{}", checked.text(), checked.err);
+    // The last one says that it is longer than the node that it lies in.
+    let mut bytes = fs::read(&path).unwrap();
+    let name: Vec<u8> = "behind-what-is-long".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    let behind = bytes.windows(name.len()).position(|seen| seen == name).unwrap() + name.len();
+    assert_eq!(bytes[behind..behind + 16], [[0_u8, 0, 0, 16], [0; 4], [0; 4], [0, 0, 0, 2]].concat());
+    bytes[behind + 12] = 0x70;
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(found("less"), "user.a=\"it\"\nuser.b=\"it\"\n");
+    let checked = told(&scratch, "check", "v.hfs", &[]);
+    assert!(checked.code != 0 && checked.text().contains("some of its extended attributes"), "{}", checked.text());
+}
+
 /// Each volume of its bytes that are there is read in a moment, whatever it says; and an archive of images is one.
 #[test]
 fn volumes_and_images_that_lie_end() {

@@ -5,7 +5,8 @@
 NODE is the number of bytes of a node of the catalogue. Names, modes, owners, times in seconds, hard and symbolic links,
 devices and extended attributes below `user.` are kept. A colon in a name is a slash on the volume. A file whose name
 ends in `.scattered` has each of its blocks elsewhere; one that ends in `.cmpN` is stored as macOS compresses files in
-its way N; `resource:NAME` is the resource fork of NAME. The format: Apple's Technical Note TN1150.
+its way N; `resource:NAME` is the resource fork of NAME. An attribute whose name ends in `.xN` has its value N times:
+Linux has none of more than 64 KiB. The format: Apple's Technical Note TN1150.
 """
 
 import functools
@@ -228,6 +229,9 @@ def main(folder, volume, node=4096):
         flags, finder = 0, bytes(32)
         for xattr in os.listxattr(path, follow_symlinks=False):
             value = os.getxattr(path, xattr, follow_symlinks=False)
+            _, repeated, times = xattr.rpartition(".x")
+            if repeated and times.isdigit():
+                value *= int(times)
             if xattr == "user.com.apple.FinderInfo":
                 finder = value
             elif xattr.startswith("user."):

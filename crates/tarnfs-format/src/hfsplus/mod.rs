@@ -7,8 +7,8 @@
 //!
 //! - Names are as they are stored (decomposed). A slash in one is a colon, as macOS shows it.
 //! - Files that macOS has compressed are shown as it shows them.
-//! - Extended attributes, Finder's information and short resource forks are in the namespace of users. Longer ones are
-//!   not shown.
+//! - Extended attributes, Finder's information and resource forks are in the namespace of users. Of both, what is
+//!   longer than an attribute of Linux may be is not shown.
 //! - The first name of a file with several names is the file. A folder with several names, which only Time Machine
 //!   makes, is shown where it lies, and each name is a symbolic link there.
 //! - What was in a folder that is lost is in `lost+found`.
@@ -82,7 +82,8 @@ impl Format for HfsPlus {
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
         let Some((volume, _)) = reader::find(source)? else { return Ok(Unlisted::unknown()) };
-        let mut others = vec!["its volume header and journal, and long resource forks".to_owned()];
+        let mut others =
+            vec!["its volume header and journal, and long resource forks and extended attributes".to_owned()];
         others.extend(crate::around(source, volume.range(), cancel)?);
         Ok(Unlisted::of(others))
     }

@@ -494,35 +494,47 @@ impl<'run> Reader<'run> {
         let mut wrong = None;
         if let Some(tree) = self.attributes.take_if(|_| file.has_attributes() || file.is_compressed) {
             let mut tree = tree;
-            let (mut inline, mut taken, mut paid) = (Vec::new(), 0_u64, 0_u64);
+            let (mut inline, mut count, mut taken, mut paid) = (Vec::new(), 0_usize, 0_u64, 0_u64);
             let found = tree.of_file(file.id, &mut self.window, &mut self.budget, &mut |record| {
                 // Behind the file, the first block of what is told, and the length of the name.
                 let name = records::units(record.key, 12).map(|units| records::name(&units));
                 let (Some(kind), Some(name)) = (u32_at(record.data, 0), name) else {
                     return Err(damaged("a record of them is damaged"));
                 };
+                let weight = OF_ATTRIBUTE.saturating_add(name.len() as u64);
+                let mut take = |length: u64, weight: u64| {
+                    count = count.saturating_add(1);
+                    taken = taken.saturating_add(length);
+                    if count > limits.xattrs || taken > MOST_OF_ATTRIBUTES {
+                        return Err(damaged("there are too many"));
+                    }
+                    paid = paid.saturating_add(weight);
+                    Ok(())
+                };
                 match kind {
                     0x10 => {
                         let length = u32_at(record.data, 12).map_or(usize::MAX, |length| length as usize);
                         let value = record.data.get(16..16_usize.saturating_add(length));
                         let value = value.ok_or_else(|| damaged("a record of them is damaged"))?;
-                        taken = taken.saturating_add(value.len() as u64);
-                        paid = paid
-                            .saturating_add(OF_ATTRIBUTE)
-                            .saturating_add(name.len().saturating_add(value.len()) as u64);
+                        let length = value.len() as u64;
+                        take(length, weight.saturating_add(length))?;
                         inline.push((name, value.to_vec(), record.at.saturating_add(16)));
                     }
                     0x20 => {
-                        let fork = Fork::read(record.data, 8).filter(|fork| fork.length <= limits.xattr_value as u64);
-                        let fork = fork.ok_or_else(|| damaged("one is longer than any may be"))?;
-                        taken = taken.saturating_add(fork.length);
+                        let fork = Fork::read(record.data, 8);
+                        let fork = fork.ok_or_else(|| damaged("a record of them is damaged"))?;
+                        if fork.length > limits.xattr_value as u64 {
+                            // macOS allows for it, and others of the file lie behind it.
+                            let (of, length) = (&entry.path, fork.length);
+                            log::info!("{}: {} of {length} bytes is not shown", shown(of), excerpt(&name));
+                            return take(0, weight);
+                        }
+                        take(fork.length, weight)?;
                         forks.push((name, fork));
                     }
                     _ => {}
                 }
-                let is_too_much =
-                    inline.len().saturating_add(forks.len()) > limits.xattrs || taken > MOST_OF_ATTRIBUTES;
-                if is_too_much { Err(damaged("there are too many")) } else { Ok(()) }
+                Ok(())
             });
             for (name, value, place) in inline {
                 if file.is_compressed && name == compressed::ATTRIBUTE {
@@ -535,12 +547,13 @@ impl<'run> Reader<'run> {
                 }
             }
             self.attributes = Some(tree);
-            // Any number of names may lead to one file.
-            wrong = found.and_then(|()| self.budget.take_bytes(paid)).err();
-            if wrong.is_some() {
+            // Any number of names may lead to one file. What was found before damage is paid for, and stays.
+            let is_paid = self.budget.take_bytes(paid);
+            if is_paid.is_err() {
                 xattrs.clear();
                 forks.clear();
             }
+            wrong = found.and(is_paid).err();
         }
         for (name, fork) in forks {
             match self.value(file.id, None, &fork) {

@@ -9,6 +9,7 @@ use tarnfs_source::{MemorySource, SharedSource, Slice};
 use super::crypt::{Encryption, What};
 use super::filters::{self, Tail};
 use super::object::{Dict, Object, Parser};
+use super::places::{Place, Places};
 use crate::image::{Budget, damaged, data_of, is_damage};
 use crate::window::Window;
 use crate::{Options, Step};
@@ -28,9 +29,12 @@ const MOST_STEPS: usize = 32;
 /// Bytes of a stream that is read whole: of objects, of a table, of what a page draws.
 const LONGEST_STREAM: usize = 64 << 20;
 
-/// Streams of objects that are kept, and bytes that they have together.
+/// Streams of objects that are kept, and bytes that they have together, also with a stream that is decoded.
 const MOST_STREAMS: usize = 8;
 const MOST_BYTES: usize = 64 << 20;
+
+/// Bytes of a stream that is read in parts, and of one that is read with what lies around it.
+const PART: usize = 64 << 10;
 
 /// Bytes of a string that is decrypted.
 const LONGEST_STRING: usize = 64 << 10;
@@ -67,16 +71,6 @@ const MOST_OF_ENCRYPTION: usize = 1 << 12;
 /// Streams in which the length of others is found. Each may be in another one.
 const MOST_NESTED: u32 = 8;
 
-/// Where an object is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nowhere, by the table with that number.
-    Free(u32),
-    At(u64),
-    /// In a stream of objects, and which of these it is.
-    In(u32, u32),
-}
-
 /// An object, with what it is called and where its stream begins.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -98,10 +92,10 @@ pub(super) struct Stream {
 
 /// Objects that were in a stream.
 #[derive(Debug, Default)]
-struct Objects {
-    bytes: Vec<u8>,
+pub(super) struct Objects {
+    pub(super) bytes: Vec<u8>,
     /// Number and place of each.
-    places: Vec<(u32, u32)>,
+    pub(super) places: Vec<(u32, u32)>,
 }
 
 impl Objects {
@@ -117,7 +111,7 @@ pub(super) struct Document<'s> {
     window: Window<'s>,
     /// Where it begins: places count from there.
     pub(super) start: u64,
-    places: HashMap<u32, Place>,
+    pub(super) places: Places,
     /// The number of the table that is read.
     pub(super) table: u32,
     pub(super) trailer: Dict,
@@ -149,7 +143,7 @@ impl<'s> Document<'s> {
             options,
             window: Window::growing(&**source).until(&options.cancel),
             start,
-            places: HashMap::new(),
+            places: Places::default(),
             table: 0,
             trailer: Dict::default(),
             encryption: None,
@@ -165,7 +159,7 @@ impl<'s> Document<'s> {
         };
         document.find_objects()?;
         document.set_encryption()?;
-        if document.places.is_empty() {
+        if document.places.len() == 0 {
             return Err(damaged("there is no object in it"));
         }
         Ok(document)
@@ -233,7 +227,7 @@ impl<'s> Document<'s> {
         self.work == 0 || self.budget.bytes == 0
     }
 
-    fn take_bytes(&mut self, count: usize) -> io::Result<()> {
+    pub(super) fn take_bytes(&mut self, count: usize) -> io::Result<()> {
         let taken = self.budget.take_bytes(count as u64);
         if taken.is_err() {
             self.budget.bytes = 0;
@@ -268,23 +262,26 @@ impl<'s> Document<'s> {
 
     /// An object is there, unless a later table has told of it. What a table calls free, the stream that belongs to it
     /// may have: it hides that from old programs (section 7.5.8.4).
-    pub(super) fn place(&mut self, number: u64, place: Place) {
-        let Ok(number) = u32::try_from(number) else { return };
-        let is_full = self.places.len() >= self.most_objects;
-        match self.places.get_mut(&number) {
-            Some(known) if *known == Place::Free(self.table) => *known = place,
-            None if !is_full => {
-                self.places.insert(number, place);
-            }
-            _ => {}
+    pub(super) fn place(&mut self, number: u64, place: Place) -> io::Result<()> {
+        let Ok(number) = u32::try_from(number) else { return Ok(()) };
+        match self.places.get(number) {
+            Some(known) if known != Place::Free(self.table) => Ok(()),
+            _ => self.replace(number, place),
         }
     }
 
     /// An object is there, whatever was said before.
-    pub(super) fn replace(&mut self, number: u32, place: Place) {
-        if self.places.len() < self.most_objects || self.places.contains_key(&number) {
-            self.places.insert(number, place);
+    pub(super) fn replace(&mut self, number: u32, place: Place) -> io::Result<()> {
+        let is_full = self.places.len() >= self.most_objects;
+        match self.places.needed(number) {
+            _ if is_full && self.places.get(number).is_none() => return Ok(()),
+            None => return Ok(()),
+            Some(0) => {}
+            // They are kept as long as the document is read.
+            Some(bytes) => self.take_bytes(bytes)?,
         }
+        self.places.set(number, place);
+        Ok(())
     }
 
     /// Reads with `read` from byte `at` on: with more bytes, as long as those that it got do not suffice.
@@ -346,7 +343,7 @@ impl<'s> Document<'s> {
     /// The object with that number, and where its stream is.
     fn found(&mut self, number: u32) -> io::Result<Option<Found>> {
         self.spend(1)?;
-        let found = match self.places.get(&number).copied() {
+        let found = match self.places.get(number) {
             None | Some(Place::Free(_)) => None,
             Some(Place::At(at)) => self.object_at(at)?.filter(|found| found.id.0 == number),
             Some(Place::In(stream, index)) => {
@@ -496,13 +493,17 @@ impl<'s> Document<'s> {
     /// What `stages` make of `stored`, up to `most` bytes: more is an error.
     pub(super) fn decode(&mut self, stages: &[u8], stored: SharedSource, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
+        let mut kept = std::mem::take(&mut self.streams);
         let read = self.each(stages, stored, &mut |part| {
-            if bytes.len().saturating_add(part.len()) > most {
+            let length = bytes.len().saturating_add(part.len());
+            if length > most {
                 return Err(damaged(format!("more than {most} bytes come of a stream")));
             }
+            make_room(&mut kept, length);
             bytes.extend_from_slice(part);
             Ok(())
         });
+        self.streams = kept;
         // What came before something wrong has taken as long.
         self.take_bytes(bytes.len())?;
         read.map(|()| bytes)
@@ -527,7 +528,31 @@ impl<'s> Document<'s> {
     pub(super) fn decoded(&mut self, stream: &Stream) -> io::Result<Vec<u8>> {
         let encryption = self.encryption.clone();
         let cipher = encryption.and_then(|encryption| encryption.stage(What::Stream, stream.id));
-        self.decoded_with(stream, cipher)
+        let stages = self.stages(stream, cipher)?;
+        if stages.is_empty() {
+            let length = usize::try_from(self.stored_length(stream)).ok().filter(|length| *length <= LONGEST_STREAM);
+            let length = length.ok_or_else(|| damaged("a stream is too long"))?;
+            if length <= PART {
+                return self.bytes(stream.offset, length);
+            }
+            self.take_bytes(length)?;
+            make_room(&mut self.streams, length);
+            let mut bytes = vec![0; length];
+            self.source.read_exact_at(&mut bytes, stream.offset)?;
+            return Ok(bytes);
+        }
+        let stored = self.stored(stream)?;
+        self.decode(&stages, stored, LONGEST_STREAM)
+    }
+
+    /// What undoes a stream of bytes. Of one that is encrypted, `cipher` decrypts it.
+    fn stages(&mut self, stream: &Stream, cipher: Option<Vec<u8>>) -> io::Result<Vec<u8>> {
+        let filters = filters::of(self, stream, cipher)?;
+        if filters.tail == Tail::Bytes {
+            Ok(filters.stages)
+        } else {
+            Err(damaged("a stream of another kind was expected"))
+        }
     }
 
     /// The same of one that may be asked for again and again.
@@ -553,23 +578,32 @@ impl<'s> Document<'s> {
         Ok(bytes)
     }
 
-    /// The same of one that is never encrypted.
-    pub(super) fn decoded_plainly(&mut self, stream: &Stream) -> io::Result<Vec<u8>> {
-        self.decoded_with(stream, None)
-    }
-
-    fn decoded_with(&mut self, stream: &Stream, cipher: Option<Vec<u8>>) -> io::Result<Vec<u8>> {
-        let filters = filters::of(self, stream, cipher)?;
-        if filters.tail != Tail::Bytes {
-            return Err(damaged("a stream of another kind was expected"));
+    /// Hands on the content of a stream that is never encrypted, in parts: it may be longer than what is kept.
+    pub(super) fn each_plainly(
+        &mut self,
+        stream: &Stream,
+        receive: &mut dyn FnMut(&mut Self, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let stages = self.stages(stream, None)?;
+        if stages.is_empty() {
+            let (mut at, mut left) = (stream.offset, self.stored_length(stream));
+            while left > 0 {
+                let part = self.bytes(at, usize::try_from(left).map_or(PART, |left| left.min(PART)))?;
+                if part.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                at = at.saturating_add(part.len() as u64);
+                left = left.saturating_sub(part.len() as u64);
+                receive(self, &part)?;
+            }
+            return Ok(());
         }
-        if filters.stages.is_empty() {
-            let length = usize::try_from(self.stored_length(stream)).ok().filter(|length| *length <= LONGEST_STREAM);
-            let length = length.ok_or_else(|| damaged("a stream is too long"))?;
-            return self.bytes(stream.offset, length);
-        }
-        let stored = self.stored(stream)?;
-        self.decode(&filters.stages, stored, LONGEST_STREAM)
+        let (stored, options) = (self.stored(stream)?, self.options);
+        self.spend(stored.len())?;
+        options.decode.each(&step(&stages), stored, &mut |part| {
+            self.take_bytes(part.len())?;
+            receive(self, part)
+        })
     }
 
     /// The objects in the stream with that number.
@@ -583,10 +617,7 @@ impl<'s> Document<'s> {
         }
         let wrong = || damaged("a stream of objects is damaged");
         // One that lies in another one would lead to itself.
-        let at = match self.places.get(&number) {
-            Some(Place::At(at)) => *at,
-            _ => return Err(wrong()),
-        };
+        let Some(Place::At(at)) = self.places.get(number) else { return Err(wrong()) };
         self.nested = self.nested.saturating_add(1);
         let is_too_deep = self.nested > MOST_NESTED;
         let read = if is_too_deep { Err(wrong()) } else { self.read_objects(at, number) };
@@ -603,13 +634,8 @@ impl<'s> Document<'s> {
             Err(error) => return Err(error),
         };
         let objects = Arc::new(read);
-        let mut bytes = self.streams.iter().map(|(_, objects)| objects.weight()).fold(0, usize::saturating_add);
-        while self.streams.len() >= MOST_STREAMS || bytes > MOST_BYTES {
-            match self.streams.pop_back() {
-                Some((_, objects)) => bytes = bytes.saturating_sub(objects.weight()),
-                None => break,
-            }
-        }
+        make_room(&mut self.streams, objects.weight());
+        self.streams.truncate(MOST_STREAMS.saturating_sub(1));
         self.streams.push_front((number, Arc::clone(&objects)));
         failure.map_or(Ok(objects), Err)
     }
@@ -636,6 +662,16 @@ impl<'s> Document<'s> {
     /// The numbers of the objects in a stream.
     pub(super) fn numbers_in(&mut self, number: u32) -> io::Result<Vec<u32>> {
         Ok(self.objects_in(number)?.places.iter().map(|(number, _)| *number).collect())
+    }
+}
+
+/// Drops the streams of objects that were not asked for longest, until one of so many bytes may be beside the others.
+pub(super) fn make_room(kept: &mut VecDeque<(u32, Arc<Objects>)>, length: usize) {
+    let weight = |kept: &VecDeque<(u32, Arc<Objects>)>| {
+        kept.iter().map(|(_, objects)| objects.weight()).fold(length, usize::saturating_add)
+    };
+    while !kept.is_empty() && weight(kept) > MOST_BYTES {
+        kept.pop_back();
     }
 }
 

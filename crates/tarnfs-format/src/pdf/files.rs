@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::io;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::crypt::What;
 use super::object::{Dict, Object, text};
 use super::reader::Reader;
 use crate::image::damaged;
-use crate::name::excerpt;
+use crate::name::{bounded_path, excerpt};
 use crate::{Error, Time, calendar};
 
 /// Characters of a name in the document: the standard allows 127.
@@ -78,17 +80,22 @@ impl Reader<'_, '_> {
             // What is on that page may have it by now.
             return self.names.path(folder.as_bytes(), name);
         }
-        self.like_pages.insert(free.clone());
+        self.like_pages.insert(xxh3_64(&free));
         free
     }
 
     /// The path of what is on a page, called `name`, unless something has it that was attached.
     pub(super) fn path_on_page(&mut self, name: String) -> Vec<u8> {
-        if self.like_pages.contains(name.as_bytes()) { self.names.path(b"", &name) } else { name.into_bytes() }
+        if self.like_pages.contains(&xxh3_64(name.as_bytes())) {
+            self.names.path(b"", &name)
+        } else {
+            name.into_bytes()
+        }
     }
 
     /// Tells of a file that was attached, if it was not told before. The list has a name for it.
     fn attached(&mut self, listed: Option<&Object>, file: &Object) -> Result<(), Error> {
+        let longest = self.document.options.limits.path;
         let found = self.of(0, |document| {
             let file = document.resolve(file)?.dict().cloned().unwrap_or_default();
             let mut names = Vec::new();
@@ -96,7 +103,8 @@ impl Reader<'_, '_> {
                 names.push(document.get(&file, name)?);
             }
             names.extend(listed.map(|name| document.resolve(name)).transpose()?);
-            let name = names.iter().filter_map(Object::string).map(text).find(|name| !name.is_empty());
+            let mut names = names.iter().filter_map(Object::string).map(|name| path_of(name, longest));
+            let name = names.find(|name| !name.is_empty());
             let streams = document.dict(&file, "EF")?.unwrap_or_default();
             let stream = KINDS.iter().find_map(|kind| streams.get(kind)).cloned();
             Ok(stream.map(|stream| (name, stream)))
@@ -119,6 +127,13 @@ impl Reader<'_, '_> {
         let content = self.content(&stream, What::File)?;
         self.file(path, time.unwrap_or_default(), &content)
     }
+}
+
+/// What the string `name` says, as a path of up to `longest` bytes. A string may have millions, and each of them be
+/// three here.
+fn path_of(name: &[u8], longest: usize) -> String {
+    let name = name.get(..longest.saturating_mul(4)).unwrap_or(name);
+    String::from_utf8_lossy(&bounded_path(text(name).into_bytes(), longest)).into_owned()
 }
 
 /// The number of the page, of a name that what is on one has: `page_0.txt`, `page_0_Im1.png`.
@@ -180,6 +195,19 @@ mod tests {
         ] {
             assert_eq!(page_of(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn long_names_are_cut_before_they_are_kept() {
+        let names = [&b"page_99991_"[..], b"page_99992_", b"\xfe\xff\0p", b"\xef\xbb\xbfp"];
+        let cut = names.map(|start| path_of(&[start, [0x80].repeat(1 << 20).as_slice()].concat(), 1000));
+        for (name, start) in cut.iter().zip(["page_99991_", "page_99992_", "p", "p"]) {
+            assert!(name.len() <= 1000 && name.starts_with(start), "{name}");
+        }
+        assert_eq!(path_of(b"gr\xfcn \x80", 1000), "grün •");
+        // What differs only behind it has another name.
+        let [one, other] = ["1", "2"].map(|end| path_of(["a".repeat(2000), end.to_owned()].concat().as_bytes(), 1000));
+        assert_ne!(one, other);
     }
 
     #[test]

@@ -77,10 +77,12 @@ pub(super) fn of(document: &mut Document<'_>, stream: &Stream, filters: Filters)
         side.ok_or_else(|| damaged("an image without a size"))
     };
     let (width, height) = (side("Width", "W")?, side("Height", "H")?);
-    let is_inverted = match document.get(dict, "Decode")? {
-        Object::Array(range) => range.first().and_then(Object::number) == Some(1.0),
-        _ => false,
+    // What the lowest value stands for.
+    let lowest = match document.get(dict, "Decode")? {
+        Object::Array(range) => range.first().and_then(Object::number),
+        _ => None,
     };
+    let is_inverted = lowest == Some(1.0);
     if let Some(parameters) = parameters {
         let size = stored;
         let header = fax(document, &parameters, (width, height), is_inverted, stream.length)?;
@@ -101,6 +103,13 @@ pub(super) fn of(document: &mut Document<'_>, stream: &Stream, filters: Filters)
         Colors::Cmyk | Colors::Other(_) => false,
     };
     if is_png && bytes.saturating_add(height.into()) <= MOST_PIXELS {
+        // In a table, values stand for places and not for light.
+        let is_inverted = match colors {
+            Colors::Indexed(_) => {
+                lowest == Some(u32::MAX.checked_shr(32_u32.saturating_sub(bits.into())).unwrap_or(0).into())
+            }
+            _ => is_inverted,
+        };
         return Ok(png((width, height), bits, &colors, is_inverted, row, stages));
     }
     if matches!(colors, Colors::Cmyk | Colors::Rgb) && bits >= 8 && bytes <= u64::from(u32::MAX >> 1) {
@@ -223,6 +232,9 @@ fn png(
     if kind == 3 {
         // Each value that a pixel may have is in it.
         table.resize(3_usize.saturating_mul(1 << bits.min(8)), 0);
+        if is_inverted {
+            table = table.as_chunks::<3>().0.iter().rev().flatten().copied().collect();
+        }
     }
     let is_inverted = (is_inverted != (*colors == Colors::Ink)) && kind != 3;
     stages.push(PNG);

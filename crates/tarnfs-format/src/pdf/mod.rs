@@ -1,8 +1,9 @@
 //! PDF: what is attached to a document, its images, and the text of its pages.
 //!
-//! `object` reads objects, `xref` finds out where they are, `document` gets one by its number; `filters` and `crypt`
-//! say what undoes their streams, for the decoder. `files` finds what is attached, by the document's list and on its
-//! pages, `images` makes files of images, `text` and `font` read what a page shows. `reader` walks along the pages.
+//! `object` reads objects, `xref` finds out where they are, `places` keeps that, `document` gets one by its number;
+//! `filters` and `crypt` say what undoes their streams, for the decoder. `files` finds what is attached, by the
+//! document's list and on its pages, `images` makes files of images, `text` and `font` read what a page shows. `reader`
+//! walks along the pages.
 //!
 //! Files have the names that they were attached with. Images are `page_0_Im1.jpg`: the number of the page, from 0, and
 //! the name that it has there. What is a JPEG or JPEG 2000 in the document is the file itself; pixels become a PNG, fax
@@ -18,6 +19,7 @@ mod filters;
 mod font;
 mod images;
 mod object;
+mod places;
 mod reader;
 #[cfg(test)]
 mod tests;

@@ -51,8 +51,8 @@ pub(super) struct Reader<'s, 'run> {
     /// Numbers of streams that were attached, and their names.
     pub(super) attached: HashSet<u32>,
     pub(super) names: Names,
-    /// Paths of what was attached, which are as those of what is on pages.
-    pub(super) like_pages: HashSet<Vec<u8>>,
+    /// Hashes of the paths of what was attached, which are as those of what is on pages.
+    pub(super) like_pages: HashSet<u64>,
     /// Pages of which was told what is on them.
     pub(super) pages: u64,
     /// By the number of the stream: what it is, and what its name ends in. `None` of what is none.
@@ -345,10 +345,16 @@ impl Reader<'_, '_> {
         (offset, size): (u64, u64),
         pieces: Option<Vec<Piece>>,
     ) -> Result<(), Error> {
-        self.of(offset, |document| document.budget.take_parts(1))?;
-        let limits = self.document.options.limits;
+        let path = bounded_path(path, self.document.options.limits.path);
+        // Pages may show one image any number of times. What is not paid for is left out, and that is told.
+        let is_paid = self.of(offset, |document| {
+            document.budget.take_parts(1)?;
+            document.take_bytes(path.len())
+        })?;
+        if is_paid.is_none() {
+            return Ok(());
+        }
         let body = Body { offset, size, pieces, ..Body::default() };
-        let path = bounded_path(path, limits.path);
         self.tell.entry(Entry { path, kind: Kind::File, mode: 0o644, mtime, header: offset, body, ..Entry::default() })
     }
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_source::{MemorySource, SharedSource};
 
-use super::document::{Document, MOST_WORK, WORK_FOR_EACH_BYTE};
+use super::document::{Document, MOST_WORK, Objects, WORK_FOR_EACH_BYTE, make_room};
 use super::object::{Dict, Object, Parser};
+use super::places::Place;
 use super::reader;
 use super::text::{self, Fonts};
 use crate::{Decode, Entry, Event, Options};
@@ -254,6 +255,118 @@ fn pages_that_are_missing_are_told() {
     for length in 0..bytes.len() {
         let (files, damage) = told(&bytes[..length]);
         assert!(files.len() == 1 || !damage.is_empty(), "{length}");
+    }
+}
+
+/// What tables say is kept, and paid for as long as they are read: millions of objects, one for each byte that a
+/// document has, would be more than half a gigabyte.
+#[test]
+fn the_places_of_objects_are_paid_for() {
+    const GAPS: u32 = 20_000;
+    let mut bytes = document(&[(1, CATALOG.to_owned()), (2, "<</Kids[]>>".to_owned())]);
+    let end = memchr::memmem::find(&bytes, b"trailer").unwrap();
+    let rows: String = (1..=GAPS).map(|number| format!("{} 1\n0 0 n \n", number * 1000)).collect();
+    bytes.splice(end..end, rows.into_bytes());
+    let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
+    let open = |shares: u64| {
+        let options = Options { shares, ..Options::default() };
+        Document::open(&source, &options, 0).map(|document| (document.places.weight(), document.budget.bytes))
+    };
+    let (weight, left) = open(1).unwrap();
+    let taken = crate::image::Budget::new(bytes.len() as u64, 1).bytes - left;
+    assert!(weight > 500 * GAPS as usize && taken >= weight as u64, "{weight} {taken}");
+    // One of many documents has not as much.
+    assert!(open(1 << 20).unwrap_err().to_string().contains("too often"));
+}
+
+/// A table of references is read as it comes. Parts end where they like, and ranges may have no objects.
+#[test]
+fn rows_of_tables_may_come_in_parts() {
+    let catalog = format!("1 0 obj\n{CATALOG}\nendobj\n");
+    let (first, second) = (9, 9 + catalog.len());
+    let mut bytes = format!("%PDF-1.7\n{catalog}2 0 obj\n<</Kids[7 0 R]>>\nendobj\n").into_bytes();
+    let place = bytes.len();
+    let table = stream("/Type/XRef/Root 1 0 R/W[1 2 1]/Index[1 0 1 2 5 0 7 1 9 9]/Size 9/Filter/FlateDecode", "x");
+    bytes.extend(format!("3 0 obj\n{table}\nendobj\nstartxref\n{place}\n%%EOF\n").into_bytes());
+    // The last row is cut.
+    let rows = [[1, 0, first as u8, 0], [1, 0, second as u8, 0], [2, 0, 3, 5], [1, 0, 1, 0]].concat();
+    let rows = rows[..15].to_vec();
+    let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
+    for length in 1..=rows.len() {
+        let rows = rows.clone();
+        let decode = Decode::default().with_each(move |_, _, take| rows.chunks(length).try_for_each(&mut *take));
+        let options = Options { decode, ..Options::default() };
+        let document = Document::open(&source, &options, 0).unwrap();
+        let places = [1, 2, 3, 5, 7, 9].map(|number| document.places.get(number));
+        let expected =
+            [Some(Place::At(first as u64)), Some(Place::At(second as u64)), None, None, Some(Place::In(3, 5)), None];
+        assert_eq!(places, expected, "{length}");
+    }
+}
+
+/// Any number of pages may show what the resources that they share name, which may be one image under any number of
+/// names.
+#[test]
+fn what_is_told_is_paid_for() {
+    const PAGES: u32 = 100;
+    const NAMES: u32 = 2000;
+    let kids: String = (0..PAGES).map(|page| format!("{} 0 R ", 10 + page)).collect();
+    let names: String = (0..NAMES).map(|name| format!("/{name:0100} 3 0 R")).collect();
+    let mut objects = vec![
+        (1, CATALOG.to_owned()),
+        (2, format!("<</Kids[{kids}]/Resources<</XObject<<{names}>>>>>>")),
+        (3, stream("/Subtype/Image/Width 1/Height 1/BitsPerComponent 8/ColorSpace/DeviceGray", "x")),
+    ];
+    objects.extend((0..PAGES).map(|page| (10 + page, "<</Type/Page>>".to_owned())));
+    let bytes = document(&objects);
+    let most = crate::image::Budget::new(bytes.len() as u64, 64).bytes;
+    let (files, damage) = told_with(&bytes, &Options { shares: 64, ..Options::default() });
+    let paths: usize = files.iter().map(String::len).sum();
+    assert!(files.len() > NAMES as usize && paths as u64 <= most, "{} {paths}", files.len());
+    assert!(damage.iter().any(|what| what.contains("too often")), "{:?}", damage.first());
+    assert!(damage.iter().any(|what| what.contains("the rest of the document is not read")), "{}", damage.len());
+}
+
+/// A stream of objects that is long makes those go that are kept.
+#[test]
+fn streams_that_are_kept_make_room() {
+    let mut kept: std::collections::VecDeque<_> =
+        (0..4).map(|number| (number, Arc::new(Objects { bytes: vec![0; 1 << 20], places: Vec::new() }))).collect();
+    make_room(&mut kept, 60 << 20);
+    assert_eq!(kept.len(), 4);
+    make_room(&mut kept, 62 << 20);
+    assert_eq!(kept.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1]);
+    make_room(&mut kept, 64 << 20);
+    assert!(kept.is_empty());
+}
+
+/// The values of an image may count the places of its table from the last one on.
+#[test]
+fn tables_of_colors_may_be_read_backwards() {
+    for (bits, decode, expected) in [
+        (1, "", [1, 2, 3, 4, 5, 6].to_vec()),
+        (1, "/Decode[0 1]", [1, 2, 3, 4, 5, 6].to_vec()),
+        (1, "/Decode[1 0]", [4, 5, 6, 1, 2, 3].to_vec()),
+        (4, "/Decode[15 0]", [vec![0; 42], vec![4, 5, 6, 1, 2, 3]].concat()),
+        (8, "/Decode[255 0]", [vec![0; 762], vec![4, 5, 6, 1, 2, 3]].concat()),
+        (8, "/Decode[1 0]", [vec![1, 2, 3, 4, 5, 6], vec![0; 762]].concat()),
+    ] {
+        let image = format!(
+            "/Subtype/Image/Width 1/Height 1/BitsPerComponent {bits}/ColorSpace[/Indexed/DeviceRGB 1<010203040506>]{decode}"
+        );
+        let bytes = document(&[
+            (1, CATALOG.to_owned()),
+            (2, "<</Kids[3 0 R]>>".to_owned()),
+            (3, "<</Type/Page/Resources<</XObject<</I 4 0 R>>>>>>".to_owned()),
+            (4, stream(&image, "x")),
+        ]);
+        let (files, _) = entries(&bytes, &Options::default());
+        let properties = &files[0].body.pieces.as_ref().unwrap()[0].coder.as_ref().unwrap().steps[0].properties;
+        assert_eq!(files[0].path, b"page_0_I.png");
+        assert!(
+            properties.ends_with(&[&expected.len().to_le_bytes()[..2], expected.as_slice()].concat()),
+            "{bits} {decode}"
+        );
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use super::document::{Document, Place};
+use super::document::Document;
 use super::object::{Dict, Object, Parser};
+use super::places::Place;
 use crate::image::{damaged, is_damage};
 
 /// Bytes at the end in which the last table is named.
@@ -114,9 +115,9 @@ impl Document<'_> {
                 }
                 match parser.object().ok_or_else(wrong)? {
                     Object::Word(word) if word == b"n" => {
-                        self.place(number, Place::At(self.start.saturating_add(first)));
+                        self.place(number, Place::At(self.start.saturating_add(first)))?;
                     }
-                    Object::Word(word) if word == b"f" => self.place(number, Place::Free(self.table)),
+                    Object::Word(word) if word == b"f" => self.place(number, Place::Free(self.table))?,
                     _ => return Err(wrong()),
                 }
                 (number, left) = (number.saturating_add(1), left.saturating_sub(1));
@@ -137,7 +138,6 @@ impl Document<'_> {
             return Err(wrong());
         }
         let stream = self.stream_of(&found)?.ok_or_else(wrong)?;
-        let bytes = self.decoded_plainly(&stream)?;
         let widths: Vec<usize> = dict
             .get("W")
             .and_then(Object::array)
@@ -157,36 +157,15 @@ impl Document<'_> {
             .and_then(Object::array)
             .map(|index| index.iter().map(|number| number.unsigned().unwrap_or(0)).collect::<Vec<_>>());
         let index = told.unwrap_or_else(|| whole.to_vec());
-        let mut rest = bytes.as_slice();
-        for range in index.as_chunks::<2>().0 {
-            let [first, count] = *range;
-            let count = count.min(rest.len().checked_div(row).unwrap_or(0) as u64);
-            self.spend(count.saturating_add(1))?;
-            for number in first..first.saturating_add(count) {
-                let mut field = |width: usize| -> Option<u64> {
-                    let (bytes, behind) = rest.split_at_checked(width)?;
-                    rest = behind;
-                    Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-                };
-                // Some are shorter than they say.
-                let Some(kind) = field(kinds) else { break };
-                let (Some(first), Some(second)) = (field(firsts), field(seconds)) else { break };
-                let kind = if kinds == 0 { 1 } else { kind };
-                let place = match kind {
-                    0 => Place::Free(self.table),
-                    1 => Place::At(self.start.saturating_add(first)),
-                    2 => match (u32::try_from(first), u32::try_from(second)) {
-                        (Ok(stream), Ok(index)) => Place::In(stream, index),
-                        _ => continue,
-                    },
-                    _ => continue,
-                };
-                self.place(number, place);
-            }
-            if rest.len() < row {
-                break;
-            }
-        }
+        let mut rows = Rows {
+            widths: [kinds, firsts, seconds],
+            length: row,
+            ranges: index.as_chunks::<2>().0.iter(),
+            number: 0,
+            left: 0,
+            row: Vec::new(),
+        };
+        self.each_plainly(&stream, &mut |document, part| rows.take(document, part))?;
         Ok(dict)
     }
 
@@ -205,7 +184,7 @@ impl Document<'_> {
                 let before = bytes.get(place.saturating_sub(24)..place).unwrap_or_default();
                 let Some((number, length)) = number_before(before) else { continue };
                 let start = at.saturating_add(place.saturating_sub(length) as u64);
-                self.replace(number, Place::At(start));
+                self.replace(number, Place::At(start))?;
                 let head = bytes.get(place..).unwrap_or_default();
                 let head = head.get(..LOOKED_AT.min(head.len())).unwrap_or_default();
                 let head = memchr::memmem::find(head, b"endobj").and_then(|end| head.get(..end)).unwrap_or(head);
@@ -255,10 +234,69 @@ impl Document<'_> {
                 Err(error) => return Err(error),
             };
             for (index, inner) in numbers.into_iter().enumerate() {
-                self.place(inner.into(), Place::In(number, u32::try_from(index).unwrap_or(u32::MAX)));
+                self.place(inner.into(), Place::In(number, u32::try_from(index).unwrap_or(u32::MAX)))?;
             }
         }
         Ok(())
+    }
+}
+
+/// The rows of a stream of references, as they come out of it: it may be far longer than what is worth keeping.
+struct Rows<'i> {
+    /// Bytes of each field of a row, and of the row.
+    widths: [usize; 3],
+    length: usize,
+    /// The first number and the number of rows of what is still to come.
+    ranges: std::slice::Iter<'i, [u64; 2]>,
+    /// The number of the next row, and how many rows follow with those behind it.
+    number: u64,
+    left: u64,
+    /// What has come of a row.
+    row: Vec<u8>,
+}
+
+impl Rows<'_> {
+    /// Takes what comes next. Some streams are shorter than they say, and some end within a row.
+    fn take(&mut self, document: &mut Document<'_>, mut part: &[u8]) -> io::Result<()> {
+        let count = part.len().checked_div(self.length).unwrap_or(0);
+        document.spend(count.saturating_add(1) as u64)?;
+        while let Some((bytes, behind)) = part.split_at_checked(self.length.saturating_sub(self.row.len())) {
+            self.row.extend_from_slice(bytes);
+            part = behind;
+            self.place(document)?;
+            self.row.clear();
+        }
+        self.row.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// Takes the row that has come.
+    fn place(&mut self, document: &mut Document<'_>) -> io::Result<()> {
+        while self.left == 0 {
+            let Some([first, count]) = self.ranges.next() else { return Ok(()) };
+            document.spend(1)?;
+            (self.number, self.left) = (*first, *count);
+        }
+        let number = self.number;
+        self.number = number.saturating_add(1);
+        self.left = self.left.saturating_sub(1);
+        let mut rest = self.row.as_slice();
+        let [kind, first, second] = self.widths.map(|width| {
+            let (bytes, behind) = rest.split_at_checked(width).unwrap_or_default();
+            rest = behind;
+            bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        });
+        let kind = if self.widths.first() == Some(&0) { 1 } else { kind };
+        let place = match kind {
+            0 => Place::Free(document.table),
+            1 => Place::At(document.start.saturating_add(first)),
+            2 => match (u32::try_from(first), u32::try_from(second)) {
+                (Ok(stream), Ok(index)) => Place::In(stream, index),
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        document.place(number, place)
     }
 }
 
