@@ -144,7 +144,8 @@ impl Blocks for Chunks {
         let bytes = input.peek(whole + IDENTIFIER.len())?;
         // Where something else follows, its length may be damaged, and leads astray: whoever decodes has to see that.
         let is_followed = may_follow(bytes.get(whole..).unwrap_or_default());
-        let verify = verify || !is_followed;
+        // One that is stored may be a packed one whose kind is damaged, which nothing but its checksum tells.
+        let verify = verify || !is_followed || !is_packed;
         let (stated, data) = bytes[HEAD..whole].split_at(head - HEAD);
         let length = if is_packed {
             unpack(data, block)

@@ -18,7 +18,7 @@ pub(crate) use self::locked::{has_encrypted, is_encrypted};
 use crate::hashes;
 use crate::lanes::new_lane;
 use crate::patience::A_MOMENT;
-use crate::pieces::{FEW, ListWeight, PieceSource, VERIFIED_WHEN_STORED};
+use crate::pieces::{ListWeight, PieceSource, SHORT_IN_INDEX, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
@@ -223,7 +223,8 @@ impl ArchiveTree {
     /// file is it asked how many it has: nobody stores shorter ones than these, but for the last one of a file.
     fn may_have_a_long_list(&self, node: Node) -> bool {
         const LEAST_PIECE: u64 = 2048;
-        const SHORT: u64 = FEW as u64 * LEAST_PIECE;
+        // Of those that have a coder, each takes five bytes of an index, or more.
+        const SHORT: u64 = SHORT_IN_INDEX / 5 * LEAST_PIECE;
         let is_long = || self.index.pieces_take(node).map_or(true, |bytes| !PieceSource::has_few(bytes));
         // What cannot be read now counts as one.
         *self.has_long_lists.get_or_init(|| self.index.has_pieces_above(0).unwrap_or(true))

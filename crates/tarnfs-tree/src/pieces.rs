@@ -39,10 +39,10 @@ const VERIFIED_WHEN_CODED: u64 = UnindexedSource::VERIFIED_FIRST;
 const PER_PIECE: usize = size_of::<(u64, Piece)>();
 
 /// So many pieces take no memory worth mentioning.
-pub(crate) const FEW: usize = 1 << 12;
+const FEW: usize = 1 << 12;
 
 /// A list of pieces that takes no more bytes of an index is short, whatever coders its pieces have.
-const SHORT_IN_INDEX: u64 = 4 << 10;
+pub(crate) const SHORT_IN_INDEX: u64 = 4 << 10;
 
 /// What decodes blocks, if `coder` says that what it has made is one.
 pub(crate) fn block_coder(coder: &Coder) -> Option<&'static dyn BlockCoder> {

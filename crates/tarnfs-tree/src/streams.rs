@@ -2,7 +2,7 @@
 //! reads what lies in them, and the ones that nobody has read from for longest are closed again: an archive may hold a
 //! hundred thousand.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -61,8 +61,8 @@ pub(crate) struct Streams {
 /// Places of pieces that are looked at to tell whether a file is damaged.
 const MOST_PLACES: usize = 4096;
 
-/// Places of the pieces of one stream that are kept: 4 MiB.
-const MOST_KEPT_PLACES: usize = 1 << 16;
+/// Places of the pieces of one stream that are kept: 2 MiB.
+const MOST_KEPT_PLACES: usize = 1 << 15;
 
 /// Where a piece lies, or several that follow each other.
 #[derive(Debug, Clone)]
@@ -91,8 +91,11 @@ impl Place {
     }
 }
 
-/// Where the pieces of the stream lie that was asked for last.
-type LastPlaces = Option<(u32, Option<Arc<[Place]>>)>;
+/// Where the pieces of the streams lie that were asked for last, the last one first.
+type LastPlaces = VecDeque<(u32, Option<Arc<[Place]>>)>;
+
+/// How many there are: as many as may lie in each other.
+const MOST_LISTS_OF_PLACES: usize = MOST_IN_PIECES as usize;
 
 /// A nested stream with its number, and its table.
 type InChain = ((u32, Nested), Arc<dyn ChunkTable>);
@@ -373,7 +376,7 @@ impl Streams {
     /// Where the pieces of that stream lie; `None` if they are too many to be kept. The last ones are.
     fn places(&self, number: u32) -> Result<Option<Arc<[Place]>>, Error> {
         let last = || self.last_places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, places)) = last().as_ref().filter(|(known, _)| *known == number) {
+        if let Some((_, places)) = last().iter().find(|(known, _)| *known == number) {
             return Ok(places.clone());
         }
         let (mut places, mut end, mut are_few) = (Vec::<Place>::new(), 0_u64, true);
@@ -393,7 +396,9 @@ impl Streams {
             are_few
         })?;
         let places: Option<Arc<[Place]>> = are_few.then(|| places.into());
-        *last() = Some((number, places.clone()));
+        let mut last = last();
+        last.push_front((number, places.clone()));
+        last.truncate(MOST_LISTS_OF_PLACES);
         Ok(places)
     }
 

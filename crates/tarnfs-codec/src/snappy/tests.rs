@@ -153,6 +153,7 @@ fn a_wrong_bit_of_the_head_of_a_chunk_costs_nothing() {
     wrong[twentieth] ^= 1;
     let pass = decode(&Snappy, &wrong);
     assert!(pass.error.is_none() && pass.data == zeros, "{} bytes: {:?}", pass.data.len(), pass.damage);
+    assert_points_lead_to(&Snappy, &wrong, &pass.points, &zeros);
     // The identifier of a stream behind another one.
     let first = packed.len();
     for bit in 0..8 * IDENTIFIER.len() {

@@ -261,6 +261,7 @@ fn addresses_and_pages_have_their_own_characters() {
         (8, "\\ud83d\\n\\ud83d\\u0041 \\ude00 \\ud83dx \\ud83", "\\ud83d\n\\ud83dA \\ude00 \\ud83dx \\ud83"),
         (8, "\\ud83d\\ud83d\\ude00", "\\ud83d\u{1f600}"),
         (8, "\\x4\\x41\\u12\\'", "\\x4A\\u12'"),
+        (8, "a\\\r\nb\\\rc\\\r", "abc"),
         (8, "a\\tb\\r\\nc\\\nd\\v", "a\tb\r\ncd\u{b}"),
         // Style sheets have others.
         (16, "\\3csvg a=\\\"x\\\" \\23/\\3e", "<svg a=\"x\" #/>"),

@@ -164,7 +164,9 @@ fn in_string(begun: &[u8]) -> Found {
         [_, b'f'] => return Found::Bytes(vec![0x0c]),
         [_, b'0'] => return Found::Bytes(vec![0]),
         // It goes on in the next line.
-        [_, b'\n'] => return Found::Bytes(Vec::new()),
+        [_, b'\n'] | [_, b'\r', b'\n'] => return Found::Bytes(Vec::new()),
+        [_, b'\r'] => return Found::More,
+        [_, b'\r', _] => return Found::Before(Vec::new()),
         [_, b'x', digits @ ..] => (2, digits),
         [_, b'u', digits @ ..] => (4, digits),
         [_, letter, ..] => return Found::Bytes(vec![*letter]),

@@ -228,8 +228,7 @@ impl Page<'_> {
             let tag = memchr::memchr(b'>', behind).and_then(|end| behind.get(..end)).unwrap_or_default();
             address = saved_from(tag, attribute);
         }
-        // Base64 has no letters for which the two differ.
-        let in_style = self.raw.is_style() && !said.is_base64;
+        let in_style = self.raw.is_style();
         let mut flags = 0;
         for (is_there, flag) in [
             (content.has_ampersand && place.is_in_tag, IN_PAGES),
