@@ -6,7 +6,7 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::{NAME, tree};
 use crate::entry::LONGEST_FILE;
-use crate::image::Teller;
+use crate::image::{Budget, Teller, data_of};
 use crate::little::u32_at;
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Entry, Error, Kind, Options, Piece, ReceiveRandom, Unlisted};
@@ -80,14 +80,24 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let mut tell = Teller::new(receive);
     let mut failure = None;
     let mut number = LENGTHS as u64;
+    let (mut budget, mut is_full) = (Budget::new(data_of(&**source), options.shares), false);
     let found = tree::read(&header, &mut |path, node| {
         number = number.saturating_add(1);
+        // Each name is told with the names of all folders that it lies in.
+        if let Err(error) = budget.take_bytes(path.len() as u64) {
+            is_full = true;
+            return Err(error.to_string());
+        }
         let told = options.cancel.check().map_err(Error::Receiver);
         told.and_then(|()| tell_of(path, node, number, base..end, most, &mut tell)).map_err(|error| {
             failure = Some(error);
             "reading has ended".to_owned()
         })
     });
+    if is_full {
+        let what = "what is behind is left out: its paths are too long for so few bytes";
+        return tell.damage(number.min(end), what.to_owned());
+    }
     match (found, failure) {
         (_, Some(error)) => Err(error),
         (Ok(()), None) => Ok(()),
@@ -146,4 +156,40 @@ fn tell_of(
 fn relative(path: &[u8], target: &[u8]) -> Vec<u8> {
     let deep = path.split(|&byte| byte == b'/').count().saturating_sub(1);
     [b"../".repeat(deep).as_slice(), target].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+    use crate::Event;
+
+    /// All files in a folder have its name in their paths, which the header has once.
+    #[test]
+    fn long_paths_of_short_headers_have_an_end() {
+        let files: Vec<String> = (0..400).map(|number| format!("\"{number}\":{{\"size\":0}}")).collect();
+        let json = format!("{{\"files\":{{\"{}\":{{\"files\":{{{}}}}}}}}}", "f".repeat(60_000), files.join(","));
+        let (length, padded) = (json.len() as u32, json.len().next_multiple_of(4));
+        let payload = padded as u32 + 4;
+        let lengths = [4, payload + 4, payload, length].map(u32::to_le_bytes).concat();
+        let archive = [&lengths[..], json.as_bytes(), &[0; 3][..padded - json.len()]].concat();
+        let source: SharedSource = Arc::new(MemorySource::new(archive, "an archive"));
+        for (shares, is_whole) in [(1, true), (16, false)] {
+            let (mut length, mut count, mut damage) = (0, 0, Vec::new());
+            let mut receive = |event| {
+                match event {
+                    Event::Entry(entry) => (length, count) = (length + entry.path.len(), count + 1),
+                    Event::Damage(told) => damage.push(told.what),
+                    _ => {}
+                }
+                Ok(())
+            };
+            read(&source, &Options { shares, ..Options::default() }, &mut receive).unwrap();
+            assert_eq!((count == 401, damage.is_empty()), (is_whole, is_whole), "{count} {damage:?}");
+            assert!(is_whole || (15 << 20..18 << 20).contains(&length), "{length}");
+        }
+    }
 }

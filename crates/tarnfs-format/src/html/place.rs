@@ -18,7 +18,7 @@ const TOGETHER: usize = 256 << 10;
 
 /// Bytes before what may be a data URL that are looked at until one is found. A page may have any number of them where
 /// none may stand.
-const LOOKED_AT: usize = 64 << 20;
+pub(super) const LOOKED_AT: usize = 64 << 20;
 
 /// True if there is a data URL in the page. Of one that has to be decoded only the start is known.
 pub(super) fn holds_files(probe: &Probe<'_>) -> bool {

@@ -8,20 +8,25 @@ use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
 use super::kinds::with_extension;
-use super::place::{BEFORE, End, InString, LONGEST_HEAD, Place, RawText, Said, saved_from};
+use super::place::{BEFORE, End, InString, LONGEST_HEAD, LOOKED_AT, Place, RawText, Said, saved_from};
 use crate::image::{Teller, is_damage};
 use crate::measure::{Encoding, Measure};
 use crate::name::bounded_path;
 use crate::window::Window;
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step};
 
-/// Bytes that are looked at together.
-const TOGETHER: usize = 256 << 10;
+/// Bytes that are looked at together: less than the window has, which would be read again for each place otherwise.
+const TOGETHER: usize = 64 << 10;
 
 const BEHIND: usize = 4 << 10;
 
 /// Bytes of contents that are decoded to name them.
 const MOST_HASHED: u64 = 16 << 30;
+
+/// Bytes before what may be a data URL that are looked at in vain, and so many more for each byte of the page. From then
+/// on fewer are looked at: a tag that begins further away is not seen.
+const MOST_IN_VAIN: u64 = LOOKED_AT as u64;
+const FOR_EACH_BYTE: u64 = 4;
 
 /// What undoes what addresses and pages have for characters.
 const IN_PAGES: u8 = 1;
@@ -48,31 +53,16 @@ struct Page<'s> {
     raw: RawText,
     /// Behind a content that is one of several in an attribute: where, and the quote that ends that.
     others: Option<(u64, u8)>,
+    /// Bytes before what may be a data URL that were looked at, and none was there.
+    in_vain: u64,
+    /// Bytes in which ends of contents were looked for.
+    #[cfg(test)]
+    searched: u64,
 }
 
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
-    let window = Window::new(&**source, &options.cancel);
-    let mut page = Page {
-        source,
-        window,
-        options,
-        hashed: 0,
-        endless: Vec::new(),
-        has_no_comments: false,
-        raw: RawText::default(),
-        others: None,
-    };
-    let mut tell = Teller::new(receive);
-    let failed = |offset| move |error| Error::Read { offset, error };
-    let (mut at, mut found) = (0, false);
-    while let Some(start) = page.next(at).map_err(failed(at))? {
-        options.cancel.check().map_err(failed(start))?;
-        at = start.saturating_add(5);
-        let Some((entry, end)) = page.file(start).map_err(failed(start))? else { continue };
-        (at, found) = (end, true);
-        tell.entry(entry)?;
-    }
-    if found {
+    let mut page = Page::new(source, options);
+    if page.files(&mut Teller::new(receive))? {
         return Ok(());
     }
     Err(Error::NotThisFormat { format: NAME, reason: "no file is in it: it has no data URLs".to_owned() })
@@ -91,6 +81,7 @@ struct Content {
 fn base64_in(part: &[u8], place: &Place) -> usize {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let mut at = 0_usize;
+    let has_blanks = !place.is_one_of_several && place.end != End::Blank;
     for chunk in part.chunks(OF_BASE64) {
         // Nearly all of them have nothing else; all of one are looked at without a branch.
         if chunk.iter().fold(true, |is_all, byte| is_all & is_plain(*byte)) {
@@ -110,7 +101,8 @@ fn base64_in(part: &[u8], place: &Place) -> usize {
                         place.is_in_tag && (start == 0 || memchr::memchr(b'&', before).is_some())
                     }
                     b'\\' => matches!(place.end, End::Quote(_)) && place.attribute.is_none(),
-                    blank => blank.is_ascii_whitespace() && !place.is_one_of_several,
+                    // Nothing that ends a content is a part of it.
+                    blank => blank.is_ascii_whitespace() && has_blanks,
                 };
             if !is_part {
                 return at;
@@ -138,7 +130,37 @@ fn end_of_string(bytes: &[u8], quote: u8, is_escape: &mut bool) -> Option<usize>
     None
 }
 
-impl Page<'_> {
+impl<'s> Page<'s> {
+    fn new(source: &'s SharedSource, options: &'s Options) -> Self {
+        Self {
+            source,
+            window: Window::new(&**source, &options.cancel),
+            options,
+            hashed: 0,
+            endless: Vec::new(),
+            has_no_comments: false,
+            raw: RawText::default(),
+            others: None,
+            in_vain: 0,
+            #[cfg(test)]
+            searched: 0,
+        }
+    }
+
+    /// Tells all of them; false if there are none.
+    fn files(&mut self, tell: &mut Teller<'_>) -> Result<bool, Error> {
+        let failed = |offset| move |error| Error::Read { offset, error };
+        let (mut at, mut found) = (0, false);
+        while let Some(start) = self.next(at).map_err(failed(at))? {
+            self.options.cancel.check().map_err(failed(start))?;
+            at = start.saturating_add(5);
+            let Some((entry, end)) = self.file(start).map_err(failed(start))? else { continue };
+            (at, found) = (end, true);
+            tell.entry(entry)?;
+        }
+        Ok(found)
+    }
+
     /// Where the next one may begin, from byte `at` on, that is in no comment.
     fn next(&mut self, mut at: u64) -> io::Result<Option<u64>> {
         let end = self.source.len();
@@ -200,9 +222,11 @@ impl Page<'_> {
     /// The file of the data URL at byte `start`, if it is one, and where that ends.
     fn file(&mut self, start: u64) -> io::Result<Option<(Entry, u64)>> {
         let end = self.source.len();
-        let from = start.saturating_sub(BEFORE as u64);
-        let before = self.window.bytes(from, start, BEFORE)?.to_vec();
-        let head = self.window.bytes(start, end, LONGEST_HEAD)?;
+        let Some(said) = Said::of(self.window.bytes(start, end, LONGEST_HEAD)?) else { return Ok(None) };
+        let most = MOST_IN_VAIN.saturating_add(end.saturating_mul(FOR_EACH_BYTE));
+        let length = if self.in_vain > most { LONGEST_HEAD } else { BEFORE };
+        let from = start.saturating_sub(length as u64);
+        let before = self.window.bytes(from, start, length)?.to_vec();
         let others = self.others.and_then(|(at, quote)| {
             // The attribute itself may begin too far before it.
             let between = usize::try_from(at.checked_sub(from)?).ok().and_then(|at| before.get(at..))?;
@@ -211,7 +235,8 @@ impl Page<'_> {
             (is_next && memchr::memchr(quote, between).is_none()).then(|| Place::among_others(quote))
         });
         let is_raw = self.raw.is_open();
-        let Some((place, said)) = others.or_else(|| Place::of(&before, is_raw)).zip(Said::of(head)) else {
+        let Some(place) = others.or_else(|| Place::of(&before, is_raw)) else {
+            self.in_vain = self.in_vain.saturating_add(before.len() as u64);
             return Ok(None);
         };
         let offset = start.saturating_add(said.length as u64);
@@ -289,7 +314,9 @@ impl Page<'_> {
         loop {
             self.options.cancel.check()?;
             let bytes = self.window.bytes(content.end, all, TOGETHER)?;
-            let mut found = match end {
+            let found = match end {
+                // To look for its end first would cost much where little before that is base64.
+                _ if is_base64 => Some(base64_in(bytes, place)).filter(|length| *length < bytes.len()),
                 End::Quote(quote) if passes_escapes => end_of_string(bytes, quote, &mut is_escape),
                 End::Quote(quote) if place.is_one_of_several => {
                     bytes.iter().position(|byte| *byte == quote || byte.is_ascii_whitespace())
@@ -299,12 +326,11 @@ impl Page<'_> {
                 End::Blank => bytes.iter().position(|byte| byte.is_ascii_whitespace() || *byte == b'>'),
             };
             let mut part = bytes.get(..found.unwrap_or(bytes.len())).unwrap_or_default();
+            #[cfg(test)]
+            {
+                self.searched = self.searched.saturating_add(part.len() as u64);
+            }
             if is_base64 {
-                let length = base64_in(part, place);
-                if length < part.len() {
-                    found = Some(length);
-                }
-                part = part.get(..length).unwrap_or_default();
                 if found.is_some() && part.ends_with(b"\\") {
                     // Of the quote behind it.
                     part = part.get(..part.len().saturating_sub(1)).unwrap_or_default();
@@ -371,7 +397,9 @@ impl Page<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tarnfs_source::MemorySource;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tarnfs_source::{MemorySource, Source};
 
     use super::*;
     use crate::{Decode, Event};
@@ -425,6 +453,72 @@ mod tests {
         ] {
             assert_eq!(stored(&page), expected, "{page}");
         }
+    }
+
+    /// Counts the bytes that are read of it.
+    #[derive(Debug)]
+    struct Counted(MemorySource, AtomicU64);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let read = self.0.read_at(buffer, offset)?;
+            self.1.fetch_add(read as u64, Ordering::Relaxed);
+            Ok(read)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// How many files a page has, and how many bytes were read for them, searched for their ends, and looked at in vain.
+    fn work(page: &str) -> (u64, u64, u64, u64) {
+        let counted = Arc::new(Counted(MemorySource::new(page.as_bytes(), "a page"), AtomicU64::new(0)));
+        let source: SharedSource = Arc::<Counted>::clone(&counted);
+        let options = Options::default();
+        let mut page = Page::new(&source, &options);
+        let mut files = 0;
+        page.files(&mut Teller::new(&mut |_| {
+            files += 1;
+            Ok(())
+        }))
+        .unwrap();
+        let (searched, in_vain) = (page.searched, page.in_vain);
+        (files, counted.1.load(Ordering::Relaxed), searched, in_vain)
+    }
+
+    /// What ends the short content of very many may be far away, in all of the ways in which one may end.
+    #[test]
+    fn ends_of_base64_are_not_looked_for_far_away() {
+        const COUNT: usize = 20_000;
+        for part in
+            ["<a b=data:/;base64,AAAA*", "\ndata:/;base64,AAAA*", "'data:/;base64,AAAA*", "url(data:/;base64,AAAA*"]
+        {
+            let page = format!("<html>{}<img srcset=\"{}", "'".repeat(9000), part.repeat(COUNT));
+            let (files, read, searched, _) = work(&page);
+            assert!(files >= COUNT as u64 - 1, "{part:?}: {files}");
+            // Of each content some is read again to name it.
+            let length = page.len() as u64;
+            assert!(read <= 8 * length, "{part:?}: {read} bytes read of {length}");
+            assert!(searched <= length, "{part:?}: {searched} bytes searched of {length}");
+        }
+    }
+
+    /// Where very many seem to begin that are none, few bytes before each are looked at, and others are found still.
+    #[test]
+    fn few_bytes_are_looked_at_in_vain() {
+        const COUNT: usize = 40_000;
+        let page = format!("<html>{}<img src=\"data:,x\">", "x data:/,".repeat(COUNT));
+        let (files, read, _, in_vain) = work(&page);
+        let length = page.len() as u64;
+        assert_eq!(files, 1);
+        assert!(read <= 8 * length, "{read} bytes read of {length}");
+        let most = MOST_IN_VAIN + length * FOR_EACH_BYTE + ((COUNT + 1) * LONGEST_HEAD + BEFORE) as u64;
+        assert!((MOST_IN_VAIN..most).contains(&in_vain), "{in_vain}");
     }
 
     #[test]

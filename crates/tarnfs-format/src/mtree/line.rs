@@ -4,7 +4,8 @@ use std::io;
 
 use crate::window::Window;
 
-/// Bytes of a line, with those that it goes on in: names and targets of links are the longest part.
+/// Bytes of a line, with those that it goes on in: names and targets of links are the longest part. What joins lines
+/// counts, too: any number of them may add nothing else.
 const LONGEST: usize = 1 << 20;
 
 /// Bytes that are looked at at once.
@@ -15,11 +16,12 @@ pub(super) struct Lines<'s> {
     window: Window<'s>,
     at: u64,
     pub(super) line: Vec<u8>,
+    join: Join,
 }
 
 impl<'s> Lines<'s> {
     pub(super) fn new(window: Window<'s>) -> Self {
-        Self { window, at: 0, line: Vec::new() }
+        Self { window, at: 0, line: Vec::new(), join: Join::default() }
     }
 
     /// Reads the next line, with those that it goes on in, and returns the byte at which it begins; `None` at the end.
@@ -27,6 +29,7 @@ impl<'s> Lines<'s> {
     pub(super) fn next(&mut self) -> io::Result<Option<u64>> {
         self.line.clear();
         let start = self.at;
+        self.join.begin();
         loop {
             let bytes = self.window.bytes(self.at, u64::MAX, AT_ONCE)?;
             if bytes.is_empty() {
@@ -34,29 +37,65 @@ impl<'s> Lines<'s> {
             }
             let end = bytes.iter().position(|&byte| byte == b'\n');
             let part = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-            if self.line.len().saturating_add(part.len()) > LONGEST {
+            let length = self.at.saturating_sub(start).saturating_add(part.len() as u64);
+            if length > LONGEST as u64 {
                 let what = format!("a line of more than {LONGEST} bytes");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
             self.line.extend_from_slice(part);
             self.at = self.at.saturating_add(part.len() as u64).saturating_add(u64::from(end.is_some()));
             if end.is_some() {
-                if self.line.last() == Some(&b'\r') {
-                    self.line.pop();
-                }
-                if !goes_on(&self.line) {
+                if !self.join.goes_on(&mut self.line) {
                     return Ok(Some(start));
                 }
-                self.line.pop();
             }
         }
     }
 }
 
-/// True of a line that ends with a backslash, which is not the second one of two, and is no comment.
-fn goes_on(line: &[u8]) -> bool {
-    let count = line.iter().rev().take_while(|&&byte| byte == b'\\').count();
-    count % 2 == 1 && !is_comment(line)
+/// What is known of a line that goes on in others. It may do so very often, so only what is new is looked at.
+#[derive(Debug, Default)]
+struct Join {
+    /// Where in it the last of its lines begins.
+    last: usize,
+    /// So many blanks stand at its front, at least.
+    blanks: usize,
+    /// Bytes that were looked at, of all lines.
+    #[cfg(test)]
+    looked: usize,
+}
+
+impl Join {
+    fn begin(&mut self) {
+        (self.last, self.blanks) = (0, 0);
+    }
+
+    /// True of a line that ends with a backslash, which is not the second one of two, and is no comment. What ends its
+    /// last line is taken off.
+    fn goes_on(&mut self, line: &mut Vec<u8>) -> bool {
+        if line.get(self.last..).is_some_and(|last| last.ends_with(b"\r")) {
+            line.pop();
+        }
+        // Those that stand before the last line are an even number.
+        let last = line.get(self.last..).unwrap_or_default();
+        let count = last.iter().rev().take_while(|&&byte| byte == b'\\').count();
+        if count % 2 == 0 {
+            return false;
+        }
+        let rest = line.get(self.blanks..).unwrap_or_default();
+        let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.blanks = self.blanks.saturating_add(blanks);
+        #[cfg(test)]
+        {
+            self.looked = self.looked.saturating_add(count).saturating_add(blanks);
+        }
+        if line.get(self.blanks) == Some(&b'#') {
+            return false;
+        }
+        line.pop();
+        self.last = line.len();
+        true
+    }
 }
 
 pub(super) fn is_comment(line: &[u8]) -> bool {
@@ -156,5 +195,44 @@ mod tests {
         assert_eq!(found, expected.map(|(at, line)| (at, line.to_owned())));
         let long = MemorySource::new(vec![b'a'; LONGEST + 1], "text");
         assert!(Lines::new(Window::growing(&long)).next().is_err());
+    }
+
+    /// Whatever stands before a backslash decides whether the line goes on, in whichever of its lines that is.
+    #[test]
+    fn backslashes_count_in_the_line_that_they_end() {
+        for (text, expected) in [
+            (&b"a\\\\\\\n\\\nb\n"[..], &["a\\\\b"][..]),
+            (b"a\\\\\\\n\\\\\nb\n", &["a\\\\\\\\", "b"]),
+            (b"\\\n\\\n  \\\n# a\\\nb\n", &["  # a\\", "b"]),
+            (b"  \\\na\\\n#b\\\nc\n", &["  a#bc"]),
+            (b" \t#\\\na\n", &[" \t#\\", "a"]),
+            (b"a\\\r\n\r\nb\n", &["a", "b"]),
+            (b"\\\n\n\\", &["", "\\"]),
+        ] {
+            let source = MemorySource::new(text, "text");
+            let mut lines = Lines::new(Window::growing(&source));
+            let mut found = Vec::new();
+            while lines.next().unwrap().is_some() {
+                found.push(String::from_utf8(lines.line.clone()).unwrap());
+            }
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    /// A line may be joined of very many that add nothing to it, behind very many blanks.
+    #[test]
+    fn joined_lines_are_looked_at_once() {
+        for (front, part) in [(" ", "\\\n"), ("a", "\\\n"), (" ", " \\\n"), (" ", "\\\\\\\n"), (" ", "\\\r\n")] {
+            let text = [front.repeat(LONGEST / 4), part.repeat(LONGEST / 2 / part.len()), "\n".to_owned()].concat();
+            let source = MemorySource::new(text.as_bytes(), "text");
+            let mut lines = Lines::new(Window::growing(&source));
+            assert_eq!(lines.next().unwrap(), Some(0), "{part:?}");
+            assert_eq!(lines.at, text.len() as u64);
+            assert!(lines.join.looked <= 2 * text.len(), "{part:?}: {} bytes of {}", lines.join.looked, text.len());
+        }
+        let endless = MemorySource::new(b"\\\n".repeat(LONGEST), "text");
+        let mut lines = Lines::new(Window::growing(&endless));
+        assert_eq!(lines.next().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(lines.line.is_empty() && lines.join.looked <= 2 * LONGEST);
     }
 }

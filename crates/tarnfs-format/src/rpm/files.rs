@@ -1,14 +1,17 @@
 //! What the header of a package says of its files: a value of each tag for each file.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::header::{Header, Numbers, Strings};
+use super::header::{Header, LONGEST, Numbers, Strings};
 use crate::{Device, Kind, Time};
 
-/// Bytes of a path; longer ones are nobody's.
-const LONGEST_PATH: usize = 64 << 10;
+/// Bytes of all paths that are told, and so many more for each byte of the header: any number of files may lie in one
+/// folder that has a long name.
+const MOST_OF_PATHS: u64 = 256 << 20;
+const FOR_EACH_BYTE: u64 = 4;
 
 /// Tags, as RPM numbers them (`rpmtag.h`).
 mod tag {
@@ -56,6 +59,8 @@ pub(super) struct Files<'h> {
     users: Option<Strings<'h>>,
     groups: Option<Strings<'h>>,
     inodes: Option<(Numbers<'h>, Numbers<'h>)>,
+    /// Bytes of paths that may still be told.
+    left: Cell<u64>,
 }
 
 enum Names<'h> {
@@ -105,6 +110,7 @@ impl<'h> Files<'h> {
             users: strings(tag::FILE_USERS),
             groups: strings(tag::FILE_GROUPS),
             inodes: header.numbers(tag::FILE_DEVICES).zip(header.numbers(tag::FILE_INODES)),
+            left: Cell::new(MOST_OF_PATHS.saturating_add((length as u64).saturating_mul(FOR_EACH_BYTE))),
         })
     }
 
@@ -112,15 +118,23 @@ impl<'h> Files<'h> {
         self.count
     }
 
-    /// The path of one, without the slash that most begin with.
+    /// Counts bytes of a path that is told; false if all together have too many.
+    pub(super) fn take(&self, length: usize) -> bool {
+        let left = self.left.get().checked_sub(length as u64);
+        self.left.set(left.unwrap_or_default());
+        left.is_some()
+    }
+
+    /// The path of one, without the slash that most begin with; `None` if there is none, or all that were asked for are
+    /// too long together.
     pub(super) fn path(&self, place: usize) -> Option<Vec<u8>> {
         let mut path = match &self.names {
-            Names::Whole(names) => names.get(place)?.to_vec(),
+            Names::Whole(names) => names.get(place).filter(|name| self.take(name.len()))?.to_vec(),
             Names::Parts { bases, folders, numbers } => {
                 let folder = usize::try_from(numbers.get(place)?).ok()?;
                 let (folder, base) = (folders.get(folder)?, bases.get(place)?);
-                // Many files may lie in one folder.
-                if folder.len().saturating_add(base.len()) > LONGEST_PATH {
+                let length = folder.len().saturating_add(base.len());
+                if length > LONGEST || !self.take(length) {
                     return None;
                 }
                 [folder, base].concat()
@@ -193,4 +207,59 @@ impl<'h> Files<'h> {
 pub(super) struct Several {
     pub(super) last: u32,
     pub(super) count: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header of so many files in a folder of that name.
+    fn header(count: u32, folder: &str) -> Vec<u8> {
+        let zeros = vec![0; 4 * count as usize];
+        let (folder, names) = ([folder.as_bytes(), b"\0"].concat(), b"f\0".repeat(count as usize));
+        let tags = [
+            (tag::FILE_SIZES, 4, count, &zeros),
+            (tag::FILE_MODES, 4, count, &zeros),
+            (tag::FILE_TIMES, 4, count, &zeros),
+            (tag::FOLDER_NUMBERS, 4, count, &zeros),
+            (tag::BASE_NAMES, 8, count, &names),
+            (tag::FOLDERS, 8, 1, &folder),
+        ];
+        let (mut index, mut store) = (Vec::new(), Vec::new());
+        for (tag, kind, count, value) in tags {
+            index.extend([tag, kind, store.len() as u32, count].map(u32::to_be_bytes).concat());
+            store.extend_from_slice(value);
+        }
+        let lengths = [tags.len() as u32, store.len() as u32].map(u32::to_be_bytes).concat();
+        [b"\x8e\xad\xe8\x01\0\0\0\0", &lengths[..], &index, &store].concat()
+    }
+
+    /// The name of a folder is stored once for all files in it.
+    #[test]
+    fn paths_of_all_files_together_have_an_end() {
+        const COUNT: usize = 10_000;
+        let bytes = header(COUNT as u32, &"f".repeat(60_000));
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        let told = (0..COUNT).filter(|place| files.path(*place).is_some()).count();
+        let most = MOST_OF_PATHS + bytes.len() as u64 * FOR_EACH_BYTE;
+        assert_eq!(told as u64, most / 60_001);
+        assert!(files.path(0).is_none() && !files.take(1) && files.take(0));
+        // Of usual ones all are told, by their names, too.
+        let bytes = header(COUNT as u32, "/usr/share/doc/");
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        assert_eq!((0..COUNT).filter(|place| files.path(*place).is_some()).count(), COUNT);
+    }
+
+    /// As long as a header may be, and looked at for each file.
+    #[test]
+    fn of_a_very_long_string_little_is_looked_at() {
+        let bytes = header(3, &"f".repeat(1 << 20));
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        let Names::Parts { folders, .. } = &files.names else { panic!("names in parts") };
+        assert_eq!(folders.get(0).map(<[u8]>::len), Some(LONGEST + 1));
+        assert!(files.path(0).is_none() && files.left.get() > MOST_OF_PATHS);
+        let bytes = header(3, &"f".repeat(LONGEST - 1));
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        assert_eq!(files.path(2).map(|path| path.len()), Some(LONGEST));
+    }
 }

@@ -12,6 +12,10 @@ const ENTRY: usize = 16;
 /// The tag with which the index of signatures begins (`RPMTAG_HEADERSIGNATURES`).
 const SIGNATURES: u32 = 62;
 
+/// Bytes of a string, at most: a path is the longest. Any number of files may lie in one folder, whose name is looked at
+/// for each.
+pub(super) const LONGEST: usize = 64 << 10;
+
 /// A header in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header<'h> {
@@ -111,8 +115,11 @@ pub(super) struct Strings<'h> {
 }
 
 impl<'h> Strings<'h> {
+    /// One that is longer than any is a byte too long.
     pub(super) fn get(&self, place: usize) -> Option<&'h [u8]> {
         let start = usize::try_from(*self.starts.get(place)?).ok()?;
-        self.store.get(start..)?.split(|&byte| byte == 0).next()
+        let rest = self.store.get(start..)?;
+        let rest = rest.get(..LONGEST.saturating_add(1)).unwrap_or(rest);
+        rest.split(|&byte| byte == 0).next()
     }
 }

@@ -167,6 +167,11 @@ impl Numbered<'_, '_> {
             self.tell(Event::Entry(entry))?;
             let others = several.and_then(|(inode, _)| self.waiting.remove(&inode)).unwrap_or_default();
             for (place, _) in others {
+                // The path that each is another name of may be long.
+                if !self.files.take(path.len()) {
+                    self.damage(at, format!("{}: it has too many names; others were left out", excerpt(&path)))?;
+                    break;
+                }
                 // A link means what its target shows before it, so it comes behind that.
                 let behind = at.saturating_add(1);
                 if let Some(mut entry) = self.made(behind, place, file)? {
@@ -187,7 +192,11 @@ impl Numbered<'_, '_> {
     /// The entry of a file but for its content; `None` (and an event) if it cannot be shown.
     fn made(&mut self, at: u64, place: u32, file: &File<'_>) -> Result<Option<Box<Entry>>, Error> {
         let limits = self.options.limits;
-        let path = self.files.path(place as usize).unwrap_or_default();
+        let Some(path) = self.files.path(place as usize) else {
+            let what = format!("the path of file {place} cannot be told, alone or with all others; it was left out");
+            self.damage(at, what)?;
+            return Ok(None);
+        };
         let Some(kind) = file.kind else {
             self.damage(at, format!("{}: its type is not known; it was left out", excerpt(&path)))?;
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Walks along a stream, from record to record.
 
 use super::NAME;
-use super::header::{Header, LONGEST, end_of_lines};
+use super::header::{Finder, Header, LONGEST, MARK, end_of_lines};
 use super::place::{self, Places};
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Receive, Stream};
@@ -101,19 +101,18 @@ fn record(
 
 /// Moves to the next record; false if there is none.
 fn search(stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<bool, Error> {
-    const MARK: &[u8] = b"WARC/";
     let start = stream.position();
     skip(stream, 1)?;
+    let mut finder = Finder::default();
     let found = loop {
+        options.cancel.check().map_err(Error::Receiver)?;
         let bytes = peek(stream, STEP)?;
         let length = bytes.len();
-        let place = bytes.windows(MARK.len()).position(|window| window == MARK);
-        if let Some(place) = place {
+        if let Some(place) = memchr::memmem::find(bytes, MARK) {
             skip(stream, place as u64)?;
-            if Header::read(peek(stream, LONGEST)?).is_some() {
-                break true;
-            }
-            skip(stream, 1)?;
+            let at = stream.position();
+            let Err(length) = finder.read(at, peek(stream, LONGEST)?) else { break true };
+            skip(stream, length as u64)?;
         } else if length < STEP {
             skip(stream, length as u64)?;
             break false;

@@ -9,7 +9,7 @@ use tarnfs_source::{SharedSource, Slice};
 use super::toc::{self, Data, File};
 use super::{MAGIC, NAME, VERSION};
 use crate::entry::LONGEST_FILE;
-use crate::image::Teller;
+use crate::image::{Budget, Teller, data_of};
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs, big};
 
@@ -21,6 +21,15 @@ const MOST_TOC: u64 = 64 << 20;
 
 /// Bytes of the values of all extended attributes.
 const MOST_ATTRIBUTES: u64 = 64 << 20;
+
+/// What decoding an extended attribute costs at least, as bytes that are read: a decoder is made for it, however few
+/// bytes come of it, and any number of attributes may lead to the same bytes.
+const OF_ATTRIBUTE: u64 = 512;
+
+/// What one costs that cannot be decoded to as many bytes as it says: more may come of it, of bzip2 a whole block.
+const OF_WRONG: u64 = 128 << 10;
+const OF_WRONG_BLOCK: u64 = 900_000;
+const BLOCKS: &str = "bzip2";
 
 /// Folders in each other.
 const DEEPEST: usize = 1024;
@@ -60,7 +69,15 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     drop(toc);
     let ids: HashMap<&[u8], usize> =
         files.iter().enumerate().map(|(number, file)| (file.id.as_slice(), number)).collect();
-    let mut reader = Reader { source, options, heap, coders: Vec::new(), attributes: 0 };
+    let mut reader = Reader {
+        source,
+        options,
+        heap,
+        coders: Vec::new(),
+        attributes: 0,
+        budget: Budget::new(data_of(&**source), options.shares),
+        last: None,
+    };
     // A link means what its target shows before it.
     for are_links in [false, true] {
         for (number, file) in files.iter().enumerate() {
@@ -68,7 +85,9 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             if is_link(file) == are_links {
                 let header = start.saturating_add(number as u64);
                 let header = if are_links { header.saturating_add(files.len() as u64) } else { header };
-                reader.file(&files, &ids, file, header.min(source.len()), &mut tell)?;
+                if !reader.file(&files, &ids, file, header.min(source.len()), &mut tell)? {
+                    return Ok(());
+                }
             }
         }
     }
@@ -112,9 +131,13 @@ struct Reader<'o> {
     coders: Vec<Arc<Coder>>,
     /// Bytes of extended attributes so far.
     attributes: u64,
+    budget: Budget,
+    /// The extended attribute that was read last, and its value: many files may have the same one.
+    last: Option<(Data, Result<Vec<u8>, String>)>,
 }
 
 impl Reader<'_> {
+    /// Tells a file. False if nothing behind it is told.
     fn file(
         &mut self,
         files: &[File],
@@ -122,10 +145,11 @@ impl Reader<'_> {
         file: &File,
         header: u64,
         tell: &mut Teller<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let limits = self.options.limits;
         let Some(path) = path_of(files, file, limits.path) else {
-            return tell.damage(header, format!("'{}' lies too deep; it was left out", excerpt(&file.name)));
+            tell.damage(header, format!("'{}' lies too deep; it was left out", excerpt(&file.name)))?;
+            return Ok(true);
         };
         let device = Device { major: file.major, minor: file.minor };
         let mut link = Vec::new();
@@ -134,7 +158,8 @@ impl Reader<'_> {
                 let original = ids.get(file.original.as_slice()).and_then(|number| files.get(*number));
                 let Some(target) = original.and_then(|original| path_of(files, original, limits.path)) else {
                     let what = format!("'{}' is another name of a file that is not there", excerpt(&path));
-                    return tell.damage(header, what);
+                    tell.damage(header, what)?;
+                    return Ok(true);
                 };
                 link = target;
                 Kind::HardLink
@@ -151,9 +176,15 @@ impl Reader<'_> {
             b"socket" => Kind::Socket,
             other => {
                 let what = format!("'{}' is of the kind '{}', which is not known", excerpt(&path), excerpt(other));
-                return tell.damage(header, what);
+                tell.damage(header, what)?;
+                return Ok(true);
             }
         };
+        // Each name is told with the names of all folders that it lies in.
+        if self.budget.take_bytes(path.len().saturating_add(link.len()) as u64).is_err() {
+            tell.damage(header, "what is behind is left out: its paths are too long for so few bytes".to_owned())?;
+            return Ok(false);
+        }
         let body = match &file.data {
             Some(data) if kind == Kind::File && data.size > 0 => self.body(data, header, &path, tell)?,
             _ => Body { offset: header, ..Body::default() },
@@ -177,7 +208,8 @@ impl Reader<'_> {
             xattrs,
             path,
             ..Entry::default()
-        })
+        })?;
+        Ok(true)
     }
 
     /// Where something in the heap lies; the error says why it cannot be there.
@@ -196,7 +228,7 @@ impl Reader<'_> {
             b"" | b"application/octet-stream" => return None,
             // RFC 1950, in spite of the name.
             b"application/x-gzip" => "zlib".to_owned(),
-            b"application/x-bzip2" => "bzip2".to_owned(),
+            b"application/x-bzip2" => BLOCKS.to_owned(),
             b"application/x-xz" => "xz".to_owned(),
             b"application/x-lzma" => "lzma".to_owned(),
             other => format!("the encoding {}", excerpt(other)),
@@ -242,6 +274,7 @@ impl Reader<'_> {
         let limits = self.options.limits;
         let mut xattrs = Xattrs::new();
         for attribute in file.attributes.iter().take(limits.xattrs) {
+            self.options.cancel.check().map_err(Error::Receiver)?;
             let data = &attribute.data;
             self.attributes = self.attributes.saturating_add(data.size);
             let value = if data.size > limits.xattr_value as u64 || self.attributes > MOST_ATTRIBUTES {
@@ -261,15 +294,32 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, data: &Data) -> Result<Vec<u8>, String> {
+        if let Some((last, value)) = &self.last
+            && last == data
+        {
+            return value.clone();
+        }
         let offset = self.place(data)?;
+        let coder = self.coder(&data.encoding);
+        let cost = if coder.is_some() { OF_ATTRIBUTE.saturating_add(data.stored) } else { 0 };
+        let left_out = |_| "it is left out: the archive asks for too much work".to_owned();
+        self.budget.take_bytes(cost.saturating_add(data.size)).map_err(left_out)?;
         let slice: SharedSource = Arc::new(Slice::new(Arc::clone(self.source), offset, data.stored));
-        let value = if let Some(coder) = self.coder(&data.encoding) {
-            self.options.decode.decode(&coder, slice, data.size, &|_| true)
+        let value = if let Some(coder) = &coder {
+            let value = self.options.decode.decode(coder, slice, data.size, &|_| true);
+            if value.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Unsupported) {
+                let is_block = coder.steps.first().is_some_and(|step| step.codec == BLOCKS);
+                let cost = if is_block { OF_WRONG_BLOCK } else { OF_WRONG };
+                self.budget.bytes = self.budget.bytes.saturating_sub(cost);
+            }
+            value
         } else {
             let mut value = vec![0; data.size as usize];
             slice.read_exact_at(&mut value, 0).map(|()| value)
         };
-        value.map_err(|error| error.to_string())
+        let value = value.map_err(|error| error.to_string());
+        self.last = Some((data.clone(), value.clone()));
+        value
     }
 }
 
@@ -277,4 +327,109 @@ impl Reader<'_> {
 fn named(name: &[u8]) -> Vec<u8> {
     const SPACES: [&[u8]; 4] = [b"user.", b"security.", b"trusted.", b"system."];
     if SPACES.iter().any(|space| name.starts_with(space)) { name.to_vec() } else { [b"user.", name].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+    use crate::{Decode, Event};
+
+    /// What is told of an archive with this table and some bytes behind it. What is packed with bzip2 is given to
+    /// `decode`, with how many of them were before it.
+    fn told(
+        files: &str,
+        options: &Options,
+        decode: impl Fn(usize, u64) -> io::Result<Vec<u8>> + Send + Sync + 'static,
+    ) -> (Result<(), Error>, Vec<Entry>, Vec<String>, usize) {
+        let toc = format!("<xar><toc>{files}</toc></xar>").into_bytes();
+        let lengths = [3_u64, toc.len() as u64].map(u64::to_be_bytes).concat();
+        let archive = [&b"xar!\0\x1c\0\x01"[..], &lengths, &[0; 4], b"toc", b"hello"].concat();
+        let source: SharedSource = Arc::new(MemorySource::new(archive, "an archive"));
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let decode = Decode::new(move |coder, _, length, _| match coder.steps[0].codec.as_str() {
+            "zlib" => Ok(toc.clone()),
+            _ => decode(counter.fetch_add(1, Ordering::Relaxed), length),
+        });
+        let (mut entries, mut damage) = (Vec::new(), Vec::new());
+        let mut receive = |event| {
+            match event {
+                Event::Entry(entry) => entries.push(*entry),
+                Event::Damage(told) => damage.push(told.what),
+                _ => {}
+            }
+            Ok(())
+        };
+        let result = read(&source, &Options { decode, ..options.clone() }, &mut receive);
+        (result, entries, damage, count.load(Ordering::Relaxed))
+    }
+
+    fn attribute(size: u64) -> String {
+        format!(
+            "<ea><name>a</name><offset>0</offset><length>5</length><size>{size}</size>\
+             <encoding style=\"application/x-bzip2\"/></ea>"
+        )
+    }
+
+    fn file(inside: &str) -> String {
+        format!("<file><name>x</name><type>file</type>{inside}</file>")
+    }
+
+    /// Any number of attributes may lead to the same block, of which more comes than each says.
+    #[test]
+    fn few_attributes_are_decoded_that_give_more_than_they_say() {
+        let attributes: String = (0..5000).map(|number| attribute(number % 2 + 1)).collect();
+        let wrong = |_, _| Err(io::Error::new(io::ErrorKind::InvalidData, "more comes out of it"));
+        let (result, entries, damage, count) = told(&file(&attributes), &Options::default(), wrong);
+        assert!(result.is_ok() && entries.len() == 1 && entries[0].xattrs.is_empty());
+        assert!((200..=300).contains(&count), "{count} of 5000");
+        assert!(damage[0].contains("more comes out") && damage[900].contains("too much work"), "{}", damage[900]);
+    }
+
+    #[test]
+    fn attributes_that_are_right_are_all_read() {
+        // Those of different sizes are not the same one.
+        let attributes: String = (0..10_000).map(|number| attribute(number % 2 + 1)).collect();
+        let right = |_: usize, length: u64| Ok(vec![b'v'; length as usize]);
+        let files = [file(&attributes), file(&attributes)].concat();
+        let (result, entries, damage, count) = told(&files, &Options::default(), right);
+        assert!(result.is_ok() && damage.is_empty(), "{damage:?}");
+        assert_eq!((entries.len(), count), (2, 20_000));
+        assert!(entries.iter().all(|entry| entry.xattrs.len() == 10_000 && entry.xattrs[1].1 == b"vv"));
+        // What is the same is decoded once, whichever files have it.
+        let files = [file(&attribute(3).repeat(5000)), file(&attribute(3))].concat();
+        let (_, entries, damage, count) = told(&files, &Options::default(), right);
+        assert_eq!((entries[0].xattrs.len(), entries[1].xattrs.len(), damage.len(), count), (5000, 1, 0, 1));
+    }
+
+    #[test]
+    fn attributes_of_one_file_can_be_cancelled() {
+        let options = Options::default();
+        let cancel = options.cancel.clone();
+        let attributes: String = (0..5000).map(|number| attribute(number % 2 + 1)).collect();
+        let (result, _, _, count) = told(&file(&attributes), &options, move |number, length| {
+            if number == 9 {
+                cancel.cancel();
+            }
+            Ok(vec![0; length as usize])
+        });
+        assert!(matches!(result, Err(Error::Receiver(error)) if error.kind() == io::ErrorKind::Interrupted));
+        assert_eq!(count, 10);
+    }
+
+    /// All files in a folder have its name in their paths, which the table has once.
+    #[test]
+    fn long_paths_of_short_tables_have_an_end() {
+        let files = file("").repeat(400);
+        let folder = format!("<file><name>{}</name><type>directory</type>{files}</file>", "f".repeat(60_000));
+        let options = Options { shares: 16, ..Options::default() };
+        let (result, entries, damage, _) = told(&folder, &options, |_, _| Ok(Vec::new()));
+        let length: usize = entries.iter().map(|entry| entry.path.len()).sum();
+        assert!(result.is_ok() && (15 << 20..17 << 20).contains(&length), "{length}");
+        assert!(damage.len() == 1 && damage[0].contains("paths are too long"), "{damage:?}");
+    }
 }
