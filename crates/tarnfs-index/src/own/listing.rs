@@ -37,8 +37,8 @@ impl Own {
         Ok(())
     }
 
-    /// Reads the next children of `folder` from row `from` of it on, and returns the row behind them; `None` if there is
-    /// none. Rows that are not shown count, too.
+    /// Reads the next children of `folder` from row `from` of it on, and returns the row behind them; `None` if there
+    /// is none. Rows that are not shown count, too.
     pub(super) fn read_batch(
         &self,
         session: &mut Session,
