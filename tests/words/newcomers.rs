@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
+use std::fmt::Write as _;
+
 use crate::support::{Mounted, Ran, Scratch, can_mount, have, is_root, tarnfs};
 
 /// Exit code and what was said, of a command line that is typed in the scratch folder.
@@ -185,8 +187,8 @@ fn a_person_is_asked_for_a_password() {
     let program = format!("'{}'", env!("CARGO_BIN_EXE_tarnfs"));
     let (mut script, mut expected) = (TYPING.replace("PROGRAM", &program), String::new());
     let mut case = |call: &str, said: &str| {
-        script += &format!("typed({call})\n");
-        expected += &format!("{said}\n");
+        writeln!(script, "typed({call})").unwrap();
+        writeln!(expected, "{said}").unwrap();
     };
     let (asks, again) = ("Password for a.zip: |", "Wrong password. Password for a.zip: |");
     let none = "a.zip: its only file is encrypted: give --password or --password-file; `--password-file -` asks for it";
@@ -236,7 +238,7 @@ fn a_script_is_asked_for_no_password() {
     let call = format!("{} extract -C out a.zip", env!("CARGO_BIN_EXE_tarnfs"));
     let mut script = TYPING.replace("PROGRAM", "'/bin/sh'");
     for redirection in ["< /dev/null", "2> said"] {
-        script += &format!("typed(['-c', '{call} {redirection}'])\n");
+        writeln!(script, "typed(['-c', '{call} {redirection}'])").unwrap();
     }
     std::fs::write(scratch.path("type.py"), script).unwrap();
     let said = "tarnfs: a.zip: its only file is encrypted: give --password or --password-file";

@@ -636,8 +636,12 @@ pub fn other_digests<'d>(
     while shorter.is_some() || longer.is_some() {
         let length = read(&mut bytes)?;
         let Some(got) = bytes.get(..length).filter(|got| !got.is_empty()) else { break };
-        shorter.iter_mut().for_each(|hash| hash.update(got));
-        longer.iter_mut().for_each(|hash| hash.update(got));
+        if let Some(hash) = &mut shorter {
+            hash.update(got);
+        }
+        if let Some(hash) = &mut longer {
+            hash.update(got);
+        }
     }
     let right = [shorter.map(|hash| hex(&hash.finalize())), longer.map(|hash| hex(&hash.finalize()))];
     let is_other = |digest: &&str| match digest.split_once(':') {

@@ -130,7 +130,7 @@ fn ask(path: &CString, name: &CString, memory: &mut [u8], to: RawFd) -> ! {
     // SAFETY: both names end with a zero, and there is room for either answer.
     let got = unsafe {
         let root = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
-        match libc::ioctl(root, TELL as _, memory.as_mut_ptr()) {
+        match libc::ioctl(root, TELL.into(), memory.as_mut_ptr()) {
             // A root that may not be read.
             -1 => libc::getxattr(path.as_ptr(), name.as_ptr(), memory.as_mut_ptr().cast(), memory.len()),
             got => got as libc::ssize_t,

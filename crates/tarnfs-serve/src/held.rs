@@ -53,7 +53,9 @@ fn is_beside_a_file(tree: &Arc<dyn Tree>, above: &[u8], name: &[u8]) -> bool {
         nodes.push(version.node);
         !is_file
     });
-    nodes.into_iter().for_each(|node| tree.forget(node, 1));
+    for node in nodes {
+        tree.forget(node, 1);
+    }
     looked.is_ok() && is_file
 }
 

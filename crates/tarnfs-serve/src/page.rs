@@ -174,12 +174,13 @@ fn count(number: usize, one: &str) -> String {
 /// What a page has of a folder.
 #[derive(Default)]
 struct Rows {
-    rows: Vec<Row>,
+    list: Vec<Row>,
     /// Bytes that they take.
     bytes: usize,
     /// How many there are that are not among the rows.
     others: usize,
-    /// Folders that were not searched: what is in them cannot be read, or they are archives that would have to be opened.
+    /// Folders that were not searched: what is in them cannot be read, or they are archives that would have to be
+    /// opened.
     unread: usize,
     /// There was no more time.
     is_cut: bool,
@@ -188,12 +189,12 @@ struct Rows {
 impl Rows {
     fn add(&mut self, above: &[u8], Entry { name, attributes, .. }: &Entry) {
         let bytes = self.bytes.saturating_add(size_of::<Row>() + above.len() + name.len());
-        if bytes > MOST_BYTES || self.rows.len() == MOST_ROWS {
+        if bytes > MOST_BYTES || self.list.len() == MOST_ROWS {
             self.others += 1;
             return;
         }
         self.bytes = bytes;
-        self.rows.push(Row {
+        self.list.push(Row {
             name: [above, name.as_slice()].concat().into(),
             kind: attributes.kind,
             size: attributes.size,
@@ -308,7 +309,7 @@ pub(crate) fn page(
         search => found(tree, folder, search, gone),
     };
     tree.close_folder(folder);
-    let Rows { mut rows, others, unread, is_cut, .. } = found?;
+    let Rows { list: mut rows, others, unread, is_cut, .. } = found?;
     rows.sort_unstable_by(|one, other| {
         let folders_first = other.is_folder().cmp(&one.is_folder());
         let order = match view.by {
@@ -481,7 +482,7 @@ mod tests {
         let tree = tarnfs_tree::FolderTree::open(folder.path()).unwrap();
         let waits = std::sync::Arc::new(());
         let gone = Gone::with(&waits);
-        let names = |rows: Rows| rows.rows.iter().map(|row| row.name.to_vec()).collect::<Vec<_>>();
+        let names = |rows: Rows| rows.list.iter().map(|row| row.name.to_vec()).collect::<Vec<_>>();
         assert_eq!(names(found(&tree, Node::ROOT, "B", &gone).unwrap()), [b"a/b"]);
         drop(waits);
         assert!(found(&tree, Node::ROOT, "B", &gone).is_err_and(|error| error.errno() == rustix::io::Errno::INTR));

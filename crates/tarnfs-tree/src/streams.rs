@@ -343,8 +343,8 @@ impl Streams {
         Ok(None)
     }
 
-    /// The same of the chunks in which `range` lies of a stream that a codec decodes. What its first pass has noticed is
-    /// in its `table`, and what may be wrong behind that, too.
+    /// The same of the chunks in which `range` lies of a stream that a codec decodes. What its first pass has noticed
+    /// is in its `table`, and what may be wrong behind that, too.
     fn damage_of_chunks(
         &self,
         nested: &Nested,

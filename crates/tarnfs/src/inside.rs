@@ -84,9 +84,9 @@ pub(crate) struct ToExtract {
     pub(crate) threads: usize,
 }
 
-/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read, and who `tells_of_names` says
-/// which of them are others than in the archive. `contents` makes what gets
-/// the contents of files that are decoded on the way, and is given what a signal ends.
+/// Opens `archive` to extract it; who `takes_all` of it fails here if nothing can be read, and who `tells_of_names`
+/// says which of them are others than in the archive. `contents` makes what gets the contents of files that are decoded
+/// on the way, and is given what a signal ends.
 pub(crate) fn open_to_extract(
     archive: &Path,
     arguments: &Open,
@@ -118,7 +118,9 @@ pub(crate) fn open_to_extract(
         if tells_of_names {
             let names = other_names(opened, &options.cancel).map_err(|error| failure(archive, b"", &error))?;
             let archive = crate::args::shown(archive.as_os_str());
-            names.iter().for_each(|what| log::warn!("{archive}: {what}"));
+            for what in &names {
+                log::warn!("{archive}: {what}");
+            }
         }
         Ok(())
     };
@@ -415,8 +417,8 @@ pub(crate) fn only_zeros(opened: &OpenArchive) -> Option<String> {
         .then(|| format!("there is nothing in it but {length} zero bytes: its writing may have failed"))
 }
 
-/// What is said of names that are not those in the archive, and of what is hidden by folders that only what lies in them
-/// makes: GNU tar extracts neither.
+/// What is said of names that are not those in the archive, and of what is hidden by folders that only what lies in
+/// them makes: GNU tar extracts neither.
 pub(crate) fn other_names(opened: &OpenArchive, cancel: &Cancel) -> Result<Vec<String>, Error> {
     /// Entries that are looked at: an archive may have replaced millions.
     const MOST: usize = 10_000;

@@ -155,7 +155,7 @@ fn in_page(begun: &[u8]) -> Found {
 /// "\n", "\x41", "\u0041", "\ud83d\ude00".
 fn in_string(begun: &[u8]) -> Found {
     let (length, digits) = match begun {
-        [] | [_] => return Found::More,
+        [] | [_] | [_, b'\r'] => return Found::More,
         [_, b'n'] => return Found::Bytes(vec![b'\n']),
         [_, b'r'] => return Found::Bytes(vec![b'\r']),
         [_, b't'] => return Found::Bytes(vec![b'\t']),
@@ -165,7 +165,6 @@ fn in_string(begun: &[u8]) -> Found {
         [_, b'0'] => return Found::Bytes(vec![0]),
         // It goes on in the next line.
         [_, b'\n'] | [_, b'\r', b'\n'] => return Found::Bytes(Vec::new()),
-        [_, b'\r'] => return Found::More,
         [_, b'\r', _] => return Found::Before(Vec::new()),
         [_, b'x', digits @ ..] => (2, digits),
         [_, b'u', digits @ ..] => (4, digits),

@@ -23,8 +23,8 @@ const BEHIND: usize = 4 << 10;
 /// Bytes of contents that are decoded to name them.
 const MOST_HASHED: u64 = 16 << 30;
 
-/// Bytes before what may be a data URL that are looked at in vain, and so many more for each byte of the page. From then
-/// on fewer are looked at: a tag that begins further away is not seen.
+/// Bytes before what may be a data URL that are looked at in vain, and so many more for each byte of the page. From
+/// then on fewer are looked at: a tag that begins further away is not seen.
 const MOST_IN_VAIN: u64 = LOOKED_AT as u64;
 const FOR_EACH_BYTE: u64 = 4;
 
@@ -475,7 +475,8 @@ mod tests {
         }
     }
 
-    /// How many files a page has, and how many bytes were read for them, searched for their ends, and looked at in vain.
+    /// How many files a page has, and how many bytes were read for them, searched for their ends, and looked at in
+    /// vain.
     fn work(page: &str) -> (u64, u64, u64, u64) {
         let counted = Arc::new(Counted(MemorySource::new(page.as_bytes(), "a page"), AtomicU64::new(0)));
         let source: SharedSource = Arc::<Counted>::clone(&counted);

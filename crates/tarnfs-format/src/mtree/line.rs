@@ -44,10 +44,8 @@ impl<'s> Lines<'s> {
             }
             self.line.extend_from_slice(part);
             self.at = self.at.saturating_add(part.len() as u64).saturating_add(u64::from(end.is_some()));
-            if end.is_some() {
-                if !self.join.goes_on(&mut self.line) {
-                    return Ok(Some(start));
-                }
+            if end.is_some() && !self.join.goes_on(&mut self.line) {
+                return Ok(Some(start));
             }
         }
     }

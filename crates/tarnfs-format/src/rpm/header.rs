@@ -12,8 +12,8 @@ const ENTRY: usize = 16;
 /// The tag with which the index of signatures begins (`RPMTAG_HEADERSIGNATURES`).
 const SIGNATURES: u32 = 62;
 
-/// Bytes of a string, at most: a path is the longest. Any number of files may lie in one folder, whose name is looked at
-/// for each.
+/// Bytes of a string, at most: a path is the longest. Any number of files may lie in one folder, whose name is looked
+/// at for each.
 pub(super) const LONGEST: usize = 64 << 10;
 
 /// A header in memory.

@@ -170,7 +170,8 @@ fn date(text: &[u8]) -> Option<Time> {
 mod tests {
     use super::*;
 
-    /// What is found behind damage, and how many bytes were looked at for it, if whoever searches goes from mark to mark.
+    /// What is found behind damage, and how many bytes were looked at for it, if whoever searches goes from mark to
+    /// mark.
     fn found(bytes: &[u8]) -> (Option<usize>, usize) {
         let (mut finder, mut at) = (Finder::default(), 0);
         while let Some(place) = memchr::memmem::find(&bytes[at..], MARK) {

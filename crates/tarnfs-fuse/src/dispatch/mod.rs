@@ -310,7 +310,7 @@ impl Filesystem for Dispatcher {
     }
 
     fn ioctl(&self, node: u64, command: u32, room: u32, reply: ReplyIoctl) {
-        if node != Node::ROOT.0 || command != TELL as u32 {
+        if node != Node::ROOT.0 || command != TELL {
             self.deadlines.counters.count(Operation::Other);
             return Reply::from(reply).error(Errno::NOTTY);
         }
