@@ -324,7 +324,6 @@ fn what_is_told_is_paid_for() {
     let paths: usize = files.iter().map(String::len).sum();
     assert!(files.len() > NAMES as usize && paths as u64 <= most, "{} {paths}", files.len());
     assert!(damage.iter().any(|what| what.contains("too often")), "{:?}", damage.first());
-    assert!(damage.iter().any(|what| what.contains("the rest of the document is not read")), "{}", damage.len());
 }
 
 /// A stream of objects that is long makes those go that are kept.

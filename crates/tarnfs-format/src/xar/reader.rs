@@ -387,7 +387,9 @@ mod tests {
         let (result, entries, damage, count) = told(&file(&attributes), &Options::default(), wrong);
         assert!(result.is_ok() && entries.len() == 1 && entries[0].xattrs.is_empty());
         assert!((200..=300).contains(&count), "{count} of 5000");
-        assert!(damage[0].contains("more comes out") && damage[900].contains("too much work"), "{}", damage[900]);
+        // What is as the last one was is known.
+        let is_over = damage[900..902].iter().any(|what| what.contains("too much work"));
+        assert!(damage[0].contains("more comes out") && is_over, "{}", damage[900]);
     }
 
     #[test]
