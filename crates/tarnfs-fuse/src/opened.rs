@@ -192,7 +192,7 @@ mod tests {
                 1000.. => Err(Error::NotFound),
                 HEAVY => Ok(Arc::new(Heavy(usize::MAX))),
                 heavy if heavy > HEAVY => Ok(Arc::new(Heavy((node.0 - HEAVY) as usize * MIB))),
-                _ => Ok(Arc::new(MemorySource::new([1], "one"))),
+                _ => Ok(Arc::new(MemorySource::new([], "nothing"))),
             }
         }
 
