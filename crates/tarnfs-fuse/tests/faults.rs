@@ -162,7 +162,7 @@ impl Sample {
 }
 
 /// More calls than one pass over the sample makes.
-const MOST_CALLS: usize = 16;
+const MOST_CALLS: usize = 32;
 
 #[test]
 fn a_fault_at_any_call_is_an_error_and_never_wrong_bytes() {

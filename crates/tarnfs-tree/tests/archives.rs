@@ -203,7 +203,9 @@ fn the_memory_of_a_mount_is_that_of_its_budget() {
         assert!(of("pieces") > 0, "{name}: {work:?}");
         // Those at work hold a part of it for a moment.
         let sum = ["pieces", "free_pieces", "paused_decoders", "seek_points"].map(of).iter().sum::<u64>();
-        assert_eq!(sum, options.decoding.cache.budget().used() as u64, "{name}: {work:?}");
+        // What else there is are rows of the index, which is in memory.
+        assert_eq!(sum + of("other"), options.decoding.cache.budget().used() as u64, "{name}: {work:?}");
+        assert!(of("other") < 64 << 10, "{name}: {work:?}");
         assert_eq!(work.memory_limit, options.decoding.cache.budget().limit() as u64);
     }
 }
