@@ -564,12 +564,14 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
     log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
+    // It may be killed before it has said that it has the mount.
+    let is_watched = sandbox && helper.is_some();
     let has_helper = helper.is_some_and(|helper| helper.has_mount.load(Ordering::Relaxed));
     if sandbox && !has_helper {
         log::info!("{name}: no rights are given up, as there is no other process that could unmount it");
     }
     let sandbox = sandbox && has_helper;
-    if let Some(watcher) = watcher.as_ref().filter(|_| sandbox) {
+    if let Some(watcher) = watcher.as_ref().filter(|_| is_watched) {
         let at = shown(mountpoint.as_os_str());
         let tell = move || {
             log::warn!(
