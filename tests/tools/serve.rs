@@ -214,10 +214,12 @@ fn a_page_is_sorted_and_searched_by_links() {
     assert!(served.get("/?q=%22%3E%3Cb%3E").text().contains("value=\"&quot;&gt;&lt;b&gt;\""));
     // What is below is found, too, but nothing is opened for that; of a link only what it is called.
     scratch.shell(
-        "mkdir -p deep/1/2/3 deep/x; cd deep; echo y > '1/2/3/no?tes'; ln -s / 1/notes; echo z > x/NOTES; mkdir 1/2/notes; tar -cf 1/in.tar x
-         tar -cf ../deep.tar 1 x",
+        "mkdir -p deep/1/2/3 deep/x; cd deep; echo y > '1/2/3/no?tes'; ln -s / 1/notes; echo z > x/NOTES; mkdir 1/2/notes
+         head -c 8M /dev/urandom > x/noise
+         tar -cf 1/in.tar x; tar -cf ../deep.tar 1 x; mksquashfs . ../deep.squashfs -b 4096 -comp gzip -quiet -no-progress",
     );
-    for (archive, in_archive) in [("deep.tar", 1), ("deep", 0)] {
+    // An archive in very many pieces is listed from the index as any other is.
+    for (archive, in_archive) in [("deep.tar", 1), ("deep.squashfs", 1), ("deep", 0)] {
         let served = Served::new(&scratch, ["-r", archive]);
         let found = |path: &str| served.get(path).whole(200).text();
         let page = found("/?q=OTES");

@@ -251,13 +251,14 @@ impl ArchiveTree {
     fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
         if row.has_pieces {
             let (mut number, mut found) = (0, Ok(None));
+            let damages = self.streams.damages(row.stream)?;
             self.index.each_piece(row.node, &mut |piece| {
                 let of_member = self.streams.members().damage(row.node, number);
                 number += 1;
                 let stored = piece.offset..piece.offset.saturating_add(piece.stored);
                 found = match of_member {
                     Some(damage) => Ok(Some(damage.to_string())),
-                    None => self.streams.damage_of(row.stream, stored),
+                    None => damages.of(stored),
                 };
                 matches!(found, Ok(None))
             })?;
@@ -689,8 +690,12 @@ impl Tree for ArchiveTree {
     }
 
     /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of
-    /// a link may have to be decoded, and so may the header of a file.
+    /// a link may have to be decoded, and so may the header of a file. A folder is listed from the index alone, also
+    /// where an archive is shown as one.
     fn is_ready(&self, node: Node) -> bool {
+        if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {
+            return true;
+        }
         let is_file = || self.row(node).is_ok_and(|row| row.kind == Kind::File);
         if self.recheck.is_some() && !self.index.summary().layers.is_empty() && is_file() {
             return false;

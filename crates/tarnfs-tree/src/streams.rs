@@ -2,9 +2,8 @@
 //! reads what lies in them, and the ones that nobody has read from for longest are closed again: an archive may hold a
 //! hundred thousand.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
@@ -18,8 +17,12 @@ use crate::member_tables::MemberTables;
 use crate::members::Members;
 use crate::open::Passwords;
 use crate::pieces::{CodedStreams, ListWeight, PieceSource};
-use crate::unnoticed::{Behind, noticed_in};
+use crate::unnoticed::Behind;
 use crate::{Error, Work, unproven};
+
+use damage::{Asked, LastPlaces};
+
+mod damage;
 
 /// Nested streams that are open at a time.
 const MOST_OPEN: usize = 256;
@@ -56,49 +59,8 @@ pub(crate) struct Streams {
     /// takes many queries.
     last_tables: Mutex<Option<(u32, Tables)>>,
     last_places: Mutex<LastPlaces>,
+    asked: Mutex<Asked>,
 }
-
-/// Places of pieces that are looked at to tell whether a file is damaged.
-const MOST_PLACES: usize = 4096;
-
-/// Places of the pieces of one stream that are kept: 2 MiB.
-const MOST_KEPT_PLACES: usize = 1 << 15;
-
-/// Where a piece lies, or several that follow each other.
-#[derive(Debug, Clone)]
-struct Place {
-    /// Bytes of what the pieces make up.
-    file: Range<u64>,
-    /// Bytes of what they lie in.
-    stored: Range<u64>,
-    /// Each byte may come of any that is stored.
-    is_coded: bool,
-}
-
-impl Place {
-    fn is_followed_by(&self, stored: &Range<u64>, is_coded: bool) -> bool {
-        !self.is_coded && !is_coded && self.stored.end == stored.start
-    }
-
-    /// Where those of these bytes lie that are here.
-    fn stored_of(&self, range: &Range<u64>) -> Range<u64> {
-        if self.is_coded {
-            return self.stored.clone();
-        }
-        let from = range.start.saturating_sub(self.file.start);
-        let to = range.end.min(self.file.end).saturating_sub(self.file.start);
-        self.stored.start.saturating_add(from)..self.stored.start.saturating_add(to)
-    }
-}
-
-/// Where the pieces of the streams lie that were asked for last, the last one first.
-type LastPlaces = VecDeque<(u32, Option<Arc<[Place]>>)>;
-
-/// How many there are: as many as may lie in each other.
-const MOST_LISTS_OF_PLACES: usize = MOST_IN_PIECES as usize;
-
-/// A nested stream with its number, and its table.
-type InChain = ((u32, Nested), Arc<dyn ChunkTable>);
 
 /// The tables of a stream and of those around it, from it outwards.
 type Tables = Vec<Arc<dyn ChunkTable>>;
@@ -172,8 +134,8 @@ impl Streams {
             unproven::watch(layer);
             unproven::warn_of(layer);
         }
-        let (coded, members, nested, deep, last_tables, last_places) = Default::default();
-        Self { index, innermost, layers, context, coded, members, nested, deep, last_tables, last_places }
+        let (coded, members, nested, deep, last_tables, last_places, asked) = Default::default();
+        Self { index, innermost, layers, context, coded, members, nested, deep, last_tables, last_places, asked }
     }
 
     /// What is known of files that are verified late.
@@ -302,104 +264,6 @@ impl Streams {
         tables.reverse();
         *last() = Some((*of, tables.clone()));
         Ok(tables)
-    }
-
-    /// What is wrong with these bytes of that stream, or with what they are decoded from, if that is known. In very
-    /// many layers they count as damaged.
-    pub(crate) fn damage_of(&self, number: u32, range: Range<u64>) -> Result<Option<String>, Error> {
-        let chain = self.chain(number)?;
-        if chain.len() > MOST_CALLS {
-            return Ok(Some("it lies in too many layers of compression to tell".to_owned()));
-        }
-        let tables = self.tables(&chain)?;
-        let chain: Vec<_> = chain.into_iter().zip(tables).collect();
-        let mut left = MOST_PLACES;
-        self.damage_in(&chain, range, &mut left)
-    }
-
-    /// What is wrong with `range` of the first stream of `chain`, which lies in the one behind it. So many places are
-    /// still looked at: from then on, what may be damaged counts as such.
-    fn damage_in(&self, chain: &[InChain], range: Range<u64>, left: &mut usize) -> Result<Option<String>, Error> {
-        let Some((((number, nested), table), around)) = chain.split_first() else {
-            return Ok(self.index.damage_in(range)?.map(|damage| damage.what));
-        };
-        if let Some(damage) = table.damage_in(range.clone())? {
-            return Ok(Some(damage.what));
-        }
-        let all = nested.start..nested.start.saturating_add(nested.length);
-        if nested.codec != STORED_IN_PIECES {
-            return self.damage_of_chunks(nested, &**table, around, range, left);
-        }
-        let Some(places) = self.places(*number)? else { return self.damage_in(around, all, left) };
-        let first = places.partition_point(|place| place.file.end <= range.start);
-        let inside = places.get(first..).unwrap_or_default().iter().take_while(|place| place.file.start < range.end);
-        for place in inside {
-            let Some(fewer) = left.checked_sub(1) else { return self.damage_in(around, all, left) };
-            *left = fewer;
-            if let Some(damage) = self.damage_in(around, place.stored_of(&range), left)? {
-                return Ok(Some(damage));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The same of the chunks in which `range` lies of a stream that a codec decodes. What its first pass has noticed
-    /// is in its `table`, and what may be wrong behind that, too.
-    fn damage_of_chunks(
-        &self,
-        nested: &Nested,
-        table: &dyn ChunkTable,
-        around: &[InChain],
-        range: Range<u64>,
-        left: &mut usize,
-    ) -> Result<Option<String>, Error> {
-        let (codec, mut at) = (codec_of(&nested.codec)?, range.start);
-        let stored = |byte: u64| nested.start.saturating_add(byte.min(nested.length));
-        while at < range.end {
-            let (Some(fewer), Some(chunk)) = (left.checked_sub(1), table.chunk_at(at)?) else {
-                return self.damage_in(around, stored(0)..stored(u64::MAX), left);
-            };
-            *left = fewer;
-            let end = chunk.point.decoded.saturating_add(chunk.length).max(at.saturating_add(1));
-            if noticed_in(codec, table, &chunk)?.is_none() {
-                let from = chunk.point.compressed_bit / 8;
-                let next = table.chunk_at(end)?.map_or(u64::MAX, |next| next.point.compressed_bit.div_ceil(8));
-                if let Some(damage) = self.damage_in(around, stored(from)..stored(next), left)? {
-                    return Ok(Some(damage));
-                }
-            }
-            at = end;
-        }
-        Ok(None)
-    }
-
-    /// Where the pieces of that stream lie; `None` if they are too many to be kept. The last ones are.
-    fn places(&self, number: u32) -> Result<Option<Arc<[Place]>>, Error> {
-        let last = || self.last_places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, places)) = last().iter().find(|(known, _)| *known == number) {
-            return Ok(places.clone());
-        }
-        let (mut places, mut end, mut are_few) = (Vec::<Place>::new(), 0_u64, true);
-        self.index.each_nested_piece(number, &mut |piece| {
-            let start = end.saturating_add(piece.hole);
-            end = start.saturating_add(piece.length);
-            let stored = piece.offset..piece.offset.saturating_add(piece.stored);
-            let (file, is_coded) = (start..end, piece.coder.is_some());
-            match places.last_mut().filter(|last| last.is_followed_by(&stored, is_coded)) {
-                // What lies between them is a hole.
-                Some(last) if last.file.end == start => {
-                    (last.file.end, last.stored.end) = (end, stored.end);
-                }
-                _ => places.push(Place { file, stored, is_coded }),
-            }
-            are_few = places.len() <= MOST_KEPT_PLACES;
-            are_few
-        })?;
-        let places: Option<Arc<[Place]>> = are_few.then(|| places.into());
-        let mut last = last();
-        last.push_front((number, places.clone()));
-        last.truncate(MOST_LISTS_OF_PLACES);
-        Ok(places)
     }
 
     /// True if bytes that fail a check are served, too.

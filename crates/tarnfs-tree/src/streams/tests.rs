@@ -1,4 +1,6 @@
+use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_codec::{Chunk, ChunkTable, Damage};
 use tarnfs_format::Piece;
@@ -19,6 +21,8 @@ struct Toy {
     chain: u32,
     /// Each is a file that was deflated so many times, as a block that is stored: 5 bytes, and what is in it.
     steps: usize,
+    /// How often it was asked for damage.
+    asked: AtomicUsize,
 }
 
 /// Bytes of the file.
@@ -104,7 +108,8 @@ impl Index for Toy {
         unreachable!()
     }
     fn damage_in(&self, _: Range<u64>) -> Answer<Option<Damage>> {
-        unreachable!()
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(None)
     }
 }
 
@@ -131,6 +136,10 @@ fn streams(chain: u32) -> Arc<Streams> {
 }
 
 fn streams_of(chain: u32, steps: usize) -> Arc<Streams> {
+    toy(chain, steps).0
+}
+
+fn toy(chain: u32, steps: usize) -> (Arc<Streams>, Arc<Toy>) {
     let mut bytes = vec![0; if steps > 0 { LENGTH } else { 100 }];
     for (number, header) in bytes.as_chunks_mut::<5>().0.iter_mut().enumerate().take(steps * chain as usize) {
         let length = (LENGTH - 5 * (number + 1)) as u16;
@@ -158,7 +167,7 @@ fn streams_of(chain: u32, steps: usize) -> Arc<Streams> {
         has_directories: false,
         notes: Vec::new(),
     };
-    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain, steps });
+    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain, steps, asked: AtomicUsize::new(0) });
     let context = StreamContext {
         passwords: crate::open::Passwords::default(),
         members: None,
@@ -170,7 +179,17 @@ fn streams_of(chain: u32, steps: usize) -> Arc<Streams> {
     };
     let streams = Arc::new(Streams::new(Arc::clone(&index) as Arc<dyn Index>, file, Vec::new(), context));
     index.streams.set(Arc::downgrade(&streams)).unwrap();
-    streams
+    (streams, index)
+}
+
+/// Each part of a packed file needs all that is stored of it: who asks for many of them asks the index once.
+#[test]
+fn damage_of_a_packed_piece_is_asked_for_once() {
+    let (streams, index) = toy(3, 1);
+    for part in 0..100 {
+        assert_eq!(streams.damage_of(FIRST_NESTED + 2, part * 10..part * 10 + 10).unwrap(), None);
+    }
+    assert_eq!(index.asked.load(Ordering::Relaxed), 1);
 }
 
 /// The index is read without the lock, and what is closed is dropped without it; so one that is held is still there.
