@@ -47,6 +47,24 @@ fn read(scratch: &Scratch, options: &[&str]) -> (u64, u64) {
     (done["chunks_kept"].as_u64().unwrap(), done["resumes"].as_u64().unwrap())
 }
 
+/// Samples of two archives may be the same, and a checksum of 32 bits can be met.
+#[test]
+fn what_was_decoded_of_one_file_is_not_shown_for_another() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = slow();
+    read(&scratch, &[]);
+    let of_first = kept(&scratch);
+    assert_eq!(of_first.len(), 1);
+    // The same bytes, time and name.
+    scratch.shell("cp -p a.tar.xz other && mv other a.tar.xz");
+    read(&scratch, &[]);
+    let of_both = kept(&scratch);
+    assert_eq!(of_both.len(), 2, "{of_both:?}");
+    assert!(of_both.contains(&of_first[0]), "{of_both:?}");
+}
+
 #[test]
 fn what_is_slow_to_decode_is_kept_and_used_by_the_next_mount() {
     if !can_mount() {

@@ -37,6 +37,18 @@ impl FileIdentity {
             changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
         })
     }
+
+    /// A hash of all of it: another file has another one, and so has the same file after any change.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for number in [self.device, self.inode, self.length] {
+            hash.update(&number.to_le_bytes());
+        }
+        for time in [self.modified, self.changed] {
+            hash.update(&time.to_le_bytes());
+        }
+        hash.digest()
+    }
 }
 
 /// A hash over a source's length and samples of its bytes: the head, the tail and [`Fingerprint::SAMPLES`] blocks

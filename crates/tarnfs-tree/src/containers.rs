@@ -798,7 +798,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Layout>, P
         return Ok(None);
     }
     let mut parts: Vec<SharedSource> = Vec::new();
-    let (mut owner, mut modified) = (None, i64::MIN);
+    let (mut owner, mut modified, mut identity) = (None, i64::MIN, Some(0));
     for path in paths {
         let file = members.open(&path).and_then(|file| file.ok_or_else(|| io::ErrorKind::NotFound.into()));
         let file = file.and_then(|file| FileSource::from_file(file, members.folder.join(&path)));
@@ -809,6 +809,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Layout>, P
         let Some(header) = containers::header(&path, file.len(), mtime) else { return Ok(None) };
         let padding = file.len().next_multiple_of(512) - file.len();
         (owner, modified) = (owner.or(Some(facts.owner)), modified.max(facts.modified));
+        identity = open::joined_identity(identity, facts.identity);
         let name = format!("{shown}/{path}");
         parts.push(Arc::new(MemorySource::new(header, name.clone())));
         parts.push(Arc::new(file));
@@ -819,7 +820,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Layout>, P
     let source = Joined::new(parts, shown.to_string()).map_err(Problem::CannotOpen)?;
     // Beside the folder, not in it: it belongs to those who check what is in it.
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let facts = FileFacts { owner, modified };
+    let facts = FileFacts { owner, modified, identity };
     let identity = fstat(&members.root).map_err(|error| Problem::CannotOpen(error.into()))?;
     let location = Location::Source { source: Arc::new(source), facts, path };
     Ok(Some(Layout { location, folder: (identity.st_dev, identity.st_ino) }))

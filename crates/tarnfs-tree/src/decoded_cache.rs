@@ -19,6 +19,7 @@ use rustix::process::geteuid;
 use tarnfs_codec::engine::{DecodedFile, DecodedFileWriter, Extended, OpenSpill, PieceSpace};
 use tarnfs_index::{Archive, trust};
 use tarnfs_source::Budget;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::member_tables::MemberTables;
 
@@ -30,6 +31,23 @@ pub struct DecodedCache {
     limit: Option<u64>,
     /// See [`DecodedCache::filled_when_idle`].
     pub(crate) is_filled: bool,
+}
+
+/// The archive that kept pieces belong to: its bytes, as far as samples tell, and its file. Two archives may have the
+/// same samples, and one of them may have been made to have those of the other. So what was decoded of one file is never
+/// shown for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptAs {
+    hash: u64,
+    length: u64,
+}
+
+impl KeptAs {
+    /// That of `archive` in the file that [`FileFacts::identity`](crate::open::FileFacts) tells; `None` without it.
+    pub(crate) fn new(archive: &Archive, identity: Option<u64>) -> Option<Self> {
+        let hash = xxh3_64_with_seed(&archive.fingerprint.0.to_le_bytes(), identity?);
+        Some(Self { hash, length: archive.length })
+    }
 }
 
 /// A file of decoded pieces, or of seek points.
@@ -74,10 +92,10 @@ impl DecodedCache {
         Self { is_filled: true, ..self }
     }
 
-    /// The file of what `codec` makes of `archive`, if there is one that nobody else could have written. What is known
+    /// The file of what `codec` makes of that archive, if there is one that nobody else could have written. What is known
     /// of its pieces takes memory of `budget`.
-    pub(crate) fn open(&self, archive: &Archive, codec: &str, budget: &Budget) -> Option<Arc<DecodedFile>> {
-        let path = self.path(archive, codec);
+    pub(crate) fn open(&self, of: KeptAs, codec: &str, budget: &Budget) -> Option<Arc<DecodedFile>> {
+        let path = self.path(of, codec);
         let file = match trust::open(&path, None, false) {
             Ok(file) => file,
             Err(tarnfs_index::Error::Missing) => return None,
@@ -96,14 +114,9 @@ impl DecodedCache {
 
     /// The same, to be added to; it is made if there is none. Nothing is looked at yet. Whatever is needed later is
     /// opened here: a mount gives up opening files.
-    pub(crate) fn open_to_write(
-        &self,
-        archive: &Archive,
-        codec: &str,
-        budget: &Budget,
-    ) -> io::Result<DecodedFileWriter> {
+    pub(crate) fn open_to_write(&self, of: KeptAs, codec: &str, budget: &Budget) -> io::Result<DecodedFileWriter> {
         let folder = self.make_folder()?;
-        let (path, name) = (in_folder(&folder, &Self::name(archive, codec)), Self::name(archive, codec));
+        let (path, name) = (in_folder(&folder, &Self::name(of, codec)), Self::name(of, codec));
         let file = trust::open_to_write(&path).map_err(|error| match error {
             tarnfs_index::Error::Io(error) => error,
             error => io::Error::new(io::ErrorKind::PermissionDenied, error.to_string()),
@@ -119,12 +132,12 @@ impl DecodedCache {
         DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(space))
     }
 
-    /// The seek points of members of `archive`. What is kept while a program runs is kept by who fills the cache.
-    pub(crate) fn members(&self, archive: &Archive) -> Option<MemberTables> {
-        let path = self.path(archive, MEMBERS);
+    /// The seek points of members of that archive. What is kept while a program runs is kept by who fills the cache.
+    pub(crate) fn members(&self, of: KeptAs) -> Option<MemberTables> {
+        let path = self.path(of, MEMBERS);
         let opened = if self.is_filled {
             let folder = self.make_folder().map_err(tarnfs_index::Error::from);
-            folder.and_then(|folder| trust::open_to_write(&in_folder(&folder, &Self::name(archive, MEMBERS))))
+            folder.and_then(|folder| trust::open_to_write(&in_folder(&folder, &Self::name(of, MEMBERS))))
         } else {
             trust::open(&path, None, false)
         };
@@ -141,31 +154,31 @@ impl DecodedCache {
         }
     }
 
-    /// What is kept of what `codec` makes of `archive`, if anything is. It is not used by that.
-    pub fn kept(&self, archive: &Archive, codec: &str) -> Option<Kept> {
-        let (path, file, bytes) = self.look_at(archive, codec)?;
+    /// What is kept of what `codec` makes of that archive, if anything is. It is not used by that.
+    pub fn kept(&self, of: KeptAs, codec: &str) -> Option<Kept> {
+        let (path, file, bytes) = self.look_at(of, codec)?;
         let decoded = DecodedFile::new(file, Budget::new(MOST_KNOWN)).kept_of(0);
         Some(Kept { path, bytes, decoded })
     }
 
     /// The same of seek points of members; nothing of it is decoded.
-    pub fn kept_of_members(&self, archive: &Archive) -> Option<Kept> {
-        let (path, _, bytes) = self.look_at(archive, MEMBERS)?;
+    pub fn kept_of_members(&self, of: KeptAs) -> Option<Kept> {
+        let (path, _, bytes) = self.look_at(of, MEMBERS)?;
         Some(Kept { path, bytes, decoded: 0 })
     }
 
-    fn look_at(&self, archive: &Archive, codec: &str) -> Option<(PathBuf, File, u64)> {
-        let path = self.path(archive, codec);
+    fn look_at(&self, of: KeptAs, codec: &str) -> Option<(PathBuf, File, u64)> {
+        let path = self.path(of, codec);
         let file = trust::open(&path, None, false).ok()?;
         let bytes = file.metadata().ok()?.len();
         (bytes > 0).then_some((path, file, bytes))
     }
 
     /// Where the first pass puts what it keeps. `anew`: instead of what is there.
-    pub(crate) fn spill(&self, archive: Archive, codec: &'static str, budget: Budget, anew: bool) -> OpenSpill {
+    pub(crate) fn spill(&self, of: KeptAs, codec: &'static str, budget: Budget, anew: bool) -> OpenSpill {
         let cache = self.clone();
         Box::new(move || {
-            let mut writer = cache.open_to_write(&archive, codec, &budget)?;
+            let mut writer = cache.open_to_write(of, codec, &budget)?;
             if !writer.lock()? {
                 return Ok(None);
             }
@@ -176,12 +189,12 @@ impl DecodedCache {
         })
     }
 
-    fn path(&self, archive: &Archive, codec: &str) -> PathBuf {
-        self.folder.join(Self::name(archive, codec))
+    fn path(&self, of: KeptAs, codec: &str) -> PathBuf {
+        self.folder.join(Self::name(of, codec))
     }
 
-    fn name(archive: &Archive, codec: &str) -> String {
-        format!("{:016x}-{:x}.{codec}{SUFFIX}", archive.fingerprint.0, archive.length)
+    fn name(of: KeptAs, codec: &str) -> String {
+        format!("{:016x}-{:x}.{codec}{SUFFIX}", of.hash, of.length)
     }
 
     /// Opens the folder, and makes it if need be. It may be a link to elsewhere, but it must be this user's own: with
@@ -417,14 +430,12 @@ mod tests {
 
     use std::thread;
 
-    use tarnfs_source::Fingerprint;
-
-    fn archive(number: u64) -> Archive {
-        Archive { length: number, fingerprint: Fingerprint(number), modified: 0 }
+    fn archive(number: u64) -> KeptAs {
+        KeptAs { hash: number, length: number }
     }
 
     fn folder_of(cache: &DecodedCache, number: u64) -> FileSpace {
-        let path = cache.path(&archive(number), "toy");
+        let path = cache.path(archive(number), "toy");
         DirBuilder::new().recursive(true).create(&cache.folder).unwrap();
         let file = trust::open_to_write(&path).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -442,7 +453,7 @@ mod tests {
     }
 
     fn set_age(cache: &DecodedCache, number: u64, seconds: u64) {
-        let file = File::open(cache.path(&archive(number), "toy")).unwrap();
+        let file = File::open(cache.path(archive(number), "toy")).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
     }
 
@@ -454,6 +465,16 @@ mod tests {
     }
 
     #[test]
+    fn pieces_belong_to_bytes_and_to_a_file() {
+        let archive = |number| Archive { length: 9, fingerprint: tarnfs_source::Fingerprint(number), modified: 0 };
+        let name = |number, file| DecodedCache::name(KeptAs::new(&archive(number), Some(file)).unwrap(), "toy");
+        assert_eq!(name(1, 1), name(1, 1));
+        assert_ne!(name(1, 1), name(1, 2), "another file with the same samples");
+        assert_ne!(name(1, 1), name(2, 1));
+        assert_eq!(KeptAs::new(&archive(1), None), None);
+    }
+
+    #[test]
     fn what_was_used_least_recently_makes_room() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().join("a/b"), Some(1000));
@@ -462,7 +483,7 @@ mod tests {
             set_age(&cache, number, 1000 - number);
         }
         // Asking for it is a use.
-        assert!(cache.open(&archive(1), "toy", &Budget::new(0)).is_some());
+        assert!(cache.open(archive(1), "toy", &Budget::new(0)).is_some());
         assert_eq!(grow(&mut folder_of(&cache, 4), 300), Extended::Written);
         assert_eq!(names(&cache), [1, 3, 4].map(|number| format!("{number:016x}-{number}.toy.decoded")));
         assert_eq!(grow(&mut folder_of(&cache, 5), 1001), Extended::Full, "more than there may ever be");
@@ -507,9 +528,9 @@ mod tests {
         assert_eq!(grow(&mut living, 600), Extended::Written);
         let mut third = folder_of(&cache, 3);
         assert_eq!(grow(&mut third, 500), Extended::Full);
-        assert_eq!(cache.path(&archive(1), "toy").metadata().unwrap().len(), 200, "it does not suffice");
+        assert_eq!(cache.path(archive(1), "toy").metadata().unwrap().len(), 200, "it does not suffice");
         assert_eq!(grow(&mut third, 300), Extended::Written);
-        assert!(!cache.path(&archive(1), "toy").exists());
+        assert!(!cache.path(archive(1), "toy").exists());
         assert_eq!(grow(&mut living, 700), Extended::Written);
         assert_eq!(grow(&mut living, 701), Extended::Full);
     }
@@ -521,10 +542,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
         for number in 1..=100 {
-            std::fs::write(cache.path(&archive(number), "toy"), "kept").unwrap();
+            std::fs::write(cache.path(archive(number), "toy"), "kept").unwrap();
         }
         let _writers: Vec<_> = (1..=ARCHIVES as u64)
-            .map(|number| cache.open_to_write(&archive(number), "toy", &Budget::new(0)).unwrap())
+            .map(|number| cache.open_to_write(archive(number), "toy", &Budget::new(0)).unwrap())
             .collect();
         // Tests beside this one open files, too.
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -547,10 +568,10 @@ mod tests {
         }
         let third = &mut folder_of(&cache, 3);
         // Read only: it cannot be cut.
-        third.others.files()[0].0 = File::open(cache.path(&archive(1), "toy")).unwrap();
+        third.others.files()[0].0 = File::open(cache.path(archive(1), "toy")).unwrap();
         assert!(third.extend(600, &mut || Ok(())).is_err());
         for number in 1..=2 {
-            let file = File::open(cache.path(&archive(number), "toy")).unwrap();
+            let file = File::open(cache.path(archive(number), "toy")).unwrap();
             flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         }
     }

@@ -33,7 +33,7 @@ use crate::hashes;
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
 use crate::legible::Legible;
-use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
+use crate::open::{FileFacts, IndexPlace, Options, Problem, identity_of, open_within};
 use crate::parts::may_be_part;
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Error, FolderTree, Kind, Node, Time, Tree};
@@ -403,7 +403,10 @@ impl LazyTree {
         }
         // As of a file that is opened by its path: where there is a list, the bits of the group are its mask.
         let bits = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
+        let file = source.backing_file().or_else(|| Some(source.file_range()?.0));
+        let identity = file.map(identity_of).transpose()?.flatten();
         let facts = FileFacts {
+            identity,
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & bits },
             modified,
         };

@@ -21,7 +21,7 @@ use common::{archives, content, member, memory, options, paths};
 fn given(path: &str) -> Location {
     let (_, tar) = archives().into_iter().find(|(name, _)| *name == "tar").unwrap();
     let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
-    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000 };
+    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000, identity: Some(1) };
     Location::Source { source: memory(path, &tar), facts, path: PathBuf::from(path) }
 }
 
@@ -222,7 +222,7 @@ fn layers() -> [Vec<u8>; 2] {
 /// What is assembled of an archive with images.
 fn assembled(archive: &[u8], options: &Options) -> Arc<dyn tarnfs_tree::Tree> {
     let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
-    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000 };
+    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000, identity: Some(1) };
     let location = Location::Source { source: memory("image", archive), facts, path: PathBuf::from("image") };
     let how = Composition { images: Some(Wanted::default()), file_versions: false, ..Composition::default() };
     assemble(&[location], &how, options, &()).unwrap().tree

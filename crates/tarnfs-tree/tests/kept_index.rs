@@ -148,7 +148,7 @@ fn with_index(
 ) -> Result<OpenArchive, Problem> {
     let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
     let options = Options { index, shape, ..options() };
-    open_source(memory(name, archive), FileFacts { owner, modified }, Path::new(name), &options)
+    open_source(memory(name, archive), FileFacts { owner, modified, identity: Some(1) }, Path::new(name), &options)
 }
 
 /// One that is named belongs to one archive, and is replaced where that is asked for or it is of an older state.

@@ -36,7 +36,7 @@ use tarnfs_format::{
 use tarnfs_index::{Archive, Layer, SINGLE_FILE, Summary, Writer};
 use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 
-use crate::open::{DecodedCache, FileFacts, Options, Recreate};
+use crate::open::{DecodedCache, FileFacts, KeptAs, Options, Recreate};
 use crate::preferred::Choice;
 use crate::problem::Problem;
 
@@ -120,6 +120,8 @@ pub(crate) struct FirstPass<'a> {
     pub(crate) format: &'a tarnfs_format::Options,
     pub(crate) options: &'a Options,
     pub(crate) archive: Archive,
+    /// Whose what is kept decoded is; `None` if nothing is kept.
+    pub(crate) kept_as: Option<KeptAs>,
     /// Set where some of it could not be read, and what could is served.
     pub(crate) unread: &'a AtomicBool,
 }
@@ -391,10 +393,10 @@ impl FirstPass<'_> {
             ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
-        if let Some(cache) = self.cache_to_fill(codec) {
+        if let Some((cache, kept_as)) = self.cache_to_fill(codec).zip(self.kept_as) {
             let budget = self.options.decoding.cache.budget().clone();
             let anew = self.options.index.recreate == Recreate::Always;
-            indexing.keep(SpillWriter::new(0, codec.pace(), cache.spill(self.archive, codec.name(), budget, anew)));
+            indexing.keep(SpillWriter::new(0, codec.pace(), cache.spill(kept_as, codec.name(), budget, anew)));
         }
         let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());

@@ -120,6 +120,7 @@ pub(super) fn open(path: &Path, file: &FileSource, options: &Options) -> Result<
     let facts = FileFacts {
         owner: FileFacts::of(file).map_err(Problem::CannotOpen)?.owner,
         modified: summary.archive.modified,
+        identity: None,
     };
     let fingerprint = summary.archive.fingerprint;
     let unread = AtomicBool::new(false);

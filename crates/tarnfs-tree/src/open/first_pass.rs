@@ -69,6 +69,7 @@ impl Opening<'_> {
             format: &options.of_formats(),
             options,
             archive: self.archive(),
+            kept_as: self.kept_as(),
             unread: &self.unread,
         };
         let no_folder = self.no_folder();

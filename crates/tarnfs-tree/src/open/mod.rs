@@ -12,22 +12,24 @@ mod split;
 mod written;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use rustix::fs::{FileType, fstat};
 use tarnfs_codec::engine::{DecodedSource, Workers};
 use tarnfs_format::{Reader, name};
 use tarnfs_index::{Archive, Index, Summary, trust};
-use tarnfs_source::{Cancel, FileSource, Fingerprint, SharedSource, Source, Strict};
+use tarnfs_source::{Cancel, FileIdentity, FileSource, Fingerprint, SharedSource, Source, Strict};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
 use crate::build::is_damage;
-pub use crate::decoded_cache::{DecodedCache, Kept};
+pub use crate::decoded_cache::{DecodedCache, Kept, KeptAs};
 use crate::extensions::MEMBERS;
 use crate::filling;
 use crate::home::Home;
@@ -68,6 +70,8 @@ pub struct OpenArchive {
     pub inputs: Vec<SharedSource>,
     /// Device and number of its file, where it is one that was opened by its path.
     pub file: Option<(u64, u64)>,
+    /// Whose the decoded pieces are that are kept of it. `None` if none are.
+    pub kept_as: Option<KeptAs>,
 }
 
 /// What is known of an archive's file beside its bytes.
@@ -77,19 +81,34 @@ pub struct FileFacts {
     pub owner: trust::Owner,
     /// Last change of its content, ns since 1970.
     pub modified: i64,
+    /// Which file it is: that of another file differs, and that of the same one after any change. What is kept decoded
+    /// belongs to it. `None` if that cannot be told.
+    pub identity: Option<u64>,
 }
 
 impl FileFacts {
     /// Those of an open file.
     pub fn of(file: &FileSource) -> io::Result<Self> {
         let modified = i64::try_from(file.identity().modified).unwrap_or(i64::MAX);
-        Ok(Self { owner: trust::Owner::of(file)?, modified })
+        Ok(Self { owner: trust::Owner::of(file)?, modified, identity: identity_of(file.as_fd())? })
     }
 
     pub(crate) fn mtime(&self) -> Time {
         let second = 1_000_000_000;
         Time { seconds: self.modified.div_euclid(second), nanoseconds: self.modified.rem_euclid(second) as u32 }
     }
+}
+
+/// Which file this is. Writing to a device changes no time of it, so it has none.
+pub(crate) fn identity_of(file: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+    let is_file = FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile;
+    Ok(if is_file { Some(FileIdentity::of(&file)?.hash()) } else { None })
+}
+
+/// The same of an archive that is put together from several files.
+pub(crate) fn joined_identity(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    let (one, other) = one.zip(other)?;
+    Some(xxh3_64_with_seed(&other.to_le_bytes(), one))
 }
 
 /// Opens the archive at `path`.
@@ -135,12 +154,13 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
         let reason = "its parts are volumes, each with headers of its own, which --ignore-zeros (-i) joins";
         return Err(Problem::Unreadable { format, reason: reason.to_owned() });
     }
-    let of_part = |part: &FileSource| FileFacts::of(part).map(|facts| (facts.owner, facts.modified));
     let mut files = parts.files();
     let Some(first) = files.next() else { return Err(Problem::Empty) };
-    let (owner, mut modified) = of_part(first).map_err(Problem::CannotOpen)?;
+    let mut facts = FileFacts::of(first).map_err(Problem::CannotOpen)?;
     for part in files {
-        modified = modified.max(of_part(part).map_err(Problem::CannotOpen)?.1);
+        let part = FileFacts::of(part).map_err(Problem::CannotOpen)?;
+        facts.modified = facts.modified.max(part.modified);
+        facts.identity = joined_identity(facts.identity, part.identity);
     }
     let path = &parts.path;
     let home =
@@ -151,7 +171,6 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
     let fingerprint = fingerprint(&*source)?;
     parts.watch().map_err(|error| Problem::Read { offset: 0, error })?;
     log::info!("{}: joined from {} files", path.display(), parts.files().len());
-    let facts = FileFacts { owner, modified };
     let unread = AtomicBool::new(false);
     let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread };
     let opened = opening.open().map_err(|problem| lacking(problem, || parts.next.clone()))?;
@@ -349,6 +368,10 @@ impl Opening<'_> {
         Archive { length: self.source.len(), fingerprint: self.fingerprint, modified: self.facts.modified }
     }
 
+    fn kept_as(&self) -> Option<KeptAs> {
+        KeptAs::new(&self.archive(), self.facts.identity)
+    }
+
     /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.
     fn implied(&self) -> Implied {
         let trust::Owner { mut user, mut group, .. } = self.facts.owner;
@@ -423,7 +446,8 @@ impl Opening<'_> {
         let tree = Arc::new(tree);
         let is_sidecar = origin == Origin::Sidecar;
         let is_new = !is_sidecar && origin != Origin::Found;
-        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, inputs, file: None })
+        let kept_as = self.kept_as();
+        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, inputs, file: None, kept_as })
     }
 
     /// Where the seek points of members are kept. Nowhere for what a password opens: they have parts of it.
@@ -433,15 +457,14 @@ impl Opening<'_> {
         if !has_own_directory(summary) || self.source.len() < MemberTables::WORTH_IT {
             return None;
         }
-        let members = kept.members(&self.archive());
-        members.map(Arc::new)
+        kept.members(self.kept_as()?).map(Arc::new)
     }
 
     /// What is kept decoded need not be decoded, and is added to while nobody reads.
     fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
-        let (archive, budget) = (self.archive(), self.options.decoding.cache.budget());
+        let (Some(kept_as), budget) = (self.kept_as(), self.options.decoding.cache.budget()) else { return };
         if kept.is_filled && decoded.is_slow() {
-            match kept.open_to_write(&archive, codec, budget) {
+            match kept.open_to_write(kept_as, codec, budget) {
                 Ok(writer) => {
                     decoded.read_from(Arc::clone(writer.file()));
                     return filling::add(decoded.fill(writer));
@@ -449,7 +472,7 @@ impl Opening<'_> {
                 Err(error) => log::info!("{}: nothing more is kept decoded: {error}", self.path.display()),
             }
         }
-        if let Some(file) = kept.open(&archive, codec, budget) {
+        if let Some(file) = kept.open(kept_as, codec, budget) {
             decoded.read_from(file);
         }
     }

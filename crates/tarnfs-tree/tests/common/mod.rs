@@ -194,7 +194,7 @@ pub(crate) fn options() -> Options {
 
 pub(crate) fn open(source: SharedSource, options: &Options) -> Result<OpenArchive, tarnfs_tree::open::Problem> {
     let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
-    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000 };
+    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000, identity: Some(1) };
     tarnfs_tree::open::open_source(source, facts, Path::new("archive"), options)
 }
 

@@ -157,9 +157,9 @@ impl<'a> Facts<'a> {
         let damaged = is_told_by_index.then(|| opened.tree.damaged(0, cancel)).transpose().map_err(failed)?;
         let decoded = options.decoding.decoded_cache.as_ref();
         let codec = layers.first().map(|layer| layer.codec.name());
-        let cache = decoded.zip(codec).and_then(|(cache, codec)| cache.kept(&summary.archive, codec));
+        let cache = decoded.zip(codec).and_then(|(cache, codec)| cache.kept(opened.kept_as?, codec));
         let members = decoded.filter(|_| !census.methods.is_empty());
-        let members = members.and_then(|cache| cache.kept_of_members(&summary.archive));
+        let members = members.and_then(|cache| cache.kept_of_members(opened.kept_as?));
         let is_index = opened.index_path.as_deref() == Some(path);
         Ok(Self {
             path,
