@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 
 use crate::{SharedSource, Source};
 
@@ -71,6 +72,11 @@ impl Source for Joined {
 
     fn is_unproven(&self) -> bool {
         self.parts.iter().any(|part| part.is_unproven())
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        let length = range.end.saturating_sub(range.start);
+        self.within(range.start, length).any(|(part, from, length)| part.is_filled(from..from.saturating_add(length)))
     }
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {

@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crate::{SharedSource, Source};
@@ -64,6 +65,11 @@ impl Source for Slice {
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
         self.whole.verify(is_abandoned)
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        let [from, to] = [range.start, range.end].map(|at| self.start.saturating_add(at.min(self.length)));
+        self.whole.is_filled(from..to)
     }
 
     fn depth(&self) -> usize {

@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 
 use crate::{Alone, Grant, SharedSource, Source};
 
@@ -215,6 +216,17 @@ impl Source for Stencil {
             next = behind;
         }
         true
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        let mut next = self.extent_at(range.start);
+        while let Some((from, length, behind)) = self.run(next, range.start, range.end) {
+            if self.packed.is_filled(from..from.saturating_add(length)) {
+                return true;
+            }
+            next = behind;
+        }
+        false
     }
 
     fn memory(&self) -> usize {

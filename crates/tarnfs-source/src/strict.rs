@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 
 use crate::{SharedSource, Source};
 
@@ -45,6 +46,10 @@ impl Source for Strict {
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
         self.0.verify(is_abandoned)
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.0.is_filled(range)
     }
 
     fn depth(&self) -> usize {

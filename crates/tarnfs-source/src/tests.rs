@@ -71,6 +71,31 @@ impl Source for Asked {
     fn verify(&self, _: &dyn Fn() -> bool) -> io::Result<()> {
         Err(io::ErrorKind::TimedOut.into())
     }
+
+    /// Digit 4 could not be read.
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        range.contains(&4)
+    }
+}
+
+/// What is shown in place of bytes that could not be read is known as that through all that stands on it.
+#[test]
+fn what_is_filled_is_known_through_all_sources() {
+    let whole: SharedSource = Arc::new(Asked::default());
+    let part = |from, length| Arc::new(Slice::new(Arc::clone(&whole), from, length)) as SharedSource;
+    let joined = Joined::new(vec![part(7, 3), part(2, 5)], "parts".to_owned()).unwrap();
+    let map = [(2, 3, 0), (8, 3, 1)].map(|(offset, length, skip)| Extent { offset, length, skip });
+    let sparse = Stencil::new(Arc::clone(&whole), map, 12).unwrap();
+    let sources: [(&dyn Source, u64); 4] =
+        [(&Strict::new(Arc::clone(&whole)), 4), (&*part(3, 4), 1), (&joined, 5), (&sparse, 8)];
+    for (source, filled) in sources {
+        for byte in 0..source.len() {
+            assert_eq!(source.is_filled(byte..byte + 1), byte == filled, "byte {byte} of {}", source.describe());
+        }
+        assert!(source.is_filled(0..u64::MAX) && !source.is_filled(filled + 1..u64::MAX));
+    }
+    // A part that ends before is asked for no more.
+    assert!(!part(0, 4).is_filled(0..100));
 }
 
 #[test]
