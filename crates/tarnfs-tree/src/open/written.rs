@@ -42,6 +42,7 @@ pub fn read_along(path: &Path, content: Along, options: &Options) -> Result<Read
         format: &options.of_formats(),
         options,
         archive: tarnfs_index::Archive { length: 0, fingerprint: fingerprint_of(&nothing, 0)?, modified: 0 },
+        kept_as: None,
         unread: &AtomicBool::new(false),
     };
     let writer = Writer::new(WriterOptions {
