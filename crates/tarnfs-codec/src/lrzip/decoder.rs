@@ -18,6 +18,9 @@ use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, Scratc
 /// The state of a seek point: its version.
 const VERSION: u8 = 1;
 
+/// Bytes that say what to do next, at most. All but the last one make a byte or more.
+const MOST_OF_OPERATION: u64 = 1 + 8 + 8;
+
 /// Bytes that stand for those of a chunk that cannot be decoded, for each of its file at most: nothing says that its
 /// length is right. lrzip makes a millionth of zeros.
 const LARGEST_RATIO: u64 = 1 << 22;
@@ -532,12 +535,21 @@ impl Decoder for ChunkDecoder {
     }
 
     fn memory(&self) -> usize {
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
         let streams = match &self.state {
-            ChunkState::Chunk(chunk) => chunk.control.memory() + chunk.literals.memory(),
+            ChunkState::Chunk(chunk) => {
+                let of_control = bytes.saturating_mul(MOST_OF_OPERATION);
+                chunk.control.memory_after(of_control).saturating_add(chunk.literals.memory_after(bytes))
+            }
             _ => 0,
         };
         let runs = self.pass.as_ref().map_or(0, |pass| pass.suspects.0.capacity() + pass.unchecked.0.capacity());
-        size_of::<Self>() + self.input.memory() + self.history.memory() + streams + runs * size_of::<Run>()
+        let history = if bytes == 0 { self.history.memory() } else { self.history.memory_after(bytes) };
+        let own = size_of::<Self>() + self.input.memory() + runs * size_of::<Run>();
+        own.saturating_add(history).saturating_add(streams)
     }
 }
 

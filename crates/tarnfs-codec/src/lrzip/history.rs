@@ -162,4 +162,15 @@ impl History {
     pub(super) fn memory(&self) -> usize {
         self.recent.capacity()
     }
+
+    /// The same once so many bytes more were decoded.
+    pub(super) fn memory_after(&self, bytes: u64) -> usize {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let needed = self.recent.len().saturating_add(STEP).saturating_add(bytes);
+        if needed <= self.recent.capacity() {
+            return self.recent.capacity();
+        }
+        let most = if needed > self.room && self.file.is_none() { self.room_without_file } else { self.room };
+        needed.saturating_mul(2).min(most).max(self.recent.capacity())
+    }
 }

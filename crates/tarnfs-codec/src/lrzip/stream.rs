@@ -193,7 +193,12 @@ impl Stream {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.block.as_ref().map_or(0, |block| block.decoder.memory())
+        self.memory_after(0)
+    }
+
+    /// The same once so many bytes more were read.
+    pub(super) fn memory_after(&self, bytes: u64) -> usize {
+        self.block.as_ref().map_or(0, |block| block.decoder.memory_after(bytes))
     }
 }
 
@@ -232,6 +237,10 @@ impl Decoder for Stored {
 
     fn memory(&self) -> usize {
         self.0.memory()
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
+        self.0.memory_after(bytes)
     }
 }
 

@@ -12,8 +12,9 @@ mod rpm;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice, Source};
 
@@ -37,6 +38,8 @@ const HEAD: usize = 4096;
 /// What comes before the payload, where that lies, and what undoes its compression.
 struct Layout {
     head: SharedSource,
+    /// Its length, also when it is gone.
+    head_length: u64,
     payload: u64,
     length: u64,
     codec: &'static dyn Codec,
@@ -47,7 +50,12 @@ struct Layout {
 impl Layout {
     fn new(source: &SharedSource, head: SharedSource, payload: u64, length: u64) -> io::Result<Self> {
         let codec = codec_of(&**source, payload, length)?;
-        Ok(Self { head, payload, length, codec, findings: Findings::default() })
+        Ok(Self { head_length: head.len(), head, payload, length, codec, findings: Findings::default() })
+    }
+
+    /// The same without the head.
+    fn headless(&self) -> Self {
+        Self { head: nothing(), findings: Findings::default(), ..*self }
     }
 
     fn slice(&self, source: &SharedSource) -> SharedSource {
@@ -114,8 +122,20 @@ impl<D: Decoder + ?Sized> Decoder for Joined<D> {
         Ok(read)
     }
 
+    fn skip(&mut self, bytes: u64) -> io::Result<bool> {
+        if !self.is_behind_head() {
+            return Ok(false);
+        }
+        self.payload.skip(bytes).map_err(|error| self.layout.counted(&error))
+    }
+
     fn memory(&self) -> usize {
-        size_of::<Self>() + self.layout.head.memory() + self.payload.memory()
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
+        let of_payload = bytes.saturating_sub(self.head.saturating_sub(self.handed));
+        size_of::<Self>() + self.layout.head.memory() + self.payload.memory_after(of_payload)
     }
 }
 
@@ -144,6 +164,50 @@ impl FirstPass for Joined<dyn FirstPass> {
     }
 }
 
+/// The layouts of the packages that were read last, without their heads. To find out how long a head is, it may have to
+/// be decoded, and each seek point needs that.
+static KNOWN: Mutex<VecDeque<Arc<Known>>> = Mutex::new(VecDeque::new());
+
+/// How many there are.
+const MOST_KNOWN: usize = 64;
+
+struct Known {
+    /// No other source lies at its address as long as this is there.
+    source: Weak<dyn Source>,
+    /// Held while it is found out: the source is read, which waits only for decoders of a lesser depth. So the memory
+    /// for a head is taken once, however many want it.
+    layout: Mutex<Option<Layout>>,
+}
+
+impl Known {
+    /// That of `source`.
+    fn of(source: &SharedSource) -> Arc<Self> {
+        let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |known: &&Arc<Self>| std::ptr::addr_eq(known.source.as_ptr(), Arc::as_ptr(source));
+        if let Some(known) = all.iter().find(is_it) {
+            return Arc::clone(known);
+        }
+        let known = Arc::new(Self { source: Arc::downgrade(source), layout: Mutex::default() });
+        all.truncate(MOST_KNOWN - 1);
+        all.push_front(Arc::clone(&known));
+        known
+    }
+}
+
+impl Package {
+    /// The layout of `source`, with its head only if that is asked for.
+    fn known(&self, source: &SharedSource, limits: &Limits, with_head: bool) -> io::Result<Layout> {
+        let known = Known::of(source);
+        let mut layout = known.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(layout) = layout.as_ref().filter(|_| !with_head) {
+            return Ok(layout.headless());
+        }
+        let found = (self.layout)(source, limits, &Cancel::default())?;
+        *layout = Some(found.headless());
+        Ok(if with_head { found } else { found.headless() })
+    }
+}
+
 impl Codec for Package {
     fn name(&self) -> &'static str {
         self.name
@@ -169,14 +233,15 @@ impl Codec for Package {
         let payload = layout.codec.first_pass(layout.slice(&source), &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
         let findings = Findings { points: vec![SeekPoint::default()], ..std::mem::take(&mut layout.findings) };
-        let head = layout.head.len();
+        let head = layout.head_length;
         Ok(Box::new(Joined { layout, head, handed: 0, payload, findings }))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let mut layout = (self.layout)(&source, &context.limits, &Cancel::default())?;
-        let (head, payload) = (layout.head.len(), layout.payload.saturating_mul(8));
         let is_start = *point == SeekPoint::default();
+        // Behind the head, only where things are is needed.
+        let layout = self.known(&source, &context.limits, is_start)?;
+        let (head, payload) = (layout.head_length, layout.payload.saturating_mul(8));
         let bit = if is_start { Some(0) } else { point.compressed_bit.checked_sub(payload) };
         let decoded = if is_start { Some(0) } else { point.decoded.checked_sub(head) };
         let (Some(compressed_bit), Some(decoded)) = (bit, decoded) else {
@@ -186,9 +251,6 @@ impl Codec for Package {
         let of_payload = DecodeContext { coder: CoderContext::default(), ..context.clone() };
         let payload = layout.codec.resume(layout.slice(&source), &inside, &of_payload);
         let payload = payload.map_err(|error| layout.counted(&error))?;
-        if !is_start {
-            layout.head = nothing();
-        }
         let handed = if is_start { 0 } else { head };
         Ok(Box::new(Joined { layout, head, handed, payload, findings: Findings::default() }))
     }

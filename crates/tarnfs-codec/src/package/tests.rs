@@ -1,4 +1,8 @@
-use tarnfs_source::{Cancel, Limits};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Source};
 
 use super::{DEB, deb};
 use crate::testing::{Pass, noise, tool};
@@ -214,4 +218,61 @@ fn what_is_out_of_step_too_often_is_lost() {
     assert_eq!(findings.shifts.len(), deb::MOST_REPORTS);
     let [damage] = findings.damage.as_slice() else { panic!("{:?}", findings.damage) };
     assert_eq!(damage.decoded, deb::MOST_REPORTS as u64 + 1..1000);
+}
+
+/// What was read of it.
+#[derive(Debug)]
+struct Counted(Vec<u8>, AtomicUsize);
+
+impl Source for Counted {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = MemorySource::new(self.0.clone(), "").read_at(buffer, offset)?;
+        self.1.fetch_add(read, Ordering::Relaxed);
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn describe(&self) -> String {
+        "a package".to_owned()
+    }
+}
+
+/// Each seek point decoded the members before the payload again, up to 64 MiB of them, before it said that there was
+/// no memory for it.
+#[test]
+fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
+    let (control, data) = (noise(200_000), noise(300_000));
+    let packed = [tool("bzip2 -1c", &data[..150_000]), tool("bzip2 -1c", &data[150_000..])].concat();
+    let members = [member("debian-binary", b"2.0\n"), member("control.tar.x", &tool("gzip -nc", &control))];
+    let package = [&b"!<arch>\n"[..], &members.concat(), &member("data.tar.bz2", &packed)].concat();
+    let before = CONTROL + control.len() + 60;
+    let source = Arc::new(Counted(package, AtomicUsize::new(0)));
+    let shared: SharedSource = Arc::clone(&source) as _;
+    let points = {
+        let mut pass = DEB.first_pass(Arc::clone(&shared), &Options::default()).unwrap();
+        let (mut points, mut buffer) = (Vec::new(), vec![0; 100_000]);
+        while pass.read(&mut buffer).unwrap() > 0 {}
+        pass.take_points(&mut points);
+        points
+    };
+    let last = points.last().unwrap();
+    assert!(last.decoded >= before as u64, "{points:?}");
+    let mut read = || {
+        let taken = source.1.swap(0, Ordering::Relaxed);
+        let mut decoder = DEB.resume(Arc::clone(&shared), last, &DecodeContext::default()).unwrap();
+        assert!(!decoder.skip(0).unwrap() || decoder.memory() > 0);
+        let mut byte = [0];
+        assert_eq!(decoder.read(&mut byte).unwrap(), 1);
+        assert_eq!(byte[0], data[last.decoded as usize - before]);
+        assert!(decoder.memory_after(u64::MAX) >= decoder.memory());
+        taken
+    };
+    read();
+    let first = read();
+    let (second, third) = (read(), read());
+    assert!(first > control.len() / 2, "{first} bytes were read to find the payload");
+    assert!(second < control.len() / 2 && third == second, "{second} and {third} bytes for the next ones");
 }
