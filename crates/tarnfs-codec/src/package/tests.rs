@@ -244,7 +244,7 @@ impl Source for Counted {
 /// no memory for it.
 #[test]
 fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
-    let (control, data) = (noise(200_000), noise(300_000));
+    let (control, data) = (noise(600_000), noise(300_000));
     let packed = [tool("bzip2 -1c", &data[..150_000]), tool("bzip2 -1c", &data[150_000..])].concat();
     let members = [member("debian-binary", b"2.0\n"), member("control.tar.x", &tool("gzip -nc", &control))];
     let package = [&b"!<arch>\n"[..], &members.concat(), &member("data.tar.bz2", &packed)].concat();
@@ -263,7 +263,6 @@ fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
     let mut read = || {
         let taken = source.1.swap(0, Ordering::Relaxed);
         let mut decoder = DEB.resume(Arc::clone(&shared), last, &DecodeContext::default()).unwrap();
-        assert!(!decoder.skip(0).unwrap() || decoder.memory() > 0);
         let mut byte = [0];
         assert_eq!(decoder.read(&mut byte).unwrap(), 1);
         assert_eq!(byte[0], data[last.decoded as usize - before]);
