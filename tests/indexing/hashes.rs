@@ -74,6 +74,31 @@ fn hashes_are_those_of_the_content() {
     mounted.unmount();
 }
 
+/// Samples do not see each change of a plain tar, and nothing that is read is compared with the hash.
+#[test]
+fn hashes_are_those_of_a_tar_that_was_changed_in_place() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; head -c 9000000 /dev/urandom > tree/large; tar cf a.tar tree");
+    let options = ["--hashes", "sha256", "--index-minimum-file-count", "0"];
+    let hash = || {
+        let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &options);
+        let hash = attribute(&mounted.path("tree/large"), "sha256").unwrap();
+        let sum = scratch.shell(&format!("sha256sum < {}", mounted.path("tree/large").display()));
+        mounted.unmount();
+        assert_eq!(sum.split_whitespace().next(), Some(hash.as_str()));
+        hash
+    };
+    let first = hash();
+    // Some block of these is in no sample.
+    for block in 100..104 {
+        scratch.shell(&format!("printf changed | dd of=a.tar bs=4096 seek={block} conv=notrunc status=none"));
+    }
+    assert_ne!(hash(), first);
+}
+
 #[test]
 fn an_index_with_other_hashes_does_not_belong_and_unknown_names_are_refused() {
     let scratch = Scratch::new();

@@ -275,7 +275,9 @@ impl Opening<'_> {
         let archive = self.archive();
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
-        let verify_mtime = self.options.index.verify_mtime || has_unproven(&*index);
+        // Nothing that is read compares a file in a plain archive with the hash that is shown of it.
+        let shows_hashes = index.summary().layers.is_empty() && !self.options.shape.hashes.is_empty();
+        let verify_mtime = self.options.index.verify_mtime || shows_hashes || has_unproven(&*index);
         own::belongs(index.summary(), &facts, shape, verify_mtime)?;
         if index.summary().notes.iter().any(|(_, what)| self.options.decoding.dictionaries.may_mend(what)) {
             let what = "it may have been made without a dictionary that is given now";
