@@ -9,7 +9,7 @@ use tarnfs_source::testing::{Fault, FaultySource, When};
 use tarnfs_source::{Cancel, SharedSource};
 
 use crate::testing::{Broken, decode, length_before_damage, noise, sample, source, to_the_end, tool};
-use crate::{Options, PIECE, by_name};
+use crate::{DecodeContext, Decoder, Options, PIECE, SeekPoint, by_name};
 
 #[test]
 fn what_cannot_be_read_further_on_ends_no_pass_before_it_is_there() {
@@ -101,5 +101,53 @@ fn behind_an_lzip_member_of_another_length_all_may_be_out_of_step() {
         stream[members[0].len() - from_end] ^= 1;
         let pass = decode(lzip, &stream);
         assert_eq!((pass.damage.len(), pass.shifts), (1, shifts), "{from_end} bytes from the end");
+    }
+}
+
+/// Decoders are let in by what they say that they will take. One that says too little takes memory that others have.
+#[test]
+fn no_decoder_takes_more_than_it_has_said() {
+    const MORE: usize = 3 << 20;
+    const SLACK: usize = 256 << 10;
+    // Text that refers far back.
+    let block = noise(700_000);
+    let data: Vec<u8> = (0_u8..8).flat_map(|number| block.iter().map(move |byte| byte ^ number & 1)).collect();
+    for (codec, command) in [
+        ("brotli", "brotli -c --lgwin=22"),
+        ("bzip2", "bzip2 -c"),
+        ("gzip", "gzip -c"),
+        ("lz4", "lz4 -c -BD"),
+        ("lzip", "lzip -c -s 4MiB"),
+        ("lzma", "xz -c --format=lzma --lzma1=dict=4MiB"),
+        ("lzop", "lzop -c"),
+        ("lrzip", "env LRZIP=NOCONFIG lrzip -Q -g -L1"),
+        ("xz", "xz -c --lzma2=dict=4MiB"),
+        ("zstd", "zstd -c --long=23"),
+    ] {
+        let stream = tool(command, &data);
+        let codec = by_name(codec).unwrap();
+        let mut decoder = codec.resume(source(&stream), &SeekPoint::default(), &DecodeContext::default()).unwrap();
+        let mut buffer = vec![0; PIECE];
+        let mut next = |decoder: &mut dyn Decoder| {
+            let mut filled = 0;
+            while filled < buffer.len() {
+                match decoder.read(&mut buffer[filled..]).unwrap() {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            filled
+        };
+        let mut decoded = next(&mut *decoder);
+        let (told, most) = (decoder.memory_after(MORE as u64), decoder.memory_after(u64::MAX));
+        while decoded < PIECE + MORE {
+            decoded += next(&mut *decoder);
+        }
+        let memory = decoder.memory();
+        assert!(memory <= told + SLACK, "{}: {told} bytes were told, {memory} are taken", codec.name());
+        while next(&mut *decoder) > 0 {
+            let memory = decoder.memory();
+            assert!(memory <= most + SLACK, "{}: {most} bytes at most, {memory} are taken", codec.name());
+        }
     }
 }

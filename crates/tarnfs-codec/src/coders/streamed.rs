@@ -116,7 +116,12 @@ impl<U: Unpack> Decoder for Streamed<U> {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Self>() + self.block.capacity() + self.unpack.memory(self.decoded)
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
+        let behind = self.decoded.saturating_add(bytes);
+        size_of::<Self>() + self.block.capacity() + self.unpack.memory(behind)
     }
 }
 

@@ -370,7 +370,7 @@ impl Unpack for Unpacker {
         self.current.as_ref().map_or(self.blocks.position(), |current| current.bits.place())
     }
 
-    fn memory(&self, _decoded: u64) -> usize {
+    fn memory(&self, decoded: u64) -> usize {
         let engine = match &self.engine {
             Engine::None => 0,
             Engine::Five(five) => five.memory(),
@@ -382,7 +382,7 @@ impl Unpack for Unpacker {
             .current
             .as_ref()
             .map_or(0, |current| current.bits.memory() + current.member.runs.capacity() * size_of::<(u64, u64)>());
-        size_of::<Self>() + self.blocks.memory() + self.window.memory() + engine + current
+        size_of::<Self>() + self.blocks.memory() + self.window.memory(decoded) + engine + current
     }
 }
 

@@ -321,7 +321,10 @@ impl Window {
         Ok(true)
     }
 
-    pub(super) fn memory(&self) -> usize {
-        self.ring.len() + self.filtered.capacity() + self.filters.capacity() * size_of::<Pending>()
+    /// Bytes of memory once so many bytes were decoded, of all members.
+    pub(super) fn memory(&self, decoded: u64) -> usize {
+        let behind = usize::try_from(decoded).unwrap_or(usize::MAX).checked_next_power_of_two();
+        let ring = if decoded > self.total { behind.unwrap_or(usize::MAX).min(self.most) } else { 0 };
+        ring.max(self.ring.len()) + self.filtered.capacity() + self.filters.capacity() * size_of::<Pending>()
     }
 }
