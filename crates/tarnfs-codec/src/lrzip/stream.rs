@@ -238,10 +238,6 @@ impl Decoder for Stored {
     fn memory(&self) -> usize {
         self.0.memory()
     }
-
-    fn memory_after(&self, bytes: u64) -> usize {
-        self.0.memory_after(bytes)
-    }
 }
 
 /// A block of LZMA as a file `.lzma`: with the header that its properties and its length are in.

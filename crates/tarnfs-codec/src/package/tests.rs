@@ -260,7 +260,7 @@ fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
     };
     let last = points.last().unwrap();
     assert!(last.decoded >= before as u64, "{points:?}");
-    let mut read = || {
+    let read = || {
         let taken = source.1.swap(0, Ordering::Relaxed);
         let mut decoder = DEB.resume(Arc::clone(&shared), last, &DecodeContext::default()).unwrap();
         let mut byte = [0];
