@@ -192,11 +192,7 @@ impl Stream {
         Ok(Block { decoder: decoder.map_err(|error| failed(at, error))?, at, left: decoded })
     }
 
-    pub(super) fn memory(&self) -> usize {
-        self.memory_after(0)
-    }
-
-    /// The same once so many bytes more were read.
+    /// Bytes of memory once so many bytes more were read.
     pub(super) fn memory_after(&self, bytes: u64) -> usize {
         self.block.as_ref().map_or(0, |block| block.decoder.memory_after(bytes))
     }
