@@ -114,11 +114,21 @@ impl Stream {
         (result, read, written)
     }
 
-    pub(crate) fn memory(&self) -> usize {
+    /// Bytes that it has decoded.
+    pub(crate) fn decoded(&self) -> u64 {
+        self.decoded as u64
+    }
+
+    /// Bytes of memory once so many bytes more were decoded.
+    pub(crate) fn memory_after(&self, bytes: u64) -> usize {
         let state = &self.state;
+        let window = 1_usize.checked_shl(state.window_bits).unwrap_or(usize::MAX);
+        // It grows while it fills, and each time there is twice as much of it.
+        let behind = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.decoded);
+        let ring = if bytes > 0 { behind.saturating_mul(2).min(window) } else { 0 };
         let codes = [&state.literal_hgroup, &state.insert_copy_hgroup].map(|group| size_of_val(group.codes.slice()));
         size_of::<State>()
-            + state.ringbuffer.slice().len()
+            + state.ringbuffer.slice().len().max(ring)
             + codes.iter().sum::<usize>()
             + size_of_val(state.distance_hgroup.codes.slice())
     }
@@ -245,7 +255,11 @@ impl Decoder for StreamDecoder {
     }
 
     fn memory(&self) -> usize {
-        let stream = self.stream.as_ref().map_or(0, Stream::memory);
+        self.memory_after(0)
+    }
+
+    fn memory_after(&self, bytes: u64) -> usize {
+        let stream = self.stream.as_ref().map_or(0, |stream| stream.memory_after(bytes));
         size_of::<Self>() + self.input.memory() + self.block.capacity() + stream
     }
 }

@@ -106,8 +106,9 @@ impl Unpack for Unpacker {
         self.input.position()
     }
 
-    fn memory(&self, _decoded: u64) -> usize {
-        self.input.memory() + self.stream.as_ref().map_or(0, Stream::memory)
+    fn memory(&self, decoded: u64) -> usize {
+        let stream = self.stream.as_ref();
+        self.input.memory() + stream.map_or(0, |stream| stream.memory_after(decoded.saturating_sub(stream.decoded())))
     }
 }
 

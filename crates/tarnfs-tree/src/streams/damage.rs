@@ -53,7 +53,7 @@ const MOST_LISTS_OF_PLACES: usize = MOST_IN_PIECES as usize;
 /// Parts of streams whose answers are kept.
 const MOST_ANSWERS: usize = 64;
 
-/// What was answered last, the last one first. Many files may lie in one packed piece, and each asks for all of it.
+/// What was answered last, the one first that was of use last. Many files may lie in one packed piece, and each asks for all of it.
 #[derive(Debug, Default)]
 pub(super) struct Asked(VecDeque<Answer>);
 
@@ -66,15 +66,18 @@ struct Answer {
 
 impl Asked {
     /// What is wrong with `range` of the stream `stream`, if that follows from what was answered.
-    fn answer(&self, stream: u32, range: &Range<u64>) -> Option<Option<String>> {
+    fn answer(&mut self, stream: u32, range: &Range<u64>) -> Option<Option<String>> {
         let lies_in = |one: &Range<u64>, other: &Range<u64>| other.start <= one.start && one.end <= other.end;
         let follows = |answer: &&Answer| match answer.damage {
             // What is around damage has it, too.
             Some(_) => lies_in(&answer.range, range),
             None => lies_in(range, &answer.range),
         };
-        let answer = self.0.iter().filter(|answer| answer.stream == stream).find(follows)?;
-        Some(answer.damage.clone())
+        let place = self.0.iter().position(|answer| answer.stream == stream && follows(&answer))?;
+        let answer = self.0.remove(place)?;
+        let damage = answer.damage.clone();
+        self.0.push_front(answer);
+        Some(damage)
     }
 
     fn add(&mut self, stream: u32, range: Range<u64>, damage: Option<String>) {
