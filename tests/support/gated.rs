@@ -71,7 +71,7 @@ impl Gated {
             ..Options::default()
         };
         let owner = Owner { user: 0, group: 0, mode: 0o644 };
-        let facts = FileFacts { owner, modified: 0 };
+        let facts = FileFacts { owner, modified: 0, identity: None };
         let opened = open_source(Arc::clone(&gate) as _, facts, Path::new("gated.tar"), &options).unwrap();
         let mount = mount(opened.tree, &scratch.path(at), &MountOptions::default()).unwrap();
         Self { gate, _mount: mount, file: scratch.path(at).join(name) }
