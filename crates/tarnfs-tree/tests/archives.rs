@@ -38,6 +38,14 @@ fn file(name: &str, bytes: &[u8]) -> Vec<u8> {
     member(b'0', name, "", bytes, |_| ())
 }
 
+/// A symbolic link whose target is too long for the header.
+fn linked(name: &str, target: &str) -> Vec<u8> {
+    let long = member(b'K', "././@LongLink", "", &[target.as_bytes(), b"\0"].concat(), |header| {
+        header[257..265].copy_from_slice(b"ustar  \0");
+    });
+    [long, member(b'2', name, "", b"", |header| header[257..265].copy_from_slice(b"ustar  \0"))].concat()
+}
+
 fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     let mut tar = members.concat();
     tar.resize(tar.len() + 1024, 0);
@@ -377,6 +385,31 @@ fn paths_lead_through_links_as_far_as_the_kernel_goes() {
     path::find_through(tree, b"up/file", true, &mut |folder| through.push(folder.node)).unwrap();
     let d = find("d").unwrap().node;
     assert_eq!(through, [Node::ROOT, Node::ROOT, d]);
+}
+
+/// 39 links to each other, each of which walks to and fro before, are 50 000 look-ups for one path.
+#[test]
+fn a_path_has_a_bounded_number_of_components() {
+    let mut members = vec![member(b'5', "d", "", b"", |_| ()), file("f", b"content")];
+    // Components of its target, and of those behind it.
+    let link = |name: &str, next: &str, pairs: usize| linked(name, &format!("{}{next}", "d/../".repeat(pairs)));
+    members.push(linked("l1", "f"));
+    members.extend((2..=39).map(|number| link(&format!("l{number}"), &format!("l{}", number - 1), 800)));
+    members.push(link("few", "f", 800));
+    let opened = open(memory("a.tar", &tar(&members)), &options()).unwrap();
+    let tree = &*opened.tree;
+    let mut steps = 0;
+    let mut find = |path: &str| {
+        steps = 0;
+        let found = path::find_through(tree, path.as_bytes(), true, &mut |_| steps += 1);
+        (found.map(|found| found.kind), steps)
+    };
+    let (found, steps) = find("l39");
+    assert!(matches!(found, Err(Error::TooManyLinks)) && steps < 10_000, "{steps}");
+    assert!(matches!(find("few"), (Ok(Kind::File), 802)));
+    assert!(matches!(find("l9"), (Ok(Kind::File), 6410)));
+    // What somebody types may be long.
+    assert!(matches!(find(&"d/../".repeat(4000)), (Ok(Kind::Folder), 4000)));
 }
 
 /// What the traditional cipher of zip makes of `bytes` (APPNOTE 6.1), behind its header of twelve bytes.
