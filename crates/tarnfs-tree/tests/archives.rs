@@ -412,6 +412,36 @@ fn a_path_has_a_bounded_number_of_components() {
     assert!(matches!(find(&"d/../".repeat(4000)), (Ok(Kind::Folder), 4000)));
 }
 
+/// Their targets would make an index that is far larger than the archive.
+///
+/// > A symbolic link whose target has more than 4095 bytes, which Linux cannot have, is left out, and that is told.
+#[test]
+fn links_that_linux_cannot_have_are_left_out_and_noted() {
+    let [most, more] = [4095, 4096].map(|length| "t".repeat(length));
+    let links = [linked("most", &most), linked("more", &more), file("file", b"x")];
+    let inner = file("in.tar", &tar(&links));
+    let listed = format!("#mtree\nmost type=link link={most}\nmore type=link link={more}\nfile type=file\n");
+    let extensions = vec!["tar".to_owned()];
+    let shape = Shape { recursion: Some(Recursion { extensions, ..Recursion::default() }), ..options().shape };
+    for (name, bytes, folders) in [
+        ("a.tar", tar(&[&links[..], &[inner]].concat()), &["", "in.tar/"][..]),
+        ("a.mtree", listed.into_bytes(), &[""]),
+    ] {
+        let opened = open(memory(name, &bytes), &Options { shape: shape.clone(), ..options() }).unwrap();
+        let find = |path: &str| path::find(&*opened.tree, path.as_bytes(), false);
+        for folder in folders {
+            let link = find(&format!("{folder}most")).unwrap();
+            assert_eq!(opened.tree.read_link(link.node).unwrap(), most.as_bytes(), "{name} {folder}");
+            assert!(matches!(find(&format!("{folder}more")), Err(Error::NotFound)), "{name} {folder}");
+            assert_eq!(find(&format!("{folder}file")).unwrap().kind, Kind::File, "{name} {folder}");
+        }
+        let notes = &opened.index.summary().notes;
+        let is_told = |(_, what): &(u64, String)| what.contains("more: the target of the link has 4096 bytes");
+        let told = notes.iter().filter(|&note| is_told(note)).count();
+        assert_eq!(told, folders.len(), "{name}: {notes:?}");
+    }
+}
+
 /// What the traditional cipher of zip makes of `bytes` (APPNOTE 6.1), behind its header of twelve bytes.
 fn zip_crypto(password: &[u8], crc: u32, bytes: &[u8]) -> Vec<u8> {
     fn update(crc: u32, byte: u8) -> u32 {
