@@ -37,9 +37,6 @@ use crate::{download, kinds};
 /// Who has no login waits so long for the next try.
 const AFTER_A_WRONG_LOGIN: Duration = Duration::from_millis(300);
 
-/// Between the parts of a file; whatever it is, lengths say where the parts are.
-const BOUNDARY: &str = "tarnfs-part-4c1d7a9be20f58e3";
-
 /// KiB of all pages that are being sent.
 pub(crate) const TEXTS: usize = 128 << 10;
 
@@ -74,6 +71,9 @@ pub(crate) struct Site {
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) compressing_threads: usize,
     pub(crate) policy: String,
+    /// Between the parts of a file. Lengths say where these are, but a client may look for it: no file can have it, as
+    /// nobody knows it before.
+    pub(crate) boundary: String,
 }
 
 type Answer = Response<Body>;
@@ -314,7 +314,8 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
                     (kind, vec![Part::File(part.clone())])
                 }
                 parts => {
-                    (format!("multipart/byteranges; boundary={BOUNDARY}"), multipart(parts, &kind, length, BOUNDARY))
+                    let boundary = &site.boundary;
+                    (format!("multipart/byteranges; boundary={boundary}"), multipart(parts, &kind, length, boundary))
                 }
             }
         }
