@@ -642,6 +642,12 @@ fn shells_take_what_is_offered() {
     folders.sort_unstable();
     assert_eq!(folders, ["at here", "bin", "tree"]);
     assert_eq!(bash("a.tar a."), "a.tar\na.txt\n");
+    // A name that is a pattern, too, stands for nothing else.
+    scratch.shell("touch 'g*' g1");
+    let files = bash("ls g");
+    let mut files: Vec<_> = files.lines().collect();
+    files.sort_unstable();
+    assert_eq!(files, ["g*", "g1"]);
     // An alias that is there before the completions.
     let alias = scratch.shell(
         "set +e; PATH=$PWD/bin:$PATH; export XDG_CACHE_HOME=$PWD/cache; alias ratarmount='tarnfs -d 2'
