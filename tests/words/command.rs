@@ -1065,6 +1065,10 @@ fn a_file_on_standard_input_begins_where_it_stands() {
     // At its end there is nothing.
     let output = scratch.shell(&format!("(cat > all; {tarnfs} ls - 2>&1 || echo $?) < both"));
     assert!(output.ends_with("4\n"), "{output}");
+    // What cannot be read has nothing to do with where a copy is written.
+    let output = scratch.shell(&format!("{tarnfs} ls - < . 2>&1 || echo $?"));
+    assert!(output.contains("standard input: it is a folder") && !output.contains("TMPDIR"), "{output}");
+    assert!(output.ends_with("3\n"), "{output}");
 }
 
 /// > What comes from a pipe is copied only as long as others have space, and the error says where it was copied to.
