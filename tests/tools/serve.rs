@@ -365,7 +365,7 @@ fn damage_breaks_the_answer_off() {
 #[test]
 fn only_who_has_a_login_reads() {
     let scratch = Scratch::new();
-    scratch.shell("echo one > one; tar -cf a.tar one; printf 'sesame\\n\\nother\\r\\n' > tokens; echo 'ann:pass:word' > users; : > none
+    scratch.shell("echo one > one; tar -cf a.tar one; printf 'sesame\\n\\nother\\r\\n' > tokens; printf '\\357\\273\\277ann:pass:word\\n' > users; : > none
         printf 'good\\nsesame \\n' > blank");
     for (words, what) in [
         (vec!["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0: others could read there"),

@@ -642,6 +642,12 @@ fn shells_take_what_is_offered() {
     folders.sort_unstable();
     assert_eq!(folders, ["at here", "bin", "tree"]);
     assert_eq!(bash("a.tar a."), "a.tar\na.txt\n");
+    // A name that is a pattern, too, stands for nothing else.
+    scratch.shell("touch 'g*' g1");
+    let files = bash("ls g");
+    let mut files: Vec<_> = files.lines().collect();
+    files.sort_unstable();
+    assert_eq!(files, ["g*", "g1"]);
     // An alias that is there before the completions.
     let alias = scratch.shell(
         "set +e; PATH=$PWD/bin:$PATH; export XDG_CACHE_HOME=$PWD/cache; alias ratarmount='tarnfs -d 2'
@@ -1059,6 +1065,10 @@ fn a_file_on_standard_input_begins_where_it_stands() {
     // At its end there is nothing.
     let output = scratch.shell(&format!("(cat > all; {tarnfs} ls - 2>&1 || echo $?) < both"));
     assert!(output.ends_with("4\n"), "{output}");
+    // What cannot be read has nothing to do with where a copy is written.
+    let output = scratch.shell(&format!("{tarnfs} ls - < . 2>&1 || echo $?"));
+    assert!(output.contains("standard input: it is a folder") && !output.contains("TMPDIR"), "{output}");
+    assert!(output.ends_with("3\n"), "{output}");
 }
 
 /// > What comes from a pipe is copied only as long as others have space, and the error says where it was copied to.

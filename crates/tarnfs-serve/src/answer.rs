@@ -20,12 +20,12 @@ use rustix::io::Errno;
 use tarnfs_format::Kind;
 use tarnfs_source::Cancel;
 use tarnfs_tree::{Error, Tree, escape, with_memory};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Hosts, Logins};
 use crate::body::{Body, Memory, Piped, Stepwise, whole};
 use crate::conditions::{self, Outcome, Validators, Wanted};
-use crate::connection::{Client, Clients, Holds};
+use crate::connection::{Client, Clients, Holding, Holds};
 use crate::dav::{self, Found};
 use crate::file::{Part, Parts, multipart};
 use crate::held::{Held, name_of_copy};
@@ -36,9 +36,6 @@ use crate::{download, kinds};
 
 /// Who has no login waits so long for the next try.
 const AFTER_A_WRONG_LOGIN: Duration = Duration::from_millis(300);
-
-/// Between the parts of a file; whatever it is, lengths say where the parts are.
-const BOUNDARY: &str = "tarnfs-part-4c1d7a9be20f58e3";
 
 /// KiB of all pages that are being sent.
 pub(crate) const TEXTS: usize = 128 << 10;
@@ -74,6 +71,9 @@ pub(crate) struct Site {
     pub(crate) downloads: Arc<Semaphore>,
     pub(crate) compressing_threads: usize,
     pub(crate) policy: String,
+    /// Between the parts of a file. Lengths say where these are, but a client may look for it: no file can have it, as
+    /// nobody knows it before.
+    pub(crate) boundary: String,
 }
 
 type Answer = Response<Body>;
@@ -184,7 +184,7 @@ async fn said(site: &Site, request: Request<Incoming>) -> Result<(Head, Bytes), 
     }
 }
 
-async fn dispatch(site: Arc<Site>, head: Head, body: &[u8], client: &Client) -> Answer {
+async fn dispatch(site: Arc<Site>, head: Head, body: &[u8], client: &Arc<Client>) -> Answer {
     let method = head.method;
     if method == Method::OPTIONS {
         let mut answer = Response::new(whole(""));
@@ -235,7 +235,7 @@ fn too_slow(error: &std::io::Error) -> Answer {
     refuse(StatusCode::GATEWAY_TIMEOUT, "It took too long.")
 }
 
-async fn get(site: Arc<Site>, asked: Asked, client: &Client) -> Answer {
+async fn get(site: Arc<Site>, asked: Asked, client: &Arc<Client>) -> Answer {
     let (own, lane) = (Arc::clone(&site), asked.place.lane());
     let looked = site.pool.run(Work::Look, lane, move |_| {
         let (site, mut asked) = (own, asked);
@@ -314,7 +314,8 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
                     (kind, vec![Part::File(part.clone())])
                 }
                 parts => {
-                    (format!("multipart/byteranges; boundary={BOUNDARY}"), multipart(parts, &kind, length, BOUNDARY))
+                    let boundary = &site.boundary;
+                    (format!("multipart/byteranges; boundary={boundary}"), multipart(parts, &kind, length, boundary))
                 }
             }
         }
@@ -329,7 +330,7 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
 }
 
 /// The page of a folder, or an archive of it.
-async fn folder(site: Arc<Site>, asked: Asked, held: Held, client: &Client) -> Answer {
+async fn folder(site: Arc<Site>, asked: Asked, held: Held, client: &Arc<Client>) -> Answer {
     if !asked.place.is_folder {
         let mut answer = refuse(StatusCode::MOVED_PERMANENTLY, "It is a folder.");
         let query = if asked.query.is_empty() { String::new() } else { format!("?{}", url::in_header(&asked.query)) };
@@ -378,8 +379,8 @@ async fn folder(site: Arc<Site>, asked: Asked, held: Held, client: &Client) -> A
     };
     match tokio::time::timeout(site.patience, found).await {
         Ok(Ok(room)) => {
-            client.holds(Holds::Page);
-            answer.map(|_| Kept { body: whole(page), _kept: room }.boxed_unsync())
+            let page = Page { text: page, _kept: (room, client.hold(Holds::Page)) };
+            answer.map(|_| page.body())
         }
         _ => busy(),
     }
@@ -394,7 +395,7 @@ fn busy() -> Answer {
 
 /// An archive of a folder. If something fails in the middle, the connection is broken off. With HTTP/1.0 that would
 /// look like the end, so nothing is sent there.
-fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, &Client)) -> Answer {
+fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, &Arc<Client>)) -> Answer {
     let Some((_, target)) = download::offered().into_iter().find(|(offered, _)| offered == label) else {
         return refuse(StatusCode::BAD_REQUEST, "There is no such kind of archive here.");
     };
@@ -413,11 +414,11 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, 
         site.clients.make_room_for(Holds::Download);
         return busy();
     };
-    client.holds(Holds::Download);
+    let holding = client.hold(Holds::Download);
     let (own, threads) = (Arc::clone(site), site.compressing_threads);
     let write = move |pipe, cancel: &_| download::write(&own.tree, &held, &name, target, threads, pipe, cancel);
     match Piped::body(turn, site.memory.one_more(), write) {
-        Ok(body) => answer.map(|_| body),
+        Ok(body) => answer.map(|_| Kept { body, _kept: holding }.boxed_unsync()),
         Err(error) => {
             log::warn!("a folder cannot be sent as an archive: {error}");
             busy()
@@ -470,7 +471,28 @@ async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Vers
 
 const XML: &str = "application/xml; charset=utf-8";
 
-/// A body with what is dropped when it was sent.
+/// A page that is being sent.
+struct Page {
+    text: String,
+    /// Its room, and that its client has it.
+    _kept: (OwnedSemaphorePermit, Holding),
+}
+
+impl Page {
+    /// All of it is one piece, which keeps it: the body itself is dropped as soon as that was handed on, before any of
+    /// it is sent.
+    fn body(self) -> Body {
+        whole(Bytes::from_owner(self))
+    }
+}
+
+impl AsRef<[u8]> for Page {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+/// A body with what is dropped when it was handed on. Its last pieces may not have been sent by then.
 struct Kept<K> {
     body: Body,
     _kept: K,
@@ -490,5 +512,36 @@ impl<K: Unpin> HttpBody for Kept<K> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::task::Waker;
+
+    /// Else any number of clients that read slowly would each have a page in memory.
+    #[test]
+    fn a_page_has_its_room_until_it_was_sent() {
+        let (texts, clients) = (Arc::new(Semaphore::new(8)), Arc::<Clients>::default());
+        let entered = clients.enter();
+        let client = &entered.client;
+        let room = Arc::clone(&texts).try_acquire_many_owned(5).unwrap();
+        let page = Page { text: "<html>".to_owned(), _kept: (room, client.hold(Holds::Page)) };
+        let mut body = Kept { body: page.body(), _kept: client.serve() }.boxed_unsync();
+        let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Some(Ok(frame))) = polled else { panic!("a page is there") };
+        // Whoever sends it drops it here.
+        assert!(body.is_end_stream());
+        drop(body);
+        let bytes = frame.into_data().unwrap();
+        assert_eq!(bytes, "<html>");
+        // Nor is a part of it all of it.
+        let last = bytes.slice(5..);
+        drop(bytes);
+        assert!(texts.available_permits() == 3 && client.does_hold(Holds::Page));
+        drop(last);
+        assert!(texts.available_permits() == 8 && !client.does_hold(Holds::Page));
     }
 }

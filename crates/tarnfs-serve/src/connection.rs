@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -99,8 +99,8 @@ pub(crate) struct Client {
     is_served: AtomicBool,
     /// It was served at least once, or has a login.
     is_known: AtomicBool,
-    /// What it holds while it is served, of what there is not enough for all.
-    holds: AtomicU8,
+    /// How many it holds of each thing that there is not enough of for all.
+    holds: [AtomicUsize; 2],
     /// When it was served last, or came.
     since: Mutex<Instant>,
     /// Something was sent that it has not taken.
@@ -118,9 +118,9 @@ pub(crate) struct Client {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Holds {
     /// A folder that is sent as an archive.
-    Download = 1,
+    Download = 0,
     /// A page in memory.
-    Page = 2,
+    Page = 1,
 }
 
 /// Who takes fewer bytes a second than this ...
@@ -160,7 +160,7 @@ impl Clients {
 
     /// Has the answer end, of those that hold such a thing, that is taken the most slowly, if that is too slow.
     pub(crate) fn make_room_for(&self, held: Holds) {
-        remove_slowest(self.all().values().filter(|client| client.holds.load(Ordering::Relaxed) == held as u8));
+        remove_slowest(self.all().values().filter(|client| client.does_hold(held)));
     }
 }
 
@@ -178,7 +178,7 @@ impl Client {
         Self {
             is_served: AtomicBool::default(),
             is_known: AtomicBool::default(),
-            holds: AtomicU8::default(),
+            holds: Default::default(),
             since: Mutex::new(now),
             is_waited_for: AtomicBool::default(),
             taken: AtomicU64::default(),
@@ -235,9 +235,14 @@ impl Client {
         None
     }
 
-    /// From now on, until it was served.
-    pub(crate) fn holds(&self, what: Holds) {
-        self.holds.store(what as u8, Ordering::Relaxed);
+    /// From now on, until that is dropped.
+    pub(crate) fn hold(self: &Arc<Self>, what: Holds) -> Holding {
+        self.holds[what as usize].fetch_add(1, Ordering::Relaxed);
+        Holding { client: Arc::clone(self), what }
+    }
+
+    pub(crate) fn does_hold(&self, what: Holds) -> bool {
+        self.holds[what as usize].load(Ordering::Relaxed) > 0
     }
 
     /// It has a login: it has not come for its place only.
@@ -261,8 +266,20 @@ pub(crate) struct Served(Arc<Client>);
 impl Drop for Served {
     fn drop(&mut self) {
         self.0.rest();
-        self.0.holds.store(0, Ordering::Relaxed);
         self.0.is_served.store(false, Ordering::Relaxed);
+    }
+}
+
+/// See [`Client::hold`].
+#[derive(Debug)]
+pub(crate) struct Holding {
+    client: Arc<Client>,
+    what: Holds,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.client.holds[self.what as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -328,5 +345,25 @@ mod tests {
         known.client.has_login();
         clients.make_room();
         assert!(is_told(&unknown.client) && !is_told(&known.client));
+    }
+
+    /// What sends a page drops its body before it has sent any of it.
+    #[test]
+    fn who_takes_a_page_slowly_makes_room_for_others() {
+        let clients = Arc::<Clients>::default();
+        let entered = clients.enter();
+        let slow = &entered.client;
+        let page = slow.hold(Holds::Page);
+        drop(slow.serve());
+        slow.is_waited_for.store(true, Ordering::Relaxed);
+        clients.make_room_for(Holds::Page);
+        assert!(!is_told(slow), "nobody knows yet how slow it is");
+        *slow.look() = (Instant::now().checked_sub(SLOW).unwrap(), 0);
+        clients.make_room_for(Holds::Download);
+        assert!(!is_told(slow));
+        clients.make_room_for(Holds::Page);
+        assert!(is_told(slow) && slow.must_leave());
+        drop(page);
+        assert!(!slow.does_hold(Holds::Page));
     }
 }

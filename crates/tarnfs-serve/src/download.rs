@@ -8,7 +8,7 @@ use tarnfs_source::Cancel;
 use tarnfs_tree::build::Progress;
 use tarnfs_tree::{Error, Tree, escape};
 use tarnfs_write::container::CONTAINERS;
-use tarnfs_write::{Output, Refill, RefillError, Target, Writing, compress};
+use tarnfs_write::{LEFT_OUT, Output, Refill, RefillError, Target, Writing, compress};
 
 use crate::held::Held;
 
@@ -60,7 +60,7 @@ pub(crate) fn write(
     let mut refill = Refill::new(&**tree, &mut *writer, cancel, &progress, &is_added);
     let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
     for (what, (count, first)) in refill.left_out().0 {
-        log::warn!("{}: {what} (of {count} in all): not in the archive that was sent", escape(&first));
+        log::warn!("{}", told(&what, count, &first));
     }
     drop(refill);
     filled.map_err(|error| match error {
@@ -76,9 +76,23 @@ pub(crate) fn write(
     writer.finish().map(drop)
 }
 
+/// That `what` happened to `first`, and to so many in all. What is not left out is another there.
+fn told(what: &str, count: u64, first: &[u8]) -> String {
+    let place = if what.starts_with(LEFT_OUT) { ": not in" } else { ", in" };
+    format!("{}: {what} (of {count} in all){place} the archive that was sent", escape(first))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_left_out_is_not_in_the_archive() {
+        let what = format!("{LEFT_OUT}no device");
+        assert_eq!(told(&what, 2, b"d"), "d: left out: no device (of 2 in all): not in the archive that was sent");
+        let said = told("holes cannot be kept there", 1, b"f");
+        assert_eq!(said, "f: holes cannot be kept there (of 1 in all), in the archive that was sent");
+    }
 
     #[test]
     fn the_names_are_those_of_archives() {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use tarnfs_tree::build::without_archive_suffix;
 use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
+/// Bytes of the way to a file at most. Links may lead through the same archive again and again.
+const MOST_WAY: usize = 4 << 10;
+
 /// A file or folder. Where nodes are numbered as they are met, its number is its own as long as this lives.
 pub(crate) struct Held {
     tree: Arc<dyn Tree>,
     pub(crate) attributes: Attributes,
-    /// What the archives were on the way to it ([`state`]).
+    /// What the archives were on the way to it ([`state`]), or a hash of that.
     way: Vec<u8>,
     /// It is a folder that the way to it goes through: a link has led back.
     pub(crate) is_loop: bool,
@@ -65,6 +68,9 @@ impl Held {
         let (mut way, mut passed) = (Vec::new(), Vec::new());
         let attributes = path::find_through(&**tree, path, true, &mut |folder| {
             way.extend(state(folder));
+            if way.len() > MOST_WAY {
+                way = blake3::hash(&way).as_bytes().to_vec();
+            }
             passed.push(folder.node);
         })?;
         let is_loop = passed.contains(&attributes.node);

@@ -21,6 +21,13 @@ const STYLE: &str = include_str!("page.css");
 /// Rows of a page.
 const ROWS: usize = 10_000;
 
+/// Bytes of HTML that these may take: what was found below has a whole path, and a name that is no text takes seven
+/// times its length.
+const MOST_PAGE: usize = 8 << 20;
+
+/// Bytes of HTML of a row beside its name, at most.
+const OF_ROW: usize = 128;
+
 /// Rows that are sorted. Of a larger folder, the others are found by searching.
 const MOST_ROWS: usize = 200_000;
 
@@ -29,6 +36,9 @@ const MOST_BYTES: usize = 32 << 20;
 
 /// Bytes of the target of a link that are shown; it may have as many as it likes.
 const MOST_TARGET: usize = 200;
+
+/// Characters that are searched for: no name has so many. Each link of a page has them.
+const MOST_SEARCH: usize = 1024;
 
 /// Entries that are looked at together.
 const BATCH: usize = 4096;
@@ -78,7 +88,7 @@ impl View {
         Self {
             by,
             is_descending: url::in_query(query, "order").as_deref() == Some("desc"),
-            search: url::in_query(query, "q").unwrap_or_default(),
+            search: url::in_query(query, "q").unwrap_or_default().chars().take(MOST_SEARCH).collect(),
             page: url::in_query(query, "page").and_then(|page| page.parse().ok()).unwrap_or(1).max(1),
         }
     }
@@ -116,6 +126,30 @@ impl Row {
     fn is_folder(&self) -> bool {
         self.kind == Kind::Folder
     }
+
+    /// Bytes of HTML that it takes, at most. [`shown`] and [`url::encode`] both write the name.
+    fn length(&self) -> usize {
+        let of_byte = |byte: &u8| match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) => 2,
+            b'&' | b'<' | b'>' | b'"' | b'\'' => 9,
+            _ => 7,
+        };
+        OF_ROW + self.name.iter().map(of_byte).sum::<usize>()
+    }
+}
+
+/// Where in `rows` each page begins. One row is always on it.
+fn pages(rows: &[Row]) -> Vec<usize> {
+    let (mut begins, mut first, mut taken) = (vec![0], 0, 0);
+    for (at, row) in rows.iter().enumerate() {
+        let length = row.length();
+        if at > first && (at - first == ROWS || taken + length > MOST_PAGE) {
+            begins.push(at);
+            (first, taken) = (at, 0);
+        }
+        taken += length;
+    }
+    begins
 }
 
 fn by_name(one: &Row, other: &Row) -> Ordering {
@@ -162,7 +196,10 @@ fn size(bytes: u64) -> String {
 fn time(seconds: i64) -> String {
     match Timestamp::from_second(seconds) {
         // Without the seconds and the letter behind them.
-        Ok(time) => time.to_string().get(..16).unwrap_or_default().replace('T', " "),
+        Ok(time) => match time.to_string().split_once('T') {
+            Some((day, clock)) => format!("{day} {}", clock.get(..5).unwrap_or_default()),
+            None => String::new(),
+        },
         Err(_) => String::new(),
     }
 }
@@ -320,11 +357,11 @@ pub(crate) fn page(
         };
         folders_first.then(if view.is_descending { order.reverse() } else { order })
     });
-    let pages = rows.len().div_ceil(ROWS).max(1);
-    let number = view.page.min(pages);
-    let here = rows.iter().skip((number - 1) * ROWS).take(ROWS);
+    let begins = pages(&rows);
+    let number = view.page.min(begins.len());
+    let here = &rows[begins[number - 1]..begins.get(number).copied().unwrap_or(rows.len())];
 
-    let mut page = String::with_capacity(8192 + rows.len().min(ROWS) * 192);
+    let mut page = String::with_capacity(8192 + here.len() * 192);
     let name = place.names.last().map_or_else(|| shown(title.as_bytes()), |name| shown(name));
     let _ = write!(
         page,
@@ -363,14 +400,15 @@ pub(crate) fn page(
     }
     for row in here {
         gone.check()?;
-        let is_link_here = row.kind == Kind::Symlink && !row.name.contains(&b'/');
+        // Where a page is full of names, they alone are told.
+        let is_link_here = row.kind == Kind::Symlink && !row.name.contains(&b'/') && page.len() < MOST_PAGE;
         let target = if is_link_here { target(tree, folder, &row.name) } else { None };
         line(&mut page, row, target);
     }
     page += "</table>\n";
-    if pages > 1 {
+    if begins.len() > 1 {
         page += "<nav>";
-        for other in 1..=pages {
+        for other in 1..=begins.len() {
             if other == number {
                 let _ = write!(page, "<b>{other}</b> ");
             } else {
@@ -406,20 +444,20 @@ pub(crate) fn page(
         let _ = write!(page, "{comma}<a href=\"?download={label}\">{label}</a>");
     }
     page += "</span></footer></html>\n";
+    // It may have to wait until it is sent.
+    page.shrink_to_fit();
     Ok(page)
 }
 
-/// The way from the root.
+/// The way from the root. A link that had the whole way, in a folder that lies deep, would be as long as all before it.
 fn crumbs(page: &mut String, place: &Target, title: &str) {
     let Some((last, above)) = place.names.split_last() else {
         *page += &shown(title.as_bytes());
         return;
     };
     let _ = write!(page, "<a href=\"/\">{}</a>", shown(title.as_bytes()));
-    let mut way = String::from("/");
-    for name in above {
-        way += &url::encode(name);
-        way.push('/');
+    for (at, name) in above.iter().enumerate() {
+        let way = "../".repeat(above.len() - at);
         let _ = write!(page, "<i>/</i><a href=\"{way}\">{}</a>", shown(name));
     }
     let _ = write!(page, "<i>/</i>{}", shown(last));
@@ -471,7 +509,54 @@ mod tests {
         }
         assert_eq!(time(0), "1970-01-01 00:00");
         assert_eq!(time(1_600_000_000), "2020-09-13 12:26");
+        assert_eq!(time(-100_000_000_000), "-001199-02-15 14:13");
         assert_eq!(time(i64::MAX), "");
+    }
+
+    fn row(name: Vec<u8>, kind: Kind) -> Row {
+        Row { name: name.into(), kind, size: u64::MAX, seconds: -100_000_000_000, is_known: true }
+    }
+
+    #[test]
+    fn a_line_takes_no_more_than_it_is_counted_with() {
+        let all: Vec<_> = (1..=255).collect();
+        let steering = "\u{85}\u{61c}\u{200e}\u{202e}\u{2066}é漢\u{1f600}";
+        for name in ["a/b-._~/c", "\"\"", "&&<>''", "\\\n\t\u{7f}", steering].map(|name| name.as_bytes().to_vec()) {
+            for name in [name, all.clone(), vec![0xff; 300], Vec::new()] {
+                for kind in [Kind::Folder, Kind::File, Kind::Symlink, Kind::Fifo] {
+                    let row = row(name.clone(), kind);
+                    let mut text = String::new();
+                    line(&mut text, &row, None);
+                    assert!(text.len() <= row.length(), "{} > {}: {text}", text.len(), row.length());
+                }
+            }
+        }
+    }
+
+    /// A search finds whole paths: 10 000 of them made pages of hundreds of MiB.
+    #[test]
+    fn a_page_ends_where_it_is_long_enough() {
+        let rows =
+            |count: usize, length: usize| (0..count).map(|_| row(vec![0xff; length], Kind::File)).collect::<Vec<_>>();
+        let begins = |rows: Vec<Row>| pages(&rows);
+        assert_eq!(begins(rows(0, 0)), [0]);
+        assert_eq!(begins(rows(ROWS, 1)), [0]);
+        assert_eq!(begins(rows(2 * ROWS + 1, 1)), [0, ROWS, 2 * ROWS]);
+        let of_page = MOST_PAGE / (7 * 30_000 + OF_ROW);
+        assert_eq!(begins(rows(100, 30_000)), [0, of_page, 2 * of_page]);
+        // What is longer than a page has one.
+        assert_eq!(begins(rows(2, MOST_PAGE)), [0, 1]);
+    }
+
+    #[test]
+    fn the_way_to_a_folder_that_lies_deep_is_no_long_page() {
+        let place = Target { names: vec![b"n".to_vec(); 1000], is_folder: true };
+        let mut page = String::new();
+        crumbs(&mut page, &place, "title");
+        assert!(page.len() < 2 << 20, "{}", page.len());
+        let mut page = String::new();
+        crumbs(&mut page, &Target::parse("/a/b%20b/c/").unwrap(), "t");
+        assert_eq!(page, "<a href=\"/\">t</a><i>/</i><a href=\"../../\">a</a><i>/</i><a href=\"../\">b b</a><i>/</i>c");
     }
 
     /// Whoever searches a large tree and goes away leaves no thread at work.
@@ -493,6 +578,9 @@ mod tests {
         let view = View::of("sort=size&order=desc&q=%3Cb%3E&page=0");
         assert_eq!((view.by, view.is_descending, view.search.as_str(), view.page), (By::Size, true, "<b>", 1));
         assert_eq!(view.link(By::Name, false, 2), "?sort=name&amp;order=asc&amp;q=%3Cb%3E&amp;page=2");
+        // No name has so many characters.
+        let long = View::of(&format!("q={}", "%F0%9F%98%80".repeat(5000)));
+        assert_eq!(long.search.chars().count(), MOST_SEARCH);
         assert_eq!(html("<b a=\"'&"), "&lt;b a=&quot;&#39;&amp;");
     }
 }

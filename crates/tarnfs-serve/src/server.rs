@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::rand::{GetRandomFlags, getrandom};
 use socket2::SockRef;
 use tarnfs_tree::Tree;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -113,6 +114,13 @@ impl fmt::Debug for Server {
     }
 }
 
+/// What nobody can guess, for [`Site::boundary`].
+fn boundary() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes[..], GetRandomFlags::empty())?;
+    Ok(format!("tarnfs-part-{:032x}", u128::from_ne_bytes(bytes)))
+}
+
 impl Server {
     /// Begins to listen at `address`; with port 0 at any that is free.
     pub fn bind(address: SocketAddr, tree: Arc<dyn Tree>, settings: Settings) -> io::Result<Self> {
@@ -139,6 +147,7 @@ impl Server {
             downloads: Arc::new(Semaphore::new(settings.most_downloads)),
             compressing_threads: settings.compressing_threads.max(1),
             policy: page::policy(),
+            boundary: boundary()?,
         };
         Ok(Self { listener, site, settings, stop: watch::Sender::new(false) })
     }
@@ -298,5 +307,17 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_has_a_boundary_of_its_own() {
+        let [one, other] = [(), ()].map(|()| boundary().unwrap());
+        // RFC 2046: at most 70 characters.
+        assert!(one != other && one.len() == 44 && one.is_ascii(), "{one} {other}");
     }
 }

@@ -7,6 +7,7 @@ pub struct Limits {
     /// made a peer allocate 4.1 GiB.
     pub extended_header: u64,
     /// Bytes of one path as stored. Linux itself stops at 4096 (PATH_MAX), archives may hold longer ones.
+    /// Of targets of symbolic links no more than Linux takes goes into an index.
     pub path: usize,
     /// Components of one path. A path of 500 000 components made a peer use 4.4 GiB.
     pub path_components: usize,

@@ -38,6 +38,14 @@ fn file(name: &str, bytes: &[u8]) -> Vec<u8> {
     member(b'0', name, "", bytes, |_| ())
 }
 
+/// A symbolic link whose target is too long for the header.
+fn linked(name: &str, target: &str) -> Vec<u8> {
+    let long = member(b'K', "././@LongLink", "", &[target.as_bytes(), b"\0"].concat(), |header| {
+        header[257..265].copy_from_slice(b"ustar  \0");
+    });
+    [long, member(b'2', name, "", b"", |header| header[257..265].copy_from_slice(b"ustar  \0"))].concat()
+}
+
 fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     let mut tar = members.concat();
     tar.resize(tar.len() + 1024, 0);
@@ -377,6 +385,61 @@ fn paths_lead_through_links_as_far_as_the_kernel_goes() {
     path::find_through(tree, b"up/file", true, &mut |folder| through.push(folder.node)).unwrap();
     let d = find("d").unwrap().node;
     assert_eq!(through, [Node::ROOT, Node::ROOT, d]);
+}
+
+/// 39 links to each other, each of which walks to and fro before, are 50 000 look-ups for one path.
+#[test]
+fn a_path_has_a_bounded_number_of_components() {
+    let mut members = vec![member(b'5', "d", "", b"", |_| ()), file("f", b"content")];
+    // Components of its target, and of those behind it.
+    let link = |name: &str, next: &str, pairs: usize| linked(name, &format!("{}{next}", "d/../".repeat(pairs)));
+    members.push(linked("l1", "f"));
+    members.extend((2..=39).map(|number| link(&format!("l{number}"), &format!("l{}", number - 1), 800)));
+    members.push(link("few", "f", 800));
+    let opened = open(memory("a.tar", &tar(&members)), &options()).unwrap();
+    let tree = &*opened.tree;
+    let mut steps = 0;
+    let mut find = |path: &str| {
+        steps = 0;
+        let found = path::find_through(tree, path.as_bytes(), true, &mut |_| steps += 1);
+        (found.map(|found| found.kind), steps)
+    };
+    let (found, steps) = find("l39");
+    assert!(matches!(found, Err(Error::TooManyLinks)) && steps < 10_000, "{steps}");
+    assert!(matches!(find("few"), (Ok(Kind::File), 802)));
+    assert!(matches!(find("l9"), (Ok(Kind::File), 6410)));
+    // What somebody types may be long.
+    assert!(matches!(find(&"d/../".repeat(4000)), (Ok(Kind::Folder), 4000)));
+}
+
+/// Their targets would make an index that is far larger than the archive.
+///
+/// > A symbolic link whose target has more than 4095 bytes, which Linux cannot have, is left out, and that is told.
+#[test]
+fn links_that_linux_cannot_have_are_left_out_and_noted() {
+    let [most, more] = [4095, 4096].map(|length| "t".repeat(length));
+    let links = [linked("most", &most), linked("more", &more), file("file", b"x")];
+    let inner = file("in.tar", &tar(&links));
+    let listed = format!("#mtree\nmost type=link link={most}\nmore type=link link={more}\nfile type=file\n");
+    let extensions = vec!["tar".to_owned()];
+    let shape = Shape { recursion: Some(Recursion { extensions, ..Recursion::default() }), ..options().shape };
+    for (name, bytes, folders) in [
+        ("a.tar", tar(&[&links[..], &[inner]].concat()), &["", "in.tar/"][..]),
+        ("a.mtree", listed.into_bytes(), &[""]),
+    ] {
+        let opened = open(memory(name, &bytes), &Options { shape: shape.clone(), ..options() }).unwrap();
+        let find = |path: &str| path::find(&*opened.tree, path.as_bytes(), false);
+        for folder in folders {
+            let link = find(&format!("{folder}most")).unwrap();
+            assert_eq!(opened.tree.read_link(link.node).unwrap(), most.as_bytes(), "{name} {folder}");
+            assert!(matches!(find(&format!("{folder}more")), Err(Error::NotFound)), "{name} {folder}");
+            assert_eq!(find(&format!("{folder}file")).unwrap().kind, Kind::File, "{name} {folder}");
+        }
+        let notes = &opened.index.summary().notes;
+        let is_told = |(_, what): &(u64, String)| what.contains("more: the target of the link has 4096 bytes");
+        let told = notes.iter().filter(|&note| is_told(note)).count();
+        assert_eq!(told, folders.len(), "{name}: {notes:?}");
+    }
 }
 
 /// What the traditional cipher of zip makes of `bytes` (APPNOTE 6.1), behind its header of twelve bytes.

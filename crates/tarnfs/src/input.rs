@@ -35,7 +35,11 @@ pub(crate) fn standard_input() -> Result<Input, Failure> {
     }
     let mut file = File::from(stdin.as_fd().try_clone_to_owned().map_err(failed)?);
     let mut start = 0;
-    if file.metadata().map_err(failed)?.is_file() {
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(failed(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder: give its path")));
+    }
+    if metadata.is_file() {
         start = rustix::fs::tell(&file).map_err(|error| failed(error.into()))?;
     } else {
         file = copy(&mut file).map_err(failed)?;
@@ -63,13 +67,21 @@ fn copy(pipe: &mut File) -> io::Result<File> {
         let step = io::copy(&mut Read::by_ref(pipe).take(STEP), &mut kept)
             .and_then(|step| kept.flush().map(|()| step))
             .map_err(|error| {
-                io::Error::new(error.kind(), format!("copying it to {shown} behind byte {copied}: {error}: {instead}"))
+                let what = format!("copying it to {shown} behind byte {copied}: {error}");
+                // All else may as well be an error of what is read.
+                let what = if is_no_room(&error) { format!("{what}: {instead}") } else { what };
+                io::Error::new(error.kind(), what)
             })?;
         copied += step;
         if step < STEP {
             return Ok(kept);
         }
     }
+}
+
+/// True of an error that is one of the place where the copy is written.
+fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 /// The margin, where the file system of `file` has less than that and another step.

@@ -18,13 +18,14 @@ use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
 use super::head_length;
-use super::names::{Names, last_component};
+use super::names::{Names, OwnName, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::parts::Gathered;
 use super::receiver::Receiver;
 use super::sparse;
 use super::walk_directory::is_unreadable;
 use crate::access_list;
+use crate::archive::LONGEST_TARGET;
 use crate::open::{Contents, Options};
 use crate::parts;
 use crate::pieces::CodedStreams;
@@ -347,7 +348,7 @@ impl Walk<'_> {
                         let what = "what says what lies there could not be read: it is left out".to_owned();
                         return self.damage(Damage { offset: entry.header, what }, place);
                     }
-                    let Some(own_name) = self.names.place(&place.prefix, &mut entry, limits) else { return Ok(()) };
+                    let Some(own_name) = self.place(place, &mut entry, 0)? else { return Ok(()) };
                     // All of the content of the entry before this one has been passed.
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
                     match ahead.take().filter(|ahead| ahead.entry.header == entry.header) {
@@ -384,6 +385,18 @@ impl Walk<'_> {
         }
         self.parts.replace(of_outer);
         result
+    }
+
+    /// Makes of `entry`, whose archive begins at byte `base` of the stream, what the index gets ([`Names::place`]).
+    /// `None` of what does not belong into it. A symbolic link of more than Linux takes is one, which is noted: nobody
+    /// could follow it, and a small archive could have so many that their targets fill the disk.
+    pub(super) fn place(&self, place: &MemberPlace, entry: &mut Entry, base: u64) -> io::Result<Option<OwnName>> {
+        let own_name = self.names.place(&place.prefix, entry, &self.options.limits);
+        if own_name.is_some() && entry.kind == Kind::Symlink && entry.link.len() as u64 > LONGEST_TARGET {
+            self.note_at(entry.header.saturating_add(base), long_target(entry, entry.link.len() as u64))?;
+            return Ok(None);
+        }
+        Ok(own_name)
     }
 
     pub(super) fn damage(&self, damage: Damage, place: &MemberPlace) -> io::Result<()> {
@@ -745,6 +758,11 @@ impl Expanded {
 /// As much of the entry's path as a message needs.
 pub(super) fn shown(entry: &Entry) -> name::Escaped<'_> {
     name::excerpt(&entry.path)
+}
+
+/// What is noted of a symbolic link whose target has so many bytes.
+pub(super) fn long_target(entry: &Entry, bytes: u64) -> String {
+    format!("{}: the target of the link has {bytes} bytes, more than {LONGEST_TARGET}; it is left out", shown(entry))
 }
 
 /// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.

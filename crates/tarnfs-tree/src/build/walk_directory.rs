@@ -13,7 +13,7 @@ use super::head_length;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
 use super::parts::{Part, Split};
-use super::walk::{MemberPlace, Members, Walk, content_of, content_of_head, shown};
+use super::walk::{MemberPlace, Members, Walk, content_of, content_of_head, long_target, shown};
 use crate::access_list;
 use crate::archive::{LONGEST_TARGET, is_encrypted};
 use crate::parts;
@@ -69,7 +69,7 @@ impl Walk<'_> {
                     if place.depth > 0 {
                         self.amount.add_entry(&entry.body)?;
                     }
-                    if let Some(own_name) = self.names.place(&place.prefix, &mut entry, &self.options.limits) {
+                    if let Some(own_name) = self.place(place, &mut entry, base)? {
                         self.member(*entry, &own_name, source, base, place)?;
                         self.behind_each()?;
                     }
@@ -217,9 +217,7 @@ impl Walk<'_> {
         let at = entry.header.saturating_add(base);
         if entry.body.size > LONGEST_TARGET {
             // Nothing of it is read: it may be a bomb.
-            let what =
-                format!("{}: the target of the link has {} bytes; it is left out", shown(entry), entry.body.size);
-            return self.note_at(at, what).map(|()| false);
+            return self.note_at(at, long_target(entry, entry.body.size)).map(|()| false);
         }
         let coders = entry.body.pieces.iter().flatten().filter_map(|piece| piece.coder.as_deref());
         if !coders.into_iter().any(is_encrypted) {

@@ -223,6 +223,8 @@ fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
 /// The lines of a file that `option` names. To be read before signals are listened to, as for [`Keys::read`].
 pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, String> {
     let bytes = secret(option, path)?;
+    // Editors of Windows put a mark in front of a text, which is no part of its first line.
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
     let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     Ok(lines.filter(|line| !line.is_empty()).map(Arc::from).collect())
 }

@@ -14,11 +14,12 @@ _tarnfs() {
     done
     # Quotes what needs it, and shows only the last part of a path.
     compopt -o filenames
+    # Lines as they are: a name may look like a pattern.
     case ${line[0]} in
-    files) COMPREPLY+=($(compgen -f -- "$current")) ;;
+    files) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$current") ;;
     folders)
-        COMPREPLY+=($(compgen -d -- "$current"))
-        [[ ${#COMPREPLY[@]} -gt 0 ]] || COMPREPLY=($(compgen -f -- "$current"))
+        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "$current")
+        [[ ${#COMPREPLY[@]} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -f -- "$current")
         ;;
     esac
     [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace
