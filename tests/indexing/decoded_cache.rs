@@ -65,6 +65,29 @@ fn what_was_decoded_of_one_file_is_not_shown_for_another() {
     assert!(of_both.contains(&of_first[0]), "{of_both:?}");
 }
 
+/// Whoever compares wants to know what is stored now: what was decoded before it has rotted is no answer.
+/// > `check` and `compare` use no decoded data that is kept on disk.
+#[test]
+fn check_and_compare_use_nothing_that_was_kept() {
+    let scratch = slow();
+    let archive = scratch.path("a.tar.xz");
+    run(&scratch, [OsStr::new("index"), archive.as_os_str()]).ok();
+    let files = kept(&scratch);
+    assert_eq!(files.len(), 1, "{files:?}");
+    scratch.shell("touch -d 2001-01-01 cache/tarnfs/decoded/*; mkdir other; cp -p a.tar.xz other");
+    // Whoever opens it notes that it was used.
+    let used = || fs::metadata(&files[0]).unwrap().modified().unwrap();
+    let (before, other) = (used(), scratch.path("other/a.tar.xz"));
+    for (one, two) in [(&archive, &scratch.path("tree")), (&archive, &other), (&other, &archive)] {
+        run(&scratch, [OsStr::new("compare"), one.as_os_str(), two.as_os_str()]).ok();
+        assert_eq!(used(), before, "{}", two.display());
+    }
+    run(&scratch, [OsStr::new("check"), archive.as_os_str()]).ok();
+    assert_eq!(used(), before);
+    run(&scratch, [OsStr::new("cat"), archive.as_os_str(), OsStr::new("text")]).ok();
+    assert!(used() > before);
+}
+
 #[test]
 fn what_is_slow_to_decode_is_kept_and_used_by_the_next_mount() {
     if !can_mount() {

@@ -92,7 +92,7 @@ pub(crate) fn open_to_extract(
     arguments: &Open,
     takes_all: bool,
     tells_of_names: bool,
-    contents: impl FnOnce(&Options, &Ending) -> Result<Option<Arc<dyn Contents>>, Failure>,
+    contents: impl FnOnce(&mut Options, &Ending) -> Result<Option<Arc<dyn Contents>>, Failure>,
 ) -> Result<ToExtract, Failure> {
     let asks_for_index =
         arguments.recreate_index || arguments.index_file().is_some() || arguments.index_folders.is_some();

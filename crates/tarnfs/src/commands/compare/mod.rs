@@ -147,6 +147,8 @@ fn with<S: Side>(
     let compares_content = !arguments.ignore.contains(&Ignored::Content);
     let (mut side, mut passing) = (None, None);
     let opened = inside::open_to_extract(archive, &arguments.open, false, false, |options, _| {
+        // Of neither side: whoever compares wants to know what is stored now, also if it has rotted since a mount.
+        options.decoding.decoded_cache = None;
         let (opened, code) = open(options)?;
         let opened = Arc::new(opened);
         side = Some((Arc::clone(&opened), code));
