@@ -167,8 +167,8 @@ impl<'s> Document<'s> {
 
     /// Finds out how it is encrypted. What is wrong with the password is an error.
     pub(super) fn set_encryption(&mut self) -> io::Result<()> {
-        let Some(said) = self.trailer.get("Encrypt").cloned() else { return Ok(()) };
-        if self.encryption.is_some() {
+        let said = self.trailer.get("Encrypt").cloned().unwrap_or(Object::Null);
+        if said == Object::Null || self.encryption.is_some() {
             return Ok(());
         }
         let dict = self.resolve(&said)?;

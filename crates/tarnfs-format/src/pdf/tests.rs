@@ -578,3 +578,75 @@ fn files_of_one_name_are_all_there() {
     let expected = ["d.e/report.txt", "d.e/report (2).txt", "x", "page_0.txt", "page_0 (2).txt"];
     assert_eq!(told(&bytes), (expected.map(str::to_owned).to_vec(), Vec::new()));
 }
+
+/// What must be found of the documents below: the paths and lengths of files.
+fn lengths(bytes: &[u8], options: &Options) -> (Vec<(String, u64)>, Vec<String>) {
+    let (files, damage) = entries(bytes, options);
+    let files = files.into_iter().map(|entry| (String::from_utf8(entry.path).unwrap(), entry.body.size));
+    (files.collect(), damage)
+}
+
+/// A document that a program has changed which puts objects into streams, also an encrypted one, of which the root is
+/// in such a stream. Its table may be lost.
+#[test]
+fn what_an_update_has_replaced_is_not_shown() {
+    const KEY: u8 = 0x55;
+    for (is_encrypted, has_table) in [(false, true), (false, false), (true, true), (true, false)] {
+        let cipher = |content: &str| -> Vec<u8> {
+            content.bytes().map(|byte| byte ^ if is_encrypted { KEY } else { 0 }).collect()
+        };
+        let coded = |dict: &str, content: &[u8]| {
+            let head = format!("<<{dict}/Length {}>>stream\n", content.len());
+            [head.as_bytes(), content, b"\nendstream"].concat()
+        };
+        let encryption = format!("<</Filter/Standard/V 1/R 2/P -4/O({0})/U({0})>>", "x".repeat(32));
+        let encrypt = if is_encrypted { "/Encrypt 6 0 R/ID[(id)(id)]" } else { "" };
+        let mut bytes = b"%PDF-1.5\n".to_vec();
+        let mut add = |number: u32, object: &[u8]| {
+            let place = bytes.len();
+            bytes.extend(format!("{number} 0 obj\n").into_bytes());
+            bytes.extend_from_slice(object);
+            bytes.extend(b"\nendobj\n");
+            place
+        };
+        // What is in a stream has its number and its place before it.
+        let catalog = "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a.txt) 10 0 R]>>>>>> ";
+        let inner = format!("1 0 2 {} {catalog}<</Kids[]>>", catalog.len());
+        let index = format!("/Type/ObjStm/N 2/First {}", inner.find('<').unwrap());
+        let first = [
+            (1, [2, 0, 5, 0]),
+            (2, [2, 0, 5, 1]),
+            (5, row(add(5, &coded(&index, &cipher(&inner))))),
+            (6, row(add(6, encryption.as_bytes()))),
+            (10, row(add(10, b"<</EF<</F 22 0 R>>>>"))),
+            (22, row(add(22, &coded("", &cipher("old content"))))),
+        ];
+        let table = |rows: &[(u32, [u8; 4])], more: &str| {
+            let index: String = rows.iter().map(|(number, _)| format!("{number} 1 ")).collect();
+            let dict = format!("/Type/XRef/Root 1 0 R/W[1 2 1]/Size 30/Index[{index}]{encrypt}{more}");
+            coded(&dict, &rows.iter().flat_map(|(_, row)| *row).collect::<Vec<_>>())
+        };
+        let before = add(7, &table(&first, ""));
+        let second = [
+            (10, [2, 0, 24, 0]),
+            (23, row(add(23, &coded("", &cipher("new"))))),
+            (24, row(add(24, &coded("/Type/ObjStm/N 1/First 5", &cipher("10 0 <</EF<</F 23 0 R>>>>"))))),
+        ];
+        let last = add(25, &table(&second, &format!("/Prev {before}")));
+        let word = if has_table { "startxref" } else { "it is lost" };
+        bytes.extend(format!("{word}\n{last}\n%%EOF\n").into_bytes());
+        let decode = Decode::default().with_each(|_, stored, take| {
+            let mut bytes = vec![0; usize::try_from(stored.len()).unwrap()];
+            stored.read_exact_at(&mut bytes, 0)?;
+            bytes.iter_mut().for_each(|byte| *byte ^= KEY);
+            take(&bytes)
+        });
+        let found = lengths(&bytes, &Options { decode, ..Options::default() });
+        assert_eq!(found, (vec![("a.txt".to_owned(), 3)], Vec::new()), "{is_encrypted} {has_table}");
+    }
+}
+
+/// A row of a table: of an object at that byte.
+fn row(place: usize) -> [u8; 4] {
+    [1, (place >> 8) as u8, place as u8, 0]
+}

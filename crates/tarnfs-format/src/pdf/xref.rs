@@ -29,15 +29,22 @@ const MOST_STREAMS: usize = 1 << 16;
 impl Document<'_> {
     /// Reads all tables, or looks for objects where they lead nowhere.
     pub(super) fn find_objects(&mut self) -> io::Result<()> {
-        match self.tables() {
-            Ok(()) if self.has_root()? => Ok(()),
-            Ok(()) => self.rebuild(),
+        match self.tables().and_then(|()| self.has_root()) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.rebuild(),
             Err(error) if is_damage(&error) => self.rebuild(),
             Err(error) => Err(error),
         }
     }
 
     fn has_root(&mut self) -> io::Result<bool> {
+        // The root may lie in a stream that is encrypted. What says how it is never does: it is found, or the tables
+        // are wrong.
+        let said = self.trailer.get("Encrypt").cloned().unwrap_or(Object::Null);
+        if said != Object::Null && self.resolve(&said)?.dict().is_none() {
+            return Ok(false);
+        }
+        self.set_encryption()?;
         let root = self.trailer.get("Root").cloned().unwrap_or(Object::Null);
         let root = self.resolve(&root)?;
         Ok(root.dict().is_some_and(|root| root.get("Pages").is_some()))
@@ -227,14 +234,22 @@ impl Document<'_> {
         // The last one of each number counts here, too.
         let mut streams: Vec<(u32, u64)> = streams.into_iter().collect();
         streams.sort_unstable_by_key(|(_, at)| std::cmp::Reverse(*at));
-        for (number, _) in streams {
+        for (number, at) in streams {
             let numbers = match self.numbers_in(number) {
                 Ok(numbers) => numbers,
                 Err(error) if is_damage(&error) => continue,
                 Err(error) => return Err(error),
             };
             for (index, inner) in numbers.into_iter().enumerate() {
-                self.place(inner.into(), Place::In(number, u32::try_from(index).unwrap_or(u32::MAX)))?;
+                // One that stands by itself may be older, and this one what an update has made of it.
+                let is_newer = match self.places.get(inner) {
+                    None | Some(Place::Free(_)) => true,
+                    Some(Place::At(other)) => other < at,
+                    Some(Place::In(..)) => false,
+                };
+                if is_newer {
+                    self.replace(inner, Place::In(number, u32::try_from(index).unwrap_or(u32::MAX)))?;
+                }
             }
         }
         Ok(())
