@@ -650,3 +650,28 @@ fn what_an_update_has_replaced_is_not_shown() {
 fn row(place: usize) -> [u8; 4] {
     [1, (place >> 8) as u8, place as u8, 0]
 }
+
+/// A header may lie where two of the parts meet in which a document is searched.
+#[test]
+fn objects_are_found_wherever_they_lie() {
+    const BORDER: usize = (256 << 10) - 512;
+    let object = |number: u32, object: &str| format!("{number} 0 obj\n{object}\nendobj\n");
+    let first = [
+        "%PDF-1.4\n".to_owned(),
+        object(1, "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(one) 20 0 R (two) 30 0 R]>>>>>>"),
+        object(2, "<</Kids[]>>"),
+        object(20, "<</UF(one)/EF<</F 1122 0 R>>>>"),
+        object(30, "<</UF(two)/EF<</F 22 0 R>>>>"),
+        object(22, &stream("", "two")),
+    ]
+    .concat();
+    let (one, trailer) = (object(1122, &stream("", "of one")), "trailer\n<</Root 1 0 R>>\n");
+    for (there, behind) in [(one.as_str(), trailer), (trailer, one.as_str())] {
+        for shift in 0..16 {
+            let filler = "x".repeat(BORDER - shift - first.len() - 1);
+            let bytes = [&first, filler.as_str(), "\n", there, &"y".repeat(2000), "\n", behind].concat();
+            let expected = [("one".to_owned(), 6), ("two".to_owned(), 3)].to_vec();
+            assert_eq!(lengths(bytes.as_bytes(), &Options::default()), (expected, Vec::new()), "{shift} {there}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::document::Document;
@@ -22,6 +23,9 @@ const LONGEST_LINE: usize = 64;
 /// Bytes that are searched together for objects, and as many in which what an object begins with is looked at.
 const SEARCHED: usize = 256 << 10;
 const LOOKED_AT: usize = 512;
+
+/// Bytes before the word "obj" in which its number is looked for, and one more before that.
+const BEFORE: usize = 32;
 
 /// Streams with objects that are opened where there is no table.
 const MOST_STREAMS: usize = 1 << 16;
@@ -183,14 +187,17 @@ impl Document<'_> {
         let (mut streams, mut tables, mut catalog) = (HashMap::new(), Vec::new(), None);
         while at < end {
             self.cancel()?;
-            let bytes = self.bytes(at, SEARCHED)?;
+            // A number may stand before the border that its word is behind.
+            let from = at.saturating_sub(BEFORE as u64).max(self.start);
+            let bytes = self.bytes(from, SEARCHED)?;
+            let first = usize::try_from(at.saturating_sub(from)).unwrap_or(0);
             // What lies at the end of it is looked at with what follows.
             let is_last = bytes.len() < SEARCHED;
             let most = if is_last { bytes.len() } else { bytes.len().saturating_sub(LOOKED_AT) };
-            for place in memchr::memmem::find_iter(bytes.get(..most).unwrap_or_default(), b"obj") {
-                let before = bytes.get(place.saturating_sub(24)..place).unwrap_or_default();
+            for place in places_of(b"obj", &bytes, first..most) {
+                let before = bytes.get(place.saturating_sub(BEFORE)..place).unwrap_or_default();
                 let Some((number, length)) = number_before(before) else { continue };
-                let start = at.saturating_add(place.saturating_sub(length) as u64);
+                let start = from.saturating_add(place.saturating_sub(length) as u64);
                 self.replace(number, Place::At(start))?;
                 let head = bytes.get(place..).unwrap_or_default();
                 let head = head.get(..LOOKED_AT.min(head.len())).unwrap_or_default();
@@ -208,13 +215,13 @@ impl Document<'_> {
                     catalog = Some(number);
                 }
             }
-            for place in memchr::memmem::find_iter(bytes.get(..most).unwrap_or_default(), b"trailer") {
-                let behind = at.saturating_add(place as u64).saturating_add(7);
+            for place in places_of(b"trailer", &bytes, first..most) {
+                let behind = from.saturating_add(place as u64).saturating_add(7);
                 if tables.len() < MOST_TABLES {
                     tables.push(behind);
                 }
             }
-            at = at.saturating_add(most.max(1) as u64);
+            at = from.saturating_add(most.max(first.saturating_add(1)) as u64);
         }
         for at in tables {
             let found = match self.object_at(at)? {
@@ -254,6 +261,13 @@ impl Document<'_> {
         }
         Ok(())
     }
+}
+
+/// Where `word` begins in that range of `bytes`; it may end behind it.
+fn places_of(word: &'static [u8], bytes: &[u8], Range { start, end }: Range<usize>) -> impl Iterator<Item = usize> {
+    let end = end.saturating_add(word.len().saturating_sub(1)).min(bytes.len());
+    let found = memchr::memmem::find_iter(bytes.get(start..end).unwrap_or_default(), word);
+    found.map(move |place| place.saturating_add(start))
 }
 
 /// The rows of a stream of references, as they come out of it: it may be far longer than what is worth keeping.
@@ -315,7 +329,8 @@ impl Rows<'_> {
     }
 }
 
-/// The number of the object that begins with "12 0 " at the end of `bytes`, and how long that is.
+/// The number of the object that begins with "12 0 " at the end of `bytes`, and how long that is. What the first of
+/// `bytes` belongs to is not known: it may be a digit of a longer number.
 fn number_before(bytes: &[u8]) -> Option<(u32, usize)> {
     let trimmed = bytes.trim_ascii_end();
     let digits = |bytes: &[u8]| bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -326,7 +341,7 @@ fn number_before(bytes: &[u8]) -> Option<(u32, usize)> {
     if generation == 0 || number == 0 || before.len() == rest.len() {
         return None;
     }
-    let start = before.len().checked_sub(number)?;
+    let start = before.len().checked_sub(number).filter(|start| *start > 0)?;
     let number = std::str::from_utf8(before.get(start..)?).ok()?.parse().ok()?;
     Some((number, bytes.len().saturating_sub(start)))
 }
@@ -338,8 +353,8 @@ mod tests {
     #[test]
     fn numbers_stand_before_objects() {
         assert_eq!(number_before(b"endobj\n12 0 "), Some((12, 5)));
-        assert_eq!(number_before(b"7  1"), Some((7, 4)));
-        for bytes in [&b"end"[..], b"0 ", b"12", b"x 0 ", b"99999999999 0 "] {
+        assert_eq!(number_before(b">7  1"), Some((7, 4)));
+        for bytes in [&b"end"[..], b"7  1", b"0 ", b"12", b"x 0 ", b"99999999999 0 "] {
             assert_eq!(number_before(bytes), None, "{bytes:?}");
         }
     }
