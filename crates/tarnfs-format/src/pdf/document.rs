@@ -327,15 +327,16 @@ impl<'s> Document<'s> {
         })?;
         let Some(mut found) = found else { return Ok(None) };
         if let Some(place) = found.stream {
-            // Behind the word the line ends.
+            // Behind the word the line ends. Some programs write blanks before that.
             let at = at.saturating_add(place);
-            let end = self.bytes(at, 2)?;
-            let length = match end.as_slice() {
-                [b'\r', b'\n'] => 2,
-                [b'\n' | b'\r', ..] => 1,
+            let end = self.bytes(at, 16)?;
+            let blanks = end.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+            let length = match end.get(blanks..).unwrap_or_default() {
+                [b'\r', b'\n', ..] => blanks.saturating_add(2),
+                [b'\n' | b'\r', ..] => blanks.saturating_add(1),
                 _ => 0,
             };
-            found.stream = Some(at.saturating_add(length));
+            found.stream = Some(at.saturating_add(length as u64));
         }
         Ok(Some(found))
     }
@@ -475,7 +476,8 @@ impl<'s> Document<'s> {
                 let length = self.length().saturating_sub(offset);
                 return Ok(Some(Stream { dict, id, offset, length, is_cut: true }));
             }
-            at = at.saturating_add(STEP.saturating_sub(MARK.len()) as u64);
+            // The mark may begin there, and the line before it end with two bytes.
+            at = at.saturating_add(STEP.saturating_sub(MARK.len().saturating_add(2)) as u64);
         }
     }
 

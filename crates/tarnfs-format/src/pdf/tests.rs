@@ -675,3 +675,22 @@ fn objects_are_found_wherever_they_lie() {
         }
     }
 }
+
+/// A stream that does not say how long it is ends before the line of its mark, wherever that lies.
+#[test]
+fn streams_without_a_length_end_where_their_line_does() {
+    for length in 65_520..65_532 {
+        for end in ["\r\n", "\n"] {
+            let content = "a".repeat(length);
+            let bytes = document(&[
+                (1, "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a) 3 0 R]>>>>>>".to_owned()),
+                (2, "<</Kids[]>>".to_owned()),
+                (3, "<</EF<</F 4 0 R>>>>".to_owned()),
+                // Blanks behind the word belong to its line.
+                (4, format!("<<>>stream \r\n{content}{end}endstream")),
+            ]);
+            let expected = vec![("a".to_owned(), length as u64)];
+            assert_eq!(lengths(&bytes, &Options::default()), (expected, Vec::new()), "{length} {end:?}");
+        }
+    }
+}
