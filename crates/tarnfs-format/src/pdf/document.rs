@@ -10,7 +10,7 @@ use super::crypt::{Encryption, What};
 use super::filters::{self, Tail};
 use super::object::{Dict, Object, Parser};
 use super::places::{Place, Places};
-use crate::image::{Budget, damaged, data_of, is_damage};
+use crate::image::{Budget, Quota, damaged, data_of, is_damage};
 use crate::window::Window;
 use crate::{Options, Step};
 
@@ -39,10 +39,17 @@ const PART: usize = 64 << 10;
 /// Bytes of a string that is decrypted.
 const LONGEST_STRING: usize = 64 << 10;
 
-/// Steps that are taken for a document, each of some nanoseconds to a microsecond, and so many more for each of its
-/// bytes: it may ask for the same thing any number of times.
-pub(super) const MOST_WORK: u64 = 256 << 20;
-pub(super) const WORK_FOR_EACH_BYTE: u64 = 64;
+/// Steps that are taken for a document, each of some nanoseconds to some hundreds: it may ask for the same thing any
+/// number of times. A small one may take few, as an archive may have any number of these. Not so few that eight fonts
+/// with a map of all codes of two bytes would not be read.
+const STEPS: Quota = Quota { most: 256 << 20, least: 8 << 20, of_small: 256 };
+/// So many more for each byte that it has.
+const STEPS_FOR_EACH_BYTE: u64 = 64;
+
+/// Steps that a document with `data` bytes that are no holes may take, which is one of `shares`.
+pub(super) fn steps(data: u64, shares: u64) -> u64 {
+    STEPS.of(data, shares).saturating_add(data.saturating_mul(STEPS_FOR_EACH_BYTE))
+}
 
 /// Steps that are taken for each stream that is decoded, beside one for each byte that is stored of it. What its
 /// filters may do before anything comes of them takes about as long.
@@ -137,7 +144,6 @@ impl<'s> Document<'s> {
         // Holes are nothing that may be read.
         let data = data_of(&**source);
         let most_objects = usize::try_from(data.saturating_add(LEAST_OBJECTS)).unwrap_or(MOST_OBJECTS);
-        let work = MOST_WORK.checked_div(options.shares).unwrap_or(MOST_WORK);
         let mut document = Self {
             source,
             options,
@@ -154,7 +160,7 @@ impl<'s> Document<'s> {
             short_bytes: 0,
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
-            work: work.saturating_add(data.saturating_mul(WORK_FOR_EACH_BYTE)),
+            work: steps(data, options.shares),
             held: 0,
         };
         document.find_objects()?;

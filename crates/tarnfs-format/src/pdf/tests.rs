@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_source::{MemorySource, SharedSource};
 
-use super::document::{Document, MOST_WORK, Objects, WORK_FOR_EACH_BYTE, make_room};
+use super::document::{Document, Objects, make_room, steps};
 use super::object::{Dict, Object, Parser};
 use super::places::Place;
 use super::reader;
@@ -136,7 +136,7 @@ fn work_with(options: &Options, resources: &str, content: &str, more: &[(u32, St
     let mut objects = vec![(1, CATALOG.to_owned()), (2, "<</Kids[]>>".to_owned()), (3, stream("", content))];
     objects.extend_from_slice(more);
     let bytes = document(&objects);
-    let most = MOST_WORK + bytes.len() as u64 * WORK_FOR_EACH_BYTE;
+    let most = steps(bytes.len() as u64, 1);
     let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
     let mut document = Document::open(&source, options, 0).unwrap();
     let page = Dict(Arc::new(vec![(b"Contents".to_vec(), Object::Reference(3, 0))]));
@@ -405,7 +405,7 @@ fn streams_that_cannot_be_decoded_count_each_time() {
 #[test]
 fn rows_of_a_predictor_count() {
     let page = format!("<</Type/Page/Contents[{}]>>", "4 0 R ".repeat(1000));
-    let filter = "/Filter/FlateDecode/DecodeParms<</Predictor 2/Colors 8/BitsPerComponent 8/Columns 2000000>>";
+    let filter = "/Filter/FlateDecode/DecodeParms<</Predictor 2/Colors 8/BitsPerComponent 8/Columns 100000>>";
     let bytes =
         document(&[(1, CATALOG.to_owned()), (2, "<</Kids[3 0 R]>>".to_owned()), (3, page), (4, stream(filter, "x"))]);
     let (options, asked) = failing(0);
@@ -693,4 +693,37 @@ fn streams_without_a_length_end_where_their_line_does() {
             assert_eq!(lengths(&bytes, &Options::default()), (expected, Vec::new()), "{length} {end:?}");
         }
     }
+}
+
+#[test]
+fn a_small_document_takes_few_steps() {
+    assert!(steps(1000, 1) < 10 << 20);
+    assert_eq!(steps(64 << 20, 1), (256 << 20) + (64 << 26));
+    assert_eq!(steps(64 << 20, 1 << 10), (256 << 10) + (64 << 26));
+}
+
+/// Some programs write a map of all codes for each font, however short the document is.
+#[test]
+fn a_small_document_may_have_maps_of_all_codes() {
+    const FONTS: u32 = 8;
+    let map = stream("", "1 beginbfrange <0000> <FFFF> <0000> endbfrange");
+    let more: Vec<_> = (0..FONTS).map(|font| (10 + font, map.clone())).collect();
+    let fonts: String =
+        (0..FONTS).map(|font| format!("/F{font}<</Subtype/Type0/ToUnicode {} 0 R>>", 10 + font)).collect();
+    let content: String = (0..FONTS).map(|font| format!("/F{font} 1 Tf <004{font}> Tj\n")).collect();
+    let (text, _) = work(&format!("<</Font<<{fonts}>>>>"), &content, &more);
+    assert_eq!(text, "@ABCDEFG\n");
+}
+
+/// A page may use some more fonts than are kept, in turn.
+#[test]
+fn most_fonts_are_kept_where_there_are_some_too_many() {
+    let fonts: String =
+        (0..300).map(|font| format!("/F{font}<</Encoding<</Differences[65{}]>>>>", "/a".repeat(190))).collect();
+    let resources = format!("<</Font<<{fonts}>>>>");
+    let round: String = (0..300).map(|font| format!("/F{font} 1 Tf\n")).collect();
+    // The names themselves are looked up once.
+    let (_, once) = work(&resources, &round, &[]);
+    let (_, often) = work(&resources, &round.repeat(10), &[]);
+    assert!(often < 5 * once, "{once} {often}");
 }
