@@ -124,6 +124,9 @@ pub(super) struct Document<'s> {
     pub(super) trailer: Dict,
     pub(super) encryption: Option<Encryption>,
     pub(super) budget: Budget,
+    /// Files that may still be told, and bytes of their paths. Any number of pages may show one image under any number
+    /// of names: a document that has little may tell little.
+    told: Budget,
     streams: VecDeque<(u32, Arc<Objects>)>,
     /// Streams of objects that cannot be read, with their numbers, where they lie, and why.
     pub(super) lost: Vec<(u32, u64, String)>,
@@ -154,6 +157,7 @@ impl<'s> Document<'s> {
             trailer: Dict::default(),
             encryption: None,
             budget: Budget::new(data, options.shares),
+            told: Budget::of_image(data, options.shares),
             streams: VecDeque::new(),
             lost: Vec::new(),
             short: HashMap::new(),
@@ -230,7 +234,7 @@ impl<'s> Document<'s> {
 
     /// True if nothing more can be read of it.
     pub(super) fn is_spent(&self) -> bool {
-        self.work == 0 || self.budget.bytes == 0
+        self.work == 0 || self.budget.bytes == 0 || self.told.bytes == 0
     }
 
     pub(super) fn take_bytes(&mut self, count: usize) -> io::Result<()> {
@@ -239,6 +243,15 @@ impl<'s> Document<'s> {
             self.budget.bytes = 0;
         }
         taken
+    }
+
+    /// A file with that path is told. What is not paid for is left out, and so is all behind it.
+    pub(super) fn take_file(&mut self, path: &[u8]) -> io::Result<()> {
+        let taken = self.told.take_parts(1).and_then(|()| self.told.take_bytes(path.len() as u64));
+        if taken.is_err() {
+            self.told.bytes = 0;
+        }
+        taken.map_err(|_| damaged("there are more files in it than it has room for"))
     }
 
     /// So many objects are kept until who reads it sets `held` back.

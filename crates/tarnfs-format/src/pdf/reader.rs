@@ -156,6 +156,9 @@ impl Reader<'_, '_> {
         let held = self.document.held;
         let mut seen = HashSet::new();
         while let Some((resources, prefix, level)) = waiting.pop() {
+            if self.document.is_spent() {
+                break;
+            }
             let drawn = self.of(0, |document| {
                 let resources = document.resolve(&resources)?.dict().cloned().unwrap_or_default();
                 let drawn = document.dict(&resources, "XObject")?.unwrap_or_default();
@@ -347,11 +350,7 @@ impl Reader<'_, '_> {
     ) -> Result<(), Error> {
         let path = bounded_path(path, self.document.options.limits.path);
         // Pages may show one image any number of times. What is not paid for is left out, and that is told.
-        let is_paid = self.of(offset, |document| {
-            document.budget.take_parts(1)?;
-            document.take_bytes(path.len())
-        })?;
-        if is_paid.is_none() {
+        if self.of(offset, |document| document.take_file(&path))?.is_none() {
             return Ok(());
         }
         let body = Body { offset, size, pieces, ..Body::default() };

@@ -323,7 +323,29 @@ fn what_is_told_is_paid_for() {
     let (files, damage) = told_with(&bytes, &Options { shares: 64, ..Options::default() });
     let paths: usize = files.iter().map(String::len).sum();
     assert!(files.len() > NAMES as usize && paths as u64 <= most, "{} {paths}", files.len());
-    assert!(damage.iter().any(|what| what.contains("too often")), "{:?}", damage.first());
+    assert!(damage.iter().any(|what| what.contains("more files in it")), "{:?}", damage.first());
+}
+
+/// An archive may have any number of small documents.
+#[test]
+fn a_small_document_tells_of_few_files() {
+    const NAMES: usize = 1000;
+    const PAGES: usize = 200;
+    let names: String = (0..NAMES).map(|name| format!("/{name:x} 3 0 R")).collect();
+    let image = stream("/Subtype/Image/Width 1/Height 1/Filter/DCTDecode", "x");
+    let document = |pages: usize| {
+        let kids = "<</Type/Page>>".repeat(pages);
+        document(&[
+            (1, CATALOG.to_owned()),
+            (2, format!("<</Kids[{kids}]/Resources<</XObject<<{names}>>>>>>")),
+            (3, image.clone()),
+        ])
+    };
+    let (files, damage) = told(&document(20));
+    assert_eq!((files.len(), damage), (20 * NAMES, Vec::new()));
+    let (files, damage) = told(&document(PAGES));
+    assert!((20 * NAMES..PAGES * NAMES * 2 / 3).contains(&files.len()), "{}", files.len());
+    assert!(damage.iter().any(|what| what.contains("more files in it")), "{:?}", damage.first());
 }
 
 /// A stream of objects that is long makes those go that are kept.
