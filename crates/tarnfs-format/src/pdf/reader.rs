@@ -245,10 +245,18 @@ impl Reader<'_, '_> {
     /// The file that an image is, and what its name ends in.
     fn image(&mut self, stream: &Stream, name: &str) -> Result<Option<(&'static str, Found)>, Error> {
         let cipher = self.document.encryption.as_ref().and_then(|said| said.stage(What::Stream, stream.id));
-        let made = self.of(stream.offset, |document| {
-            let filters = filters::of(document, stream, cipher)?;
-            images::of(document, stream, filters)
-        })?;
+        let filters = self.of(stream.offset, |document| filters::of(document, stream, cipher))?;
+        let Some(filters) = filters else { return Ok(None) };
+        // The head of a fax says how long its data are, which is what its other filters make of what is stored.
+        let length = match &filters.tail {
+            Tail::Fax(_) if !filters.stages.is_empty() => self.counted(stream, &filters.stages)?,
+            _ => Ok(stream.length),
+        };
+        let length = match length {
+            Ok(length) => length,
+            Err(why) => return Ok(Some((".tif", self.made(stream, &filters.stages, Err(why), name)?))),
+        };
+        let made = self.of(stream.offset, |document| images::of(document, stream, filters, length))?;
         let Some(image) = made else { return Ok(None) };
         let size = match image.size {
             Some(size) => Ok(size),

@@ -608,6 +608,31 @@ fn lengths(bytes: &[u8], options: &Options) -> (Vec<(String, u64)>, Vec<String>)
     (files.collect(), damage)
 }
 
+/// A header may lie where two of the parts meet in which a document is searched.
+#[test]
+fn objects_are_found_wherever_they_lie() {
+    const BORDER: usize = (256 << 10) - 512;
+    let object = |number: u32, object: &str| format!("{number} 0 obj\n{object}\nendobj\n");
+    let first = [
+        "%PDF-1.4\n".to_owned(),
+        object(1, "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(one) 20 0 R (two) 30 0 R]>>>>>>"),
+        object(2, "<</Kids[]>>"),
+        object(20, "<</UF(one)/EF<</F 1122 0 R>>>>"),
+        object(30, "<</UF(two)/EF<</F 22 0 R>>>>"),
+        object(22, &stream("", "two")),
+    ]
+    .concat();
+    let (one, trailer) = (object(1122, &stream("", "of one")), "trailer\n<</Root 1 0 R>>\n");
+    for (there, behind) in [(one.as_str(), trailer), (trailer, one.as_str())] {
+        for shift in 0..16 {
+            let filler = "x".repeat(BORDER - shift - first.len() - 1);
+            let bytes = [&first, filler.as_str(), "\n", there, &"y".repeat(2000), "\n", behind].concat();
+            let expected = [("one".to_owned(), 6), ("two".to_owned(), 3)].to_vec();
+            assert_eq!(lengths(bytes.as_bytes(), &Options::default()), (expected, Vec::new()), "{shift} {there}");
+        }
+    }
+}
+
 /// A document that a program has changed which puts objects into streams, also an encrypted one, of which the root is
 /// in such a stream. Its table may be lost.
 #[test]
@@ -673,50 +698,6 @@ fn row(place: usize) -> [u8; 4] {
     [1, (place >> 8) as u8, place as u8, 0]
 }
 
-/// A header may lie where two of the parts meet in which a document is searched.
-#[test]
-fn objects_are_found_wherever_they_lie() {
-    const BORDER: usize = (256 << 10) - 512;
-    let object = |number: u32, object: &str| format!("{number} 0 obj\n{object}\nendobj\n");
-    let first = [
-        "%PDF-1.4\n".to_owned(),
-        object(1, "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(one) 20 0 R (two) 30 0 R]>>>>>>"),
-        object(2, "<</Kids[]>>"),
-        object(20, "<</UF(one)/EF<</F 1122 0 R>>>>"),
-        object(30, "<</UF(two)/EF<</F 22 0 R>>>>"),
-        object(22, &stream("", "two")),
-    ]
-    .concat();
-    let (one, trailer) = (object(1122, &stream("", "of one")), "trailer\n<</Root 1 0 R>>\n");
-    for (there, behind) in [(one.as_str(), trailer), (trailer, one.as_str())] {
-        for shift in 0..16 {
-            let filler = "x".repeat(BORDER - shift - first.len() - 1);
-            let bytes = [&first, filler.as_str(), "\n", there, &"y".repeat(2000), "\n", behind].concat();
-            let expected = [("one".to_owned(), 6), ("two".to_owned(), 3)].to_vec();
-            assert_eq!(lengths(bytes.as_bytes(), &Options::default()), (expected, Vec::new()), "{shift} {there}");
-        }
-    }
-}
-
-/// A stream that does not say how long it is ends before the line of its mark, wherever that lies.
-#[test]
-fn streams_without_a_length_end_where_their_line_does() {
-    for length in 65_520..65_532 {
-        for end in ["\r\n", "\n"] {
-            let content = "a".repeat(length);
-            let bytes = document(&[
-                (1, "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a) 3 0 R]>>>>>>".to_owned()),
-                (2, "<</Kids[]>>".to_owned()),
-                (3, "<</EF<</F 4 0 R>>>>".to_owned()),
-                // Blanks behind the word belong to its line.
-                (4, format!("<<>>stream \r\n{content}{end}endstream")),
-            ]);
-            let expected = vec![("a".to_owned(), length as u64)];
-            assert_eq!(lengths(&bytes, &Options::default()), (expected, Vec::new()), "{length} {end:?}");
-        }
-    }
-}
-
 #[test]
 fn a_small_document_takes_few_steps() {
     assert!(steps(1000, 1) < 10 << 20);
@@ -748,4 +729,45 @@ fn most_fonts_are_kept_where_there_are_some_too_many() {
     let (_, once) = work(&resources, &round, &[]);
     let (_, often) = work(&resources, &round.repeat(10), &[]);
     assert!(often < 5 * once, "{once} {often}");
+}
+
+/// What a TIFF says of its data is what other filters make of what is stored.
+#[test]
+fn fax_in_another_filter_has_its_own_length() {
+    let fax = "/Subtype/Image/Width 8/Height 9/Filter[/FlateDecode/CCITTFaxDecode]/DecodeParms[null<</K -1>>]";
+    let bytes = document(&[
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, "<</Type/Page/Resources<</XObject<</I 4 0 R>>>>>>".to_owned()),
+        (4, stream(fax, "xyz")),
+    ]);
+    let decode = Decode::default().with_each(|_, _, take| take(b"ten bytes!"));
+    let (files, damage) = entries(&bytes, &Options { decode, ..Options::default() });
+    assert_eq!(damage, [""; 0]);
+    assert_eq!(files[0].path, b"page_0_I.tif");
+    let properties = &files[0].body.pieces.as_ref().unwrap()[0].coder.as_ref().unwrap().steps[0].properties;
+    // The stages: that of deflate, and what is before the data.
+    let header = &properties[4..];
+    assert_eq!((properties[0], files[0].body.size), (1, header.len() as u64 + 10));
+    let field = [0x17, 1, 4, 0, 1, 0, 0, 0, 10, 0, 0, 0];
+    assert!(header.windows(12).any(|found| found == field), "{header:?}");
+}
+
+/// A stream that does not say how long it is ends before the line of its mark, wherever that lies.
+#[test]
+fn streams_without_a_length_end_where_their_line_does() {
+    for length in 65_520..65_532 {
+        for end in ["\r\n", "\n"] {
+            let content = "a".repeat(length);
+            let bytes = document(&[
+                (1, "<</Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a) 3 0 R]>>>>>>".to_owned()),
+                (2, "<</Kids[]>>".to_owned()),
+                (3, "<</EF<</F 4 0 R>>>>".to_owned()),
+                // Blanks behind the word belong to its line.
+                (4, format!("<<>>stream \r\n{content}{end}endstream")),
+            ]);
+            let expected = vec![("a".to_owned(), length as u64)];
+            assert_eq!(lengths(&bytes, &Options::default()), (expected, Vec::new()), "{length} {end:?}");
+        }
+    }
 }
