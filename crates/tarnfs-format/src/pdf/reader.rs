@@ -154,7 +154,7 @@ impl Reader<'_, '_> {
         // What is drawn in a form has a name there.
         let mut waiting = vec![(resources.cloned().unwrap_or(Object::Null), String::new(), 0_usize)];
         let held = self.document.held;
-        let mut seen = HashSet::new();
+        let (mut seen, mut on_page) = (HashSet::new(), HashSet::new());
         while let Some((resources, prefix, level)) = waiting.pop() {
             if self.document.is_spent() {
                 break;
@@ -170,7 +170,7 @@ impl Reader<'_, '_> {
                 let name = format!("{prefix}{}", plain(name));
                 if let Some(known) = self.images.get(&id) {
                     if let Some((end, found)) = known.clone() {
-                        let path = self.path_on_page(format!("page_{number}_{name}{end}"));
+                        let path = self.path_of_image(&format!("page_{number}_{name}{end}"), &mut on_page);
                         self.file(path, Time::default(), &found)?;
                     }
                     continue;
@@ -188,7 +188,7 @@ impl Reader<'_, '_> {
                             self.images.insert(id, image.clone());
                         }
                         if let Some((end, found)) = image {
-                            let path = self.path_on_page(format!("page_{number}_{name}{end}"));
+                            let path = self.path_of_image(&format!("page_{number}_{name}{end}"), &mut on_page);
                             self.file(path, Time::default(), &found)?;
                         }
                     }

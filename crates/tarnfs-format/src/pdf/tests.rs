@@ -771,3 +771,23 @@ fn streams_without_a_length_end_where_their_line_does() {
         }
     }
 }
+
+/// An image is called as the forms that it is in and itself, so two may have one name.
+#[test]
+fn images_of_one_name_on_a_page_are_all_there() {
+    let form =
+        |name: &str, image: u32| stream(&format!("/Subtype/Form/Resources<</XObject<</{name} {image} 0 R>>>>"), "");
+    let image = |content: &str| stream("/Subtype/Image/Width 1/Height 1/Filter/DCTDecode", content);
+    let bytes = document(&[
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, "<</Type/Page/Resources<</XObject<</A 4 0 R/A_B 5 0 R>>>>>>".to_owned()),
+        (4, form("B_C", 6)),
+        (5, form("C", 7)),
+        (6, image("1")),
+        (7, image("22")),
+    ]);
+    let (mut files, damage) = told(&bytes);
+    files.sort_unstable();
+    assert_eq!((files, damage), (vec!["page_0_A_B_C (2).jpg".to_owned(), "page_0_A_B_C.jpg".to_owned()], Vec::new()));
+}
