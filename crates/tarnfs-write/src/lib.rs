@@ -71,8 +71,8 @@ pub trait ArchiveWriter {
     /// What of `entry` is not kept, though it is written: "its extended attributes", ...
     fn leaves_out(&self, entry: &Entry) -> Vec<&'static str>;
 
-    /// What else of `entry` is not kept, in the same words. Of files on a disk nobody expects that in such an archive; of
-    /// an archive that becomes another one, it may be all that there is.
+    /// What else of `entry` is not kept, in the same words. Of files on a disk nobody expects that there; in
+    /// one that becomes such an archive, it may be all that there is.
     fn loses(&self, entry: &Entry) -> Vec<&'static str> {
         let _ = entry;
         Vec::new()

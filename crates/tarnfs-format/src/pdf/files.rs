@@ -93,7 +93,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The same of an image, where others of the page may have that path: one in a form is called as one in a form in it.
+    /// The same of an image. Others of the page may have that path: it is called as the forms that it is in and itself.
     pub(super) fn path_of_image(&mut self, name: &str, on_page: &mut HashSet<u64>) -> Vec<u8> {
         let mut path = self.path_on_page(name.to_owned());
         while !on_page.insert(xxh3_64(&path)) {
