@@ -137,7 +137,7 @@ fn nothing_is_replaced_that_was_not_verified() {
     assert!(!scratch.path("x.tar.gz").exists());
     scratch.shell("zstd -dcq x.tar.zst | cmp - x.tar");
     // To another format, and back.
-    scratch.shell("rm tree/fifo; rm -f tree/null tree/wide tree/loop tree/block tree/over; tar -cf y.tar tree/folder");
+    scratch.shell("rm tree/fifo; rm -f tree/null tree/wide tree/loop tree/block tree/over; tar --numeric-owner -cf y.tar tree/folder");
     let (code, said) = run_in(&scratch, "convert --replace y.tar y.zip");
     assert_eq!(code, 0, "{said}");
     assert!(!scratch.path("y.tar").exists());
@@ -322,7 +322,7 @@ fn what_replaces_another_file_is_not_readable_by_more() {
 fn what_becomes_of_a_private_archive_is_private() {
     let scratch = Scratch::new();
     scratch.shell(
-        "umask 022; for n in $(seq 1500); do echo $n > f$n; done; tar -cf a.tar f*; cp a.tar group.tar; cp a.tar open.tar
+        "umask 022; for n in $(seq 1500); do echo $n > f$n; done; tar --numeric-owner -cf a.tar f*; cp a.tar group.tar; cp a.tar open.tar
          chmod 600 a.tar; chmod 640 group.tar; chmod 444 open.tar; tar -cf old.zip f1; chmod 644 old.zip",
     );
     for (words, mode) in [
@@ -461,7 +461,7 @@ E",
 #[test]
 fn an_archive_that_is_removed_leaves_no_index() {
     let scratch = Scratch::new();
-    scratch.shell("mkdir in; cd in; for n in $(seq 1500); do echo $n > f$n; done; tar -cf ../a.tar f*");
+    scratch.shell("mkdir in; cd in; for n in $(seq 1500); do echo $n > f$n; done; tar --numeric-owner -cf ../a.tar f*");
     for (from, to, is_indexed) in [
         ("x.tar", "y.zip", true),
         ("x.tar", "y.zip", false),
@@ -500,7 +500,7 @@ fn an_archive_that_is_removed_leaves_no_index() {
 fn who_may_not_read_a_part_may_not_read_the_whole() {
     let scratch = Scratch::new();
     scratch.shell(
-        "umask 022; head -c 9000 /dev/urandom > f; tar -cf x.tar f; split -b 4096 -d -a 3 --numeric-suffixes=1 x.tar x.tar.
+        "umask 022; head -c 9000 /dev/urandom > f; tar --numeric-owner -cf x.tar f; split -b 4096 -d -a 3 --numeric-suffixes=1 x.tar x.tar.
          rm x.tar; chmod 644 x.tar.*; chmod 600 x.tar.002",
     );
     convert(&scratch, "x.tar.001 y.tar.gz");
@@ -534,7 +534,7 @@ fn folders_of_many_names_are_converted_and_verified() {
     let scratch = Scratch::new();
     scratch.shell(
         "mkdir t; cd t; for n in $(seq 513); do mkdir d$n; echo $n > d$n/f; done; mkdir d7/full d8/none; cd d7/full; seq 256 | xargs touch
-         cd ../../..; tar --sort=name -cf a.tar t; cp a.tar b.tar",
+         cd ../../..; tar --sort=name --numeric-owner -cf a.tar t; cp a.tar b.tar",
     );
     convert(&scratch, "--replace a.tar a.zip");
     convert(&scratch, "--replace a.zip c.tar.gz");

@@ -14,6 +14,7 @@ mod bench_compress;
 mod bench_index;
 mod compare;
 mod convert;
+mod convert_lost;
 mod create;
 mod extract;
 mod extract_others;

@@ -71,6 +71,13 @@ pub trait ArchiveWriter {
     /// What of `entry` is not kept, though it is written: "its extended attributes", ...
     fn leaves_out(&self, entry: &Entry) -> Vec<&'static str>;
 
+    /// What else of `entry` is not kept, in the same words. Of files on a disk nobody expects that there; in
+    /// one that becomes such an archive, it may be all that there is.
+    fn loses(&self, entry: &Entry) -> Vec<&'static str> {
+        let _ = entry;
+        Vec::new()
+    }
+
     /// From now on, access lists name users and groups by numbers alone: the numbers are of another machine, which may
     /// call others so than this one.
     fn name_nobody(&mut self) {}

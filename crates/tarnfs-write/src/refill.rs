@@ -65,6 +65,9 @@ pub fn entry_of(attributes: &Attributes, path: Vec<u8>, (user, group): (Vec<u8>,
         user,
         group,
         mtime: attributes.mtime,
+        // Where an archive does not tell them, they are as the first one.
+        atime: Some(attributes.atime).filter(|time| *time != attributes.mtime),
+        ctime: Some(attributes.ctime).filter(|time| *time != attributes.mtime),
         ..Entry::default()
     }
 }
@@ -307,7 +310,7 @@ impl<'a> Refill<'a> {
                 entry.body.extents = holes(&**content);
             }
         }
-        for what in self.writer.leaves_out(&entry) {
+        for what in self.writer.leaves_out(&entry).into_iter().chain(self.writer.loses(&entry)) {
             self.leave_out(&format!("{what} cannot be kept there"), path);
             // Holes are read as zeros: no content is lost.
             self.is_less |= what != "holes";

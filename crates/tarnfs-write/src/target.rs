@@ -90,7 +90,7 @@ impl Target {
 
     /// What of an entry is kept. A single file has no attributes.
     pub fn keeps(self) -> Keeps {
-        let nothing = Keeps { root: false, xattrs: false, holes: false, time_unit: 1 };
+        let nothing = Keeps { root: false, names: false, xattrs: false, holes: false, ctime: false, time_unit: 1 };
         self.container.map_or(nothing, Container::keeps)
     }
 
@@ -152,7 +152,7 @@ mod tests {
     fn what_compresses_for_itself_has_levels_of_its_own() {
         let zip = Target::named("zip").unwrap();
         assert_eq!((zip.levels(), zip.usual_level(), zip.name()), (0..=9, 6, "zip"));
-        assert!(!zip.keeps().xattrs && zip.keeps().time_unit == 100);
+        assert!(!zip.keeps().xattrs && !zip.keeps().names && zip.keeps().time_unit == 100);
         let tar = Target::named("none").unwrap();
         assert_eq!((tar.name(), tar.keeps().root), ("none", true));
     }

@@ -30,13 +30,20 @@ pub(super) fn name_of(line: &[u8]) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     text: Vec<u8>,
+    /// There was no room for the last line.
+    is_left_out: bool,
 }
 
 impl Fields {
     /// Takes a line of it, without its end.
     pub(super) fn push(&mut self, line: &[u8]) {
+        // What goes on with a line that is not there must not go on with the one before that.
+        if self.is_left_out && line.first().is_some_and(|first| matches!(first, b' ' | b'\t')) {
+            return;
+        }
         let length = self.text.len().saturating_add(line.len()).saturating_add(1);
-        if length <= LONGEST {
+        self.is_left_out = length > LONGEST;
+        if !self.is_left_out {
             self.text.extend_from_slice(line);
             self.text.push(b'\n');
         }
@@ -281,6 +288,15 @@ mod tests {
         assert_eq!(fields.get("subject").unwrap(), b"one\ttwo");
         assert_eq!((fields.get("from").unwrap(), fields.get("to")), (b"a".to_vec(), None));
         assert!(!is_field(b"no field") && !is_field(b": x") && !is_field(b"a b: c") && is_field(b"X-Y: "));
+    }
+
+    /// There is no room for all: what goes on with a line that is left out is left out, too.
+    #[test]
+    fn lines_that_are_left_out_take_along_what_goes_on_with_them() {
+        let long = "x".repeat(LONGEST);
+        let fields = fields(&format!("Subject: one\nX-Long: {long}\n\tlong\n still\nTo: a\n {long}\n more\nFrom: b"));
+        let found = ["subject", "x-long", "to", "from"].map(|name| fields.get(name));
+        assert_eq!(found, [Some(b"one".to_vec()), None, Some(b"a".to_vec()), Some(b"b".to_vec())]);
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
     let longest = options.limits.path;
     let mut lines = Lines::new(stream);
     let mut message = (kind == Kind::One).then(|| Message::new(offset, None, Time::default(), longest));
-    let (mut number, mut looked_at) = (0_u64, 0_u64);
+    let (mut number, mut looked_at, mut known) = (0_u64, 0_u64, None);
     // Where the line before begins if it is empty.
     let mut empty = None;
     let mut told = Vec::new();
@@ -123,7 +123,11 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
             (time, None) => time,
             (time, Some(message)) => {
                 let at = line.at;
-                if goes_on(message, at, &lines, stream, &mut looked_at)? { None } else { time }
+                let goes_on = known.is_some_and(|end| at < end) || {
+                    known = goes_on(message, at, &lines, stream, &mut looked_at)?;
+                    known.is_some()
+                };
+                if goes_on { None } else { time }
             }
         };
         let line = lines.line();
@@ -156,23 +160,25 @@ fn tell(told: &mut Vec<Event>, stream: &mut dyn Stream, receive: &mut Receive<'_
     told.drain(..).try_for_each(|event| receive(event, stream)).map_err(Error::Receiver)
 }
 
-/// True if byte `at`, where a line stands as before a message, lies in `message`: that says how long it is, and where
-/// it ends the next one begins, or nothing is left.
+/// Where `message` ends, if byte `at`, where a line stands as before a message, lies in it: it says how long it is, and
+/// where it ends the next one begins, or nothing is left. All such lines up to there lie in it, too.
 fn goes_on(
     message: &Message,
     at: u64,
     lines: &Lines,
     stream: &mut dyn Stream,
     looked_at: &mut u64,
-) -> Result<bool, Error> {
-    let Some((start, length)) = message.content else { return Ok(false) };
-    let Some(end) = start.checked_add(length).filter(|end| *end > at) else { return Ok(false) };
+) -> Result<Option<u64>, Error> {
+    let Some((start, length)) = message.content else { return Ok(None) };
+    let Some(end) = start.checked_add(length).filter(|end| *end > at) else { return Ok(None) };
     let most = LOOKED_AT.saturating_add(at.saturating_mul(FOR_EACH_BYTE)).saturating_sub(*looked_at);
     *looked_at = looked_at.saturating_add(end.saturating_sub(at).min(most));
-    let Some(behind) = lines.look_at(stream, end, BEHIND, most)? else { return Ok(false) };
+    let Some(behind) = lines.look_at(stream, end, BEHIND, most)? else { return Ok(None) };
     let is_end = behind.len() < BEHIND;
     let next = behind.trim_ascii_start();
-    Ok(next.starts_with(b"From ") || next.starts_with(b"From") && behind.len() == BEHIND || next.is_empty() && is_end)
+    let ends =
+        next.starts_with(b"From ") || next.starts_with(b"From") && behind.len() == BEHIND || next.is_empty() && is_end;
+    Ok(ends.then_some(end))
 }
 
 #[cfg(test)]
@@ -348,6 +354,18 @@ mod tests {
             let folders = entries(&text).iter().filter(|(path, _)| path.ends_with('/')).count();
             assert_eq!(folders, count, "{length} {behind:?}");
         }
+    }
+
+    /// Where such a message ends is looked at once, however many lines in it look as if another one began.
+    #[test]
+    fn a_long_message_may_quote_many_others() {
+        let quoted = format!("{SEPARATOR}Subject: quoted\n\n");
+        let line = format!("{}\n", "x".repeat(99));
+        let content = format!("{}{}", quoted.repeat(60), line.repeat(15_000));
+        let length = content.len();
+        let text = format!("{SEPARATOR}Content-Length: {length}\n\n{content}\n{SEPARATOR}Subject: two\n\nsecond\n");
+        let folders = entries(&text).iter().filter(|(path, _)| path.ends_with('/')).count();
+        assert_eq!(folders, 2);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::crypt::{Encryption, What};
 use super::filters::{self, Tail};
 use super::object::{Dict, Object, Parser};
 use super::places::{Place, Places};
-use crate::image::{Budget, damaged, data_of, is_damage};
+use crate::image::{Budget, Quota, damaged, data_of, is_damage};
 use crate::window::Window;
 use crate::{Options, Step};
 
@@ -39,10 +39,17 @@ const PART: usize = 64 << 10;
 /// Bytes of a string that is decrypted.
 const LONGEST_STRING: usize = 64 << 10;
 
-/// Steps that are taken for a document, each of some nanoseconds to a microsecond, and so many more for each of its
-/// bytes: it may ask for the same thing any number of times.
-pub(super) const MOST_WORK: u64 = 256 << 20;
-pub(super) const WORK_FOR_EACH_BYTE: u64 = 64;
+/// Steps that are taken for a document, each of some nanoseconds to some hundreds: it may ask for the same thing any
+/// number of times. A small one may take few, as an archive may have any number of these. Not so few that eight fonts
+/// with a map of all codes of two bytes would not be read.
+const STEPS: Quota = Quota { most: 256 << 20, least: 8 << 20, of_small: 256 };
+/// So many more for each byte that it has.
+const STEPS_FOR_EACH_BYTE: u64 = 64;
+
+/// Steps that a document with `data` bytes that are no holes may take, which is one of `shares`.
+pub(super) fn steps(data: u64, shares: u64) -> u64 {
+    STEPS.of(data, shares).saturating_add(data.saturating_mul(STEPS_FOR_EACH_BYTE))
+}
 
 /// Steps that are taken for each stream that is decoded, beside one for each byte that is stored of it. What its
 /// filters may do before anything comes of them takes about as long.
@@ -117,6 +124,9 @@ pub(super) struct Document<'s> {
     pub(super) trailer: Dict,
     pub(super) encryption: Option<Encryption>,
     pub(super) budget: Budget,
+    /// Files that may still be told, and bytes of their paths. Any number of pages may show one image under any number
+    /// of names: a document that has little may tell little.
+    told: Budget,
     streams: VecDeque<(u32, Arc<Objects>)>,
     /// Streams of objects that cannot be read, with their numbers, where they lie, and why.
     pub(super) lost: Vec<(u32, u64, String)>,
@@ -137,7 +147,6 @@ impl<'s> Document<'s> {
         // Holes are nothing that may be read.
         let data = data_of(&**source);
         let most_objects = usize::try_from(data.saturating_add(LEAST_OBJECTS)).unwrap_or(MOST_OBJECTS);
-        let work = MOST_WORK.checked_div(options.shares).unwrap_or(MOST_WORK);
         let mut document = Self {
             source,
             options,
@@ -148,13 +157,14 @@ impl<'s> Document<'s> {
             trailer: Dict::default(),
             encryption: None,
             budget: Budget::new(data, options.shares),
+            told: Budget::of_image(data, options.shares),
             streams: VecDeque::new(),
             lost: Vec::new(),
             short: HashMap::new(),
             short_bytes: 0,
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
-            work: work.saturating_add(data.saturating_mul(WORK_FOR_EACH_BYTE)),
+            work: steps(data, options.shares),
             held: 0,
         };
         document.find_objects()?;
@@ -167,8 +177,8 @@ impl<'s> Document<'s> {
 
     /// Finds out how it is encrypted. What is wrong with the password is an error.
     pub(super) fn set_encryption(&mut self) -> io::Result<()> {
-        let Some(said) = self.trailer.get("Encrypt").cloned() else { return Ok(()) };
-        if self.encryption.is_some() {
+        let said = self.trailer.get("Encrypt").cloned().unwrap_or(Object::Null);
+        if said == Object::Null || self.encryption.is_some() {
             return Ok(());
         }
         let dict = self.resolve(&said)?;
@@ -224,7 +234,7 @@ impl<'s> Document<'s> {
 
     /// True if nothing more can be read of it.
     pub(super) fn is_spent(&self) -> bool {
-        self.work == 0 || self.budget.bytes == 0
+        self.work == 0 || self.budget.bytes == 0 || self.told.bytes == 0
     }
 
     pub(super) fn take_bytes(&mut self, count: usize) -> io::Result<()> {
@@ -233,6 +243,15 @@ impl<'s> Document<'s> {
             self.budget.bytes = 0;
         }
         taken
+    }
+
+    /// A file with that path is told. What is not paid for is left out, and so is all behind it.
+    pub(super) fn take_file(&mut self, path: &[u8]) -> io::Result<()> {
+        let taken = self.told.take_parts(1).and_then(|()| self.told.take_bytes(path.len() as u64));
+        if taken.is_err() {
+            self.told.bytes = 0;
+        }
+        taken.map_err(|_| damaged("there are more files in it than it has room for"))
     }
 
     /// So many objects are kept until who reads it sets `held` back.
@@ -327,15 +346,16 @@ impl<'s> Document<'s> {
         })?;
         let Some(mut found) = found else { return Ok(None) };
         if let Some(place) = found.stream {
-            // Behind the word the line ends.
+            // Behind the word the line ends. Some programs write blanks before that.
             let at = at.saturating_add(place);
-            let end = self.bytes(at, 2)?;
-            let length = match end.as_slice() {
-                [b'\r', b'\n'] => 2,
-                [b'\n' | b'\r', ..] => 1,
+            let end = self.bytes(at, 16)?;
+            let blanks = end.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+            let length = match end.get(blanks..).unwrap_or_default() {
+                [b'\r', b'\n', ..] => blanks.saturating_add(2),
+                [b'\n' | b'\r', ..] => blanks.saturating_add(1),
                 _ => 0,
             };
-            found.stream = Some(at.saturating_add(length));
+            found.stream = Some(at.saturating_add(length as u64));
         }
         Ok(Some(found))
     }
@@ -475,7 +495,8 @@ impl<'s> Document<'s> {
                 let length = self.length().saturating_sub(offset);
                 return Ok(Some(Stream { dict, id, offset, length, is_cut: true }));
             }
-            at = at.saturating_add(STEP.saturating_sub(MARK.len()) as u64);
+            // The mark may begin there, and the line before it end with two bytes.
+            at = at.saturating_add(STEP.saturating_sub(MARK.len().saturating_add(2)) as u64);
         }
     }
 

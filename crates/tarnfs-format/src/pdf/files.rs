@@ -93,6 +93,15 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// The same of an image. Others of the page may have that path: it is called as the forms that it is in and itself.
+    pub(super) fn path_of_image(&mut self, name: &str, on_page: &mut HashSet<u64>) -> Vec<u8> {
+        let mut path = self.path_on_page(name.to_owned());
+        while !on_page.insert(xxh3_64(&path)) {
+            path = self.names.path(b"", name);
+        }
+        path
+    }
+
     /// Tells of a file that was attached, if it was not told before. The list has a name for it.
     fn attached(&mut self, listed: Option<&Object>, file: &Object) -> Result<(), Error> {
         let longest = self.document.options.limits.path;

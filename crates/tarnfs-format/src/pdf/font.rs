@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::LazyLock;
 
 use super::document::Document;
 use super::object::{Dict, Object, Parser};
@@ -17,6 +18,9 @@ const LONGEST: usize = 64;
 
 /// The same as it is stored, where each byte of a text takes at most two.
 const LONGEST_STORED: usize = 2 * LONGEST;
+
+/// Steps that a code of a range takes, and a name of a character: what they stand for is found out and kept.
+const STEPS_OF_CODE: usize = 4;
 
 /// What takes steps of those that may be taken.
 type Spend<'d> = dyn FnMut(usize) -> io::Result<()> + 'd;
@@ -130,6 +134,9 @@ const NAMES: &[(&str, &str)] = &[
     ("Lslash", "Ł"),
 ];
 
+/// The same, to be searched: a font may have any number of names.
+static BY_NAME: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| NAMES.iter().copied().collect());
+
 /// What stands behind a letter in the name of one with an accent, and the accent.
 const ACCENTS: [(&str, char); 9] = [
     ("acute", '\u{301}'),
@@ -149,7 +156,7 @@ const COMPOSED: &str =
 
 /// The character of that name: "A", "adieresis", "uni00E4", "u1F600".
 fn character(name: &str) -> Option<String> {
-    if let Some((_, text)) = NAMES.iter().find(|(found, _)| *found == name) {
+    if let Some(text) = BY_NAME.get(name) {
         return Some((*text).to_owned());
     }
     let stem = name.split('.').next().unwrap_or_default();
@@ -224,8 +231,10 @@ impl Font {
         for difference in differences.array().unwrap_or_default() {
             match difference {
                 Object::Integer(number) => code = u32::try_from(*number).unwrap_or(0),
-                Object::Name(name) => {
-                    if let Some(text) = std::str::from_utf8(name).ok().and_then(character).filter(|_| code < 256) {
+                // Codes have one byte.
+                Object::Name(name) if code < 256 => {
+                    document.spend(STEPS_OF_CODE as u64)?;
+                    if let Some(text) = std::str::from_utf8(name).ok().and_then(character) {
                         self.codes.insert(code, text);
                     }
                     code = code.saturating_add(1);
@@ -258,6 +267,7 @@ impl Font {
                 b"endbfchar" => {
                     for pair in waiting.as_chunks::<2>().0 {
                         if let [Object::String(code), Object::String(text)] = pair {
+                            spend(STEPS_OF_CODE)?;
                             self.add(number(code), text);
                         }
                     }
@@ -282,6 +292,7 @@ impl Font {
             Object::Array(texts) => {
                 for (code, text) in (first..=last).zip(texts.iter()) {
                     let Some(text) = text.string() else { break };
+                    spend(STEPS_OF_CODE)?;
                     self.add(code, text);
                 }
             }
@@ -290,7 +301,7 @@ impl Font {
                 let mut text = text.clone();
                 let Some((_, end)) = text.split_last_chunk::<2>() else { return Ok(()) };
                 let (unit, place) = (u16::from_be_bytes(*end), text.len().saturating_sub(2));
-                spend(last.checked_sub(first).map_or(0, |count| count as usize))?;
+                spend(last.checked_sub(first).map_or(0, |count| (count as usize).saturating_mul(STEPS_OF_CODE)))?;
                 for (count, code) in (first..=last).enumerate() {
                     text.truncate(place);
                     text.extend(unit.wrapping_add(count as u16).to_be_bytes());
@@ -339,6 +350,12 @@ fn utf16(text: &[u8]) -> String {
     // Some maps have one byte.
     if let [letter] = text {
         return char::from(*letter).to_string();
+    }
+    // Most have one unit.
+    if let Ok(unit) = <[u8; 2]>::try_from(text)
+        && let Some(letter) = char::from_u32(u16::from_be_bytes(unit).into())
+    {
+        return letter.to_string();
     }
     encoding_rs::UTF_16BE.decode_without_bom_handling(text).0.into_owned()
 }
@@ -422,7 +439,8 @@ mod tests {
     fn ranges_of_codes_are_no_longer_than_codes_are() {
         let (font, work) = work(b"1 beginbfrange <0000> <FFFFFFFF> <0000> endbfrange");
         assert_eq!(font.codes.len(), MOST_IN_RANGE as usize);
-        assert!((MOST_IN_RANGE as usize - 1..MOST_IN_RANGE as usize + 100).contains(&work), "{work}");
+        let steps = (MOST_IN_RANGE as usize - 1) * STEPS_OF_CODE;
+        assert!((steps..steps + 100).contains(&work), "{work}");
         let (font, _) = self::work(b"1 beginbfrange <0005> <0004> <0000> <FFFFFFFF> <FFFFFFFF> <0041> endbfrange");
         assert_eq!(font.codes.into_iter().collect::<Vec<_>>(), [(u32::MAX, "A".to_owned())]);
     }

@@ -54,8 +54,8 @@ impl Colors {
     }
 }
 
-/// The file that the image in `stream` is.
-pub(super) fn of(document: &mut Document<'_>, stream: &Stream, filters: Filters) -> io::Result<Image> {
+/// The file that the image in `stream` is. `fax`: bytes of fax, if it is one.
+pub(super) fn of(document: &mut Document<'_>, stream: &Stream, filters: Filters, fax: u64) -> io::Result<Image> {
     let dict = &stream.dict;
     let Filters { mut stages, tail } = filters;
     let stored = stages.is_empty().then_some(stream.length);
@@ -84,11 +84,9 @@ pub(super) fn of(document: &mut Document<'_>, stream: &Stream, filters: Filters)
     };
     let is_inverted = lowest == Some(1.0);
     if let Some(parameters) = parameters {
-        let size = stored;
-        let header = fax(document, &parameters, (width, height), is_inverted, stream.length)?;
-        let size = size.map(|size| size.saturating_add(header.len() as u64));
+        let header = of_fax(document, &parameters, (width, height), is_inverted, fax)?;
         prefix(&mut stages, &header)?;
-        return Ok(Image { end: ".tif", stages, size });
+        return Ok(Image { end: ".tif", stages, size: Some(fax.saturating_add(header.len() as u64)) });
     }
     let is_mask = matches!(document.get(dict, "ImageMask")?, Object::Bool(true));
     let bits = if is_mask { 1 } else { document.get(dict, "BitsPerComponent")?.integer().unwrap_or(8) };
@@ -288,7 +286,7 @@ fn tiff(fields: &[Field], beside: &[u8], place_of_data: usize, is_big: bool) -> 
 }
 
 /// The head of a TIFF of fax.
-fn fax(
+fn of_fax(
     document: &mut Document<'_>,
     parameters: &Dict,
     (width, height): (u32, u32),

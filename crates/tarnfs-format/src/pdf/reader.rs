@@ -154,8 +154,11 @@ impl Reader<'_, '_> {
         // What is drawn in a form has a name there.
         let mut waiting = vec![(resources.cloned().unwrap_or(Object::Null), String::new(), 0_usize)];
         let held = self.document.held;
-        let mut seen = HashSet::new();
+        let (mut seen, mut on_page) = (HashSet::new(), HashSet::new());
         while let Some((resources, prefix, level)) = waiting.pop() {
+            if self.document.is_spent() {
+                break;
+            }
             let drawn = self.of(0, |document| {
                 let resources = document.resolve(&resources)?.dict().cloned().unwrap_or_default();
                 let drawn = document.dict(&resources, "XObject")?.unwrap_or_default();
@@ -167,7 +170,7 @@ impl Reader<'_, '_> {
                 let name = format!("{prefix}{}", plain(name));
                 if let Some(known) = self.images.get(&id) {
                     if let Some((end, found)) = known.clone() {
-                        let path = self.path_on_page(format!("page_{number}_{name}{end}"));
+                        let path = self.path_of_image(&format!("page_{number}_{name}{end}"), &mut on_page);
                         self.file(path, Time::default(), &found)?;
                     }
                     continue;
@@ -185,7 +188,7 @@ impl Reader<'_, '_> {
                             self.images.insert(id, image.clone());
                         }
                         if let Some((end, found)) = image {
-                            let path = self.path_on_page(format!("page_{number}_{name}{end}"));
+                            let path = self.path_of_image(&format!("page_{number}_{name}{end}"), &mut on_page);
                             self.file(path, Time::default(), &found)?;
                         }
                     }
@@ -242,10 +245,18 @@ impl Reader<'_, '_> {
     /// The file that an image is, and what its name ends in.
     fn image(&mut self, stream: &Stream, name: &str) -> Result<Option<(&'static str, Found)>, Error> {
         let cipher = self.document.encryption.as_ref().and_then(|said| said.stage(What::Stream, stream.id));
-        let made = self.of(stream.offset, |document| {
-            let filters = filters::of(document, stream, cipher)?;
-            images::of(document, stream, filters)
-        })?;
+        let filters = self.of(stream.offset, |document| filters::of(document, stream, cipher))?;
+        let Some(filters) = filters else { return Ok(None) };
+        // The head of a fax says how long its data are, which is what its other filters make of what is stored.
+        let length = match &filters.tail {
+            Tail::Fax(_) if !filters.stages.is_empty() => self.counted(stream, &filters.stages)?,
+            _ => Ok(stream.length),
+        };
+        let length = match length {
+            Ok(length) => length,
+            Err(why) => return Ok(Some((".tif", self.made(stream, &filters.stages, Err(why), name)?))),
+        };
+        let made = self.of(stream.offset, |document| images::of(document, stream, filters, length))?;
         let Some(image) = made else { return Ok(None) };
         let size = match image.size {
             Some(size) => Ok(size),
@@ -347,11 +358,7 @@ impl Reader<'_, '_> {
     ) -> Result<(), Error> {
         let path = bounded_path(path, self.document.options.limits.path);
         // Pages may show one image any number of times. What is not paid for is left out, and that is told.
-        let is_paid = self.of(offset, |document| {
-            document.budget.take_parts(1)?;
-            document.take_bytes(path.len())
-        })?;
-        if is_paid.is_none() {
+        if self.of(offset, |document| document.take_file(&path))?.is_none() {
             return Ok(());
         }
         let body = Body { offset, size, pieces, ..Body::default() };

@@ -32,6 +32,9 @@ const GAP: f64 = -200.0;
 /// Bytes of memory that an object in a dictionary takes, about.
 const BYTES_OF_PART: usize = 96;
 
+/// Bytes of what is drawn that take one more step.
+const BYTES_OF_STEP: usize = 16;
+
 /// Which font it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
@@ -41,12 +44,23 @@ enum Key {
     Nothing,
 }
 
+/// A font that was read.
+#[derive(Debug)]
+struct Kept {
+    font: Arc<Font>,
+    /// Of one that has no number: while this is kept, nothing else has its place.
+    _dict: Option<Dict>,
+    weight: usize,
+}
+
 /// Fonts that were read.
 #[derive(Debug, Default)]
 pub(super) struct Fonts {
-    /// With the dictionaries of those that have no number: while these are kept, nothing else has their places.
-    fonts: HashMap<Key, (Arc<Font>, Option<Dict>)>,
+    fonts: HashMap<Key, Kept>,
+    /// What they are called, in no order.
+    keys: Vec<Key>,
     bytes: usize,
+    random: u64,
 }
 
 impl Fonts {
@@ -57,8 +71,8 @@ impl Fonts {
             Object::Dict(dict) => Key::Inline(Arc::as_ptr(&dict.0).addr()),
             _ => Key::Nothing,
         };
-        if let Some((font, _)) = self.fonts.get(&key) {
-            return Ok(Arc::clone(font));
+        if let Some(kept) = self.fonts.get(&key) {
+            return Ok(Arc::clone(&kept.font));
         }
         let dict = document.resolve(object)?.dict().cloned().unwrap_or_default();
         let font = match Font::of(document, &dict) {
@@ -66,14 +80,29 @@ impl Fonts {
             Err(error) if is_damage(&error) => Font::default(),
             Err(error) => return Err(error),
         };
-        let (font, kept) = (Arc::new(font), object.dict().cloned());
-        if self.fonts.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
-            *self = Self::default();
-        }
-        let of_dict = kept.as_ref().map_or(0, |dict| dict.parts().saturating_mul(BYTES_OF_PART));
-        self.bytes = self.bytes.saturating_add(font.weight()).saturating_add(of_dict);
-        self.fonts.insert(key, (Arc::clone(&font), kept));
+        self.make_room();
+        let (font, dict) = (Arc::new(font), object.dict().cloned());
+        let of_dict = dict.as_ref().map_or(0, |dict| dict.parts().saturating_mul(BYTES_OF_PART));
+        let weight = font.weight().saturating_add(of_dict);
+        self.bytes = self.bytes.saturating_add(weight);
+        self.keys.push(key);
+        self.fonts.insert(key, Kept { font: Arc::clone(&font), _dict: dict, weight });
         Ok(font)
+    }
+
+    /// Drops fonts until one more may be kept. A page may use some more than are kept, in turn: whichever was used
+    /// longest ago comes next then, so any of them goes.
+    fn make_room(&mut self) {
+        while self.fonts.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
+            // The xorshift of Marsaglia.
+            self.random = self.random.max(1);
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let Some(place) = (self.random as usize).checked_rem(self.keys.len()) else { return };
+            let gone = self.fonts.remove(&self.keys.swap_remove(place));
+            self.bytes = self.bytes.saturating_sub(gone.map_or(0, |kept| kept.weight));
+        }
     }
 }
 
@@ -194,7 +223,9 @@ impl Drawn<'_, '_> {
         while self.text.len() < LONGEST {
             let before = parser.at();
             let object = parser.object();
-            self.document.spend(parser.parts() as u64)?;
+            // Each code of a long string is looked up.
+            let length = parser.at().saturating_sub(before) / BYTES_OF_STEP;
+            self.document.spend(parser.parts().saturating_add(length) as u64)?;
             let Some(object) = object else {
                 // What is none is passed.
                 if parser.at() <= before || parser.at() >= bytes.len() {

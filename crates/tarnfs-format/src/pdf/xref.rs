@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::document::Document;
@@ -23,21 +24,31 @@ const LONGEST_LINE: usize = 64;
 const SEARCHED: usize = 256 << 10;
 const LOOKED_AT: usize = 512;
 
+/// Bytes before the word "obj" in which its number is looked for, and one more before that.
+const BEFORE: usize = 32;
+
 /// Streams with objects that are opened where there is no table.
 const MOST_STREAMS: usize = 1 << 16;
 
 impl Document<'_> {
     /// Reads all tables, or looks for objects where they lead nowhere.
     pub(super) fn find_objects(&mut self) -> io::Result<()> {
-        match self.tables() {
-            Ok(()) if self.has_root()? => Ok(()),
-            Ok(()) => self.rebuild(),
+        match self.tables().and_then(|()| self.has_root()) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.rebuild(),
             Err(error) if is_damage(&error) => self.rebuild(),
             Err(error) => Err(error),
         }
     }
 
     fn has_root(&mut self) -> io::Result<bool> {
+        // The root may lie in a stream that is encrypted. What says how it is never does: it is found, or the tables
+        // are wrong.
+        let said = self.trailer.get("Encrypt").cloned().unwrap_or(Object::Null);
+        if said != Object::Null && self.resolve(&said)?.dict().is_none() {
+            return Ok(false);
+        }
+        self.set_encryption()?;
         let root = self.trailer.get("Root").cloned().unwrap_or(Object::Null);
         let root = self.resolve(&root)?;
         Ok(root.dict().is_some_and(|root| root.get("Pages").is_some()))
@@ -176,14 +187,17 @@ impl Document<'_> {
         let (mut streams, mut tables, mut catalog) = (HashMap::new(), Vec::new(), None);
         while at < end {
             self.cancel()?;
-            let bytes = self.bytes(at, SEARCHED)?;
+            // A number may stand before the border that its word is behind.
+            let from = at.saturating_sub(BEFORE as u64).max(self.start);
+            let bytes = self.bytes(from, SEARCHED)?;
+            let first = usize::try_from(at.saturating_sub(from)).unwrap_or(0);
             // What lies at the end of it is looked at with what follows.
             let is_last = bytes.len() < SEARCHED;
             let most = if is_last { bytes.len() } else { bytes.len().saturating_sub(LOOKED_AT) };
-            for place in memchr::memmem::find_iter(bytes.get(..most).unwrap_or_default(), b"obj") {
-                let before = bytes.get(place.saturating_sub(24)..place).unwrap_or_default();
+            for place in places_of(b"obj", &bytes, first..most) {
+                let before = bytes.get(place.saturating_sub(BEFORE)..place).unwrap_or_default();
                 let Some((number, length)) = number_before(before) else { continue };
-                let start = at.saturating_add(place.saturating_sub(length) as u64);
+                let start = from.saturating_add(place.saturating_sub(length) as u64);
                 self.replace(number, Place::At(start))?;
                 let head = bytes.get(place..).unwrap_or_default();
                 let head = head.get(..LOOKED_AT.min(head.len())).unwrap_or_default();
@@ -201,13 +215,13 @@ impl Document<'_> {
                     catalog = Some(number);
                 }
             }
-            for place in memchr::memmem::find_iter(bytes.get(..most).unwrap_or_default(), b"trailer") {
-                let behind = at.saturating_add(place as u64).saturating_add(7);
+            for place in places_of(b"trailer", &bytes, first..most) {
+                let behind = from.saturating_add(place as u64).saturating_add(7);
                 if tables.len() < MOST_TABLES {
                     tables.push(behind);
                 }
             }
-            at = at.saturating_add(most.max(1) as u64);
+            at = from.saturating_add(most.max(first.saturating_add(1)) as u64);
         }
         for at in tables {
             let found = match self.object_at(at)? {
@@ -227,18 +241,33 @@ impl Document<'_> {
         // The last one of each number counts here, too.
         let mut streams: Vec<(u32, u64)> = streams.into_iter().collect();
         streams.sort_unstable_by_key(|(_, at)| std::cmp::Reverse(*at));
-        for (number, _) in streams {
+        for (number, at) in streams {
             let numbers = match self.numbers_in(number) {
                 Ok(numbers) => numbers,
                 Err(error) if is_damage(&error) => continue,
                 Err(error) => return Err(error),
             };
             for (index, inner) in numbers.into_iter().enumerate() {
-                self.place(inner.into(), Place::In(number, u32::try_from(index).unwrap_or(u32::MAX)))?;
+                // One that stands by itself may be older, and this one what an update has made of it.
+                let is_newer = match self.places.get(inner) {
+                    None | Some(Place::Free(_)) => true,
+                    Some(Place::At(other)) => other < at,
+                    Some(Place::In(..)) => false,
+                };
+                if is_newer {
+                    self.replace(inner, Place::In(number, u32::try_from(index).unwrap_or(u32::MAX)))?;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Where `word` begins in that range of `bytes`; it may end behind it.
+fn places_of(word: &'static [u8], bytes: &[u8], Range { start, end }: Range<usize>) -> impl Iterator<Item = usize> {
+    let end = end.saturating_add(word.len().saturating_sub(1)).min(bytes.len());
+    let found = memchr::memmem::find_iter(bytes.get(start..end).unwrap_or_default(), word);
+    found.map(move |place| place.saturating_add(start))
 }
 
 /// The rows of a stream of references, as they come out of it: it may be far longer than what is worth keeping.
@@ -300,7 +329,8 @@ impl Rows<'_> {
     }
 }
 
-/// The number of the object that begins with "12 0 " at the end of `bytes`, and how long that is.
+/// The number of the object that begins with "12 0 " at the end of `bytes`, and how long that is. What the first of
+/// `bytes` belongs to is not known: it may be a digit of a longer number.
 fn number_before(bytes: &[u8]) -> Option<(u32, usize)> {
     let trimmed = bytes.trim_ascii_end();
     let digits = |bytes: &[u8]| bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -311,7 +341,7 @@ fn number_before(bytes: &[u8]) -> Option<(u32, usize)> {
     if generation == 0 || number == 0 || before.len() == rest.len() {
         return None;
     }
-    let start = before.len().checked_sub(number)?;
+    let start = before.len().checked_sub(number).filter(|start| *start > 0)?;
     let number = std::str::from_utf8(before.get(start..)?).ok()?.parse().ok()?;
     Some((number, bytes.len().saturating_sub(start)))
 }
@@ -323,8 +353,8 @@ mod tests {
     #[test]
     fn numbers_stand_before_objects() {
         assert_eq!(number_before(b"endobj\n12 0 "), Some((12, 5)));
-        assert_eq!(number_before(b"7  1"), Some((7, 4)));
-        for bytes in [&b"end"[..], b"0 ", b"12", b"x 0 ", b"99999999999 0 "] {
+        assert_eq!(number_before(b">7  1"), Some((7, 4)));
+        for bytes in [&b"end"[..], b"7  1", b"0 ", b"12", b"x 0 ", b"99999999999 0 "] {
             assert_eq!(number_before(bytes), None, "{bytes:?}");
         }
     }

@@ -34,13 +34,18 @@ pub trait Container: Send + Sync {
 
 /// What a kind of archive can keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing of its own")]
 pub struct Keeps {
     /// The attributes of the folder that everything is in.
     pub root: bool,
+    /// The names of owners, beside their numbers.
+    pub names: bool,
     /// Extended attributes, ACLs among them.
     pub xattrs: bool,
     /// Where the holes of a file are.
     pub holes: bool,
+    /// When the attributes were changed last. Nobody can give that to a file again, so it may go without a word.
+    pub ctime: bool,
     /// The smallest difference of two times, in ns.
     pub time_unit: u32,
 }

@@ -64,6 +64,8 @@ struct Member {
     mode: u32,
     is_folder: bool,
     mtime: Time,
+    /// Where it is another one.
+    atime: Option<Time>,
     owner: (u32, u32),
     /// As far as is known before it is read.
     size: u64,
@@ -192,6 +194,21 @@ fn civil(days: i64) -> Option<(i64, i64, i64)> {
     Some((year + era * 400 + i64::from(month <= 2), month, day))
 }
 
+/// A time as NTFS counts it: 100 ns, from 1601 on. `None` of one that it cannot say.
+fn ticks(time: Time) -> Option<u64> {
+    let whole = time.seconds.checked_add(11_644_473_600)?.checked_mul(10_000_000)?;
+    // Zero says nothing.
+    u64::try_from(whole).ok()?.checked_add((time.nanoseconds / 100).into()).filter(|ticks| *ticks > 0)
+}
+
+/// True if the times of an entry can be kept.
+fn tells_times(entry: &Entry) -> bool {
+    match entry.atime {
+        None => i32::try_from(entry.mtime.seconds).is_ok() || ticks(entry.mtime).is_some(),
+        Some(atime) => ticks(entry.mtime).is_some() && ticks(atime).is_some(),
+    }
+}
+
 impl Member {
     /// Times and owner, for the header before the data or for the directory.
     fn extra(&self) -> Vec<u8> {
@@ -199,16 +216,12 @@ impl Member {
         if let Ok(seconds) = i32::try_from(self.mtime.seconds) {
             put_field(&mut extra, 0x5455, &[&[1], &seconds.to_le_bytes()[..]].concat());
         }
-        // Info-ZIP's field has whole seconds until 2038; that of NTFS counts 100 ns from 1601 on.
-        if (self.mtime.nanoseconds > 0 || i32::try_from(self.mtime.seconds).is_err())
-            && let Some(ticks) =
-                self.mtime.seconds.checked_add(11_644_473_600).and_then(|all| all.checked_mul(10_000_000))
-            && let Ok(ticks) = u64::try_from(ticks)
-        {
-            let ticks = ticks + u64::from(self.mtime.nanoseconds / 100);
+        // Info-ZIP's field has whole seconds until 2038, and only one time where it is in the directory.
+        let is_told = self.mtime.nanoseconds == 0 && i32::try_from(self.mtime.seconds).is_ok() && self.atime.is_none();
+        if let Some(mtime) = ticks(self.mtime).filter(|_| !is_told) {
             let mut field = vec![0, 0, 0, 0, 1, 0, 24, 0];
-            for _ in 0..3 {
-                put(&mut field, ticks.to_le_bytes());
+            for time in [mtime, self.atime.and_then(ticks).unwrap_or(mtime), mtime] {
+                put(&mut field, time.to_le_bytes());
             }
             put_field(&mut extra, 0x000a, &field);
         }
@@ -457,7 +470,7 @@ impl Container for InfoZip {
 
     fn keeps(&self) -> Keeps {
         // Times are those of NTFS.
-        Keeps { root: false, xattrs: false, holes: false, time_unit: 100 }
+        Keeps { root: false, names: false, xattrs: false, holes: false, ctime: false, time_unit: 100 }
     }
 
     fn why_not(&self, entry: &Entry) -> Option<&'static str> {
@@ -491,7 +504,18 @@ impl ArchiveWriter for Zip {
         if entry.body.extents.is_some() {
             left_out.push("holes");
         }
+        if !tells_times(entry) {
+            left_out.push("times so far from now");
+        }
+        if [entry.uid, entry.gid].into_iter().any(|id| u32::try_from(id).is_err()) {
+            left_out.push("owners with numbers so large");
+        }
         left_out
+    }
+
+    fn loses(&self, entry: &Entry) -> Vec<&'static str> {
+        let has_names = !entry.user.is_empty() || !entry.group.is_empty();
+        if has_names { vec!["names of owners"] } else { Vec::new() }
     }
 
     fn has_hard_links(&self) -> bool {
@@ -526,6 +550,7 @@ impl ArchiveWriter for Zip {
             mode: kind | entry.mode & 0o7777,
             is_folder,
             mtime: entry.mtime,
+            atime: entry.atime,
             owner: (owner(entry.uid), owner(entry.gid)),
             size,
         });
@@ -572,6 +597,30 @@ impl fmt::Debug for Zip {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_zip_cannot_say_of_times_is_known() {
+        let time = |seconds| Time { seconds, nanoseconds: 0 };
+        // 1336, 1601, 1960, 2040, and the year 40000.
+        for (seconds, is_told) in [
+            (-20_000_000_000, false),
+            (-11_644_473_600, false),
+            (-11_644_473_599, true),
+            (-315_619_200, true),
+            (2_208_988_800, true),
+            (1_200_000_000_000, false),
+        ] {
+            let entry = Entry { mtime: time(seconds), ..Entry::default() };
+            assert_eq!(tells_times(&entry), is_told, "{seconds}");
+            let entry = Entry { mtime: time(0), atime: Some(time(seconds)), ..Entry::default() };
+            assert_eq!(tells_times(&entry), is_told, "{seconds}");
+        }
+        let member = Member { mtime: time(1), atime: Some(Time { seconds: 2, nanoseconds: 300 }), ..Member::default() };
+        let extra = member.extra();
+        let field = [[0, 0, 0, 0, 1, 0, 24, 0], (116_444_736_010_000_000_u64).to_le_bytes()].concat();
+        let found = extra.windows(field.len()).position(|bytes| bytes == field).unwrap();
+        assert_eq!(extra[found + 16..found + 24], 116_444_736_020_000_003_u64.to_le_bytes());
+    }
 
     #[test]
     fn days_of_dos() {

@@ -228,7 +228,7 @@ fn lost_with_layers(opened: &OpenArchive) -> io::Result<Vec<String>> {
 
 /// Why the archive `from` is not replaced.
 fn would_be_less(from: &Path) -> Failure {
-    let what = "the new one would not have all of it, as was said above: it is kept, and no other archive was written";
+    let what = "the new one would not have all of it, as was said above: it is kept, and no other archive was written; without --replace there are both";
     Failure::new(Code::Failure, format!("{}: {what}", shown(from.as_os_str())))
 }
 
@@ -377,7 +377,8 @@ impl Job<'_> {
             RefillError::Output(error) => failed(error),
         };
         let of_root = |error| self.of_input(b"", &error);
-        if self.target.keeps().root && self.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some() {
+        let has_root = self.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some();
+        if has_root && self.target.keeps().root {
             let root = tree.attributes(Node::ROOT).map_err(of_root)?;
             refill.entry(&root, b".").map_err(refused)?;
         }
@@ -391,7 +392,16 @@ impl Job<'_> {
             let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
         }
+        if has_root && !self.target.keeps().root {
+            let to = shown(self.to.as_os_str());
+            log::warn!("{to}: owner, mode and time of the folder that all is in cannot be kept there");
+            is_less = true;
+        }
         is_less |= self.tell_of_what_has_no_place(&mut *writer);
+        for what in inside::other_names(self.opened, self.cancel).map_err(|error| self.of_input(b"", &error))? {
+            log::warn!("{}: {what}", shown(self.to.as_os_str()));
+            is_less = true;
+        }
         let versions = self.opened.index.replaced_count().map_err(|error| self.of_input(b"", &error.into()))?;
         if versions > 0 {
             let entries = if versions == 1 { "entry" } else { "entries" };
@@ -500,6 +510,12 @@ impl Job<'_> {
                 if let Some(what) = self.other_attributes((&attributes, &found)) {
                     return Err(cannot(format!("{}: its {what}", escaped(&path))));
                 }
+                if self.target.keeps().names {
+                    let names = old.owner_names(attributes.node).map_err(|error| self.of_input(&path, &error))?;
+                    if names != new.owner_names(found.node).map_err(other)? {
+                        return Err(cannot(format!("{}: the names of its owner are others", escaped(&path))));
+                    }
+                }
                 if self.target.keeps().xattrs {
                     let old =
                         self.stored_xattrs(&old, attributes.node).map_err(|error| self.of_input(&path, &error))?;
@@ -551,13 +567,17 @@ impl Job<'_> {
     /// Which attribute is another one, as far as the new format has them.
     fn other_attributes(&self, (old, new): (&Attributes, &Attributes)) -> Option<&'static str> {
         let is_link = old.kind == Kind::Symlink;
-        let unit = self.target.keeps().time_unit;
-        let time = |of: &Attributes| (of.mtime.seconds, of.mtime.nanoseconds / unit);
+        let keeps = self.target.keeps();
+        let unit = keeps.time_unit;
+        let times = |of: &Attributes| {
+            let ctime = if keeps.ctime { of.ctime } else { of.mtime };
+            [of.mtime, of.atime, ctime].map(|time| (time.seconds, time.nanoseconds / unit))
+        };
         if !is_link && old.mode != new.mode {
             Some("mode is another one")
         } else if (old.uid, old.gid) != (new.uid, new.gid) {
             Some("owner is another one")
-        } else if time(old) != time(new) {
+        } else if times(old) != times(new) {
             Some("time is another one")
         } else {
             None

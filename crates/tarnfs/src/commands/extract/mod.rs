@@ -39,8 +39,9 @@ use crate::inside::{self, ToExtract};
 use attributes::{Finished, Keeping, Wanted, hands_lists_down};
 use destination::{Destination, cannot_be_here, has_no_room};
 use existing::Existing;
-use finishing::Folders;
+use finishing::{Folders, is_still};
 use owners::Owners;
+use plan::Unfinished;
 use report::Report;
 use selection::Selection;
 use stage::Staging;
@@ -226,23 +227,26 @@ impl Extraction<'_> {
     fn finish_folders(&self, folders: Folders) -> Result<(), Stop> {
         let cannot = |error| self.cannot_note(&error);
         let mut folders = folders.finish().map_err(cannot)?;
-        while let Some((node, has_made)) = folders.next(|node| self.names_of(node)).map_err(cannot)? {
+        while let Some(folder) = folders.next(|node| self.names_of(node)).map_err(cannot)? {
             self.check()?;
-            if let Err(failure) = self.finish_folder(node, has_made) {
-                let names = self.tree.names_to(node).unwrap_or_default();
+            if let Err(failure) = self.finish_folder(folder) {
+                let names = self.tree.names_to(folder.node).unwrap_or_default();
                 self.report.of_file(&names.join(&b'/'), failure.code, &failure.message);
             }
         }
         Ok(())
     }
 
-    fn finish_folder(&self, node: Node, has_made: bool) -> Result<(), Failure> {
+    fn finish_folder(&self, Unfinished { node, is_made, identity }: Unfinished) -> Result<(), Failure> {
         let read = |error: &Error| inside::failure(self.archive, b"", error);
         let attributes = self.tree.attributes(node).map_err(|error| read(&error))?;
         let stored = self.tree.stored(node).map_err(|error| read(&error))?;
         let names = self.names_of(node).map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
         let folder = self.destination.folder_to_finish(&names);
         let folder = folder.map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
+        if !is_still(&folder, identity).map_err(|error| Failure::new(Code::Failure, error.to_string()))? {
+            return Err(Failure::new(Code::Failure, "its attributes cannot be kept: somebody has replaced it"));
+        }
         let xattrs =
             if stored.has_xattrs { self.tree.xattrs(node).map_err(|error| read(&error))? } else { Xattrs::new() };
         let (uid, gid) = (attributes.uid, attributes.gid);
@@ -251,11 +255,11 @@ impl Extraction<'_> {
         let wanted =
             Wanted { mode: attributes.mode, owner, mtime: attributes.mtime, atime: attributes.atime, xattrs: &xattrs };
         // Lists of a folder that was there are the user's.
-        if has_made && self.inherits.load(Ordering::Relaxed) {
+        if is_made && self.inherits.load(Ordering::Relaxed) {
             use std::os::fd::AsFd as _;
             self.keeping.without_inherited(folder.as_fd(), true);
         }
-        self.keeping.keep(&folder, &wanted, Finished::Folder { is_made: has_made })
+        self.keeping.keep(&folder, &wanted, Finished::Folder { is_made })
     }
 
     /// The names at the destination of a folder in the archive, and of those that it is in.

@@ -304,49 +304,79 @@ impl Items {
     }
 }
 
+/// A folder that gets its attributes when all is made in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    pub(super) node: Node,
+    /// This call has made it.
+    pub(super) is_made: bool,
+    /// Which one it is at the destination: the numbers of its file system and its inode. By the time that it is
+    /// finished, its name may be another's.
+    pub(super) identity: (u64, u64),
+}
+
+impl Unfinished {
+    const LENGTH: usize = 24;
+
+    /// Numbers of nodes are below 2⁶³.
+    fn bytes(&self) -> [u8; Self::LENGTH] {
+        let numbers = [self.node.0 << 1 | u64::from(self.is_made), self.identity.0, self.identity.1];
+        let mut bytes = [0; Self::LENGTH];
+        for (place, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+            *place = number.to_le_bytes();
+        }
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
+        let number = |at: usize| bytes.as_chunks::<8>().0.get(at).map_or(0, |number| u64::from_le_bytes(*number));
+        Self { node: Node(number(0) >> 1), is_made: number(0) & 1 == 1, identity: (number(1), number(2)) }
+    }
+}
+
 /// Folders, to be gone through backwards: what is in a folder comes before the folder.
 #[derive(Debug, Default)]
-pub(in crate::commands) struct Backwards {
-    nodes: Vec<u64>,
+pub(super) struct Backwards {
+    folders: Vec<Unfinished>,
     file: Option<File>,
-    /// Numbers in the file.
+    /// Folders in the file.
     written: u64,
 }
 
 impl Backwards {
-    /// Numbers that are held in memory.
-    const MOST: usize = 1 << 18;
+    /// Folders that are held in memory.
+    const MOST: usize = 1 << 17;
 
-    /// Adds a folder, which this call `has_made`. Numbers of nodes are below 2⁶³.
-    pub(in crate::commands) fn push(&mut self, node: Node, has_made: bool) -> io::Result<()> {
-        if self.nodes.len() >= Self::MOST {
+    /// Adds a folder.
+    pub(super) fn push(&mut self, folder: Unfinished) -> io::Result<()> {
+        if self.folders.len() >= Self::MOST {
             let file = match &mut self.file {
                 Some(file) => file,
                 file => file.insert(tarnfs_source::temporary_file()?),
             };
-            let bytes: Vec<u8> = self.nodes.iter().flat_map(|node| node.to_le_bytes()).collect();
+            let bytes: Vec<u8> = self.folders.iter().flat_map(Unfinished::bytes).collect();
             file.write_all(&bytes)?;
-            self.written += self.nodes.len() as u64;
-            self.nodes.clear();
+            self.written += self.folders.len() as u64;
+            self.folders.clear();
         }
-        self.nodes.push(node.0 << 1 | u64::from(has_made));
+        self.folders.push(folder);
         Ok(())
     }
 
     /// The one that was pushed last.
-    pub(in crate::commands) fn pop(&mut self) -> io::Result<Option<(Node, bool)>> {
-        if self.nodes.is_empty()
+    pub(super) fn pop(&mut self) -> io::Result<Option<Unfinished>> {
+        if self.folders.is_empty()
             && let Some(file) = &self.file
             && self.written > 0
         {
             let count = self.written.min(Self::MOST as u64);
-            let mut bytes = vec![0; count as usize * 8];
+            let mut bytes = vec![0; count as usize * Unfinished::LENGTH];
             self.written -= count;
-            file.read_exact_at(&mut bytes, self.written * 8)?;
-            let (numbers, _) = bytes.as_chunks::<8>();
-            self.nodes = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
+            file.read_exact_at(&mut bytes, self.written * Unfinished::LENGTH as u64)?;
+            let (folders, _) = bytes.as_chunks::<{ Unfinished::LENGTH }>();
+            self.folders = folders.iter().map(Unfinished::of_bytes).collect();
         }
-        Ok(self.nodes.pop().map(|number| (Node(number >> 1), number & 1 == 1)))
+        Ok(self.folders.pop())
     }
 }
 
@@ -441,10 +471,15 @@ mod tests {
     #[test]
     fn folders_come_back_in_reverse() {
         for count in [0, 1, Backwards::MOST as u64, 3 * Backwards::MOST as u64 + 5] {
+            let folder = |number: u64| Unfinished {
+                node: Node(number),
+                is_made: number % 3 == 0,
+                identity: (u64::MAX - number, number << 40),
+            };
             let mut folders = Backwards::default();
-            (0..count).for_each(|number| folders.push(Node(number), number % 3 == 0).unwrap());
+            (0..count).for_each(|number| folders.push(folder(number)).unwrap());
             for number in (0..count).rev() {
-                assert_eq!(folders.pop().unwrap(), Some((Node(number), number % 3 == 0)));
+                assert_eq!(folders.pop().unwrap(), Some(folder(number)));
             }
             assert_eq!(folders.pop().unwrap(), None);
         }

@@ -3,15 +3,15 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, unlinkat};
+use rustix::fs::{AtFlags, Stat, fstat, unlinkat};
 use rustix::io::Errno;
 use tarnfs_tree::{Attributes, Kind, Node, Stored};
 
-use super::destination::{MadeFolder, make_folder};
+use super::destination::{MadeFolder, make_folder, stat};
 use super::existing::{Policy, refuse_folded};
-use super::finishing::Folders as Finishing;
+use super::finishing::{Folders as Finishing, identity};
 use super::folders::Folders;
-use super::plan::{Item, Items, Sorter, What};
+use super::plan::{Item, Items, Sorter, Unfinished, What};
 use super::selection::{At, Selection};
 use super::{Extraction, Stop};
 use crate::exit::Code;
@@ -69,7 +69,9 @@ impl Walk<'_> {
             let is_made = self.extraction.destination.is_made();
             let is_left = !is_made && self.extraction.existing.policy == Policy::Skip;
             if stored.header.is_some() && self.extraction.strip == 0 && !is_left {
-                self.finish_later(Node::ROOT, stored, is_made)?;
+                let there = fstat(self.extraction.destination.root())
+                    .map_err(|error| self.extraction.cannot_write(&error.into()))?;
+                self.finish_later(Node::ROOT, stored, is_made, &there)?;
             }
         }
         let mut waiting = vec![Waiting { node: Node::ROOT, from: 0, depth: 0, at: root }];
@@ -121,16 +123,16 @@ impl Walk<'_> {
         let is_known = stored.header.is_some();
         let mode = if is_known { extraction.keeping.first_mode_of_folder(attributes.mode) } else { 0o777 };
         match self.try_folder(parent, name, mode) {
-            Ok(MadeFolder::Made) => {
+            Ok((MadeFolder::Made, there)) => {
                 if is_known {
-                    self.finish_later(attributes.node, stored, true)?;
+                    self.finish_later(attributes.node, stored, true, &there)?;
                 }
                 extraction.done(parent, name)?;
                 Ok(true)
             }
-            Ok(MadeFolder::Existed) => {
+            Ok((MadeFolder::Existed, there)) => {
                 if is_known && extraction.existing.policy != Policy::Skip {
-                    self.finish_later(attributes.node, stored, false)?;
+                    self.finish_later(attributes.node, stored, false, &there)?;
                 }
                 Ok(true)
             }
@@ -148,7 +150,8 @@ impl Walk<'_> {
         }
     }
 
-    fn try_folder(&mut self, parent: Node, name: &[u8], mode: u32) -> io::Result<MadeFolder> {
+    /// Also what is there then.
+    fn try_folder(&mut self, parent: Node, name: &[u8], mode: u32) -> io::Result<(MadeFolder, Stat)> {
         let extraction = self.extraction;
         let folder = self.folders.get_or_make(parent)?;
         let mut made = make_folder(folder.as_fd(), name, mode);
@@ -167,12 +170,18 @@ impl Walk<'_> {
         {
             return Err(io::Error::other(refused));
         }
-        Ok(made)
+        let there = match made {
+            MadeFolder::Made => stat(folder.as_fd(), name)?.ok_or(Errno::NOENT)?,
+            // Where something is mounted only when it is opened, that is what is there.
+            MadeFolder::Existed => fstat(extraction.destination.inner(folder.as_fd(), name)?)?,
+        };
+        Ok((made, there))
     }
 
-    fn finish_later(&mut self, folder: Node, stored: Stored, has_made: bool) -> Result<(), Stop> {
+    fn finish_later(&mut self, node: Node, stored: Stored, is_made: bool, there: &Stat) -> Result<(), Stop> {
         let extraction = self.extraction;
-        let pushed = self.finishing.push(folder, stored.header.unwrap_or(0), has_made, || extraction.names_of(folder));
+        let folder = Unfinished { node, is_made, identity: identity(there) };
+        let pushed = self.finishing.push(folder, stored.header.unwrap_or(0), || extraction.names_of(node));
         pushed.map_err(|error| extraction.cannot_note(&error))
     }
 
