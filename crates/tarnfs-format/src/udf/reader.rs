@@ -96,7 +96,12 @@ fn open<'s>(
     }
     let recognised = recognised.ok_or(Error::NotThisFormat { format: NAME, reason })?;
     let mut first = None;
+    // Several lead to one place, where the same would be found.
+    let mut tried = HashSet::new();
     for anchor in anchors {
+        if !tried.insert((anchor.sector, anchor.main, anchor.reserve)) {
+            continue;
+        }
         let mut of_this = Vec::new();
         let disc = Disc::open((source, cancel), anchor, budget, &mut of_this).and_then(|mut disc| {
             // Where it cannot be read, another anchor may lead to one, and ISO 9660 may have one.
@@ -451,7 +456,7 @@ impl<'run> Reader<'run> {
     fn attributes(&mut self, entry: &FileEntry) -> io::Result<Attributes> {
         let mut found = Attributes::default();
         if !entry.attributes.is_empty() {
-            found.add(&self.disc.inside(entry, entry.attributes.clone())?);
+            found.add(&self.disc.inside(entry, entry.attributes.clone())?, &mut self.budget)?;
         }
         if let Some(place) = entry.attributes_at {
             let elsewhere = self.disc.entry(place, &mut self.budget)?;
@@ -459,7 +464,7 @@ impl<'run> Reader<'run> {
             if content.size > LONGEST_ATTRIBUTES {
                 return Err(damaged("they are too long"));
             }
-            found.add(&self.bytes(&content)?);
+            found.add(&self.bytes(&content)?, &mut self.budget)?;
         }
         if let Some(place) = entry.streams_at {
             let streams = self.streams(place)?;
