@@ -345,7 +345,11 @@ fn a_file_of_several_extents_is_as_unreadable_as_one_of_a_single_one() {
         let mut image = Image::new(SECTOR);
         let part = |flags, at| with_fields(record(b"A.;1", flags, at, 10), fields);
         let one = with_fields(record(b"B.;1", 0, 32, 10), fields);
-        image.put(ROOT, 0, &[own.clone(), record(&[1], FOLDER, ROOT, SECTOR), part(GOES_ON, 30), part(0, 31), one].concat());
+        image.put(
+            ROOT,
+            0,
+            &[own.clone(), record(&[1], FOLDER, ROOT, SECTOR), part(GOES_ON, 30), part(0, 31), one].concat(),
+        );
         let (paths, damage) = image.read();
         assert_eq!(paths, [".", "A", "B"]);
         let is_readable = expected.is_empty();

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_format::{Entry, Event, FORMATS, Format, Options, Reader};
+use tarnfs_format::{Entry, Event, FORMATS, Options, Reader};
 use tarnfs_source::{SharedSource, Source};
 
 const SECTOR: usize = 2048;

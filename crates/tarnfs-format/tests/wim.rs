@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tarnfs_format::{Decode, Entry, Event, FORMATS, Format, Kind, Options, Reader};
+use tarnfs_format::{Decode, Entry, Event, FORMATS, Kind, Options, Reader};
 use tarnfs_source::{MemorySource, SharedSource};
 
 const NONE: [u8; 20] = [0; 20];
@@ -44,7 +44,8 @@ fn dentry(name: &str, (attributes, below): (u32, u64), hash: [u8; 20], reparse: 
 /// An archive with one image whose root has these files, and with these contents, which are not packed. The hash of
 /// each is its number.
 fn archive(files: &[u8], contents: &[&[u8]]) -> Vec<u8> {
-    let tree = [&[8, 0, 0, 0, 0, 0, 0, 0], &dentry("", (FOLDER, 8 + 104 + 8), NONE, 0, &[])[..], &[0; 8], files, &[0; 8]];
+    let tree =
+        [&[8, 0, 0, 0, 0, 0, 0, 0], &dentry("", (FOLDER, 8 + 104 + 8), NONE, 0, &[])[..], &[0; 8], files, &[0; 8]];
     let tree = tree.concat();
     let mut archive = vec![0; 208];
     let mut table = Vec::new();
