@@ -86,7 +86,10 @@ pub(super) struct Reader<'run> {
 
 /// What is in an image and is not told.
 #[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is left out or not, whatever the others are")]
 pub(super) struct LeftOut {
+    /// That files are hidden.
+    pub(super) hidden: bool,
     pub(super) access_lists: bool,
     /// Files of another system that go with a file of the same name.
     pub(super) associated: bool,
@@ -373,6 +376,7 @@ impl<'run> Reader<'run> {
             if record.is_self_or_parent() || record.is_associated() {
                 continue;
             }
+            self.left_out.hidden |= record.is_hidden();
             let block = self.tree.block;
             let extent = Extent {
                 start: record.start().saturating_mul(block),

@@ -67,6 +67,8 @@ pub(super) struct Reader<'run> {
 pub(super) struct LeftOut {
     /// Streams and attributes that are too long for an extended attribute, or too many, or have no name for one.
     pub(super) streams: bool,
+    /// That files are hidden.
+    pub(super) hidden: bool,
 }
 
 /// A folder whose listing is being read.
@@ -279,6 +281,7 @@ impl<'run> Reader<'run> {
         if path.is_empty() && found.is_hidden && name == NOT_FOR_FILES {
             return Ok(None);
         }
+        self.left_out.hidden |= found.is_hidden;
         if !path.is_empty() {
             path.push(b'/');
         } else if name.starts_with(boot::FOLDER) {
