@@ -25,8 +25,8 @@ const PER_BLOCK: u64 = 32;
 /// Entries that replace each other (strategy 4096), of one file.
 const MOST_REPLACED: u32 = 1024;
 
-/// What an entry counts for at least: the tag may say that it is short, and all of its block is read.
-const OF_ENTRY: u64 = 512;
+/// What an entry counts for at least, whatever its tag says: the shortest one has so many bytes.
+const OF_ENTRY: u64 = 176;
 
 /// Bytes of a table of packets that lie elsewhere: it has up to 65535 entries.
 const LONGEST_SPARING_TABLE: u32 = 56 + 65_535 * 8;
