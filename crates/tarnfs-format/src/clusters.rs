@@ -11,6 +11,7 @@ use crate::content::Content;
 use crate::image::{Budget, Teller, data_of, is_damage, shown};
 use crate::little::{u16_at, u32_at};
 use crate::name::excerpt;
+use crate::pages::{OF_PAGE, Pages};
 use crate::window::Window;
 use crate::{Body, Entry, Error, Event, Kind, Options, ReceiveRandom, Time};
 
@@ -28,6 +29,8 @@ const MOST_PARTS: usize = 1 << 20;
 
 /// What following one link of a chain counts for, in bytes.
 const OF_LINK: u64 = 8;
+
+const TOO_LONG: &str = "the chains of the image are too long";
 
 /// Bytes of memory for folders, and of it for each beside the names in it, and for each of these.
 const MOST_MEMORY: usize = 256 << 20;
@@ -76,14 +79,14 @@ impl Clusters {
         self.start.saturating_add(index.saturating_mul(self.length))
     }
 
-    fn next(&self, window: &mut Window<'_>, cluster: u32) -> io::Result<Next> {
+    fn next(&self, table: &mut Pages<'_>, cluster: u32, budget: &mut Budget) -> io::Result<Next> {
         let number = u64::from(cluster);
         let (at, length) = match self.width {
             Width::Twelve => (number.saturating_add(number / 2), 2),
             Width::Sixteen => (number.saturating_mul(2), 2),
             Width::TwentyEight | Width::ThirtyTwo => (number.saturating_mul(4), 4),
         };
-        let bytes = window.bytes(self.table.saturating_add(at), u64::MAX, length)?;
+        let bytes = table.bytes(self.table.saturating_add(at), length, budget)?;
         let stored = if length == 2 { u16_at(bytes, 0).map(u32::from) } else { u32_at(bytes, 0) };
         let stored = stored.ok_or(io::ErrorKind::UnexpectedEof)?;
         let (next, last) = match self.width {
@@ -105,7 +108,7 @@ impl Clusters {
     /// run needs no chain.
     fn content(
         &self,
-        window: &mut Window<'_>,
+        table: &mut Pages<'_>,
         there: u64,
         (first, length, ends, is_run): (u32, u64, Ends, bool),
         budget: &mut Budget,
@@ -134,10 +137,14 @@ impl Clusters {
             if content.pieces.len() > MOST_PARTS || passed > self.count {
                 break Some("its chain of clusters has no end");
             }
-            if budget.take_bytes(OF_LINK).is_err() {
-                break Some("the chains of the image are too long");
+            // It will be refused: any number of files may have this chain.
+            if content.pieces.len() as u64 > budget.parts {
+                break Some("the files of the image lie in too many parts");
             }
-            match self.next(window, cluster) {
+            if budget.take_bytes(OF_LINK).is_err() {
+                break Some(TOO_LONG);
+            }
+            match self.next(table, cluster, budget) {
                 Ok(Next::Cluster(next)) => cluster = next,
                 Ok(Next::End) if ends == Ends::WithChain => {
                     content.size = content.end();
@@ -145,6 +152,7 @@ impl Clusters {
                 }
                 Ok(Next::End) => break Some("its chain of clusters is too short"),
                 Ok(Next::Nothing) => break Some("its chain of clusters is broken"),
+                Err(error) if is_damage(&error) && budget.bytes < OF_PAGE => break Some(TOO_LONG),
                 Err(error) if is_damage(&error) => break Some("its chain of clusters is lost"),
                 Err(error) => return Err(error),
             }
@@ -293,7 +301,7 @@ pub(crate) struct Reader<'run, L> {
     there: u64,
     options: &'run Options,
     teller: Teller<'run>,
-    table: Window<'run>,
+    table: Pages<'run>,
     listings: Window<'run>,
     /// The first clusters of folders that were told.
     folders: HashSet<u32>,
@@ -313,7 +321,7 @@ impl<'run, L: Listings> Reader<'run, L> {
             there: source.len(),
             options,
             teller: Teller::new(receive),
-            table: Window::growing(source),
+            table: Pages::new(source).until(&options.cancel),
             listings: Window::growing(source),
             folders: HashSet::new(),
             memory: 0,
@@ -506,7 +514,7 @@ mod tests {
     fn next(width: Width, table: &[u8], cluster: u32) -> Next {
         let clusters = Clusters { width, table: 0, start: 0, length: 512, count: 100 };
         let source = MemorySource::new(table, "table");
-        clusters.next(&mut Window::growing(&source), cluster).unwrap()
+        clusters.next(&mut Pages::new(&source), cluster, &mut Budget::new(0, 1)).unwrap()
     }
 
     #[test]
@@ -539,8 +547,37 @@ mod tests {
         let source = MemorySource::new(&table[..], "table");
         let mut budget = Budget::new(0, 1);
         let place = (2, 1 << 30, Ends::WithLength, false);
-        let content = clusters.content(&mut Window::growing(&source), 1 << 20, place, &mut budget).unwrap();
+        let content = clusters.content(&mut Pages::new(&source), 1 << 20, place, &mut budget).unwrap();
         assert!(content.missing.unwrap().contains("no end") && content.pieces.len() < 8);
+    }
+
+    /// Any number of files may have one chain. Its links may jump, so that each cluster is a part.
+    #[test]
+    fn a_chain_is_followed_no_further_than_there_are_parts() {
+        const HALF: u32 = 50_000;
+        let mut table = vec![0_u32; 2 * HALF as usize + 2];
+        for number in 2..HALF {
+            table[number as usize] = HALF + number;
+            table[(HALF + number) as usize] = number + 1;
+        }
+        let table: Vec<u8> = table.iter().flat_map(|one| one.to_le_bytes()).collect();
+        let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 2 * HALF };
+        let source = MemorySource::new(&table[..], "table");
+        let mut pages = Pages::new(&source);
+        let mut budget = Budget::new(0, 1);
+        budget.parts = 2500;
+        let followed = |pages: &mut Pages<'_>, budget: &mut Budget| {
+            let before = budget.bytes;
+            let place = (2, 1000 * 512, Ends::WithLength, false);
+            let content = clusters.content(pages, 1 << 30, place, budget).unwrap();
+            (content.pieces.len(), (before - budget.bytes) / OF_LINK)
+        };
+        // The first one reads two pages.
+        assert_eq!(followed(&mut pages, &mut budget), (1000, 999 + 2 * OF_PAGE / OF_LINK));
+        assert_eq!(followed(&mut pages, &mut budget), (1000, 999));
+        assert_eq!(followed(&mut pages, &mut budget), (1, 500));
+        budget.parts = 0;
+        assert_eq!(followed(&mut pages, &mut budget), (1, 0));
     }
 
     #[test]

@@ -213,8 +213,13 @@ impl Piece {
     /// What stands for `size` bytes that lie where they cannot, or for as many of them as a file may have. `offset` is
     /// a byte of the stream.
     pub(crate) fn unreadable(offset: u64, size: u64) -> Self {
+        Self::unknown(offset, size, "places or sizes that cannot be".to_owned())
+    }
+
+    /// The same of bytes that may well be whole: `what` cannot be read here.
+    pub(crate) fn unknown(offset: u64, size: u64, what: String) -> Self {
         let size = size.min(LONGEST_FILE);
-        let step = Step { codec: "places or sizes that cannot be".to_owned(), ..Step::default() };
+        let step = Step { codec: what, ..Step::default() };
         let coder = Some(Arc::new(Coder { steps: vec![step], is_behind_header: None }));
         Self { length: size, offset, decoded: size, coder, ..Self::default() }
     }

@@ -46,6 +46,7 @@ pub mod mtree;
 pub mod name;
 mod naming;
 pub mod ogg;
+mod pages;
 pub mod partitions;
 pub mod pdf;
 mod probe;

@@ -51,6 +51,12 @@ impl<'s> Window<'s> {
         self.at_once = if jumps { PIECE } else { PART };
     }
 
+    /// True if so many bytes from `from` on are there without reading.
+    pub(crate) fn has(&self, from: u64, length: usize) -> bool {
+        let end = self.start.saturating_add(self.buffer.len() as u64);
+        from >= self.start && from.saturating_add(length as u64) <= end
+    }
+
     /// The bytes of `from..to`, at most `length` of them, and fewer only where `to` or the source ends.
     pub(crate) fn bytes(&mut self, from: u64, to: u64, length: usize) -> io::Result<&[u8]> {
         let to = to.min(self.source.len());

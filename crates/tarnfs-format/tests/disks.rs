@@ -154,6 +154,24 @@ fn a_file_system_made_by_hand_is_one() {
     );
 }
 
+/// The size of a folder may be any number. Behind its last block is a hole, which has to come to an end.
+#[test]
+fn a_folder_of_the_largest_size_comes_to_an_end() {
+    for (high, expected) in [(u32::MAX, 1), (0x8000_0000, 1), (0x7fff_ffff, 0)] {
+        let mut image = ext();
+        inode(&mut image, 2, (FOLDER, u32::MAX, 2), &[200, 0, 201]);
+        put(&mut image, 10 * 1024 + 128 + 108, &high.to_le_bytes());
+        inode(&mut image, 11, (FILE, 0, 1), &[]);
+        inode(&mut image, 12, (FILE, 0, 1), &[]);
+        list(&mut image, 200, &[(2, "."), (2, ".."), (11, "file")]);
+        list(&mut image, 201, &[(12, "other")]);
+        let (entries, damage) = told(named("ext"), &image);
+        assert_eq!(paths(&entries), [".", "file", "other"], "{high:#x}: {damage:?}");
+        assert_eq!(damage.len(), expected, "{high:#x}: {damage:?}");
+        assert!(damage.iter().all(|what| what.contains("its listing would have")), "{damage:?}");
+    }
+}
+
 /// Folders that share a listing, in which they all are, are told once each, and a folder in itself not again.
 #[test]
 fn folders_that_share_a_listing_do_not_multiply() {

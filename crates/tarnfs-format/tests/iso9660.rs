@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_format::iso9660::Iso9660;
 use tarnfs_format::{Entry, Event, Format, Options, Probe, ReadRandom};
-use tarnfs_source::{MemorySource, SharedSource, Source};
+use tarnfs_source::{Extent, MemorySource, SharedSource, Source, Stencil};
 
 const SECTOR: usize = 2048;
 /// Sectors of the image, and that of the root's listing.
@@ -291,6 +291,26 @@ impl Source for Holes {
     }
 }
 
+/// Holes may be shorter than a sector: then the next data may lie in the same sector, behind the end of the listing.
+#[test]
+fn a_listing_ends_before_data_of_the_same_sector() {
+    const PART: usize = 512;
+    let mut image = Image::new(SECTOR);
+    image.list(ROOT, &[record(b"D", FOLDER, 20, SECTOR + 100), record(b"E", FOLDER, 20, SECTOR)]);
+    image.list(20, &[record(b"X.;1", 0, 22, 10)]);
+    image.put(21, 2 * PART, &[1; 100]);
+    // So much that the listings are no more than the image.
+    image.put(40, 0, &[1; 2 * SECTOR]);
+    let parts = image.0.chunks(PART).enumerate().filter(|(_, part)| part.iter().any(|byte| *byte != 0));
+    let (places, packed): (Vec<_>, Vec<_>) = parts.unzip();
+    let packed: SharedSource = Arc::new(MemorySource::new(packed.concat(), "packed"));
+    let extents = places.iter().map(|at| Extent { offset: (at * PART) as u64, length: PART as u64, skip: 0 });
+    let source: SharedSource = Arc::new(Stencil::new(packed, extents, image.0.len() as u64).unwrap());
+    let (paths, damage) = read(&source);
+    assert_eq!((&paths[..3], paths.len()), (&[".", "D", "D/X"].map(str::to_owned)[..], 4));
+    assert!(damage.len() == 1 && damage[0].contains("that of another folder"), "{damage:?}");
+}
+
 /// A record with fields of Rock Ridge behind its name.
 fn with_fields(mut record: Vec<u8>, fields: &[u8]) -> Vec<u8> {
     record.extend(fields);
@@ -312,6 +332,32 @@ fn a_link_without_a_target_is_told() {
     let (paths, damage) = image.read();
     assert_eq!(paths, [".", "LINK", "X"]);
     assert!(damage.len() == 1 && damage[0].starts_with("LINK: a symbolic link without a target"), "{damage:?}");
+}
+
+/// What a record says of a file holds for all its extents.
+#[test]
+fn a_file_of_several_extents_is_as_unreadable_as_one_of_a_single_one() {
+    let own = with_fields(record(&[0], FOLDER, ROOT, SECTOR), &[b'S', b'P', 7, 1, 0xbe, 0xef, 0]);
+    // Compressed by a program that is not known, and sparse.
+    let unknown = [&b"ZF\x10\x01??\x04\x0f"[..], &both(100)].concat();
+    let sparse = [&b"SF\x15\x01"[..], &both(0), &both(100), &[1]].concat();
+    for (fields, expected) in [(&unknown, "compressed in a way"), (&sparse, "sparse files"), (&Vec::new(), "")] {
+        let mut image = Image::new(SECTOR);
+        let part = |flags, at| with_fields(record(b"A.;1", flags, at, 10), fields);
+        let one = with_fields(record(b"B.;1", 0, 32, 10), fields);
+        image.put(
+            ROOT,
+            0,
+            &[own.clone(), record(&[1], FOLDER, ROOT, SECTOR), part(GOES_ON, 30), part(0, 31), one].concat(),
+        );
+        let (paths, damage) = image.read();
+        assert_eq!(paths, [".", "A", "B"]);
+        let is_readable = expected.is_empty();
+        assert_eq!(damage.len(), if is_readable { 0 } else { 2 }, "{damage:?}");
+        assert!(damage.iter().all(|what| what.contains(expected)), "{damage:?}");
+        assert_eq!(image.content("A"), is_readable.then_some(20));
+        assert_eq!(image.content("B").is_some(), is_readable);
+    }
 }
 
 /// Each record of a folder costs the whole path.

@@ -229,6 +229,53 @@ fn blocks_stored_one_behind_the_other_are_one_piece() {
     assert_eq!((pieces.len(), pieces[0].length, pieces[0].stored), (1, 4096 * 4 + 10, 4096 * 4 + 10));
 }
 
+/// An index keeps so many pieces of a file. Of one that has more, the first ones are there, and nothing is damaged.
+#[test]
+fn of_a_file_with_too_many_blocks_the_first_ones_are_there() {
+    const MOST: usize = 1 << 20;
+    let (stored, blocks) = (1_u32, MOST + 5);
+    let mut image = Image { data: vec![7; blocks], ..Image::default() };
+    let size = 4096 * blocks as u64;
+    let file = image.file(size, &vec![stored; blocks]);
+    let (from, length) = image.listing(&[(b"file", file)]);
+    image.root = image.folder(from, length);
+    let (entries, damage) = read(&image, 10);
+    assert!(damage.is_empty(), "{damage:?}");
+    let pieces = entries[0].body.pieces.as_deref().unwrap();
+    let last = pieces.last().unwrap();
+    assert_eq!((entries[0].body.size, pieces.len(), last.length, last.stored), (size, MOST, 6 * 4096, 0));
+    assert_eq!(pieces.iter().map(|piece| piece.hole + piece.length).sum::<u64>(), size);
+    assert_eq!(last.coder.as_ref().unwrap().steps[0].codec, "more than 1048576 blocks of one file");
+}
+
+/// Blocks of inodes may begin in the middle of others, and any number of names may lead to inodes in each of them.
+#[test]
+fn blocks_that_overlap_are_decoded_no_more_often_than_the_image_allows() {
+    const NAMES: u32 = 10_000;
+    // At each even place begins a block that is stored as it is and has 0x1f80 bytes.
+    let mut image = Image { inodes: [0x80, 0x9f].repeat(16 << 10), ..Image::default() };
+    for place in 0..NAMES {
+        number(&mut image.listings, &[0, 2 + 2 * place, 1]);
+        image.listings.extend([0_u16, 0, 1, 4].iter().flat_map(|field| field.to_le_bytes()));
+        image.listings.extend(format!("{place:05}").into_bytes());
+    }
+    let length = image.listings.len();
+    image.root = image.folder(0, length);
+    let counted = Counted::new(source(&image), 0..0);
+    let shared: SharedSource = Arc::<Counted>::clone(&counted);
+    let options = Options { shares: 1 << 10, ..Options::default() };
+    let mut entries = 0;
+    let receive = &mut |event| {
+        entries += usize::from(matches!(event, Event::Entry(_)));
+        Ok(())
+    };
+    Squashfs.read(&shared, &options, receive).unwrap();
+    assert_eq!(entries, 1);
+    // All of them would be 80 MB.
+    let read = counted.bytes();
+    assert!((5 << 20..20 << 20).contains(&read), "{read}");
+}
+
 /// Ten thousand folders with the same ten thousand names would be a hundred million.
 #[test]
 fn folders_do_not_share_a_listing() {

@@ -32,6 +32,9 @@ const SECTOR: u64 = 512;
 
 /// Bytes of the property list, of which a block takes 54.
 const LONGEST_LIST: u64 = 64 << 20;
+/// Bytes of it that are read at once, and that are decoded at once.
+const AT_ONCE: u64 = 64 << 10;
+const DECODED_AT_ONCE: usize = 8 << 10;
 /// Blocks: 32 MiB of memory, and 256 GiB of a disk in blocks of 256 KiB.
 const MOST_BLOCKS: usize = 1 << 20;
 
@@ -133,15 +136,21 @@ pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusa
     let Some((list, list_length)) = place else {
         return Err(Refusal::because("its property list would lie behind the end of the disk image, or is too long"));
     };
-    let text = read(source, list, list_length as usize)?;
     let (mut blocks, mut damage) = (Vec::new(), Vec::new());
-    for table in tables(&text) {
-        cancel.check().map_err(|error| Refusal::Read(list, error))?;
-        if let Err(what) = add(table, data, &mut blocks) {
-            damage.push((list, what.to_owned()));
-        }
-        if damage.len() >= MOST_WRONG {
-            break;
+    let end = list.saturating_add(list_length);
+    let mut text = Text { source, next: list, end, bytes: Vec::new(), passed: 0, cancel };
+    // Tables of blocks are the data of the dictionaries in this array.
+    if text.pass(&[b"<key>blkx</key>"], |_| {})?.is_some() {
+        while text.pass(&[b"</array>", b"<data>"], |_| {})? == Some(1) && damage.len() < MOST_WRONG {
+            let (mut table, before) = (Table::new(data), blocks.len());
+            if text.pass(&[b"</array>", b"</data>"], |part| table.add(part, &mut blocks))? != Some(1) {
+                // It has no end.
+                blocks.truncate(before);
+                break;
+            }
+            if let Err(what) = table.finish(&mut blocks, before) {
+                damage.push((list, what.to_owned()));
+            }
         }
     }
     if blocks.is_empty() {
@@ -162,57 +171,174 @@ pub(super) fn open(source: &dyn Source, cancel: &Cancel) -> Result<Found, Refusa
     Ok(found)
 }
 
-/// Where `what` is in `text`.
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    memchr::memmem::find(text, what)
+/// A property list, of which a part is in memory.
+struct Text<'s> {
+    source: &'s dyn Source,
+    /// What is not read yet.
+    next: u64,
+    end: u64,
+    /// What was read, and how many bytes of that were passed.
+    bytes: Vec<u8>,
+    passed: usize,
+    cancel: &'s Cancel,
 }
 
-/// The tables of blocks in a property list, in base64. They are the data of the dictionaries in the array `blkx`.
-fn tables(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let array = find(list, b"<key>blkx</key>").and_then(|at| list.get(at..));
-    let end = array.and_then(|array| find(array, b"</array>"));
-    let mut rest = array.and_then(|array| array.get(..end.unwrap_or(array.len()))).unwrap_or_default();
-    std::iter::from_fn(move || {
-        const OPENING: &[u8] = b"<data>";
-        rest = rest.get(find(rest, OPENING)?.checked_add(OPENING.len())?..)?;
-        let data;
-        (data, rest) = rest.split_at_checked(find(rest, b"</data>")?)?;
-        Some(data)
-    })
-}
-
-/// Adds the blocks of a table. Where they are stored counts from byte `data` on. Of those that cannot be, nobody knows
-/// where they lie; the others are added.
-fn add(table: &[u8], data: u64, blocks: &mut Vec<Block>) -> Result<(), &'static str> {
-    let text: Vec<u8> = table.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let table = BASE64_STANDARD.decode(text).map_err(|_| "a table of blocks is not in base64")?;
-    if !table.starts_with(TABLE) {
-        return Err("a table of blocks does not begin like one");
-    }
-    let cut = "a table of blocks is cut";
-    let (first, from) = u64_at(&table, 8).zip(u64_at(&table, 24)).ok_or(cut)?;
-    let count = u32_at(&table, 200).ok_or(cut)? as usize;
-    let data = data.saturating_add(from);
-    let mut wrong = None;
-    for stored in table.get(BEFORE_BLOCKS..).unwrap_or_default().chunks_exact(OF_BLOCK).take(count) {
-        if u32_at(stored, 0) == Some(END) {
-            break;
-        }
-        match block(stored, first, data) {
-            Ok(Some(_)) if blocks.len() >= MOST_BLOCKS => {
-                return Err("the disk image has too many blocks; the last ones are lost");
+impl Text<'_> {
+    /// Passes all up to the first of `marks`, and that. What is before it is handed to `take`, in parts. Returns the
+    /// number of the mark; `None` at the end.
+    fn pass(&mut self, marks: &[&[u8]], mut take: impl FnMut(&[u8])) -> Result<Option<usize>, Refusal> {
+        let longest = marks.iter().map(|mark| mark.len()).max().unwrap_or_default();
+        loop {
+            let rest = self.bytes.get(self.passed..).unwrap_or_default();
+            let found = memchr::memchr_iter(b'<', rest).find_map(|at| {
+                let is_there = |mark: &&[u8]| rest.get(at..).is_some_and(|rest| rest.starts_with(mark));
+                let number = marks.iter().position(is_there)?;
+                Some((at, number, marks.get(number)?.len()))
+            });
+            if let Some((at, number, length)) = found {
+                take(rest.get(..at).unwrap_or_default());
+                self.passed = self.passed.saturating_add(at).saturating_add(length);
+                return Ok(Some(number));
             }
-            Ok(block) => blocks.extend(block),
-            Err(what) => wrong = wrong.or(Some(what)),
+            let part = self.end.saturating_sub(self.next).min(AT_ONCE);
+            // A mark may begin in the last bytes.
+            let all = rest.len().saturating_sub(if part == 0 { 0 } else { longest });
+            take(rest.get(..all).unwrap_or_default());
+            self.passed = self.passed.saturating_add(all);
+            if part == 0 {
+                return Ok(None);
+            }
+            self.cancel.check().map_err(|error| Refusal::Read(self.next, error))?;
+            self.bytes.drain(..self.passed);
+            self.passed = 0;
+            self.bytes.extend(read(self.source, self.next, part as usize)?);
+            self.next = self.next.saturating_add(part);
         }
     }
-    let is_cut = table.len() < BEFORE_BLOCKS.saturating_add(count.saturating_mul(OF_BLOCK));
-    wrong.or(is_cut.then_some(cut)).map_or(Ok(()), Err)
+}
+
+/// A table of blocks that is being read, in base64.
+struct Table {
+    /// Byte from which on places of blocks count.
+    data: u64,
+    /// What comes of the text, and was not taken yet; characters of it that make no bytes yet, and whether it has ended.
+    bytes: Vec<u8>,
+    text: Vec<u8>,
+    has_ended: bool,
+    /// Bytes that came of it.
+    length: usize,
+    /// Its first sector, once that is known, and blocks that it has, and that were taken.
+    first: Option<u64>,
+    count: usize,
+    taken: usize,
+    /// What is wrong with all of it, and with one block.
+    wrong: Option<&'static str>,
+    wrong_block: Option<&'static str>,
+    is_full: bool,
+}
+
+impl Table {
+    const CUT: &'static str = "a table of blocks is cut";
+
+    fn new(data: u64) -> Self {
+        let (bytes, text, has_ended, length, first, count, taken) = Default::default();
+        let (wrong, wrong_block, is_full) = Default::default();
+        Self { data, bytes, text, has_ended, length, first, count, taken, wrong, wrong_block, is_full }
+    }
+
+    /// Adds some of its text.
+    fn add(&mut self, text: &[u8], blocks: &mut Vec<Block>) {
+        for part in text.chunks(DECODED_AT_ONCE) {
+            self.text.extend(part.iter().filter(|byte| !byte.is_ascii_whitespace()));
+            let whole = self.text.len() / 4 * 4;
+            self.decode(whole, blocks);
+        }
+    }
+
+    /// Decodes so many characters.
+    fn decode(&mut self, count: usize, blocks: &mut Vec<Block>) {
+        if self.wrong.is_some() {
+            self.text.clear();
+        }
+        if count == 0 || self.wrong.is_some() {
+            return;
+        }
+        let characters = self.text.get(..count).unwrap_or_default();
+        let before = self.bytes.len();
+        // Padding ends it.
+        let is_right = !self.has_ended && BASE64_STANDARD.decode_vec(characters, &mut self.bytes).is_ok();
+        self.has_ended |= characters.ends_with(b"=");
+        self.text.drain(..count);
+        if !is_right {
+            self.wrong = Some("a table of blocks is not in base64");
+            return;
+        }
+        self.length = self.length.saturating_add(self.bytes.len().saturating_sub(before));
+        self.take(blocks);
+    }
+
+    /// Takes the blocks that were decoded.
+    fn take(&mut self, blocks: &mut Vec<Block>) {
+        let mut from = 0;
+        if self.first.is_none() {
+            if self.bytes.len() < BEFORE_BLOCKS {
+                return;
+            }
+            let numbers = (u64_at(&self.bytes, 8), u64_at(&self.bytes, 24), u32_at(&self.bytes, 200));
+            let (true, (Some(first), Some(start), Some(count))) = (self.bytes.starts_with(TABLE), numbers) else {
+                self.wrong = Some("a table of blocks does not begin like one");
+                return;
+            };
+            (self.first, self.count) = (Some(first), count as usize);
+            self.data = self.data.saturating_add(start);
+            from = BEFORE_BLOCKS;
+        }
+        let first = self.first.unwrap_or_default();
+        while let Some(stored) = self.bytes.get(from..from.saturating_add(OF_BLOCK))
+            && self.taken < self.count
+            && !self.is_full
+        {
+            from = from.saturating_add(OF_BLOCK);
+            self.taken = self.taken.saturating_add(1);
+            if u32_at(stored, 0) == Some(END) {
+                self.taken = self.count;
+                break;
+            }
+            match block(stored, first, self.data) {
+                Ok(Some(_)) if blocks.len() >= MOST_BLOCKS => self.is_full = true,
+                Ok(block) => blocks.extend(block),
+                Err(what) => self.wrong_block = self.wrong_block.or(Some(what)),
+            }
+        }
+        if self.taken >= self.count || self.is_full {
+            from = self.bytes.len();
+        }
+        self.bytes.drain(..from);
+    }
+
+    /// Says what is wrong with it, all of which was added. Of `blocks`, it has those from `before` on. Of those that
+    /// cannot be, nobody knows where they lie; the others are there.
+    fn finish(mut self, blocks: &mut Vec<Block>, before: usize) -> Result<(), &'static str> {
+        self.decode(self.text.len(), blocks);
+        if self.first.is_none() && self.wrong.is_none() {
+            let is_one = self.bytes.starts_with(TABLE);
+            self.wrong = Some(if is_one { Self::CUT } else { "a table of blocks does not begin like one" });
+        }
+        if let Some(wrong) = self.wrong {
+            blocks.truncate(before);
+            return Err(wrong);
+        }
+        if self.is_full {
+            return Err("the disk image has too many blocks; the last ones are lost");
+        }
+        let is_cut = self.length < BEFORE_BLOCKS.saturating_add(self.count.saturating_mul(OF_BLOCK));
+        self.wrong_block.or(is_cut.then_some(Self::CUT)).map_or(Ok(()), Err)
+    }
 }
 
 /// A block of a table that begins with sector `first`; `None` if it is no part of the disk.
 fn block(stored: &[u8], first: u64, data: u64) -> Result<Option<Block>, &'static str> {
-    let cut = "a table of blocks is cut";
+    let cut = Table::CUT;
     let number = |at: usize| u64_at(stored, at).ok_or(cut);
     let (start, sectors, at, bytes) = (number(8)?, number(16)?, number(24)?, number(32)?);
     let kind = match u32_at(stored, 0).ok_or(cut)? {
@@ -281,6 +407,7 @@ impl Layout for Dmg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tarnfs_source::MemorySource;
 
     /// A table of blocks: kind, first sector, sectors, where it is stored, bytes.
@@ -330,6 +457,61 @@ mod tests {
             at += run.length;
         }
         Ok((places, found.damage.len()))
+    }
+
+    /// The longest part that is read of it at once.
+    #[derive(Debug)]
+    struct Longest(MemorySource, AtomicUsize);
+
+    impl Source for Longest {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.1.fetch_max(buffer.len(), Ordering::Relaxed);
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// A list of any length takes the memory of its blocks.
+    #[test]
+    fn a_long_list_is_read_in_parts() {
+        const BLOCKS: u64 = 3000;
+        // Of different lengths, so that tables and marks lie across parts at different places.
+        let tables: Vec<_> = (0..8)
+            .map(|number| {
+                let blocks: Vec<_> = (0..BLOCKS - number).map(|at| (RAW, at, 1, 0, 512)).collect();
+                table(number * BLOCKS, &blocks)
+            })
+            .collect();
+        let source = Longest(MemorySource::new(image(&[1; 512], 8 * BLOCKS, &tables), "image"), AtomicUsize::new(0));
+        assert!(source.len() > 1 << 20);
+        let found = open(&source, &Cancel::default()).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        assert_eq!((found.damage.len(), source.1.load(Ordering::Relaxed)), (0, AT_ONCE as usize));
+        let sectors = (0..8 * BLOCKS).filter(|sector| {
+            let run = found.layout.run(&source, sector * SECTOR, u64::MAX).unwrap();
+            matches!(run.place, Place::At(_)) && run.length == SECTOR
+        });
+        assert_eq!(sectors.count() as u64, 8 * BLOCKS - 28);
+        // What is wrong at the end of a table makes all of it wrong.
+        let text = |tail: &str| {
+            let good = table(0, &[(RAW, 0, 1, 0, 512)]);
+            let bytes = image(&[1; 512], 2, &[table(1, &[(RAW, 0, 1, 0, 512); 300]), good]);
+            let at = memchr::memmem::find(&bytes, b"\n</data>").unwrap();
+            let mut changed = bytes[..at - tail.len()].to_vec();
+            changed.extend(tail.as_bytes());
+            changed.extend(&bytes[at..]);
+            places(changed).unwrap()
+        };
+        assert_eq!(text(""), (vec![(1, "stored"), (1, "stored")], 0));
+        for tail in ["?", "A=AA", "=AAAA"] {
+            assert_eq!(text(tail), (vec![(1, "stored"), (1, "nowhere")], 1), "{tail}");
+        }
     }
 
     #[test]

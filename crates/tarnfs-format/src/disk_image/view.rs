@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tarnfs_source::{SharedSource, Source};
 
 use super::layout::{Layout, Packed, Place, Run};
-use crate::Decode;
 use crate::image::{damaged, data_of};
+use crate::{Coder, Decode};
 
 /// Packed blocks that are kept when they were decoded, and bytes of them.
 const KEPT: usize = 64;
@@ -46,8 +46,9 @@ impl Under for &dyn Source {
     }
 }
 
-/// What a packed block is known by: where it is stored, and its lengths.
-type Key = [u64; 3];
+/// What a packed block is known by: where it is stored, its lengths, and how it is packed, as an image may say that of
+/// one place in two ways.
+type Key = ([u64; 3], Arc<Coder>);
 
 /// The disk in an image.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl<S: Under> View<S> {
 
     fn block(&self, packed: &Packed) -> io::Result<Arc<[u8]>> {
         let blocks = || self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = [packed.at, packed.stored, packed.decoded];
+        let key = ([packed.at, packed.stored, packed.decoded], Arc::clone(&packed.coder));
         let known = blocks().iter().find(|(known, _)| *known == key).map(|(_, block)| Arc::clone(block));
         if let Some(known) = known {
             return Ok(known);
@@ -254,6 +255,35 @@ mod tests {
             let place = Place::Packed(Packed { at: 0, stored: 100, coder, decoded: 1 << 16, skip });
             Ok(Run { length: (1 << 16) - at % (1 << 16), place })
         }
+    }
+
+    /// Two blocks of the disk, which are the same bytes packed in two ways.
+    #[derive(Debug)]
+    struct Twice;
+
+    impl Layout for Twice {
+        fn length(&self) -> u64 {
+            1024
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            let coder = super::super::layout::coder(if at < 512 { "one" } else { "other" });
+            let place = Place::Packed(Packed { at: 0, stored: 100, coder, decoded: 512, skip: at % 512 });
+            Ok(Run { length: 512 - at % 512, place })
+        }
+    }
+
+    #[test]
+    fn one_place_may_be_packed_in_two_ways() {
+        let decode = Decode::default().with_blocks(|coder, _, block| {
+            block.fill(coder.steps[0].codec.as_bytes()[1]);
+            Ok(block.len())
+        });
+        let image: SharedSource = Arc::new(MemorySource::new(vec![0; 100], "image"));
+        let view = View::new(image, Box::new(Twice), decode);
+        let mut bytes = [0; 1024];
+        view.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!([bytes[0], bytes[511], bytes[512], bytes[1023]], *b"nntt");
     }
 
     /// All clusters of the disk may be one of the image: no bound grows with what is not there.

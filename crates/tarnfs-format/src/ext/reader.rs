@@ -191,6 +191,10 @@ impl<'run> Reader<'run> {
             path: 0,
             memory: 0,
         };
+        if i64::try_from(inode.size).is_err() {
+            let what = format!("{}: its listing would have {} bytes: what is there is read", shown(path), inode.size);
+            self.teller.damage(inode.at, what)?;
+        }
         if is_inside {
             match map::parts_inside(inode) {
                 Ok([(first, length), more]) => {
@@ -254,7 +258,8 @@ impl<'run> Reader<'run> {
             return Ok(true);
         }
         let block = self.volume.superblock.block;
-        while folder.next.saturating_add(block) <= folder.content.size {
+        // As a difference: a sum could stop at the largest number, and so stand still there.
+        while folder.content.size.checked_sub(folder.next).is_some_and(|left| left >= block) {
             let passed = match folder.content.at(folder.next) {
                 // Nothing is listed in a hole, and what is missing was told.
                 Err(hole) => hole,
@@ -279,8 +284,9 @@ impl<'run> Reader<'run> {
                     return Ok(true);
                 }
             };
-            let Some(passed) = passed.max(1).checked_next_multiple_of(block) else { return Ok(false) };
-            folder.next = folder.next.saturating_add(passed);
+            let passed = passed.max(1).checked_next_multiple_of(block);
+            let Some(next) = passed.and_then(|passed| folder.next.checked_add(passed)) else { return Ok(false) };
+            folder.next = next;
             self.options.cancel.check()?;
         }
         Ok(false)

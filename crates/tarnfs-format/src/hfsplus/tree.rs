@@ -26,6 +26,8 @@ const KEPT: usize = 64;
 
 /// A node that is read again costs one of so many of its bytes.
 const READ_AGAIN: u64 = 64;
+/// And so many at least: it has to be read, however short it is.
+const LEAST_AGAIN: u64 = 64;
 
 /// Where the number of a file stands in a key of what is stored of files.
 const FILE: usize = 4;
@@ -162,7 +164,8 @@ impl Tree {
             return Err(damaged(format!("node {number} of a b-tree lies behind its end")));
         }
         // What is stored of the files may be in another order than their names.
-        budget.take_bytes(if self.read.insert(number) { self.node } else { self.node / READ_AGAIN })?;
+        let again = (self.node / READ_AGAIN).max(LEAST_AGAIN);
+        budget.take_bytes(if self.read.insert(number) { self.node } else { again })?;
         let mut bytes = Vec::new();
         self.content.read(window, self.start(number), self.node, &mut bytes)?;
         let bytes: Rc<[u8]> = bytes.into();

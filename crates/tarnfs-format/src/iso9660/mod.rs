@@ -96,6 +96,9 @@ impl Format for Iso9660 {
         let options = Options { cancel: cancel.clone(), ..Options::default() };
         let mut ignore = |_| Ok(());
         let left_out = reader::Reader::open(source, &options, &mut ignore).and_then(reader::Reader::run)?;
+        if left_out.hidden {
+            others.push("which files are hidden".to_owned());
+        }
         if left_out.access_lists {
             others.push("access lists".to_owned());
         }

@@ -86,7 +86,10 @@ pub(super) struct Reader<'run> {
 
 /// What is in an image and is not told.
 #[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is left out or not, whatever the others are")]
 pub(super) struct LeftOut {
+    /// That files are hidden.
+    pub(super) hidden: bool,
     pub(super) access_lists: bool,
     /// Files of another system that go with a file of the same name.
     pub(super) associated: bool,
@@ -141,6 +144,8 @@ struct Found {
     time: Option<Time>,
     fields: Fields,
     extents: Vec<Extent>,
+    /// Another extent of it would follow, and does not.
+    is_cut: bool,
 }
 
 /// A run of a file, or one of several with the same gaps between them.
@@ -229,6 +234,7 @@ impl<'run> Reader<'run> {
             time: None,
             fields: Fields::default(),
             extents: vec![Extent { start: at, length, unit: 0, gap: 0 }],
+            is_cut: false,
         };
         let (_, root) = self.of_itself(root)?;
         let entry = self.entry(&root, b".");
@@ -308,7 +314,7 @@ impl<'run> Reader<'run> {
         loop {
             if let Some(cut) = &mut found {
                 // Until the next record of that name has been read.
-                cut.fields.unreadable = Some("an extent of it is missing");
+                cut.is_cut = true;
             }
             let at = folder.at;
             let left = SECTOR.saturating_sub(at % SECTOR);
@@ -337,7 +343,9 @@ impl<'run> Reader<'run> {
             // A hole may have any length.
             let data = if length == 0 { self.source.next_data(at).unwrap_or(self.source.len()) } else { at };
             if data > at.saturating_add(left) {
-                folder.at = (data / SECTOR).saturating_mul(SECTOR).min(folder.end);
+                // In the same sector they may lie behind the listing, which has ended then.
+                let start = (data / SECTOR).saturating_mul(SECTOR);
+                folder.at = start.max(at.saturating_add(left)).min(folder.end);
                 continue;
             }
             let counted = if length == 0 { left } else { length };
@@ -368,6 +376,7 @@ impl<'run> Reader<'run> {
             if record.is_self_or_parent() || record.is_associated() {
                 continue;
             }
+            self.left_out.hidden |= record.is_hidden();
             let block = self.tree.block;
             let extent = Extent {
                 start: record.start().saturating_mul(block),
@@ -382,7 +391,7 @@ impl<'run> Reader<'run> {
                     found.extents.push(extent);
                 }
                 if is_whole {
-                    found.fields.unreadable = None;
+                    found.is_cut = false;
                 }
             } else {
                 goes_on = record.name.to_vec();
@@ -394,7 +403,8 @@ impl<'run> Reader<'run> {
                     continue;
                 }
                 let name = fields.name.clone().unwrap_or(name);
-                found = Some(Found { header: at, name, is_folder, time, fields, extents: vec![extent] });
+                let extents = vec![extent];
+                found = Some(Found { header: at, name, is_folder, time, fields, extents, is_cut: false });
             }
             if is_whole {
                 return Ok(found);
@@ -586,8 +596,9 @@ impl<'run> Reader<'run> {
         };
         let left = self.parts.checked_sub(parts.min(MOST_EXTENTS));
         self.parts = left.unwrap_or(self.parts);
+        let wrong = found.fields.unreadable.or(found.is_cut.then_some("an extent of it is missing"));
         let (size, pieces) = match (&found.extents[..], found.fields.packed) {
-            _ if found.fields.unreadable.is_some() => (size, Err(damaged(found.fields.unreadable.unwrap_or_default()))),
+            _ if wrong.is_some() => (size, Err(damaged(wrong.unwrap_or_default()))),
             (_, packed) if left.is_none() => (
                 packed.map_or(size, |packed| packed.size),
                 Err(damaged("the files of the image lie in too many parts")),

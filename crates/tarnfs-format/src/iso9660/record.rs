@@ -6,6 +6,7 @@ use crate::Time;
 /// Bytes before a name.
 const HEAD: usize = 33;
 
+const IS_HIDDEN: u8 = 1;
 const IS_FOLDER: u8 = 1 << 1;
 const IS_ASSOCIATED: u8 = 1 << 2;
 const GOES_ON: u8 = 1 << 7;
@@ -57,6 +58,11 @@ impl<'b> Record<'b> {
 
     pub(super) fn is_folder(&self) -> bool {
         self.flags & IS_FOLDER != 0
+    }
+
+    /// It is not shown by the systems that look at this.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.flags & IS_HIDDEN != 0
     }
 
     /// Something of another system that goes with the file of the same name.

@@ -99,6 +99,11 @@ impl Source for Inside<'_> {
         self.disk.describe()
     }
 
+    // As whoever reads it finds: of what has to be decoded, the end is not looked at.
+    fn depth(&self) -> usize {
+        self.disk.depth()
+    }
+
     fn next_data(&self, offset: u64) -> Option<u64> {
         let data = self.disk.next_data(self.start.saturating_add(offset))?.saturating_sub(self.start);
         (data < self.length).then_some(data)

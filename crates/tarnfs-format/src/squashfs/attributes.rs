@@ -104,7 +104,9 @@ impl Attributes {
         limits: &Limits,
     ) -> io::Result<Rc<Xattrs>> {
         self.decoded = metadata.decoded();
+        metadata.count_elsewhere(true);
         let list = self.read(metadata, table, number, limits).map(Rc::new);
+        metadata.count_elsewhere(false);
         // Also what came before an error.
         self.charge(metadata, 0)?;
         let of_one =

@@ -36,7 +36,8 @@ impl Contents {
     }
 
     /// The pieces of a file of `size` bytes whose blocks begin at byte `start` of the image. `lengths` is where the
-    /// lengths of its blocks stand, and is moved behind them, but not behind `limit`.
+    /// lengths of its blocks stand, and is moved behind them, but not behind `limit`. Of more blocks than can be told, the
+    /// first ones are, and one piece for the rest.
     pub(super) fn pieces(
         &mut self,
         metadata: &mut Metadata<'_>,
@@ -71,7 +72,8 @@ impl Contents {
                     }
                 }
                 _ if is_full => {
-                    return Err(damaged(format!("it has more than {MOST_PIECES} blocks")));
+                    let rest = piece.hole.saturating_add(length).saturating_add(left);
+                    return Ok(with_rest(pieces, rest));
                 }
                 _ => pieces.push(piece),
             }
@@ -80,6 +82,9 @@ impl Contents {
             let (start, told) = self.fragment(metadata, number)?;
             let mut piece = self.piece(start, told, left, (skip.into(), whole))?;
             piece.hole = hole;
+            if pieces.len() >= MOST_PIECES {
+                return Ok(with_rest(pieces, hole.saturating_add(left)));
+            }
             pieces.push(piece);
         }
         Ok(pieces)
@@ -128,6 +133,17 @@ impl Contents {
         self.last = Some((number, start, told));
         Ok((start, told))
     }
+}
+
+/// The pieces of which there are as many as may be, and so many bytes behind them that lie in others: in place of the
+/// last one stands one that no codec can read, whose name says why. Nothing is damaged.
+fn with_rest(mut pieces: Vec<Piece>, rest: u64) -> Vec<Piece> {
+    if let Some(last) = pieces.pop() {
+        let what = format!("more than {MOST_PIECES} blocks of one file");
+        let rest = Piece::unknown(last.offset, rest.saturating_add(last.length), what);
+        pieces.push(Piece { hole: last.hole, ..rest });
+    }
+    pieces
 }
 
 /// The coder of blocks for the number that the superblock has for it, or what it is called that nothing reads.

@@ -1,13 +1,13 @@
 //! Inodes, listings and tables: packed in blocks that each hold up to 8 KiB, one behind the other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
 use tarnfs_source::{Cancel, SharedSource};
 
 use super::numbers::Fields;
-use crate::image::damaged;
+use crate::image::{Quota, damaged};
 use crate::{Coder, Decode};
 
 /// Bytes that a block holds. Only the last one of a table may hold fewer.
@@ -23,6 +23,17 @@ const SLOW: u64 = 8;
 
 /// Decoded blocks that are kept: 32 MiB, which is all of an image with half a million files.
 const KEPT: usize = 4096;
+
+/// What may be decoded again, and of blocks that overlap others, in bytes, each block as a whole one: any number of names
+/// may lead to inodes in ever other blocks, and blocks may begin in the middle of others. Those of which an image
+/// consists are not counted, so it may have any number of them.
+const AGAIN: Quota = Quota { most: 128 << 20, least: 1 << 20, of_small: 1024 };
+/// So much more for each byte of the image; few bytes may be packed in many, so what is longer counts as `LARGE`.
+const FOR_EACH_BYTE: u64 = 32;
+const LARGE: u64 = 256 << 20;
+
+/// Blocks of which it is remembered that they were decoded: 2 GiB of inodes and listings. More of them count.
+const MOST_RANGES: usize = 1 << 18;
 
 /// A place among what is packed: where its block begins, and a byte in there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,21 +75,52 @@ pub(super) struct Metadata<'s> {
     /// By where they begin; those that cannot be read with what is wrong.
     blocks: HashMap<u64, Result<Arc<Block>, (io::ErrorKind, String)>>,
     last: Option<(u64, Arc<Block>)>,
+    /// Those in `blocks`, the oldest first.
+    order: VecDeque<u64>,
+    /// Where blocks begin and end that were decoded, and do not overlap.
+    ranges: BTreeMap<u64, u64>,
+    /// What may still be decoded beside these, unless somebody else counts that.
+    again: u64,
+    is_counted_elsewhere: bool,
     decoded: u64,
     /// What a block counts.
     cost: u64,
 }
 
 impl<'s> Metadata<'s> {
+    /// Of an image with `data` bytes that are no holes, one of so many `shares`.
     pub(super) fn new(
         source: &'s SharedSource,
         (base, length): (u64, u64),
         coder: Arc<Coder>,
+        (data, shares): (u64, u64),
         (decode, cancel): (&'s Decode, &'s Cancel),
     ) -> Self {
         let is_slow = coder.steps.iter().any(|step| matches!(step.codec.as_str(), "xz-block" | "lzma-block"));
         let cost = if is_slow { LENGTH.saturating_mul(SLOW) } else { LENGTH };
-        Self { source, base, length, coder, decode, cancel, blocks: HashMap::new(), last: None, decoded: 0, cost }
+        let again = AGAIN.of(data, shares).saturating_add(data.min(LARGE).saturating_mul(FOR_EACH_BYTE));
+        let (blocks, order, ranges, last, is_counted_elsewhere, decoded) = Default::default();
+        Self {
+            source,
+            base,
+            length,
+            coder,
+            decode,
+            cancel,
+            blocks,
+            last,
+            order,
+            ranges,
+            again,
+            is_counted_elsewhere,
+            decoded,
+            cost,
+        }
+    }
+
+    /// Whether what is decoded from now on is counted by who asks for it ([`decoded`](Self::decoded)).
+    pub(super) fn count_elsewhere(&mut self, is_counted_elsewhere: bool) {
+        self.is_counted_elsewhere = is_counted_elsewhere;
     }
 
     /// What was decoded so far, in bytes: each block counts as a whole one, and once more when it is decoded again, and
@@ -138,23 +180,60 @@ impl<'s> Metadata<'s> {
             Some(Err((kind, what))) => Err(io::Error::new(*kind, what.clone())),
             None => {
                 self.cancel.check()?;
+                let before = self.ranges.range(..=at).next_back();
+                if before.is_some_and(|(_, end)| at < *end) {
+                    self.count()?;
+                }
                 self.decoded = self.decoded.saturating_add(self.cost);
                 let decoded = self.decode(at).map(Arc::new);
-                if self.blocks.len() >= KEPT {
-                    // Whoever goes on needs few of them; who does not has them decoded again.
-                    self.blocks.clear();
-                }
                 let kept = match &decoded {
-                    Ok(block) => Ok(Arc::clone(block)),
-                    Err(error) if error.kind() == io::ErrorKind::InvalidData => Err((error.kind(), error.to_string())),
+                    Ok(block) => {
+                        self.decoded_once(at, block.next)?;
+                        Ok(Arc::clone(block))
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        self.count()?;
+                        Err((error.kind(), error.to_string()))
+                    }
                     Err(_) => return decoded,
                 };
+                if self.blocks.len() >= KEPT {
+                    // Whoever goes on needs few of them; who does not has them decoded again.
+                    for old in self.order.drain(..KEPT / 2) {
+                        self.blocks.remove(&old);
+                    }
+                }
                 self.blocks.insert(at, kept);
+                self.order.push_back(at);
                 decoded
             }
         }?;
         self.last = Some((at, Arc::clone(&known)));
         Ok(known)
+    }
+
+    /// Counts a block that was decoded before, or overlaps one that was.
+    fn count(&mut self) -> io::Result<()> {
+        if !self.is_counted_elsewhere {
+            let left = self.again.checked_sub(self.cost);
+            self.again = left.ok_or_else(|| damaged("blocks of inodes and names are decoded too often"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of the block that lies from `at` to `end`, if it is one of its own.
+    fn decoded_once(&mut self, at: u64, end: u64) -> io::Result<()> {
+        let before = self.ranges.range(..end).next_back().map(|(start, end)| (*start, *end));
+        match before {
+            // It was counted before it was decoded.
+            Some((start, last)) if start <= at && at < last => Ok(()),
+            Some((start, _)) if start > at => self.count(),
+            _ if self.ranges.len() >= MOST_RANGES => self.count(),
+            _ => {
+                self.ranges.insert(at, end);
+                Ok(())
+            }
+        }
     }
 
     fn decode(&self, at: u64) -> io::Result<Block> {

@@ -152,7 +152,9 @@ impl<'run> Reader<'run> {
         let coder = Arc::new(coder(superblock.compression).map_err(unknown)?);
         let there = superblock.length.min(source.len().saturating_sub(base));
         let read_with = (&options.decode, &options.cancel);
-        let metadata = Metadata::new(source, (base, there), Arc::clone(&coder), read_with);
+        let data = data_of(&**source).min(there);
+        let of_all = (data, options.shares);
+        let metadata = Metadata::new(source, (base, there), Arc::clone(&coder), of_all, read_with);
         let read_at = |at: u64| {
             let mut bytes = [0; 16];
             source.read_exact_at(&mut bytes, base.saturating_add(at)).map(|()| bytes)
@@ -161,8 +163,6 @@ impl<'run> Reader<'run> {
         if there < superblock.length {
             told.push(format!("the image has {} bytes, only {there} are there: it was cut", superblock.length));
         }
-        let data = data_of(&**source).min(there);
-        let of_all = (data, options.shares);
         let attributes = Attributes::new(superblock.xattr_table, of_all, read_at).or_else(|error| {
             told.push(format!("extended attributes are left out: {error}"));
             Attributes::new(start::NO_TABLE, of_all, read_at)

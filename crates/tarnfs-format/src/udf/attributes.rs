@@ -1,8 +1,11 @@
 //! Extended attributes (ECMA-167, 4/14.10; UDF 3.3.4): the number of a device, and those of other systems.
 
+use std::io;
+
 use super::bytes::{identifier, u16_at, u32_at};
 use super::tag;
 use crate::Xattrs;
+use crate::image::Budget;
 
 /// Bytes before the first attribute, and before what each has.
 const HEAD: usize = 24;
@@ -11,6 +14,9 @@ const OF_ONE: usize = 12;
 /// Kinds of attributes: the number of a device, and what a system keeps that knows UDF.
 const DEVICE: u32 = 12;
 const IMPLEMENTATION: u32 = 2048;
+
+/// What an attribute counts for beside its name and value.
+const PER_ATTRIBUTE: u64 = 48;
 
 /// What is shown of the attributes of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,33 +27,41 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Adds those in `bytes`, if there are any.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    /// Adds those in `bytes`, if there are any. Any number of names may lead to them, so what they take is taken from
+    /// the budget.
+    pub(super) fn add(&mut self, bytes: &[u8], budget: &mut Budget) -> io::Result<()> {
         let is_area = tag::read(bytes).is_ok_and(|tag| tag.kind == tag::ATTRIBUTES);
         let mut rest = bytes.get(HEAD..).filter(|_| is_area).unwrap_or_default();
         while let (Some(kind), Some(length)) = (u32_at(rest, 0), u32_at(rest, 8)) {
             let Some((one, behind)) = rest.split_at_checked(length as usize).filter(|(one, _)| one.len() >= OF_ONE)
             else {
-                return;
+                return Ok(());
             };
             match kind {
                 DEVICE => self.device = u32_at(one, 16).zip(u32_at(one, 20)).or(self.device),
-                IMPLEMENTATION => self.add_of_system(one),
+                IMPLEMENTATION => self.add_of_system(one, budget)?,
                 _ => {}
             }
             rest = behind;
         }
+        Ok(())
     }
 
-    fn add_of_system(&mut self, one: &[u8]) {
+    fn add_one(&mut self, name: Vec<u8>, value: &[u8], budget: &mut Budget) -> io::Result<()> {
+        budget.take_bytes(PER_ATTRIBUTE.saturating_add(name.len().saturating_add(value.len()) as u64))?;
+        self.xattrs.push((name, value.to_vec()));
+        Ok(())
+    }
+
+    fn add_of_system(&mut self, one: &[u8], budget: &mut Budget) -> io::Result<()> {
         let length = u32_at(one, OF_ONE).unwrap_or_default() as usize;
         // A checksum of what comes before stands first.
-        let Some(used) = one.get(48..).map(|rest| rest.get(..length).unwrap_or(rest)) else { return };
+        let Some(used) = one.get(48..).map(|rest| rest.get(..length).unwrap_or(rest)) else { return Ok(()) };
         match identifier(one, 16) {
             // UDF 3.3.4.5.4.2: 32 bytes behind the number of a folder.
             b"*UDF Mac FinderInfo" => {
                 if let Some(info) = used.get(8..40).filter(|info| info.iter().any(|byte| *byte != 0)) {
-                    self.xattrs.push((b"user.com.apple.FinderInfo".to_vec(), info.to_vec()));
+                    self.add_one(b"user.com.apple.FinderInfo".to_vec(), info, budget)?;
                 }
             }
             // UDF 3.3.4.5.3.1: flags, the lengths of a name and its value, and these, one after the other.
@@ -55,17 +69,18 @@ impl Attributes {
                 let mut rest = used.get(2..).unwrap_or_default();
                 while let [_, of_name, ..] = *rest {
                     let value = u16_at(rest, 2).map(|length| (usize::from(of_name).saturating_add(4), length));
-                    let Some((end, of_value)) = value else { return };
+                    let Some((end, of_value)) = value else { return Ok(()) };
                     let all = rest.split_at_checked(end.saturating_add(of_value.into()));
-                    let Some((all, behind)) = all.filter(|_| of_name > 0) else { return };
+                    let Some((all, behind)) = all.filter(|_| of_name > 0) else { return Ok(()) };
                     let (name, value) = all.split_at_checked(end).unwrap_or_default();
                     let name = [b"user.", name.get(4..).unwrap_or_default()].concat();
-                    self.xattrs.push((name, value.to_vec()));
+                    self.add_one(name, value, budget)?;
                     rest = behind;
                 }
             }
             _ => {}
         }
+        Ok(())
     }
 }
 
@@ -101,7 +116,7 @@ mod tests {
         let fields = [&[0, 0][..], &[0, 5, 3, 0], b".NAMEabc", &[0, 1, 0, 0], b"x"].concat();
         let others = [of_system("*UDF OS/2 EA", &fields), of_system("*UDF FreeEASpace", &[0; 8])].concat();
         let mut found = Attributes::default();
-        found.add(&area(&[device, finder, others].concat()));
+        found.add(&area(&[device, finder, others].concat()), &mut Budget::new(0, 1)).unwrap();
         assert_eq!(found.device, Some((8, 259)));
         let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
         let finder = pair("user.com.apple.FinderInfo", &[7; 32]);
@@ -113,17 +128,33 @@ mod tests {
         let whole = area(&one(DEVICE, &[0; 12]));
         for length in 0..whole.len() {
             let mut found = Attributes::default();
-            found.add(&whole[..length]);
+            found.add(&whole[..length], &mut Budget::new(0, 1)).unwrap();
             assert_eq!(found, Attributes::default(), "{length}");
         }
         let mut other = whole;
         other[17] ^= 1;
         let mut found = Attributes::default();
-        found.add(&other);
+        found.add(&other, &mut Budget::new(0, 1)).unwrap();
         assert_eq!(found, Attributes::default());
         // One that has no length ends them, and so does a name of none.
-        found.add(&area(&[0; 40]));
-        found.add(&area(&of_system("*UDF OS/2 EA", &[0; 40])));
+        found.add(&area(&[0; 40]), &mut Budget::new(0, 1)).unwrap();
+        found.add(&area(&of_system("*UDF OS/2 EA", &[0; 40])), &mut Budget::new(0, 1)).unwrap();
         assert_eq!(found, Attributes::default());
+    }
+
+    /// Any number of names may lead to one entry with thousands of attributes.
+    #[test]
+    fn attributes_are_paid_for() {
+        let many = [0, 1, 0, 0, b'x'].repeat(1000);
+        let area = area(&of_system("*UDF OS/2 EA", &[&[0, 0][..], &many].concat()));
+        let mut budget = Budget::new(0, 1);
+        budget.bytes = 2500 * (PER_ATTRIBUTE + 6);
+        let told: Vec<_> = (0..4)
+            .map(|_| {
+                let mut found = Attributes::default();
+                (found.add(&area, &mut budget).is_ok(), found.xattrs.len())
+            })
+            .collect();
+        assert_eq!(told, [(true, 1000), (true, 1000), (false, 500), (false, 0)]);
     }
 }

@@ -25,6 +25,9 @@ const PER_BLOCK: u64 = 32;
 /// Entries that replace each other (strategy 4096), of one file.
 const MOST_REPLACED: u32 = 1024;
 
+/// What an entry counts for at least, whatever its tag says: the shortest one has so many bytes.
+const OF_ENTRY: u64 = 176;
+
 /// Bytes of a table of packets that lie elsewhere: it has up to 65535 entries.
 const LONGEST_SPARING_TABLE: u32 = 56 + 65_535 * 8;
 
@@ -33,6 +36,9 @@ const LONGEST_TABLE: u64 = 16 << 20;
 /// Bytes before the end of an image in which a table of blocks is looked for: it is the last that was written, but what
 /// has read the disc may have added some.
 const MOST_BEHIND: u64 = 32 << 20;
+
+/// What a block in which nothing was written counts for, where a table of blocks is looked for.
+const OF_NOTHING: u64 = 16;
 
 /// What stands behind a table of UDF 1.50: its name, and where the one before it was.
 const OLD_TABLE: &[u8] = b"*UDF Virtual Alloc Tbl";
@@ -69,7 +75,7 @@ impl<'s> Disc<'s> {
         told: &mut Vec<(u64, String)>,
     ) -> io::Result<Self> {
         let mut image = Image::new(source, cancel);
-        let volume = Volume::read(&mut image, anchor, told)?;
+        let volume = Volume::read(&mut image, anchor, budget, told)?;
         let (logical, name) = volume.logical().ok_or_else(|| missing("logical volume"))?;
         let byte = |sector: u64| sector.saturating_mul(anchor.sector);
         let ends = volume.partitions.values().map(|(_, start, length)| byte(start.saturating_add(*length)));
@@ -94,12 +100,16 @@ impl<'s> Disc<'s> {
             };
             disc.space.parts.push(part);
         }
-        let mut has_metadata = false;
+        let (mut has_metadata, mut has_virtual) = (false, false);
         for (number, map) in logical.maps.iter().enumerate() {
             let part = match map {
                 // Each may have long lists, and there is one.
                 Map::Metadata { .. } if std::mem::replace(&mut has_metadata, true) => {
                     Err(damaged("there is more than one partition of metadata"))
+                }
+                // Each is searched for.
+                Map::Virtual { .. } if std::mem::replace(&mut has_virtual, true) => {
+                    Err(damaged("there is more than one partition whose blocks a table places"))
                 }
                 Map::Virtual { .. } => disc.virtual_part(logical, map, budget),
                 Map::Metadata { file, mirror, .. } => disc.metadata(logical, map, [*file, *mirror], budget, told),
@@ -185,6 +195,12 @@ impl<'s> Disc<'s> {
             number = number.saturating_sub(1);
             let at = start.saturating_add(number.saturating_mul(block));
             let Ok(location) = u32::try_from(number) else { continue };
+            // Whoever has padded the image had better not pay for that.
+            let is_nothing = self.image.block_before((at, block))?.iter().take(tag::LENGTH).all(|byte| *byte == 0);
+            budget.take_bytes(if is_nothing { OF_NOTHING } else { block })?;
+            if is_nothing {
+                continue;
+            }
             let kinds = [tag::FILE, tag::EXTENDED_FILE];
             let (found, bytes) = match self.image.descriptor((at, block), &kinds, location) {
                 Ok(found) => found,
@@ -334,32 +350,38 @@ impl<'s> Disc<'s> {
 
     /// The entry at `place`, or the one that has replaced it (ECMA-167, 4/8.10; UDF 6.6).
     pub(super) fn entry(&mut self, mut place: Place, budget: &mut Budget) -> io::Result<FileEntry> {
+        // Entries that lead to each other; where nothing was replaced, that takes no memory.
+        let mut passed = HashSet::new();
         for _ in 0..MOST_REPLACED {
             let (at, tag, bytes) = self.descriptor(place, &[tag::FILE, tag::EXTENDED_FILE, tag::INDIRECT])?;
-            budget.take_bytes(tag.length as u64)?;
-            if tag.kind == tag::INDIRECT {
-                place = other(&bytes).ok_or_else(|| damaged("its entry leads nowhere"))?;
-                continue;
-            }
-            let entry = FileEntry::parse(&bytes, tag.kind, (place, at));
-            let entry = entry.ok_or_else(|| damaged("its entry has lengths that cannot be"))?;
-            match entry.strategy {
-                4096 => {}
-                // Without a strategy it is not replaced.
-                0 | 4 => return Ok(entry),
-                other => return Err(damaged(format!("its entry is replaced in a way that UDF has not ({other})"))),
-            }
-            let behind = place.block.checked_add(1).map(|block| Place { block, ..place });
-            let newer = match behind.map(|behind| self.descriptor(behind, &[tag::INDIRECT])) {
-                Some(Ok((_, _, bytes))) => other(&bytes),
-                Some(Err(error)) if !is_damage(&error) => return Err(error),
-                // It was not replaced.
-                _ => None,
+            budget.take_bytes(OF_ENTRY.max(tag.length as u64))?;
+            let newer = if tag.kind == tag::INDIRECT {
+                other(&bytes).ok_or_else(|| damaged("its entry leads nowhere"))?
+            } else {
+                let entry = FileEntry::parse(&bytes, tag.kind, (place, at));
+                let entry = entry.ok_or_else(|| damaged("its entry has lengths that cannot be"))?;
+                match entry.strategy {
+                    4096 => {}
+                    // Without a strategy it is not replaced.
+                    0 | 4 => return Ok(entry),
+                    other => return Err(damaged(format!("its entry is replaced in a way that UDF has not ({other})"))),
+                }
+                let behind = place.block.checked_add(1).map(|block| Place { block, ..place });
+                let newer = match behind.map(|behind| self.descriptor(behind, &[tag::INDIRECT])) {
+                    Some(Ok((_, _, bytes))) => other(&bytes),
+                    Some(Err(error)) if !is_damage(&error) => return Err(error),
+                    // It was not replaced.
+                    _ => None,
+                };
+                let Some(newer) = newer else { return Ok(entry) };
+                newer
             };
-            place = match newer {
-                Some(newer) => newer,
-                None => return Ok(entry),
-            };
+            // Each step may read a block elsewhere, and any number of names may begin with the same ones.
+            budget.take_bytes(self.space.block)?;
+            if !passed.insert(at) {
+                return Err(damaged("its entry was replaced by itself"));
+            }
+            place = newer;
         }
         Err(damaged(format!("its entry was replaced more than {MOST_REPLACED} times")))
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use super::bytes::damaged;
+use super::bytes::{damaged, is_damage};
 use super::tag::{self, Tag};
 use crate::window::Window;
 
@@ -28,6 +28,24 @@ impl<'s> Image<'s> {
     /// Up to `length` bytes from byte `at` on; fewer where the image ends.
     pub(super) fn show(&mut self, at: u64, length: u64) -> io::Result<&[u8]> {
         self.descriptors.bytes(at, u64::MAX, length.min(LARGEST_BLOCK) as usize)
+    }
+
+    /// The block of so many bytes at byte `at`, with what lies before it: who asks for that next has it. Nothing where it
+    /// cannot be decoded.
+    pub(super) fn block_before(&mut self, (at, block): (u64, u64)) -> io::Result<&[u8]> {
+        let start = at.saturating_sub(LARGEST_BLOCK.saturating_sub(block));
+        let length = at.saturating_sub(start).saturating_add(block);
+        if !self.descriptors.has(at, block as usize) {
+            // Where some of it is damaged, the block may not be.
+            match self.show(start, length) {
+                Err(error) if !is_damage(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        match self.show(at, block) {
+            Err(error) if is_damage(&error) => Ok(&[]),
+            shown => shown,
+        }
     }
 
     /// What shows the content of files.

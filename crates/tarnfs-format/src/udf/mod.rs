@@ -112,7 +112,11 @@ impl Format for Udf {
         let mut ignore = |_| Ok(());
         let reader = reader::Reader::open(source, &options, &mut ignore)?;
         let end = reader.end();
-        if reader.run()?.streams {
+        let left_out = reader.run()?;
+        if left_out.hidden {
+            others.push("which files are hidden".to_owned());
+        }
+        if left_out.streams {
             others.push("streams or attributes that have no place as extended attributes".to_owned());
         }
         // Where an anchor counts from the end, that is the end of the volume.

@@ -67,6 +67,8 @@ pub(super) struct Reader<'run> {
 pub(super) struct LeftOut {
     /// Streams and attributes that are too long for an extended attribute, or too many, or have no name for one.
     pub(super) streams: bool,
+    /// That files are hidden.
+    pub(super) hidden: bool,
 }
 
 /// A folder whose listing is being read.
@@ -96,7 +98,12 @@ fn open<'s>(
     }
     let recognised = recognised.ok_or(Error::NotThisFormat { format: NAME, reason })?;
     let mut first = None;
+    // Several lead to one place, where the same would be found.
+    let mut tried = HashSet::new();
     for anchor in anchors {
+        if !tried.insert((anchor.sector, anchor.main, anchor.reserve)) {
+            continue;
+        }
         let mut of_this = Vec::new();
         let disc = Disc::open((source, cancel), anchor, budget, &mut of_this).and_then(|mut disc| {
             // Where it cannot be read, another anchor may lead to one, and ISO 9660 may have one.
@@ -274,6 +281,7 @@ impl<'run> Reader<'run> {
         if path.is_empty() && found.is_hidden && name == NOT_FOR_FILES {
             return Ok(None);
         }
+        self.left_out.hidden |= found.is_hidden;
         if !path.is_empty() {
             path.push(b'/');
         } else if name.starts_with(boot::FOLDER) {
@@ -451,7 +459,7 @@ impl<'run> Reader<'run> {
     fn attributes(&mut self, entry: &FileEntry) -> io::Result<Attributes> {
         let mut found = Attributes::default();
         if !entry.attributes.is_empty() {
-            found.add(&self.disc.inside(entry, entry.attributes.clone())?);
+            found.add(&self.disc.inside(entry, entry.attributes.clone())?, &mut self.budget)?;
         }
         if let Some(place) = entry.attributes_at {
             let elsewhere = self.disc.entry(place, &mut self.budget)?;
@@ -459,7 +467,7 @@ impl<'run> Reader<'run> {
             if content.size > LONGEST_ATTRIBUTES {
                 return Err(damaged("they are too long"));
             }
-            found.add(&self.bytes(&content)?);
+            found.add(&self.bytes(&content)?, &mut self.budget)?;
         }
         if let Some(place) = entry.streams_at {
             let streams = self.streams(place)?;

@@ -8,6 +8,7 @@ use super::image::{Image, LARGEST_BLOCK};
 use super::names::field;
 use super::recognition::Anchor;
 use super::tag::{self, Wrong};
+use crate::image::Budget;
 
 /// Descriptors of a sequence, all its extents together. There are 16 sectors for them.
 const MOST: usize = 4096;
@@ -60,11 +61,16 @@ pub(super) enum Map {
 
 impl Volume {
     /// Reads the sequence of an anchor. What is damaged there is told, and taken from the copy.
-    pub(super) fn read(image: &mut Image<'_>, anchor: Anchor, told: &mut Vec<(u64, String)>) -> io::Result<Self> {
+    pub(super) fn read(
+        image: &mut Image<'_>,
+        anchor: Anchor,
+        budget: &mut Budget,
+        told: &mut Vec<(u64, String)>,
+    ) -> io::Result<Self> {
         let mut volume = Self::default();
-        let is_whole = volume.add(image, anchor.sector, anchor.main, told)?;
+        let is_whole = volume.add(image, (anchor.sector, anchor.main), budget, told)?;
         if !is_whole || !volume.is_complete() {
-            volume.add(image, anchor.sector, anchor.reserve, told)?;
+            volume.add(image, (anchor.sector, anchor.reserve), budget, told)?;
         }
         Ok(volume)
     }
@@ -85,8 +91,8 @@ impl Volume {
     fn add(
         &mut self,
         image: &mut Image<'_>,
-        sector: u64,
-        extent: (u64, u64),
+        (sector, extent): (u64, (u64, u64)),
+        budget: &mut Budget,
         told: &mut Vec<(u64, String)>,
     ) -> io::Result<bool> {
         let (mut is_whole, mut next, mut passed) = (true, Some(extent), HashSet::new());
@@ -100,7 +106,14 @@ impl Volume {
                     Err(error) if is_damage(&error) => &[],
                     Err(error) => return Err(error),
                 };
-                let wrong = match tag::read(bytes) {
+                // The checksum of a sector may cover all behind it, too.
+                let read = tag::read(bytes);
+                budget.take_bytes(match read {
+                    Err(Wrong::Content) => bytes.len() as u64,
+                    Ok(tag) => tag.length as u64,
+                    Err(_) => tag::LENGTH as u64,
+                })?;
+                let wrong = match read {
                     Ok(tag) if u64::from(tag.location) == number => {
                         number = number.saturating_add((tag.length as u64).div_ceil(sector).max(1));
                         match tag.kind {

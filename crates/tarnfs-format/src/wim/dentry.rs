@@ -16,6 +16,12 @@ pub(super) const READ_ONLY: u32 = 1;
 pub(super) const NORMAL: u32 = 0x80;
 pub(super) const FOLDER: u32 = 0x10;
 pub(super) const REPARSE: u32 = 0x400;
+pub(super) const ENCRYPTED: u32 = 0x4000;
+
+/// Kinds of what has [`REPARSE`] that are links: a junction, a symbolic link, and one of Linux on Windows.
+const MOUNT_POINT: u32 = 0xa000_0003;
+const SYMLINK: u32 = 0xa000_000c;
+const LINUX: u32 = 0xa000_001d;
 
 /// Streams of a file.
 const MOST_STREAMS: u16 = 4096;
@@ -77,6 +83,39 @@ pub(super) struct Unix {
 pub(super) struct Stream {
     pub(super) name: Vec<u16>,
     pub(super) hash: [u8; 20],
+}
+
+impl Dentry {
+    /// The hashes of its streams without a name, zeros for one that there is not: what Windows keeps for a link or a
+    /// driver, and the content. As wimlib tells them apart: of what has [`REPARSE`], the content is the second one.
+    pub(super) fn unnamed(&self) -> ([u8; 20], [u8; 20]) {
+        let others = self.streams.iter().filter(|stream| stream.name.is_empty()).map(|stream| stream.hash);
+        let mut hashes = [self.hash].into_iter().chain(others).filter(|hash| *hash != [0; 20]);
+        let kept = if self.has_kept() { hashes.next() } else { None };
+        (kept.unwrap_or_default(), hashes.next().unwrap_or_default())
+    }
+
+    /// True if Windows keeps something for it.
+    pub(super) fn has_kept(&self) -> bool {
+        self.attributes & REPARSE != 0 && !self.is_encrypted()
+    }
+
+    /// True of a file whose content Windows has encrypted. What is in a folder is not.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.attributes & (ENCRYPTED | FOLDER) == ENCRYPTED
+    }
+
+    /// True if it is a link.
+    pub(super) fn is_link(&self) -> bool {
+        self.has_kept() && matches!(self.reparse, MOUNT_POINT | SYMLINK | LINUX)
+    }
+}
+
+/// What Windows keeps for something that is no link, with the head that it has there and not in the archive: the kind,
+/// the length, and nothing.
+pub(super) fn with_head(reparse: u32, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(data.len()).unwrap_or(u16::MAX);
+    [&reparse.to_le_bytes()[..], &length.to_le_bytes(), &[0; 2], data].concat()
 }
 
 /// A number that is rounded up to the next multiple of 8.
@@ -191,9 +230,6 @@ pub(super) fn start(bytes: &[u8]) -> Option<(u64, Vec<u32>)> {
 
 /// The target of a link, as what Windows keeps for it says it; `None` if that is no link.
 pub(super) fn target(reparse: u32, data: &[u8]) -> Option<Vec<u8>> {
-    const MOUNT_POINT: u32 = 0xa000_0003;
-    const SYMLINK: u32 = 0xa000_000c;
-    const LINUX: u32 = 0xa000_001d;
     let names_at = match reparse {
         SYMLINK => 12,
         MOUNT_POINT => 8,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
-use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, REPARSE, Wrong};
+use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
 use crate::image::{Budget, Teller, data_of, shown};
@@ -418,8 +418,7 @@ impl Reader<'_> {
             body: Body { offset: header, ..Body::default() },
             ..Entry::default()
         };
-        let unnamed = dentry.streams.iter().find(|stream| stream.name.is_empty() && stream.hash != [0; 20]);
-        let hash = if dentry.hash == [0; 20] { unnamed.map_or([0; 20], |stream| stream.hash) } else { dentry.hash };
+        let (kept, hash) = dentry.unnamed();
         let is_folder = dentry.attributes & FOLDER != 0;
         let is_read_only = dentry.attributes & READ_ONLY != 0;
         (entry.kind, entry.mode) = match (is_folder, is_read_only) {
@@ -441,16 +440,21 @@ impl Reader<'_> {
                 };
             }
         }
-        if dentry.attributes & REPARSE != 0 {
-            let data = self.bytes(&hash, LONGEST_LINK);
-            match data.map(|data| dentry::target(dentry.reparse, &data)) {
-                Ok(Some(target)) => {
+        let (mut reparse, mut is_lost) = (None, false);
+        if dentry.has_kept() {
+            let data = self.bytes(&kept, LONGEST_LINK);
+            let data = data.map(|data| (dentry::target(dentry.reparse, &data), data));
+            match data {
+                Ok((Some(target), _)) => {
                     (entry.kind, entry.mode) = (Kind::Symlink, 0o777);
                     entry.link = bounded_path(target, limits.path);
                 }
-                Ok(None) => {}
-                Err(why) => {
-                    tell.damage(header, format!("'{}' is a link whose target {why}", excerpt(path)))?;
+                Ok((None, data)) if !dentry.is_link() => reparse = Some(dentry::with_head(dentry.reparse, &data)),
+                wrong => {
+                    let why = wrong.err().unwrap_or_else(|| "is none".to_owned());
+                    is_lost = dentry.is_link();
+                    let what = if is_lost { "is a link whose target" } else { "is one for which what Windows keeps" };
+                    tell.damage(header, format!("'{}' {what} {why}", excerpt(path)))?;
                 }
             }
         }
@@ -471,11 +475,20 @@ impl Reader<'_> {
                 self.links.insert((dentry.group, hash), path.to_vec());
             }
         }
-        if entry.kind == Kind::File && hash != [0; 20] {
-            let (size, piece) = match self.piece(&hash) {
+        if entry.kind == Kind::File && (is_lost || hash != [0; 20]) {
+            let found = if is_lost { Err((0, String::new())) } else { self.piece(&hash) };
+            let found = found.and_then(|(size, piece)| {
+                // What is stored has the keys, too.
+                let why = "is encrypted by Windows (EFS), which alone decrypts it";
+                if dentry.is_encrypted() { Err((size, why.to_owned())) } else { Ok((size, piece)) }
+            });
+            let (size, piece) = match found {
                 Ok(found) => found,
                 Err((size, why)) => {
-                    tell.damage(header, format!("what is in '{}' {why}", excerpt(path)))?;
+                    // Of a link it was told above.
+                    if !why.is_empty() {
+                        tell.damage(header, format!("what is in '{}' {why}", excerpt(path)))?;
+                    }
                     // One byte that cannot be read, where nothing tells how many there are.
                     let size = size.max(1);
                     (size, Piece::unreadable(header, size))
@@ -487,6 +500,8 @@ impl Reader<'_> {
         }
         let is_symlink = entry.kind == Kind::Symlink;
         entry.xattrs = self.xattrs(dentry, (tree, descriptors), is_symlink, path, header, tell)?;
+        let reparse = reparse.filter(|value| value.len() <= limits.xattr_value && entry.xattrs.len() < limits.xattrs);
+        entry.xattrs.extend(reparse.map(|value| (b"user.ntfs.reparse".to_vec(), value)));
         let is_folder = entry.kind == Kind::Folder;
         tell.entry(entry)?;
         Ok(is_folder)

@@ -1,0 +1,162 @@
+//! Images of Windows in which files have several streams without a name.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::Arc;
+
+use tarnfs_format::{Decode, Entry, Event, FORMATS, Kind, Options, Reader};
+use tarnfs_source::{MemorySource, SharedSource};
+
+const NONE: [u8; 20] = [0; 20];
+
+/// Attributes.
+const FOLDER: u32 = 0x10;
+const FILE: u32 = 0x20;
+const REPARSE: u32 = 0x400;
+const ENCRYPTED: u32 = 0x4000;
+
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+/// A stream of a file without a name.
+fn stream(hash: [u8; 20]) -> Vec<u8> {
+    padded([&38_u64.to_le_bytes()[..], &[0; 8], &hash, &[0; 2]].concat())
+}
+
+/// What tells a file: attributes, where what is in it begins, its own stream, the kind of a link, and others.
+fn dentry(name: &str, (attributes, below): (u32, u64), hash: [u8; 20], reparse: u32, others: &[[u8; 20]]) -> Vec<u8> {
+    let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut own = vec![0; 102];
+    own[..8].copy_from_slice(&(102 + name.len() as u64 + 2).to_le_bytes());
+    own[8..12].copy_from_slice(&attributes.to_le_bytes());
+    own[12..16].fill(0xff);
+    own[16..24].copy_from_slice(&below.to_le_bytes());
+    own[64..84].copy_from_slice(&hash);
+    own[88..92].copy_from_slice(&reparse.to_le_bytes());
+    own[96] = others.len() as u8;
+    own[100..102].copy_from_slice(&(name.len() as u16).to_le_bytes());
+    let own = padded([own, name, vec![0; 2]].concat());
+    [own, others.iter().flat_map(|hash| stream(*hash)).collect()].concat()
+}
+
+/// An archive with one image whose root has these files, and with these contents, which are not packed. The hash of
+/// each is its number.
+fn archive(files: &[u8], contents: &[&[u8]]) -> Vec<u8> {
+    let tree =
+        [&[8, 0, 0, 0, 0, 0, 0, 0], &dentry("", (FOLDER, 8 + 104 + 8), NONE, 0, &[])[..], &[0; 8], files, &[0; 8]];
+    let tree = tree.concat();
+    let mut archive = vec![0; 208];
+    let mut table = Vec::new();
+    for (number, content) in contents.iter().chain(&[&tree[..]]).enumerate() {
+        let is_tree = number == contents.len();
+        let (length, flags) = (content.len() as u64, if is_tree { 2 } else { 0 });
+        table.extend([length | flags << 56, archive.len() as u64, length].map(u64::to_le_bytes).concat());
+        table.extend([1, 0, 1, 0, 0, 0]);
+        table.extend(hash(number));
+        archive.extend_from_slice(content);
+    }
+    let mut put = |at: usize, bytes: &[u8]| archive[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"MSWIM\0\0\0");
+    put(8, &[208, 0x1_0d00, 0, 0].map(u32::to_le_bytes).concat());
+    put(40, &[1, 0, 1, 0, 1, 0, 0, 0]);
+    let length = table.len() as u64;
+    let at = archive.len() as u64;
+    archive[48..72].copy_from_slice(&[length, at, length].map(u64::to_le_bytes).concat());
+    [archive, table].concat()
+}
+
+fn hash(number: usize) -> [u8; 20] {
+    [number as u8 + 1; 20]
+}
+
+fn told(archive: &[u8]) -> (Vec<Entry>, Vec<String>) {
+    let format = FORMATS.iter().find(|format| format.name() == "wim").unwrap();
+    let Reader::Random(reader) = format.reader() else { panic!("it is read forwards") };
+    let decode = Decode::new(|_, stored: SharedSource, length, _| {
+        let mut bytes = vec![0; length as usize];
+        stored.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    });
+    let options = Options { decode, ..Options::default() };
+    let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    reader
+        .read(&source, &options, &mut |event| {
+            match event {
+                Event::Entry(entry) => entries.push(*entry),
+                Event::Damage(found) => damage.push(found.what),
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap();
+    (entries, damage)
+}
+
+/// The bytes of a file; `None` if they cannot be read.
+fn content<'a>(archive: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
+    let Some([piece]) = entry.body.pieces.as_deref() else { return Some(&[]) };
+    (piece.stored > 0).then(|| &archive[piece.offset as usize..(piece.offset + piece.stored) as usize])
+}
+
+/// > Of a WIM image, a mount shows what `wimlib-imagex apply` makes of it, with its streams and attributes of Windows as
+/// > extended attributes.
+///
+/// What Windows keeps for a file is the first of its streams without a name, and the content is the second one.
+#[test]
+fn the_content_of_a_file_is_not_what_windows_keeps_for_it() {
+    const CLOUD: u32 = 0x9000_001a;
+    const LINUX: u32 = 0xa000_001d;
+    let contents = [&b"of the driver"[..], b"content", b"\x02\0\0\0target", b"keys", b"bad"];
+    let [kept, real, target, raw, bad] = [0, 1, 2, 3, 4].map(hash);
+    let files = [
+        dentry("both", (FILE | REPARSE, 0), NONE, CLOUD, &[kept, real]),
+        dentry("own", (FILE | REPARSE, 0), kept, CLOUD, &[real]),
+        dentry("only", (FILE | REPARSE, 0), kept, CLOUD, &[]),
+        dentry("plain", (FILE, 0), NONE, 0, &[NONE, real]),
+        dentry("link", (FILE | REPARSE, 0), NONE, LINUX, &[target]),
+        dentry("folder", (FOLDER | REPARSE | ENCRYPTED, 0), NONE, CLOUD, &[kept]),
+        dentry("absent", (FILE | REPARSE, 0), [99; 20], CLOUD, &[real]),
+        dentry("efs", (FILE | ENCRYPTED | REPARSE, 0), raw, CLOUD, &[]),
+        dentry("lost", (FILE | REPARSE, 0), bad, LINUX, &[]),
+        dentry("gone", (FILE | REPARSE, 0), [99; 20], LINUX, &[]),
+    ];
+    let archive = archive(&files.concat(), &contents);
+    let (entries, damage) = told(&archive);
+    let reparse = [&CLOUD.to_le_bytes()[..], &[13, 0, 0, 0], contents[0]].concat();
+    let shown: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let value = entry.xattrs.iter().find(|(name, _)| name == b"user.ntfs.reparse").map(|(_, value)| value);
+            assert!(value.is_none_or(|value| *value == reparse), "{entry:?}");
+            (String::from_utf8_lossy(&entry.path), entry.kind, content(&archive, entry), value.is_some())
+        })
+        .map(|(path, kind, content, has_kept)| (path.into_owned(), kind, content, has_kept))
+        .collect();
+    let nothing = &b""[..];
+    let expected = [
+        (".", Kind::Folder, Some(nothing), false),
+        ("both", Kind::File, Some(contents[1]), true),
+        ("own", Kind::File, Some(contents[1]), true),
+        ("only", Kind::File, Some(nothing), true),
+        ("plain", Kind::File, Some(contents[1]), false),
+        ("link", Kind::Symlink, Some(nothing), false),
+        ("folder", Kind::Folder, Some(nothing), true),
+        ("absent", Kind::File, Some(contents[1]), false),
+        ("efs", Kind::File, None, false),
+        ("lost", Kind::File, None, false),
+        ("gone", Kind::File, None, false),
+    ];
+    assert_eq!(shown, expected.map(|(path, kind, content, has_kept)| (path.to_owned(), kind, content, has_kept)));
+    assert_eq!(entries[5].link, b"target");
+    let expected = [
+        "'absent' is one for which what Windows keeps is not in the archive",
+        "what is in 'efs' is encrypted by Windows (EFS)",
+        "'lost' is a link whose target is none",
+        "'gone' is a link whose target is not in the archive",
+    ];
+    assert_eq!(damage.len(), expected.len(), "{damage:?}");
+    assert!(expected.iter().zip(&damage).all(|(expected, found)| found.starts_with(expected)), "{damage:?}");
+}
