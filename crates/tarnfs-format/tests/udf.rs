@@ -77,8 +77,8 @@ fn place(block: u32) -> Vec<u8> {
 }
 
 impl Image {
-    /// One whose partition has blocks of so many bytes, with these maps behind that of the partition. Its file set would
-    /// be in block `file_set`.
+    /// One whose partition has blocks of so many bytes, with these maps behind that of the partition. Its file set
+    /// would be in block `file_set`.
     fn new(block: usize, length: u64, maps: &[u8], file_set: u32) -> Self {
         let mut image = Self { bytes: vec![0; (PARTITION + 600) * SECTOR], block, length, reads: AtomicU64::new(0) };
         for (number, mark) in [b"\0BEA01\x01", b"\0NSR02\x01", b"\0TEA01\x01"].into_iter().enumerate() {
@@ -224,8 +224,8 @@ fn entries_that_replace_each_other_are_read_once_for_a_name() {
     assert!(reads < 5 * NAMES as u64, "{reads}");
 }
 
-/// The table of a virtual partition is searched for in the last 32 MiB: once, however many of them and anchors there are,
-/// and in large parts.
+/// The table of a virtual partition is searched for in the last 32 MiB: once, however many of them and anchors there
+/// are, and in large parts.
 #[test]
 fn a_table_of_blocks_is_searched_for_once() {
     let name = [&b"\0*UDF Virtual Partition"[..], &[0; 9]].concat();

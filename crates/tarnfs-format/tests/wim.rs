@@ -101,8 +101,8 @@ fn content<'a>(archive: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
     (piece.stored > 0).then(|| &archive[piece.offset as usize..(piece.offset + piece.stored) as usize])
 }
 
-/// > Of a WIM image, a mount shows what `wimlib-imagex apply` makes of it, with its streams and attributes of Windows as
-/// > extended attributes.
+/// > Of a WIM image, a mount shows what `wimlib-imagex apply` makes of it, with its streams and attributes of Windows
+/// > as extended attributes.
 ///
 /// What Windows keeps for a file is the first of its streams without a name, and the content is the second one.
 #[test]

@@ -221,7 +221,7 @@ impl Text<'_> {
 struct Table {
     /// Byte from which on places of blocks count.
     data: u64,
-    /// What comes of the text, and was not taken yet; characters of it that make no bytes yet, and whether it has ended.
+    /// What comes of the text, and was not taken yet; characters of it that make no bytes yet; whether it has ended.
     bytes: Vec<u8>,
     text: Vec<u8>,
     has_ended: bool,

@@ -36,8 +36,8 @@ impl Contents {
     }
 
     /// The pieces of a file of `size` bytes whose blocks begin at byte `start` of the image. `lengths` is where the
-    /// lengths of its blocks stand, and is moved behind them, but not behind `limit`. Of more blocks than can be told, the
-    /// first ones are, and one piece for the rest.
+    /// lengths of its blocks stand, and is moved behind them, but not behind `limit`. Of more blocks than can be told,
+    /// the first ones are, and one piece for the rest.
     pub(super) fn pieces(
         &mut self,
         metadata: &mut Metadata<'_>,

@@ -24,8 +24,8 @@ const SLOW: u64 = 8;
 /// Decoded blocks that are kept: 32 MiB, which is all of an image with half a million files.
 const KEPT: usize = 4096;
 
-/// What may be decoded again, and of blocks that overlap others, in bytes, each block as a whole one: any number of names
-/// may lead to inodes in ever other blocks, and blocks may begin in the middle of others. Those of which an image
+/// What may be decoded again, and of blocks that overlap others, in bytes, each block as a whole one: any number of
+/// names may lead to inodes in ever other blocks, and blocks may begin in the middle of others. Those of which an image
 /// consists are not counted, so it may have any number of them.
 const AGAIN: Quota = Quota { most: 128 << 20, least: 1 << 20, of_small: 1024 };
 /// So much more for each byte of the image; few bytes may be packed in many, so what is longer counts as `LARGE`.

@@ -30,8 +30,8 @@ impl<'s> Image<'s> {
         self.descriptors.bytes(at, u64::MAX, length.min(LARGEST_BLOCK) as usize)
     }
 
-    /// The block of so many bytes at byte `at`, with what lies before it: who asks for that next has it. Nothing where it
-    /// cannot be decoded.
+    /// The block of so many bytes at byte `at`, with what lies before it: who asks for that next has it. Nothing where
+    /// it cannot be decoded.
     pub(super) fn block_before(&mut self, (at, block): (u64, u64)) -> io::Result<&[u8]> {
         let start = at.saturating_sub(LARGEST_BLOCK.saturating_sub(block));
         let length = at.saturating_sub(start).saturating_add(block);

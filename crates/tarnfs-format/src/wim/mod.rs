@@ -7,8 +7,9 @@
 //! What `wimlib-imagex apply` makes on Linux is the reference. Where the two differ on purpose:
 //!
 //! - Where there are several images, each is a folder that is called by its number, as in 7-Zip.
-//! - What Windows keeps for a file that is no link (of a driver that fetches or decompresses it) is an extended attribute
-//!   (`user.ntfs.reparse`), with the eight bytes before it that NTFS has. The content is the file's other stream.
+//! - What Windows keeps for a file that is no link (of a driver that fetches or decompresses it) is an extended
+//!   attribute (`user.ntfs.reparse`), with the eight bytes before it that NTFS has. The content is the file's other
+//!   stream.
 //! - What Windows has encrypted (EFS) is damage where `apply` only warns: it cannot be read.
 //! - Alternate streams are extended attributes (`user.NAME`), and so are attributes, short names, times of creation and
 //!   security descriptors of Windows (`user.ntfs.*`).
