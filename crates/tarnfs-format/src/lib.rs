@@ -33,6 +33,7 @@ pub mod exfat;
 pub mod ext;
 pub mod fat;
 pub mod foreign;
+mod guess;
 pub mod hfsplus;
 pub mod html;
 mod image;
@@ -52,6 +53,7 @@ mod probe;
 mod program;
 pub mod rar;
 pub mod rpm;
+mod separators;
 pub mod sevenzip;
 pub mod sqlar;
 pub mod squashfs;
@@ -92,8 +94,12 @@ pub struct Options {
     pub ignore_zeros: bool,
     /// GNU incremental dumps: `Some(true)` reads it as one, `Some(false)` does not, `None` finds out.
     pub gnu_incremental: Option<bool>,
-    /// Names of a zip that are in no encoding that it tells are converted from the one that fits best.
+    /// Names of a zip that are in no encoding that it tells are converted from the one that fits best. Of formats that
+    /// separate names by backslashes it says which bytes are some.
     pub guess_encoding: bool,
+    /// The encoding of names that are not UTF-8, if somebody has told it. Whoever gets the entries converts their
+    /// names; a reader has to know it where the bytes of a name say something else before.
+    pub encoding: Option<encoding::Encoding>,
     /// Ends a long pass.
     pub cancel: Cancel,
     /// For directories that are coded.
@@ -109,6 +115,7 @@ impl Default for Options {
             ignore_zeros: false,
             gnu_incremental: Some(false),
             guess_encoding: true,
+            encoding: None,
             cancel: Cancel::default(),
             decode: Decode::default(),
             shares: 1,

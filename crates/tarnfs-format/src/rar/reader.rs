@@ -12,7 +12,9 @@ use super::file::File;
 use super::services;
 use super::walk::{Block, Found, Next, Walk, find_start};
 use crate::entry::LONGEST_FILE;
+use crate::guess::Names;
 use crate::name::{bounded_path, excerpt};
+use crate::separators::{Separators, with_slashes};
 use crate::{
     Body, Coder, Damage, Decode, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Step, Unlisted, Volume,
 };
@@ -270,6 +272,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         receive,
         version,
         groups: Groups::new(walk(&**source)),
+        separators: Separators::new(options),
+        names: Some(walk(&**source)),
         group: None,
         skip: 0,
         coders: Vec::new(),
@@ -280,6 +284,19 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         last: None,
     };
     reader.run(walk(&**source), source)
+}
+
+/// Gathers the paths of the archive.
+fn gather(walk: Option<Walk<'_>>, names: &mut Names) -> Result<(), Error> {
+    let Some(mut walk) = walk else { return Ok(()) };
+    while !names.are_enough()
+        && let Next::Block(found) = walk.next()?
+    {
+        if let Block::File(file) = found.block {
+            names.add(&file.path, true);
+        }
+    }
+    Ok(())
 }
 
 /// True of a file that is decoded with what came before it.
@@ -397,6 +414,9 @@ struct Reader<'o, 'r> {
     receive: &'r mut ReceiveRandom<'r>,
     version: Version,
     groups: Groups<'o>,
+    separators: Separators,
+    /// Goes along the names, if they have to say which encoding they have.
+    names: Option<Walk<'o>>,
     /// The group that comes next, or is read, and bytes of it that come before the next file.
     group: Option<Group>,
     skip: u64,
@@ -438,8 +458,13 @@ impl Reader<'_, '_> {
                     is_begun = true;
                 }
                 Block::Lock(_) => is_begun = true,
-                Block::File(file) => {
+                Block::File(mut file) => {
                     self.flush()?;
+                    if self.version == Version::Four {
+                        let walk = &mut self.names;
+                        let encoding = self.separators.encoding_of(&file.path, |names| gather(walk.take(), names))?;
+                        file.path = with_slashes(std::mem::take(&mut file.path), encoding);
+                    }
                     let whole = files.add(file, &found, walk.lock.as_ref(), &mut problems);
                     for problem in problems.drain(..) {
                         self.damage(problem)?;
