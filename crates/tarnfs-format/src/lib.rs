@@ -139,6 +139,9 @@ pub enum Event {
     Damage(Damage),
     /// The name that the archive gives itself (GNU volume header), as it is stored.
     Label(Vec<u8>),
+    /// Something is in the archive that no entry shows, in words, and which [`Format::unlisted`] cannot find without
+    /// reading all of it: "12 bytes that belong to none of its files". A reader tells few of these.
+    Unlisted(String),
     /// The archive ends before this byte, unless another one follows: of formats that have something behind the last
     /// entry that says so.
     End(u64),
@@ -406,7 +409,7 @@ pub trait Format: Send + Sync {
     /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its
     /// entries are kept elsewhere: a format that cannot tell says [`Unlisted::unknown`]. What is around the archive
     /// ([`around`]) belongs to it, of formats that have a directory; of those that are read forwards, whoever has read
-    /// them knows where they end.
+    /// them knows where they end. What was met on the way is told then ([`Event::Unlisted`]).
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted>;
 
     /// True if a codec has made the stream that it reads of headers and a payload, and nobody can make the archive of

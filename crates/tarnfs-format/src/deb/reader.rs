@@ -99,6 +99,7 @@ fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut R
             Event::Entry(entry) => Event::Entry(placed(entry)),
             Event::Ahead(entry) => Event::Ahead(placed(entry)),
             Event::Damage(damage) => Event::Damage(damage),
+            Event::Unlisted(what) => Event::Unlisted(what),
             _ => return Ok(()),
         };
         receive(event, stream)

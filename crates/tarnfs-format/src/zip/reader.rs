@@ -353,7 +353,7 @@ impl<'run> Reader<'run> {
 }
 
 /// What a header of the directory has in common with a local one.
-fn head<'b>(header: &Central<'b>) -> Header<'b> {
+pub(super) fn head<'b>(header: &Central<'b>) -> Header<'b> {
     let &Central { host, flags, method, time, date, crc, external, name, .. } = header;
     Header { host, flags, method, time, date, crc, external, name }
 }
