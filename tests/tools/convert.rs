@@ -825,6 +825,13 @@ E
     // `git archive` has the commit in the same place of both.
     convert(&scratch, "--replace commit.tar commit.zip");
     assert!(fs::read(scratch.path("commit.zip")).unwrap().ends_with(b"c0ffee"));
+    // Records of single files have no place.
+    scratch.shell("tar --format=pax --pax-option='comment:=x,VENDOR.key:=y' -cf records.tar page.html");
+    let (code, said) = run_in(&scratch, "convert --replace records.tar records.zip");
+    let are_told =
+        ["comment", "VENDOR.key"].iter().all(|key| said.contains(&format!("'{key}' in its extended headers")));
+    assert!(code == 1 && are_told && said.contains("it is kept"), "{code} {said}");
+    scratch.shell("test -e records.tar; test ! -e records.zip");
     // A document is one file, also where an index has been made of what is in it.
     assert_eq!(run_in(&scratch, "index -r page.html.gz").0, 0);
     assert!(scratch.path("page.html.gz.tarnfs.sqlite").exists());

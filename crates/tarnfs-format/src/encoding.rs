@@ -75,6 +75,17 @@ impl Encoding {
         }
     }
 
+    /// True of a byte that begins a character of which a later byte may look like one of ASCII.
+    pub(crate) fn is_lead(&self, byte: u8) -> bool {
+        let Decoder::Whatwg(encoding) = self.0 else { return false };
+        let has_pairs = [whatwg::BIG5, whatwg::EUC_KR, whatwg::GBK, whatwg::GB18030].contains(&encoding);
+        match byte {
+            0x81..=0x9f | 0xe0..=0xfc if encoding == whatwg::SHIFT_JIS => true,
+            0x81..=0xfe => has_pairs,
+            _ => false,
+        }
+    }
+
     /// `name` as UTF-8. A name that is UTF-8 already, or that is not in this encoding either, stays as it is.
     pub fn decode<'name>(&self, name: &'name [u8]) -> Cow<'name, [u8]> {
         if std::str::from_utf8(name).is_ok() {

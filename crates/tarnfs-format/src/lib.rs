@@ -33,6 +33,7 @@ pub mod exfat;
 pub mod ext;
 pub mod fat;
 pub mod foreign;
+mod guess;
 pub mod hfsplus;
 pub mod html;
 mod image;
@@ -53,6 +54,7 @@ mod probe;
 mod program;
 pub mod rar;
 pub mod rpm;
+mod separators;
 pub mod sevenzip;
 pub mod sqlar;
 pub mod squashfs;
@@ -93,8 +95,12 @@ pub struct Options {
     pub ignore_zeros: bool,
     /// GNU incremental dumps: `Some(true)` reads it as one, `Some(false)` does not, `None` finds out.
     pub gnu_incremental: Option<bool>,
-    /// Names of a zip that are in no encoding that it tells are converted from the one that fits best.
+    /// Names of a zip that are in no encoding that it tells are converted from the one that fits best. Of formats that
+    /// separate names by backslashes it says which bytes are some.
     pub guess_encoding: bool,
+    /// The encoding of names that are not UTF-8, if somebody has told it. Whoever gets the entries converts their
+    /// names; a reader has to know it where the bytes of a name say something else before.
+    pub encoding: Option<encoding::Encoding>,
     /// Ends a long pass.
     pub cancel: Cancel,
     /// For directories that are coded.
@@ -110,6 +116,7 @@ impl Default for Options {
             ignore_zeros: false,
             gnu_incremental: Some(false),
             guess_encoding: true,
+            encoding: None,
             cancel: Cancel::default(),
             decode: Decode::default(),
             shares: 1,
@@ -133,6 +140,9 @@ pub enum Event {
     Damage(Damage),
     /// The name that the archive gives itself (GNU volume header), as it is stored.
     Label(Vec<u8>),
+    /// Something is in the archive that no entry shows, in words, and which [`Format::unlisted`] cannot find without
+    /// reading all of it: "12 bytes that belong to none of its files". A reader tells few of these.
+    Unlisted(String),
     /// The archive ends before this byte, unless another one follows: of formats that have something behind the last
     /// entry that says so.
     End(u64),
@@ -400,7 +410,7 @@ pub trait Format: Send + Sync {
     /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its
     /// entries are kept elsewhere: a format that cannot tell says [`Unlisted::unknown`]. What is around the archive
     /// ([`around`]) belongs to it, of formats that have a directory; of those that are read forwards, whoever has read
-    /// them knows where they end.
+    /// them knows where they end. What was met on the way is told then ([`Event::Unlisted`]).
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted>;
 
     /// True if a codec has made the stream that it reads of headers and a payload, and nobody can make the archive of

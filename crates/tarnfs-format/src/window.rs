@@ -31,6 +31,12 @@ impl<'s> Window<'s> {
         Self { source, cancel: Some(cancel), buffer: Vec::new(), start: 0, at_once: PART, grows: false }
     }
 
+    /// Another one on the same source, which reads little at once: for a look at what lies elsewhere.
+    pub(crate) fn beside(&self) -> Self {
+        let (source, cancel) = (self.source, self.cancel);
+        Self { source, cancel, buffer: Vec::new(), start: 0, at_once: PIECE, grows: false }
+    }
+
     /// One that is small as long as places far from each other are asked for.
     pub(crate) fn growing(source: &'s dyn Source) -> Self {
         Self { source, cancel: None, buffer: Vec::new(), start: 0, at_once: LEAST, grows: true }

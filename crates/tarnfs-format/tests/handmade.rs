@@ -737,10 +737,30 @@ fn headers_for_all_entries_are_told_of() {
         told.push(match event {
             tarnfs_format::Event::Entry(entry) => format!("{} {}", String::from_utf8(entry.path).unwrap(), entry.uid),
             tarnfs_format::Event::ForAll(holds) => holds.to_string(),
+            tarnfs_format::Event::Unlisted(what) => what,
             other => panic!("{other:?}"),
         });
         Ok(())
     });
     read.unwrap();
-    assert_eq!(told, ["one 1000", "true", "two 8", "false", "three 1000"]);
+    // The comment of the first one is that on the archive.
+    let comment = "'comment' in its extended headers";
+    assert_eq!(told, ["one 1000", "true", "two 8", comment, "false", "three 1000"]);
+}
+
+#[test]
+fn records_that_no_entry_shows_are_told_once() {
+    let archive = [
+        pax(b'x', &[("comment", b"of one"), ("SCHILY.ino", b"12")]),
+        file("one", b"1"),
+        pax(b'x', &[("VENDOR.key", b"y"), ("mtime", b"7")]),
+        file("two", b"2"),
+        pax(b'x', &[("VENDOR.key", b"z"), ("SCHILY.fflags", b"nodump"), ("LIBARCHIVE.creationtime", b"7")]),
+        file("three", b"3"),
+        END.to_vec(),
+    ];
+    let told = read_whole(&archive.concat());
+    let keys = ["comment", "VENDOR.key", "SCHILY.fflags"];
+    assert_eq!(told.unlisted, keys.map(|key| format!("'{key}' in its extended headers")));
+    assert_eq!(told.paths(), ["one", "two", "three"]);
 }

@@ -25,6 +25,7 @@ use undo::undo;
 struct Told {
     entries: Vec<(Entry, Option<Piece>)>,
     damage: Vec<String>,
+    unlisted: Vec<String>,
 }
 
 impl Told {
@@ -49,6 +50,7 @@ fn read_source(source: &SharedSource, password: Option<&str>) -> Result<Told, Er
                 told.entries.push((*entry, piece));
             }
             Event::Damage(damage) => told.damage.push(damage.what),
+            Event::Unlisted(what) => told.unlisted.push(what),
             other => panic!("{other:?}"),
         }
         Ok(())
@@ -376,6 +378,8 @@ fn anti_items_are_not_shown() {
         ),
     );
     let told = read(&fs::read(folder.path().join("anti.7z")).unwrap(), None).unwrap();
+    let [unlisted] = &told.unlisted[..] else { panic!("{:?}", told.unlisted) };
+    assert!(unlisted.starts_with("entries that say what is to be removed ("), "{unlisted}");
     assert!(!told.paths().contains(&"t/numbers".to_owned()), "{:?}", told.paths());
     assert_eq!(told.damage, Vec::<String>::new());
 }
@@ -388,6 +392,7 @@ fn programs_that_unpack_themselves() {
     let folder = tree();
     let archive = fs::read(packed(&folder, "-mx=1")).unwrap();
     let plain = read(&archive, None).unwrap();
+    assert_eq!(plain.unlisted, Vec::<String>::new());
     for length in [1, 511, 200_000, 1 << 20] {
         let mut prefixed = vec![0x37; length];
         prefixed[..length.min(6)].copy_from_slice(&b"7z\xbc\xaf\x27\x1d"[..length.min(6)]);

@@ -86,6 +86,7 @@ fn main() -> Result<(), Error> {
         renamed: tarnfs_index::Renamed::default(),
         has_directories: false,
         label: None,
+        unlisted: Vec::new(),
         notes: Vec::new(),
     };
     let watch = Watch::start();

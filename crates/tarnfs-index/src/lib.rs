@@ -181,6 +181,9 @@ pub struct Summary {
     pub has_acls: bool,
     /// The name that the archive gives itself.
     pub label: Option<Vec<u8>>,
+    /// What was met in the archive that no entry shows, in words ([`tarnfs_format::Event::Unlisted`]): at most
+    /// [`MOST_UNLISTED`].
+    pub unlisted: Vec<String>,
     /// True if an archive in it stayed a file for want of a password.
     pub has_locked: bool,
     /// True if archives in it have a directory, which may be encrypted. Known only of what was just read.
@@ -222,6 +225,18 @@ impl Renamed {
     }
 }
 
+/// As many things that no entry shows are told of one archive: whoever hears of these knows that it has more.
+pub const MOST_UNLISTED: usize = 16;
+
+/// Adds to what is known of an archive that no entry shows.
+pub fn join_unlisted(known: &mut Vec<String>, more: Vec<String>) {
+    for what in more {
+        if known.len() < MOST_UNLISTED && !known.contains(&what) {
+            known.push(what);
+        }
+    }
+}
+
 /// What [`Summary::format`] is of a compressed file that is no archive, or in which the archive is compressed again.
 pub const SINGLE_FILE: &str = "file";
 
@@ -247,6 +262,7 @@ impl Summary {
             has_xattrs: false,
             has_acls: false,
             label: None,
+            unlisted: Vec::new(),
             has_locked: false,
             has_directories: false,
             renamed: Renamed::default(),

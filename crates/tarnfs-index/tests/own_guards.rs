@@ -855,7 +855,8 @@ fn a_summary_comes_back() {
             backends: list(&["zip"]),
         };
         let notes = vec![(5, "a note".to_owned()), (0, String::new())];
-        let expected = Summary { shape, notes, has_locked: true, label: None, grown_from: None, ..layered() };
+        let unlisted = list(&["12 bytes between its files", "'comment' in its extended headers"]);
+        let expected = Summary { shape, notes, unlisted, has_locked: true, label: None, grown_from: None, ..layered() };
         let writer = writer(1 << 20);
         let index = writer.finish(expected.clone(), &Destination::Memory).unwrap();
         assert_eq!(index.summary(), &Summary { folders: 1, ..expected });

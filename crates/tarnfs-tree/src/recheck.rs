@@ -57,6 +57,7 @@ impl Recheck {
             ignore_zeros: shape.ignore_zeros,
             gnu_incremental: shape.gnu_incremental,
             guess_encoding: shape.encoding.is_none(),
+            encoding,
             cancel: Cancel::default(),
             shares: 1,
             decode: Decode::default(),

@@ -41,6 +41,8 @@ pub(super) struct Header {
     pub(super) mode: u32,
     pub(super) mtime: Time,
     pub(super) path: Vec<u8>,
+    /// A backslash separates the names of its path.
+    pub(super) has_backslashes: bool,
     pub(super) comment: Vec<u8>,
 }
 
@@ -91,7 +93,6 @@ impl Header {
             () if is_dos && access & READ_ONLY != 0 => default & 0o555,
             () => default,
         };
-        let is_separated = |byte: u8| byte == b'\\' && (is_dos || flags & PATH_TRANSLATED == 0);
         Some(Self {
             kind,
             method: *bytes.get(5)?,
@@ -103,7 +104,8 @@ impl Header {
             crc: u32_at(bytes, 20)?,
             mode,
             mtime,
-            path: name.iter().map(|&byte| if is_separated(byte) { b'/' } else { byte }).collect(),
+            path: name.to_vec(),
+            has_backslashes: is_dos || flags & PATH_TRANSLATED == 0,
             comment: comment.to_vec(),
         })
     }

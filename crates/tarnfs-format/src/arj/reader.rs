@@ -7,9 +7,11 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::NAME;
 use super::header::{BEFORE, CHECKSUM, Header, Kind, LONGEST, MAGIC, checked};
+use crate::guess::Names;
 use crate::image::Teller;
 use crate::little::u16_at;
 use crate::name::{bounded_path, excerpt};
+use crate::separators::{Separators, with_slashes};
 use crate::window::Window;
 use crate::{Body, Coder, Entry, Error, Options, Piece, ReceiveRandom, Step, Unlisted};
 
@@ -21,6 +23,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         headers: Headers::new(&**source, &options.cancel),
         tell: Teller::new(receive),
         most: options.limits.path,
+        separators: Separators::new(options),
         coders: [32, 33].map(|number| {
             let step = Step { codec: "lzh".to_owned(), properties: vec![number], ..Step::default() };
             Arc::new(Coder { steps: vec![step], is_behind_header: None })
@@ -31,7 +34,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     loop {
         options.cancel.check().map_err(Error::Receiver)?;
         let Some(Found { header, behind: data, .. }) = reader.headers.at(at)? else { return Ok(()) };
-        let Some(header) = header else {
+        let Some(mut header) = header else {
             if !is_begun {
                 return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
             }
@@ -41,10 +44,30 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             (at, is_begun) = (data, true);
             continue;
         }
+        if header.has_backslashes {
+            let encoding = reader.separators.encoding_of(&header.path, |names| gather(&**source, options, names))?;
+            header.path = with_slashes(std::mem::take(&mut header.path), encoding);
+        }
         let stored = header.stored;
         reader.file(header, at, data)?;
         at = data.saturating_add(stored);
     }
+}
+
+/// Gathers the paths of the archive.
+fn gather(source: &dyn Source, options: &Options, names: &mut Names) -> Result<(), Error> {
+    let (mut headers, mut at) = (Headers::new(source, &options.cancel), 0);
+    while !names.are_enough()
+        && let Some(Found { header: Some(header), behind, .. }) = headers.at(at)?
+    {
+        options.cancel.check().map_err(Error::Receiver)?;
+        let is_archive = header.kind == Kind::Archive;
+        if !is_archive {
+            names.add(&header.path, true);
+        }
+        at = behind.saturating_add(if is_archive { 0 } else { header.stored });
+    }
+    Ok(())
 }
 
 /// What is in the archive and in none of its files: comments, and what else headers have.
@@ -144,6 +167,7 @@ struct Reader<'o, 'r> {
     headers: Headers<'o>,
     tell: Teller<'r>,
     most: usize,
+    separators: Separators,
     /// Of methods 1 to 3, and of method 4.
     coders: [Arc<Coder>; 2],
 }

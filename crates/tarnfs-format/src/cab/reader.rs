@@ -7,8 +7,10 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::header::{FILE, FOLDER, File, Folder, Header, LONGEST, LONGEST_NAME, Place};
 use super::{BEHIND_PROGRAM, MAGIC, MOST_BEFORE, NAME, names};
+use crate::guess::Names;
 use crate::image::Teller;
 use crate::name::{bounded_path, excerpt};
+use crate::separators::{Separators, with_slashes};
 use crate::time::dos_time;
 use crate::window::Window;
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, Probe, ReceiveRandom, Step, Unlisted, Volume};
@@ -140,6 +142,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         length: source.len(),
         tell: Teller::new(receive),
         most: options.limits.path,
+        separators: Separators::new(options),
+        names: Names::default(),
         folders: Vec::new(),
     };
     let cabinets = reader.cabinets(first, source.part_starts())?;
@@ -157,6 +161,9 @@ struct Reader<'o, 'r> {
     length: u64,
     tell: Teller<'r>,
     most: usize,
+    separators: Separators,
+    /// Names that may say which encoding they have.
+    names: Names,
     folders: Vec<Whole>,
 }
 
@@ -281,7 +288,7 @@ impl Reader<'_, '_> {
         (number < self.folders.len()).then_some(number)
     }
 
-    /// Learns how many bytes of each folder files want.
+    /// Learns how many bytes of each folder files want, and what they are called.
     fn measure(&mut self, cabinets: &[Cabinet]) -> Result<(), Error> {
         for cabinet in cabinets {
             let mut at = cabinet.at.saturating_add(cabinet.header.files_at);
@@ -289,6 +296,7 @@ impl Reader<'_, '_> {
                 let Some(file) = File::read(self.bytes(at, cabinet.end, FILE.saturating_add(LONGEST_NAME))?) else {
                     break;
                 };
+                self.names.add(&file.name, true);
                 let whole = self.folder_of(cabinet, file.place).and_then(|number| self.folders.get_mut(number));
                 if let Some(whole) = whole {
                     whole.decoded = whole.decoded.max(file.skip.saturating_add(file.size));
@@ -323,7 +331,12 @@ impl Reader<'_, '_> {
     }
 
     fn file(&mut self, cabinet: &Cabinet, file: &File, header: u64) -> Result<(), Error> {
-        let path: Vec<u8> = file.name.iter().map(|&byte| if byte == b'\\' { b'/' } else { byte }).collect();
+        let names = &mut self.names;
+        let encoding = self.separators.encoding_of(&file.name, |gathered| {
+            *gathered = std::mem::take(names);
+            Ok(())
+        })?;
+        let path = with_slashes(file.name.clone(), encoding);
         let mut body = Body { offset: header, size: file.size, ..Body::default() };
         if file.size > 0 {
             let whole = self.folder_of(cabinet, file.place).and_then(|number| self.folders.get_mut(number));

@@ -1,6 +1,7 @@
 //! The sum of all bytes of a file, which the crc dialect has in its headers.
 
 use std::io;
+use std::ops::Range;
 
 use crate::Stream;
 
@@ -61,5 +62,9 @@ impl Stream for Summed<'_> {
 
     fn may_have_shifted(&self, end: u64) -> bool {
         self.stream.may_have_shifted(end)
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.stream.is_filled(range)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{MAGIC, NAME};
 use crate::ar::header::{HEADER, Header, Name};
-use crate::name::{bounded_path, components};
+use crate::name::{bounded_path, components, excerpt};
 use crate::stream::Part;
 use crate::tar::Tar;
 use crate::{Body, Damage, Entry, Error, Event, Kind, Options, ReadForwards, Receive, Stream, Time};
@@ -10,7 +10,8 @@ use crate::{Body, Damage, Entry, Error, Event, Kind, Options, ReadForwards, Rece
 /// Members that are folders, and how those are called.
 const FOLDERS: [(&[u8], &[u8]); 2] = [(b"control.tar", b"control/"), (b"data.tar", b"data/")];
 
-/// Where the length stands in the header of a member.
+/// Where the name and the length stand in the header of a member.
+const NAME_FIELD: std::ops::Range<usize> = 0..16;
 const SIZE: std::ops::Range<usize> = 48..58;
 
 pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
@@ -36,23 +37,18 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
         skip(stream, HEADER as u64)?;
         let offset = stream.position();
         let end = if is_last { u64::MAX } else { offset.saturating_add(header.size) };
-        let Name::Short(name) = header.name else { break };
-        if let Some((_, folder)) = FOLDERS.iter().find(|(member, _)| *member == name) {
-            self::folder(&mut Part::new(stream, end), folder, options, receive)?;
+        if let Name::Short(name) = header.name {
+            if let Some((_, folder)) = FOLDERS.iter().find(|(member, _)| *member == name) {
+                self::folder(&mut Part::new(stream, end), folder, options, receive)?;
+            } else {
+                let entry = Entry { header: at, ..entry(&header, name, offset, options) };
+                receive(Event::Entry(Box::new(entry)), stream).map_err(Error::Receiver)?;
+            }
         } else {
-            let size = header.size;
-            let entry = Entry {
-                path: bounded_path(name.to_vec(), options.limits.path),
-                kind: Kind::File,
-                mode: header.mode & 0o7777,
-                uid: header.uid,
-                gid: header.gid,
-                mtime: Time { seconds: header.mtime, nanoseconds: 0 },
-                header: at,
-                body: Body { offset, stored: size, size, ..Body::default() },
-                ..Entry::default()
-            };
-            receive(Event::Entry(Box::new(entry)), stream).map_err(Error::Receiver)?;
+            // A long name, or a table of such: no package has one.
+            let name = excerpt(bytes.get(NAME_FIELD).unwrap_or_default().trim_ascii_end()).to_string();
+            let what = format!("'{name}' is no name of a member of a package: the member is left out");
+            receive(Event::Damage(Damage { offset: at, what }), stream).map_err(Error::Receiver)?;
         }
         let end = end.checked_next_multiple_of(2).unwrap_or(u64::MAX);
         let left = end.saturating_sub(stream.position());
@@ -61,6 +57,21 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
         }
     }
     receive(Event::End(stream.position()), stream).map_err(Error::Receiver)
+}
+
+/// A member that is a file of its own, whose content begins at byte `offset`.
+fn entry(header: &Header<'_>, name: &[u8], offset: u64, options: &Options) -> Entry {
+    let size = header.size;
+    Entry {
+        path: bounded_path(name.to_vec(), options.limits.path),
+        kind: Kind::File,
+        mode: header.mode & 0o7777,
+        uid: header.uid,
+        gid: header.gid,
+        mtime: Time { seconds: header.mtime, nanoseconds: 0 },
+        body: Body { offset, stored: size, size, ..Body::default() },
+        ..Entry::default()
+    }
 }
 
 /// Tells what the tar at which `part` stands holds, in a folder.
@@ -74,18 +85,21 @@ fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut R
         });
         bounded_path([folder, inside.as_deref().unwrap_or(path)].concat(), options.limits.path)
     };
+    let placed = |mut entry: Box<Entry>| {
+        entry.path = within(&entry.path);
+        // What follows is of another member.
+        entry.body.end_at(end);
+        if entry.kind == Kind::HardLink {
+            entry.link = within(&entry.link);
+        }
+        entry
+    };
     let read = Tar.read(part, options, &mut |event, stream| {
         let event = match event {
-            Event::Entry(mut entry) => {
-                entry.path = within(&entry.path);
-                // What follows is of another member.
-                entry.body.end_at(end);
-                if entry.kind == Kind::HardLink {
-                    entry.link = within(&entry.link);
-                }
-                Event::Entry(entry)
-            }
+            Event::Entry(entry) => Event::Entry(placed(entry)),
+            Event::Ahead(entry) => Event::Ahead(placed(entry)),
             Event::Damage(damage) => Event::Damage(damage),
+            Event::Unlisted(what) => Event::Unlisted(what),
             _ => return Ok(()),
         };
         receive(event, stream)

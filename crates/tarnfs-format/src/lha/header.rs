@@ -1,7 +1,9 @@
 //! Headers of levels 0 to 3, and their extensions.
 
+use crate::encoding::Encoding;
 use crate::ext::crc16;
 use crate::little::{u16_at, u32_at, u64_at};
+use crate::separators;
 use crate::time::{dos_time, file_time};
 use crate::{Kind, Time};
 
@@ -41,6 +43,8 @@ pub(super) struct Header {
     pub(super) atime: Option<Time>,
     /// A checksum of the header is not what it says.
     pub(super) is_damaged: bool,
+    /// A backslash may separate the names of its path. Later levels have a byte of their own for that.
+    pub(super) has_backslashes: bool,
     /// Its extensions go beyond what is there.
     pub(super) is_cut: bool,
     /// It tells something that is not here: a comment, or what a system had beside the file.
@@ -146,6 +150,7 @@ impl Header {
             group: Vec::new(),
             mtime: if level < 2 { dos_time(date, time) } else { Time { seconds: number(15)?.into(), nanoseconds: 0 } },
             atime: None,
+            has_backslashes: level < 2,
             is_damaged: false,
             is_cut: false,
             tells_more: false,
@@ -271,7 +276,7 @@ impl Header {
         extensions.at
     }
 
-    /// Makes the path of a folder and a name, and takes the target of a link out of it.
+    /// Makes the path of a folder and a name.
     fn name(&mut self, folder: &[u8]) {
         // A NUL ends what some programs write. On the Amiga a comment follows.
         let mut texts = self.path.split(|&byte| byte == 0);
@@ -281,12 +286,22 @@ impl Header {
         let between: &[u8] = if is_separated { b"" } else { b"/" };
         let mut path = [folder, between, name].concat();
         for byte in &mut path {
-            if matches!(*byte, SEPARATOR | b'\\') {
+            if *byte == SEPARATOR {
                 *byte = b'/';
             }
         }
+        self.path = path;
+    }
+
+    /// Turns what separates the names of the path around, and takes the target of a link out of it. Both may be halves
+    /// of characters in `encoding`.
+    pub(super) fn split(&mut self, encoding: Option<Encoding>) {
+        let mut path = std::mem::take(&mut self.path);
+        if self.has_backslashes || encoding.is_some() || std::str::from_utf8(&path).is_ok() {
+            path = separators::with_slashes(path, encoding);
+        }
         if self.kind == Kind::Symlink
-            && let Some(bar) = path.iter().position(|&byte| byte == b'|')
+            && let Some(bar) = separators::position(&path, b'|', encoding)
         {
             self.link = path.split_off(bar).get(1..).unwrap_or_default().to_vec();
         }

@@ -8,8 +8,10 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 use super::NAME;
 use super::header::{self, Header, LONGEST, Method, START};
 use crate::entry::LONGEST_FILE;
+use crate::guess::Names;
 use crate::image::Teller;
 use crate::name::{bounded_path, excerpt};
+use crate::separators::Separators;
 use crate::window::Window;
 use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Unlisted};
 
@@ -27,6 +29,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     let mut window = Window::new(&**source, &options.cancel);
     window.jumps(true);
     let mut tell = Teller::new(receive);
+    let mut separators = Separators::new(options);
     let end = source.len();
     let mut at = 0;
     loop {
@@ -35,12 +38,14 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         if ends_at(&mut window, at, end).map_err(failed)? {
             return Ok(());
         }
-        let Some(header) = header_at(&mut window, at, end).map_err(failed)? else {
+        let Some(mut header) = header_at(&mut window, at, end).map_err(failed)? else {
             if at == 0 {
                 return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
             }
             return tell.damage(at, "no valid header: what follows is not read".to_owned());
         };
+        let encoding = separators.encoding_of(&header.path, |names| gather(&**source, options, names))?;
+        header.split(encoding);
         if header.is_damaged {
             let what = format!("the header of '{}' is damaged: its checksum is wrong", excerpt(&header.path));
             tell.damage(at, what)?;
@@ -58,6 +63,28 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             return Ok(());
         }
     }
+}
+
+/// Gathers the paths of the archive.
+fn gather(source: &dyn Source, options: &Options, names: &mut Names) -> Result<(), Error> {
+    let mut window = Window::new(source, &options.cancel);
+    window.jumps(true);
+    let (mut at, end) = (0_u64, source.len());
+    while !names.are_enough() {
+        options.cancel.check().map_err(Error::Receiver)?;
+        let failed = |error| Error::Read { offset: at, error };
+        if ends_at(&mut window, at, end).map_err(failed)? {
+            break;
+        }
+        let Some(header) = header_at(&mut window, at, end).map_err(failed)? else { break };
+        names.add(&header.path, true);
+        let next = at.saturating_add(header.length).saturating_add(header.stored);
+        if next <= at {
+            break;
+        }
+        at = next;
+    }
+    Ok(())
 }
 
 /// True if the archive ends at byte `at`: a byte of zero ends it; some just end.

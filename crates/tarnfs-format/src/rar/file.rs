@@ -6,7 +6,8 @@ use crate::{Kind, Time};
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "a header says them, each for itself")]
 pub(super) struct File {
-    /// As it is shown: with slashes, and in UTF-8 where the archive tells.
+    /// In UTF-8 where the archive tells. Before RAR 5 there is a backslash between the names of a path, whatever the
+    /// system.
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
     pub(super) mode: u32,

@@ -119,8 +119,7 @@ fn parse_file(fields: &mut Fields<'_>, flags: u16, is_service: bool) -> Option<(
     let (kind, mode) =
         if is_unix { of_unix(attributes, is_folder) } else { of_windows(attributes, is_folder && version >= 20) };
     let mut file = File {
-        // Whatever the system, these versions have a backslash between the names of a path.
-        path: names::with_slashes(path),
+        path,
         kind,
         mode,
         mtime: dos_time(date, time),
@@ -207,11 +206,11 @@ mod tests {
         fields[8] = 3;
         let whole = header(FILE, 0, &[&fields[..], b"a\\b", b"rest"].concat());
         let Block::File(file) = parse(&whole).unwrap().block else { panic!("it is a file") };
-        assert_eq!((&file.path[..], &file.beside[..]), (&b"a/b"[..], &b""[..]));
+        assert_eq!((&file.path[..], &file.beside[..]), (&b"a\\b"[..], &b""[..]));
     }
 
     #[test]
-    fn folders_are_told_from_their_files_on_every_system() {
+    fn paths_are_as_they_are_stored_on_every_system() {
         let name = b"dir\\file.txt";
         for host in [0, 2, 3, 5] {
             let mut bytes = [7_u32.to_le_bytes(), 7_u32.to_le_bytes()].concat();
@@ -221,7 +220,7 @@ mod tests {
             bytes.extend(0o100_644_u32.to_le_bytes());
             bytes.extend(name);
             let (file, stored) = parse_file(&mut Fields(&bytes), 0x8000, false).unwrap();
-            assert_eq!((&file.path[..], stored), (&b"dir/file.txt"[..], 7), "host {host}");
+            assert_eq!((&file.path[..], stored), (&name[..], 7), "host {host}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reads an archive: which files are decoded together, and an entry for each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -12,7 +12,9 @@ use super::file::File;
 use super::services;
 use super::walk::{Block, Found, Next, Walk, find_start};
 use crate::entry::LONGEST_FILE;
+use crate::guess::Names;
 use crate::name::{bounded_path, excerpt};
+use crate::separators::{Separators, with_slashes};
 use crate::{
     Body, Coder, Damage, Decode, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Step, Unlisted, Volume,
 };
@@ -28,6 +30,10 @@ const MOST_KEPT: usize = 1 << 18;
 /// Pieces that copies have beside the first one of each, in all: a few bytes make a copy, and a file may lie in any
 /// number of parts. Further copies of such files are taken for hard links as well.
 const MOST_COPIED: usize = 1 << 18;
+
+/// Parts of a file whose places are kept: a header makes one, and none has to have a byte. A file lies in no more volumes
+/// than have numbers, some ten thousand. Only of what is stored as it is are they needed.
+const MOST_PARTS: usize = 1 << 18;
 
 /// What a coder is made of: how the headers are encrypted, what it decodes, and the codec.
 type Recipe = (Option<Vec<u8>>, u8, &'static str);
@@ -77,7 +83,7 @@ impl Group {
         let decoded = self.decoded.checked_add(size).filter(|decoded| i64::try_from(*decoded).is_ok());
         let Some(decoded) = decoded else { return false };
         let is_plain = !self.is_encrypted() && !whole.file.is_encrypted;
-        (self.end, self.decoded) = (whole.end(), decoded);
+        (self.end, self.decoded) = (whole.end, decoded);
         if is_plain {
             (self.plain_end, self.plain) = (self.end, decoded);
         }
@@ -90,8 +96,13 @@ struct Whole {
     file: Box<File>,
     /// Where its first header begins.
     at: u64,
-    /// Where its parts are stored, how long they are, and the CRC-32 of each.
+    /// Where its parts are stored, how long they are, and the CRC-32 of each: of the first ones, if there are more than
+    /// [`MOST_PARTS`].
     parts: Vec<(u64, u64, Option<u32>)>,
+    has_more_parts: bool,
+    /// Bytes of all parts, and where the last one ends.
+    stored: u64,
+    end: u64,
     /// How the headers before it were encrypted.
     lock: Option<Vec<u8>>,
 }
@@ -100,11 +111,19 @@ impl Whole {
     /// True if it is decoded with others, or others with it: what has no content may have codes for the next one. Where
     /// nothing is stored there is nothing to decode, whatever size is told, as of a link.
     fn is_in_group(&self) -> bool {
-        !self.file.is_stored && self.parts.iter().any(|(_, length, _)| *length > 0)
+        !self.file.is_stored && self.stored > 0
     }
 
-    fn end(&self) -> u64 {
-        self.parts.last().map_or(self.at, |(offset, length, _)| offset.saturating_add(*length))
+    /// Adds a part, whose header is `file`: the last one tells the checksum of all.
+    fn add(&mut self, file: Box<File>, found: &Found) {
+        if self.parts.len() < MOST_PARTS {
+            self.parts.push((found.data, found.length, file.crc));
+        } else {
+            self.has_more_parts = true;
+        }
+        self.stored = self.stored.saturating_add(found.length);
+        self.end = found.data.saturating_add(found.length);
+        self.file = file;
     }
 }
 
@@ -123,17 +142,15 @@ impl Files {
         lock: Option<&Vec<u8>>,
         problems: &mut Vec<Damage>,
     ) -> Option<Whole> {
-        let part = (found.data, found.length, file.crc);
         let mut problem = |what: &str, file: &File| {
             let what = format!("'{}' {what}", excerpt(&file.path));
             problems.push(Damage { offset: found.at, what });
         };
         let mut whole = match self.begun.take() {
             Some(begun) if file.is_continued && begun.file.path == file.path => {
-                let mut parts = begun.parts;
-                parts.push(part);
-                // The last header tells the checksum of all.
-                Whole { file, parts, ..begun }
+                let mut whole = begun;
+                whole.add(file, found);
+                whole
             }
             begun => {
                 if let Some(begun) = begun {
@@ -143,7 +160,9 @@ impl Files {
                     problem("begins in a volume that is not there", &file);
                     return None;
                 }
-                Whole { file, at: found.at, parts: vec![part], lock: lock.cloned() }
+                let parts = vec![(found.data, found.length, file.crc)];
+                let (stored, end) = (found.length, found.data.saturating_add(found.length));
+                Whole { file, at: found.at, parts, has_more_parts: false, stored, end, lock: lock.cloned() }
             }
         };
         if found.is_cut {
@@ -248,13 +267,14 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let (start, version) = find_start(&**source)?;
     let walk = |source| Walk::new(source, start, version, &options.decode, &options.cancel);
-    let groups = groups(walk(&**source))?;
     let mut reader = Reader {
         options,
         receive,
         version,
-        groups,
-        group: 0,
+        groups: Groups::new(walk(&**source)),
+        separators: Separators::new(options),
+        names: Some(walk(&**source)),
+        group: None,
         skip: 0,
         coders: Vec::new(),
         kept: HashMap::new(),
@@ -266,58 +286,122 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     reader.run(walk(&**source), source)
 }
 
+/// Gathers the paths of the archive.
+fn gather(walk: Option<Walk<'_>>, names: &mut Names) -> Result<(), Error> {
+    let Some(mut walk) = walk else { return Ok(()) };
+    while !names.are_enough()
+        && let Next::Block(found) = walk.next()?
+    {
+        if let Block::File(file) = found.block {
+            names.add(&file.path, true);
+        }
+    }
+    Ok(())
+}
+
 /// True of a file that is decoded with what came before it.
 fn is_solid(file: &File, archive: bool, is_first: bool) -> bool {
     file.is_solid || file.is_as_archive && archive && !is_first
 }
 
-/// The groups, in their order: of more than one file, or of one that counts on another one before it, which has left
-/// nothing. What is wrong is told by who reads the archive afterwards.
-fn groups(mut walk: Walk<'_>) -> Result<Vec<Group>, Error> {
-    let (mut groups, mut files, mut problems) = (Vec::new(), Files::default(), Vec::new());
-    let (mut archive, mut is_begun, mut is_first) = (false, false, true);
-    // The group that may go on, whether it counts alone, and whether something is lost that what follows needs.
-    let (mut current, mut counts, mut is_lost) = (None::<Group>, false, false);
-    while let Next::Block(found) = walk.next()? {
-        match &found.block {
-            Block::Main { is_solid, .. } if !is_begun => (archive, is_begun) = (*is_solid, true),
-            // Nothing depends on anything else.
-            Block::File(_) if !archive => return Ok(Vec::new()),
-            _ => {}
-        }
-        let Found { block: Block::File(file), .. } = found else { continue };
-        let found = Found { block: Block::Other, ..found };
-        let (is_stored, begun) = (file.is_stored, files.begun.as_ref().is_some_and(Whole::is_in_group));
-        problems.clear();
-        let whole = files.add(file, &found, None, &mut problems);
-        // Of the one before, or of this one, parts are not there. What is only stored leaves nothing to others.
-        let has_no_start = whole.is_none() && files.begun.is_none();
-        if problems.len() > usize::from(found.is_cut) && (begun || has_no_start && !is_stored) {
-            groups.extend(current.take().filter(|_| counts));
-            is_lost = true;
-        }
-        let Some(whole) = whole.filter(Whole::is_in_group) else { continue };
-        let is_solid = is_solid(&whole.file, archive, std::mem::take(&mut is_first));
-        if !is_solid {
-            groups.extend(current.take().filter(|_| counts));
-            is_lost = false;
-        }
-        if is_lost {
-            continue;
-        }
-        let size = whole.file.size.filter(|_| !found.is_cut);
-        let is_next = current.is_some();
-        let group = current.get_or_insert_with(|| Group::new(whole.at));
-        if size.is_some_and(|size| group.add(&whole, size)) {
-            counts = is_next || is_solid;
-        } else {
-            // What follows cannot be found in what comes of it.
-            groups.extend(current.take().filter(|_| is_next && counts));
-            is_lost = true;
+/// Finds the groups, in their order: of more than one file, or of one that counts on another one before it, which has
+/// left nothing. It goes on as far as they are asked for, so that no more than two are kept: 68 bytes of an archive make
+/// one. What is wrong is told by who reads the archive at the same time.
+struct Groups<'s> {
+    walk: Walk<'s>,
+    /// Those that were found and not handed out yet.
+    found: VecDeque<Group>,
+    has_ended: bool,
+    files: Files,
+    problems: Vec<Damage>,
+    /// What the archive says of all its files, and whether it has said so.
+    archive: bool,
+    is_begun: bool,
+    is_first: bool,
+    /// The group that may go on, whether it counts alone, and whether something is lost that what follows needs.
+    current: Option<Group>,
+    counts: bool,
+    is_lost: bool,
+}
+
+impl<'s> Groups<'s> {
+    fn new(walk: Walk<'s>) -> Self {
+        Self {
+            walk,
+            found: VecDeque::new(),
+            has_ended: false,
+            files: Files::default(),
+            problems: Vec::new(),
+            archive: false,
+            is_begun: false,
+            is_first: true,
+            current: None,
+            counts: false,
+            is_lost: false,
         }
     }
-    groups.extend(current.filter(|_| counts));
-    Ok(groups)
+
+    /// The next one.
+    fn next(&mut self) -> Result<Option<Group>, Error> {
+        while self.found.is_empty() && !self.has_ended {
+            self.step()?;
+        }
+        Ok(self.found.pop_front())
+    }
+
+    /// The group that may go on does not.
+    fn close(&mut self, counts: bool) {
+        self.found.extend(self.current.take().filter(|_| counts));
+    }
+
+    /// Looks at the next block.
+    fn step(&mut self) -> Result<(), Error> {
+        let Next::Block(found) = self.walk.next()? else {
+            self.has_ended = true;
+            self.close(self.counts);
+            return Ok(());
+        };
+        match &found.block {
+            Block::Main { is_solid, .. } if !self.is_begun => (self.archive, self.is_begun) = (*is_solid, true),
+            // Nothing depends on anything else.
+            Block::File(_) if !self.archive => self.has_ended = true,
+            _ => {}
+        }
+        let Found { block: Block::File(file), .. } = found else { return Ok(()) };
+        if self.has_ended {
+            return Ok(());
+        }
+        let found = Found { block: Block::Other, ..found };
+        let (is_stored, begun) = (file.is_stored, self.files.begun.as_ref().is_some_and(Whole::is_in_group));
+        self.problems.clear();
+        let whole = self.files.add(file, &found, None, &mut self.problems);
+        // Of the one before, or of this one, parts are not there. What is only stored leaves nothing to others.
+        let has_no_start = whole.is_none() && self.files.begun.is_none();
+        if self.problems.len() > usize::from(found.is_cut) && (begun || has_no_start && !is_stored) {
+            self.close(self.counts);
+            self.is_lost = true;
+        }
+        let Some(whole) = whole.filter(Whole::is_in_group) else { return Ok(()) };
+        let is_solid = is_solid(&whole.file, self.archive, std::mem::take(&mut self.is_first));
+        if !is_solid {
+            self.close(self.counts);
+            self.is_lost = false;
+        }
+        if self.is_lost {
+            return Ok(());
+        }
+        let size = whole.file.size.filter(|_| !found.is_cut);
+        let is_next = self.current.is_some();
+        let group = self.current.get_or_insert_with(|| Group::new(whole.at));
+        if size.is_some_and(|size| group.add(&whole, size)) {
+            self.counts = is_next || is_solid;
+        } else {
+            // What follows cannot be found in what comes of it.
+            self.close(is_next && self.counts);
+            self.is_lost = true;
+        }
+        Ok(())
+    }
 }
 
 /// The file that was read last: what follows may tell more of it.
@@ -329,9 +413,12 @@ struct Reader<'o, 'r> {
     options: &'o Options,
     receive: &'r mut ReceiveRandom<'r>,
     version: Version,
-    groups: Vec<Group>,
+    groups: Groups<'o>,
+    separators: Separators,
+    /// Goes along the names, if they have to say which encoding they have.
+    names: Option<Walk<'o>>,
     /// The group that comes next, or is read, and bytes of it that come before the next file.
-    group: usize,
+    group: Option<Group>,
     skip: u64,
     /// The coders that were used last: behind headers that are encrypted so, of a group or not, encrypted or not.
     coders: Vec<(Recipe, Arc<Coder>)>,
@@ -371,8 +458,13 @@ impl Reader<'_, '_> {
                     is_begun = true;
                 }
                 Block::Lock(_) => is_begun = true,
-                Block::File(file) => {
+                Block::File(mut file) => {
                     self.flush()?;
+                    if self.version == Version::Four {
+                        let walk = &mut self.names;
+                        let encoding = self.separators.encoding_of(&file.path, |names| gather(walk.take(), names))?;
+                        file.path = with_slashes(std::mem::take(&mut file.path), encoding);
+                    }
                     let whole = files.add(file, &found, walk.lock.as_ref(), &mut problems);
                     for problem in problems.drain(..) {
                         self.damage(problem)?;
@@ -515,9 +607,9 @@ impl Reader<'_, '_> {
 
     /// Where its content is.
     fn body(&mut self, whole: &Whole, is_solid: bool) -> Result<Body, Error> {
-        let Whole { file, at, parts, .. } = whole;
+        let Whole { file, at, parts, stored, .. } = whole;
         let empty = Body { offset: *at, ..Body::default() };
-        let group = self.group_at(*at).filter(|_| whole.is_in_group());
+        let group = self.group_at(*at)?.filter(|_| whole.is_in_group());
         let skip = self.skip;
         if group.is_some() {
             self.skip = skip.saturating_add(file.size.unwrap_or_default());
@@ -539,10 +631,13 @@ impl Reader<'_, '_> {
             self.damage(Damage { offset: *at, what })?;
             return Ok(Body { size: LONGEST_FILE, pieces: Some(vec![Piece::unreadable(*at, size)]), ..empty });
         }
-        let stored = parts.iter().fold(0_u64, |sum, (_, length, _)| sum.saturating_add(*length));
         let is_plain = file.is_stored && !file.is_encrypted && (!file.has_other_check || size > COMPARED);
-        let pieces = if file.goes_on || is_plain && stored < size {
+        let pieces = if file.goes_on || is_plain && *stored < size {
             // It is cut, as was told.
+            vec![Piece::unreadable(*at, size)]
+        } else if is_plain && whole.has_more_parts {
+            let what = format!("'{}' lies in more than {MOST_PARTS} parts: it cannot be read", excerpt(&file.path));
+            self.damage(Damage { offset: *at, what })?;
             vec![Piece::unreadable(*at, size)]
         } else if is_plain {
             plain(parts, size)
@@ -560,18 +655,19 @@ impl Reader<'_, '_> {
             vec![Piece::unreadable(*at, size)]
         } else {
             let coder = Some(self.coder(whole.lock.as_ref(), ALONE, codec(file, file.is_encrypted)));
-            let stored = whole.end().saturating_sub(*at);
+            let stored = whole.end.saturating_sub(*at);
             vec![Piece { length: size, offset: *at, stored, coder, decoded: size, crc: file.crc, ..Piece::default() }]
         };
         Ok(Body { size, pieces: Some(pieces), ..empty })
     }
 
     /// The group that the file whose header begins at `at` lies in, if there is one.
-    fn group_at(&mut self, at: u64) -> Option<Group> {
-        while self.groups.get(self.group).is_some_and(|group| at >= group.end) {
-            (self.group, self.skip) = (self.group.saturating_add(1), 0);
+    fn group_at(&mut self, at: u64) -> Result<Option<Group>, Error> {
+        while self.group.is_none_or(|group| at >= group.end) {
+            let Some(next) = self.groups.next()? else { return Ok(None) };
+            (self.group, self.skip) = (Some(next), 0);
         }
-        self.groups.get(self.group).copied().filter(|group| at >= group.start)
+        Ok(self.group.filter(|group| at >= group.start))
     }
 
     /// The coder of `what`, behind headers that are encrypted so.

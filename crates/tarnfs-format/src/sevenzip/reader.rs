@@ -27,10 +27,11 @@ const FILES_AT_ONCE: u64 = 4096;
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let (at, start) = find_start(source.as_ref())?;
     let base = at.saturating_add(start::LENGTH as u64);
-    let Some(header) = load(source, base, &start, options)? else { return Ok(()) };
+    let Some((header, packed_headers)) = load(source, base, &start, options)? else { return Ok(()) };
     let offset = base.saturating_add(start.offset);
     let broken = |broken: Broken| broken_header(offset, broken);
     let (mut streams, mut files) = parse(&header).map_err(broken)?;
+    let packed = packed_headers.saturating_add(streams.packed().map_err(broken)?);
     let mut coders = Coders::default();
     let (mut count, mut anti) = (0_u64, 0_u64);
     while let Some(file) = files.next().map_err(broken)? {
@@ -66,6 +67,14 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     if streams.next_file().map_err(broken)?.is_some() {
         let what = "there is content of files that the archive does not name".to_owned();
         receive(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
+    }
+    let left = start.offset.saturating_sub(packed);
+    let unlisted = [
+        (left > 0).then(|| format!("{left} bytes that belong to none of its files")),
+        (anti > 0).then(|| format!("entries that say what is to be removed ({anti})")),
+    ];
+    for what in unlisted.into_iter().flatten() {
+        receive(Event::Unlisted(what)).map_err(Error::Receiver)?;
     }
     if anti > 0 {
         let archive = source.describe();
@@ -105,8 +114,9 @@ pub(super) fn find_start(source: &dyn Source) -> Result<(u64, Start), Error> {
     Ok((at, start))
 }
 
-/// The header, decoded; `None` if there is none, for the archive is empty.
-fn load(source: &SharedSource, base: u64, start: &Start, options: &Options) -> Result<Option<Vec<u8>>, Error> {
+/// The header, decoded, and the bytes that it is packed in before the one that says so; `None` if there is none, for
+/// the archive is empty.
+fn load(source: &SharedSource, base: u64, start: &Start, options: &Options) -> Result<Option<(Vec<u8>, u64)>, Error> {
     if start.length == 0 {
         return Ok(None);
     }
@@ -126,15 +136,17 @@ fn load(source: &SharedSource, base: u64, start: &Start, options: &Options) -> R
     if crc32fast::hash(&header) != start.crc {
         return Err(invalid(offset, "the header is damaged: its checksum is wrong"));
     }
+    let mut packed = 0_u64;
     for _ in 0..MOST_NESTED {
         let mut bytes = Bytes::new(&header);
         let broken = |broken: Broken| broken_header(offset, broken);
         match bytes.number().map_err(broken)? {
             property::ENCODED_HEADER => {}
-            property::HEADER => return Ok(Some(header)),
+            property::HEADER => return Ok(Some((header, packed))),
             _ => return Err(invalid(offset, "the header is of a kind that is not known")),
         }
         let mut streams = Streams::read(&mut bytes).map_err(broken)?;
+        packed = packed.saturating_add(streams.packed().map_err(broken)?);
         let Some((part, block)) = streams.next_file().map_err(broken)? else { return Ok(None) };
         header = unpack(source, base, part, block, options)?;
         if header.is_empty() {

@@ -150,6 +150,12 @@ impl<'h> Streams<'h> {
         }
     }
 
+    /// Bytes of all streams that are packed, before the first file is asked for.
+    pub(super) fn packed(&self) -> Result<u64, Broken> {
+        let mut sizes = self.packed_sizes;
+        (0..self.packed_left).try_fold(0_u64, |sum, _| Ok(sum.saturating_add(sizes.number()?)))
+    }
+
     /// The next file that has content, and the folder that it is in.
     pub(super) fn next_file(&mut self) -> Result<Option<(Part, &Block<'h>)>, Broken> {
         while self.files_left == 0 {

@@ -104,10 +104,22 @@ fn a_header_made_by_hand() {
     let expected = [("one", 2), ("two", 4), ("three", 9), ("empty", 0), ("folder", 0)];
     assert_eq!(paths(&found), expected.map(|(path, length)| (path.to_owned(), length)));
     // What only says what to remove is no damage.
-    assert_eq!(found.len(), expected.len());
+    assert_eq!(found[expected.len()..], [Event::Unlisted("entries that say what is to be removed (1)".to_owned())]);
     for (index, offset) in [(0, 32), (1, 34), (2, 38)] {
         let piece = piece(&found[index]);
         assert_eq!((piece.offset, piece.coder.is_some()), (offset, index == 2));
+    }
+}
+
+/// Programs that put something into an archive leave it there when they write a new header.
+#[test]
+fn bytes_of_no_file_are_told() {
+    let header = [1, 4, 6, 0, 1, 9, 10, 0, 7, 11, 1, 0, 1, 1, 0, 12, 10, 0, 0, 5, 1, 17, 5, 0, b'1', 0, 0, 0, 0, 0];
+    for (packed, expected) in [(PACKED.to_vec(), None), ([PACKED, b"precious"].concat(), Some("8 bytes"))] {
+        let found = read(&archive(&packed, &header)).unwrap();
+        assert_eq!(paths(&found), [("1".to_owned(), 10)]);
+        let told = expected.map(|bytes| Event::Unlisted(format!("{bytes} that belong to none of its files")));
+        assert_eq!(found.get(1), told.as_ref());
     }
 }
 
@@ -146,7 +158,7 @@ fn the_lengths_of_steps_are_those_of_their_block() {
         &[5, 2, 17, 9, 0, b'1', 0, 0, 0, b'2', 0, 0, 0, 0, 0],
     ]
     .concat();
-    let found = read(&archive(PACKED, &header)).unwrap();
+    let found = read(&archive(&PACKED[..9], &header)).unwrap();
     let lengths: Vec<_> = found
         .iter()
         .map(|event| {
@@ -222,5 +234,5 @@ fn archives_bid_at_their_start_and_behind_a_program() {
     assert_eq!(SevenZip.bid(&Probe::new(&with[..4096], &source)), 80);
     assert_eq!(SevenZip.bid(&Probe::of_head(&with[..4096])), 0);
     assert_eq!(SevenZip.bid(&Probe::new(&program[..4096], &MemorySource::new(program.clone(), "program"))), 0);
-    assert_eq!(read(&with).unwrap().len(), 5);
+    assert_eq!(paths(&read(&with).unwrap()).len(), 5);
 }

@@ -135,28 +135,58 @@ fn columns(sql: &str) -> Option<([usize; 5], bool)> {
     let sql = without_comments(sql);
     let (_, inside) = sql.split_once('(')?;
     let (mut names, mut name, mut depth, mut quote) = (Vec::new(), String::new(), 0_usize, None);
+    // Of the column that is read, what stands in no quotes and no brackets, with a `(` where one opens.
+    let (mut plain, mut count) = (String::new(), 0_usize);
+    let mut end = |name: String, plain: String| {
+        count = count.saturating_add(1);
+        if !is_virtual(&plain) {
+            names.push(name);
+        }
+    };
     for letter in inside.chars() {
         match (quote, letter) {
             (Some(end), _) if letter == end => quote = None,
             (None, '"' | '`' | '\'') => quote = Some(letter),
             (None, '[') => quote = Some(']'),
-            (None, '(') => depth = depth.saturating_add(1),
+            (None, '(') => {
+                if depth == 0 {
+                    plain.push_str(" ( ");
+                }
+                depth = depth.saturating_add(1);
+            }
             (None, ')') if depth == 0 => break,
             (None, ')') => depth = depth.saturating_sub(1),
             (None, ',') if depth == 0 => {
-                names.push(std::mem::take(&mut name));
+                end(std::mem::take(&mut name), std::mem::take(&mut plain));
             }
-            _ => name.push(letter),
+            _ => {
+                name.push(letter);
+                if depth == 0 {
+                    // What is quoted is no keyword.
+                    plain.push(if quote.is_none() { letter } else { '_' });
+                }
+            }
         }
     }
-    names.push(name);
+    end(name, plain);
     let first_words: Vec<&str> = names.iter().map(|name| name.split_whitespace().next().unwrap_or_default()).collect();
     let place = |wanted: &str| first_words.iter().position(|name| name.eq_ignore_ascii_case(wanted));
     let mut places = [0; 5];
     for (at, wanted) in places.iter_mut().zip(COLUMNS) {
         *at = place(wanted)?;
     }
-    Some((places, names.len() > COLUMNS.len()))
+    Some((places, count > COLUMNS.len()))
+}
+
+/// True of a column that no row has, as it is computed when it is read: `AS (...)` without `STORED` behind it. `plain`
+/// is its definition without what stands in quotes and brackets.
+fn is_virtual(plain: &str) -> bool {
+    let mut words = plain.split_whitespace();
+    let is_computed = words
+        .by_ref()
+        .zip(plain.split_whitespace().skip(1))
+        .any(|(one, next)| one.eq_ignore_ascii_case("as") && next == "(");
+    is_computed && !words.any(|word| word.eq_ignore_ascii_case("stored"))
 }
 
 /// A statement without comments: those up to the end of a line, and those in `/* */`.
@@ -183,7 +213,26 @@ mod tests {
         assert_eq!(columns(own), Some(([0, 1, 2, 3, 4], false)));
         let other = "CREATE TABLE \"sqlar\"(id INTEGER PRIMARY KEY, [data] BLOB CHECK(length(data, ',') > 0), `SZ`, mtime, mode, 'name', UNIQUE(name))";
         assert_eq!(columns(other), Some(([5, 4, 3, 2, 1], true)));
-        for none in ["", "CREATE TABLE sqlar", "CREATE TABLE sqlar(name, mode, mtime, sz)", "x(((("] {
+        // What is computed when it is read is in no row; what is stored is.
+        let computed =
+            |how: &str| format!("CREATE TABLE sqlar(name TEXT, ext TEXT {how}, mode INT, mtime INT, sz INT, data)");
+        for (how, places) in [
+            ("AS (substr(name, -3)) VIRTUAL", [0, 1, 2, 3, 4]),
+            ("GENERATED ALWAYS AS(lower(name))", [0, 1, 2, 3, 4]),
+            ("as ('STORED')", [0, 1, 2, 3, 4]),
+            ("AS (substr(name, -3)) STORED", [0, 2, 3, 4, 5]),
+            ("DEFAULT 'as ('", [0, 2, 3, 4, 5]),
+            ("CHECK(CAST(ext AS INT) > 0)", [0, 2, 3, 4, 5]),
+        ] {
+            assert_eq!(columns(&computed(how)), Some((places, true)), "{how}");
+        }
+        for none in [
+            "",
+            "CREATE TABLE sqlar",
+            "CREATE TABLE sqlar(name, mode, mtime, sz)",
+            "CREATE TABLE sqlar(name, mode, mtime, sz AS (1), data)",
+            "x((((",
+        ] {
             assert_eq!(columns(none), None, "{none}");
         }
     }

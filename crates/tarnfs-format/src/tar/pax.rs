@@ -30,6 +30,8 @@ pub(super) struct Pax {
     /// The name of the archive (GNU).
     pub(super) label: Option<Vec<u8>>,
     pub(super) sparse: Sparse,
+    /// There is a record that says something which no entry shows ([`others`]).
+    pub(super) has_others: bool,
     /// A record that cannot be read might have told the size of the content: where the next header is, is not certain,
     /// so what would be read under this header is not served.
     pub(super) size_in_doubt: bool,
@@ -201,9 +203,11 @@ impl Pax {
                 } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                     let decoded = base64(value).ok_or_else(|| format!("{} is not base64", what()))?;
                     self.add_xattr(url_decoded(name), decoded, limits)?;
+                } else {
+                    // The rest says nothing that a file system shows (comment, hdrcharset, SCHILY.ino, SCHILY.nlink,
+                    // LIBARCHIVE.creationtime, ...) or nothing that Linux has (SCHILY.fflags, SCHILY.acl.ace).
+                    self.has_others |= is_other(key, value);
                 }
-                // The rest says nothing that a file system shows (comment, hdrcharset, SCHILY.ino, SCHILY.nlink,
-                // LIBARCHIVE.creationtime, ...) or nothing that Linux has (SCHILY.fflags, SCHILY.acl.ace).
             }
         }
         Ok(())
@@ -246,6 +250,41 @@ fn record(bytes: &[u8]) -> Result<Option<Record<'_>>, &'static str> {
     let equals = rest.iter().position(|&byte| byte == b'=').ok_or("a record has no equal sign")?;
     let (key, value) = rest.split_at_checked(equals).unwrap_or_default();
     Ok(Some((key, value.get(1..).unwrap_or_default(), behind)))
+}
+
+/// True of a record that is passed over, but for those that only say how the file was archived, or when it was made.
+fn is_other(key: &[u8], value: &[u8]) -> bool {
+    let is_of_archiving = matches!(
+        key,
+        b"hdrcharset"
+            | b"charset"
+            | b"LIBARCHIVE.creationtime"
+            | b"LIBARCHIVE.symlinktype"
+            | b"SCHILY.dev"
+            | b"SCHILY.ino"
+            | b"SCHILY.nlink"
+            | b"SCHILY.filetype"
+            | b"SCHILY.release"
+            | b"SCHILY.archtype"
+    );
+    !value.is_empty() && !is_of_archiving && !key.starts_with(b"GNU.volume.")
+}
+
+/// The keys of the records in `body` that say something which no entry shows.
+pub(super) fn others(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = body;
+    let records = std::iter::from_fn(move || {
+        let (key, value, behind) = record(rest).ok()??;
+        rest = behind;
+        Some((key, value))
+    });
+    let is_known = |key: &[u8], value: &[u8]| {
+        let mut pax = Pax::default();
+        // What is wrong with it was told.
+        let _ = pax.set(key, value, &Limits::default());
+        !pax.has_others
+    };
+    records.filter(move |(key, value)| !is_known(key, value)).map(|(key, _)| key)
 }
 
 /// The comment in a header: `git archive` has the commit there.
@@ -364,6 +403,15 @@ mod tests {
             assert_eq!(problems.len(), 1, "{bad:?}");
             assert_eq!((problems[0].0, pax.size_in_doubt), (10, doubt), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn records_that_no_entry_shows_are_known() {
+        let body = b"10 path=a\n14 comment=hi\n13 VENDOR.k=\n14 VENDOR.k=v\n17 SCHILY.ino=12\n21 hdrcharset=BINARY\n";
+        assert_eq!(others(body).collect::<Vec<_>>(), [&b"comment"[..], b"VENDOR.k"]);
+        let (pax, problems) = read(body);
+        assert_eq!((pax.has_others, problems), (true, vec![]));
+        assert!(!read(b"10 path=a\n17 SCHILY.ino=12\n29 SCHILY.xattr.user.%3D=\0=\n\n").0.has_others);
     }
 
     #[test]

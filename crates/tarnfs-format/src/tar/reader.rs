@@ -7,7 +7,7 @@ use tarnfs_source::Extent;
 use super::acl::Names;
 use super::header::{BLOCK, Block, Check, Header, check, text};
 use super::member::{self, Content, Pending};
-use super::pax::Pax;
+use super::pax::{self, Pax};
 use super::sparse::{self, LineMap};
 use super::volumes::{self, FirstPart};
 use crate::name::excerpt;
@@ -15,6 +15,9 @@ use crate::{Body, Damage, Entry, Error, Event, Options, Receive, Stream};
 
 /// Bytes that are looked at together: of an extended header, and while searching for the next one.
 const STEP: usize = 64 << 10;
+
+/// What no entry shows is told so often at most.
+const MOST_UNLISTED: usize = 8;
 
 /// Digits of the time that some readers of GNU's incremental dumps took for the first folder of each path.
 const TIME_DIGITS: usize = 11;
@@ -40,6 +43,8 @@ pub(super) struct Reader<'run> {
     /// Of the extended header that is being read.
     text: Vec<u8>,
     problems: Vec<String>,
+    /// What was told of that no entry shows.
+    unlisted: Vec<String>,
 }
 
 impl<'run> Reader<'run> {
@@ -57,6 +62,7 @@ impl<'run> Reader<'run> {
             strips_times,
             text: Vec::new(),
             problems: Vec::new(),
+            unlisted: Vec::new(),
         }
     }
 
@@ -196,7 +202,8 @@ impl<'run> Reader<'run> {
                 let start = self.stream.position();
                 if self.extended_header(size, "a global extended header")? {
                     let text = std::mem::take(&mut self.text);
-                    self.records(&mut pax, start, &text)?;
+                    // The comment of a header that the archive begins with is that on all of it.
+                    self.records(&mut pax, start, &text, start == BLOCK as u64)?;
                     self.text = text;
                 }
                 if let Some(label) = pax.label.take() {
@@ -220,7 +227,10 @@ impl<'run> Reader<'run> {
                 }
                 Ok(())
             }
-            b'A' => self.skip_content(at, size),
+            b'A' => {
+                self.tell_of_unlisted("access lists of Solaris".to_owned())?;
+                self.skip_content(at, size)
+            }
             b'V' => {
                 let mut label = self.pending.long_name.take().unwrap_or_else(|| header.path(header.dialect()));
                 label.truncate(self.options.limits.owner_name);
@@ -264,14 +274,29 @@ impl<'run> Reader<'run> {
         Ok(true)
     }
 
-    /// Adds the records in `text`, which begins at byte `start` of the stream, to `pax`.
-    fn records(&mut self, pax: &mut Pax, start: u64, text: &[u8]) -> Result<(), Error> {
+    /// Adds the records in `text`, which begins at byte `start` of the stream, to `pax`. Where a comment in them
+    /// `is_kept`, it is none of what no entry shows.
+    fn records(&mut self, pax: &mut Pax, start: u64, text: &[u8], is_kept: bool) -> Result<(), Error> {
         let mut problems = Vec::new();
         pax.read(text, &self.options.limits, &mut problems);
         for (at, what) in problems {
             self.damage(start.saturating_add(at as u64), what)?;
         }
+        if std::mem::take(&mut pax.has_others) && self.unlisted.len() < MOST_UNLISTED {
+            for key in pax::others(text).filter(|key| !(is_kept && *key == b"comment")) {
+                self.tell_of_unlisted(format!("'{}' in its extended headers", excerpt(key)))?;
+            }
+        }
         Ok(())
+    }
+
+    /// Tells once of something that no entry shows.
+    fn tell_of_unlisted(&mut self, what: String) -> Result<(), Error> {
+        if self.unlisted.len() >= MOST_UNLISTED || self.unlisted.contains(&what) {
+            return Ok(());
+        }
+        self.unlisted.push(what.clone());
+        self.tell(Event::Unlisted(what))
     }
 
     /// A header that is not about another one.
@@ -283,7 +308,7 @@ impl<'run> Reader<'run> {
             let pax = stored_pax.get_or_insert_default();
             match records {
                 Ok((start, text)) => {
-                    self.records(pax, start, &text)?;
+                    self.records(pax, start, &text, false)?;
                     self.text = text;
                 }
                 // What they would have said of the size is not known.

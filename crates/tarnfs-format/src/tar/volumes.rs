@@ -1,6 +1,7 @@
 //! Where a file goes on in the next volume of an archive: the headers that stand there, GNU's own and those in pax.
 
 use std::io;
+use std::ops::Range;
 
 use super::header::{BLOCK, Block, Check, Header, check};
 use super::numbers::decimal;
@@ -202,5 +203,9 @@ impl Stream for FirstPart<'_> {
 
     fn may_have_shifted(&self, end: u64) -> bool {
         self.stream.may_have_shifted(end)
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.stream.is_filled(range)
     }
 }

@@ -277,13 +277,17 @@ impl Reader<'_> {
             self.options.cancel.check().map_err(Error::Receiver)?;
             let data = &attribute.data;
             self.attributes = self.attributes.saturating_add(data.size);
-            let value = if data.size > limits.xattr_value as u64 || self.attributes > MOST_ATTRIBUTES {
+            let name = named(&attribute.name);
+            let is_none = attribute.name.is_empty() || name.contains(&0) || name.len() > limits.name;
+            let value = if is_none {
+                Err("left out: it has no name that Linux could hold".to_owned())
+            } else if data.size > limits.xattr_value as u64 || self.attributes > MOST_ATTRIBUTES {
                 Err(format!("has an extended attribute of {} bytes, which is too long", data.size))
             } else {
                 self.value(data)
             };
             match value {
-                Ok(value) => xattrs.push((named(&attribute.name), value)),
+                Ok(value) => xattrs.push((name, value)),
                 Err(what) => {
                     let name = excerpt(&attribute.name);
                     tell.damage(header, format!("'{}', extended attribute '{name}': {what}", excerpt(path)))?;
@@ -377,6 +381,16 @@ mod tests {
 
     fn file(inside: &str) -> String {
         format!("<file><name>x</name><type>file</type>{inside}</file>")
+    }
+
+    #[test]
+    fn attributes_have_names_that_linux_can_hold() {
+        let attribute = |name: &str| attribute(1).replace("<name>a</name>", &format!("<name>{name}</name>"));
+        let attributes = ["a", "", "x&#0;y", &"n".repeat(300), "security.b"].map(attribute).concat();
+        let (_, entries, damage, _) = told(&file(&attributes), &Options::default(), |_, _| Ok(vec![b'v']));
+        let names: Vec<_> = entries[0].xattrs.iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, [&b"user.a"[..], b"security.b"]);
+        assert!(damage.len() == 3 && damage[0].contains("no name that Linux could hold"), "{damage:?}");
     }
 
     /// Any number of attributes may lead to the same block, of which more comes than each says.

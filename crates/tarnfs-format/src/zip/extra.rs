@@ -138,6 +138,24 @@ impl<'b> Extra<'b> {
     }
 }
 
+/// True if one of the fields says something of which no entry shows anything: access lists of Windows, what macOS keeps
+/// of a file. Those that are known and only fill, or mark an archive of Java, say nothing.
+pub(super) fn says_more(mut fields: &[u8]) -> bool {
+    while let Some((head, rest)) = fields.split_at_checked(4) {
+        let Some((_, rest)) = rest.split_at_checked(u16_at(head, 2).into()) else { break };
+        fields = rest;
+        match u16_at(head, 0) {
+            // Sizes, times, owners, names, and how content is encrypted; a comment is told for itself.
+            0x0001 | 0x000a | 0x000d | 0x0017 | 0x5455 | 0x5855 | 0x6375 | 0x7075 | 0x756e | 0x7855 | 0x7875
+            | 0x9901 => {}
+            // Of `zipalign`, Apache's and Android's alignment, Office, and Java.
+            0x0000 | 0xa11e | 0xd935 | 0xa220 | 0xcafe => {}
+            _ => return true,
+        }
+    }
+    false
+}
+
 /// mtime and atime, where told.
 type Times = (Option<Time>, Option<Time>);
 

@@ -24,6 +24,8 @@ const HOST_VFAT: u8 = 14;
 const HOSTS_WITH_MODES: [u8; 5] = [3, 5, 16, 19, 30];
 
 const DOS_READ_ONLY: u32 = 1;
+const DOS_HIDDEN: u32 = 2;
+const DOS_SYSTEM: u32 = 4;
 const DOS_FOLDER: u32 = 0x10;
 
 /// What a header of the directory and a local one have both, but for sizes and offset. A local one has neither host nor
@@ -110,6 +112,11 @@ fn is_of_unix(header: &Header<'_>, extra: &Extra<'_>) -> bool {
 
 fn is_of_windows(header: &Header<'_>) -> bool {
     matches!(header.host, HOST_DOS | HOST_NTFS | HOST_VFAT)
+}
+
+/// True of a file that DOS or Windows hides, or takes for one of its own.
+pub(super) fn is_hidden(header: &Header<'_>) -> bool {
+    is_of_windows(header) && header.external & (DOS_HIDDEN | DOS_SYSTEM) != 0
 }
 
 /// The path as bytes. UTF-8 where the archive says so. What is no UTF-8 otherwise is taken for `encoding`, and stays as

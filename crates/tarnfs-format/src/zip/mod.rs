@@ -13,7 +13,7 @@
 //!   is the later one. The directory has the same order, unless an archive was put together in another way.
 //! - Times of DOS are local time of nobody knows whom: they are taken for UTC. Most archives of today have better ones
 //!   beside them.
-//! - Names that are not UTF-8 and do not say what they are: see `guess`. Where there is no directory they stay as they
+//! - Names that are not UTF-8 and do not say what they are: see `guess.rs`. Where there is no directory they stay as they
 //!   are.
 //! - Only the directory is read, so times of the last access that stand in local headers only are not told. Times of
 //!   creation have no place in an [`Entry`].
@@ -27,7 +27,6 @@ mod central;
 mod coders;
 mod end;
 mod extra;
-mod guess;
 mod local;
 mod member;
 mod reader;

@@ -10,11 +10,11 @@ use super::central::{Central, Next, Walk};
 use super::coders::{Coders, Recipe, unreadable};
 use super::end::{self, Directory, End};
 use super::extra::{Extra, Numbers};
-use super::guess::Names;
 use super::local;
 use super::member::{Header, Member, name_in_unknown_encoding};
 use super::scan::{Found, Scan};
 use crate::encoding::Encoding;
+use crate::guess::Names;
 use crate::name::excerpt;
 use crate::window::Window;
 use crate::{Body, Damage, Error, Event, Kind, Options, Piece, ReceiveRandom};
@@ -54,7 +54,7 @@ impl<'run> Reader<'run> {
             coders: Coders::default(),
             pending: None,
             scan: None,
-            encoding: None,
+            encoding: options.encoding,
             count: 0,
         }
     }
@@ -70,7 +70,7 @@ impl<'run> Reader<'run> {
             ))),
             End::Missing => {
                 self.damage(length, "no directory is at its end; members were found by their local headers, which tell no links and no modes")?;
-                self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
+                self.scan = Some(self.new_scan());
                 self.gap(0, length, true)?;
                 if self.count == 0 { Err(not_this("neither a directory nor a member is in it")) } else { Ok(()) }
             }
@@ -79,6 +79,12 @@ impl<'run> Reader<'run> {
 
     fn window(&self) -> Window<'run> {
         Window::new(self.source, &self.options.cancel)
+    }
+
+    fn new_scan(&self) -> Scan<'run> {
+        let mut scan = Scan::new(self.window(), self.options.limits.resynchronise);
+        scan.take_names_for(self.encoding);
+        scan
     }
 
     fn directory(&mut self, directory: &Directory) -> Result<(), Error> {
@@ -105,7 +111,7 @@ impl<'run> Reader<'run> {
                     let length = range.end.saturating_sub(range.start);
                     self.damage(range.start, format!("{length} bytes of the directory are no header"))?;
                     if self.scan.is_none() {
-                        self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
+                        self.scan = Some(self.new_scan());
                     }
                 }
                 Next::End => break,
@@ -347,7 +353,7 @@ impl<'run> Reader<'run> {
 }
 
 /// What a header of the directory has in common with a local one.
-fn head<'b>(header: &Central<'b>) -> Header<'b> {
+pub(super) fn head<'b>(header: &Central<'b>) -> Header<'b> {
     let &Central { host, flags, method, time, date, crc, external, name, .. } = header;
     Header { host, flags, method, time, date, crc, external, name }
 }

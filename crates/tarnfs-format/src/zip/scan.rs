@@ -35,6 +35,9 @@ struct Descriptor {
 #[derive(Debug)]
 pub(super) struct Scan<'s> {
     window: Window<'s>,
+    /// Looks at what follows a member: that may lie far away, and what `window` has read is wanted again if no member
+    /// ends there.
+    ahead: Window<'s>,
     /// A descriptor is searched for past other headers: those of an archive in this one. Once one was not found, its
     /// member is given up at the next header, so that not all is searched again for each.
     is_patient: bool,
@@ -46,7 +49,7 @@ pub(super) struct Scan<'s> {
 
 impl<'s> Scan<'s> {
     pub(super) fn new(window: Window<'s>, limit: u64) -> Self {
-        Self { window, is_patient: true, limit, encoding: None }
+        Self { ahead: window.beside(), window, is_patient: true, limit, encoding: None }
     }
 
     /// Takes names that do not say what they are in for names in `encoding`.
@@ -88,7 +91,7 @@ impl<'s> Scan<'s> {
             }
             // Something follows; and if nothing that is known does, another header in the content says that it does
             // not end there.
-            let behind = self.window.bytes(end, to, 4)?;
+            let behind = self.ahead.bytes(end, to, 4)?;
             let is_followed = behind.is_empty() || behind.starts_with(b"PK") || flags & FLAG_DESCRIPTOR != 0;
             if !is_followed && let Some(next) = self.header(content, end)? {
                 return left_out(next, "its content would reach over the next member");
@@ -171,4 +174,58 @@ impl<'s> Scan<'s> {
 
 fn is_plausible(local: &Local<'_>) -> bool {
     local::is_plausible(local.version, local.method) && !local.name.is_empty() && !local.name.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tarnfs_source::{Cancel, MemorySource, Source};
+
+    use super::*;
+
+    /// Counts the bytes that are read of it.
+    #[derive(Debug)]
+    struct Counted(MemorySource, AtomicU64);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let read = self.0.read_at(buffer, offset)?;
+            self.1.fetch_add(read as u64, Ordering::Relaxed);
+            Ok(read)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// Headers one behind the other, of 31 bytes, each of which says that its content ends far away.
+    #[test]
+    fn what_follows_a_member_is_looked_at_with_little() {
+        const COUNT: usize = 2000;
+        const STORED: u32 = 310_005;
+        let numbers: Vec<u8> = [0, STORED, STORED].into_iter().flat_map(u32::to_le_bytes).collect();
+        let header = [&b"PK\x03\x04"[..], &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0], &numbers, &[1, 0, 0, 0, b'a']].concat();
+        let mut bytes = header.repeat(COUNT);
+        bytes.resize(bytes.len() + STORED as usize + 100, 0);
+        let source = Counted(MemorySource::new(bytes, "headers"), AtomicU64::new(0));
+        let cancel = Cancel::default();
+        let mut scan = Scan::new(Window::new(&source, &cancel), u64::MAX);
+        let (mut from, mut left_out, mut members) = (0, 0, 0);
+        while let Some(found) = scan.next(from, source.len(), true).unwrap() {
+            match found {
+                Found::Member { end, .. } => (from, members) = (end, members + 1),
+                Found::LeftOut { next, .. } => (from, left_out) = (next, left_out + 1),
+            }
+        }
+        // In the content of the last one there is no other.
+        assert_eq!((left_out, members), (COUNT - 1, 1));
+        let read = source.1.load(Ordering::Relaxed);
+        assert!(read < 8 * source.len(), "{read} bytes read of {}", source.len());
+    }
 }

@@ -1,13 +1,17 @@
-//! What an archive has that is in no member: a comment, a program before them, comments on single ones.
+//! What an archive has that is in no member: a comment, a program before them, what lies between them, comments on single
+//! ones, and what else headers say of them.
 
 use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use super::bytes::u16_at;
-use super::central::Walk;
-use super::end::{self, End};
-use super::reader::{offset, shift};
+use super::bytes::{u16_at, u32_at, u64_at};
+use super::central::{Central, Walk};
+use super::end::{self, Directory, End};
+use super::extra::{self, Extra};
+use super::local::Local;
+use super::member::{FLAG_DESCRIPTOR, is_hidden};
+use super::reader::{head, offset, shift};
 use crate::Unlisted;
 use crate::name::excerpt;
 use crate::window::Window;
@@ -44,6 +48,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     if name == MUST_BE_FIRST {
         found.others.push(format!("'{}' as its first file, which says of what kind it is", excerpt(name)));
     }
+    found.others.extend(beside(source, &mut walk, &directory, start, cancel)?);
     match commented {
         0 => {}
         1 => found.others.push("the comment on one of its files".to_owned()),
@@ -56,6 +61,81 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
         found.others.push(format!("{behind} bytes behind its end"));
     }
     Ok(found)
+}
+
+/// What lies between members, of which the first one begins at byte `start`, and what their headers say that they do not
+/// show.
+fn beside(
+    source: &dyn Source,
+    walk: &mut Walk<'_>,
+    directory: &Directory,
+    start: u64,
+    cancel: &Cancel,
+) -> io::Result<Vec<String>> {
+    let mut window = Window::new(source, cancel);
+    window.jumps(true);
+    let (mut stored, mut end, mut is_known, mut more) = (0_u64, start, true, 0_u64);
+    walk.rewind();
+    while let Some(header) = walk.next_header()? {
+        let at = offset(&header, directory).and_then(|at| at.checked_add_signed(directory.shift));
+        let member = at.map(|at| Local::read(&mut window, at, u64::MAX)).transpose()?.flatten();
+        let says_more = is_hidden(&head(&header)) || extra::says_more(header.extra);
+        let (Some(at), Some(local)) = (at, member) else {
+            is_known = false;
+            more = more.saturating_add(says_more.into());
+            continue;
+        };
+        more = more.saturating_add((says_more || extra::says_more(local.extra)).into());
+        let (content, has_descriptor) = (local.content, local.flags & FLAG_DESCRIPTOR != 0);
+        let Some(behind) = end_of(&mut window, &header, content, has_descriptor)? else {
+            is_known = false;
+            continue;
+        };
+        (stored, end) = (stored.saturating_add(behind.saturating_sub(at)), end.max(behind));
+    }
+    let mut others = Vec::new();
+    let between = end.saturating_sub(start).checked_sub(stored);
+    match (between, directory.range.start.checked_sub(end)) {
+        (Some(between), Some(before)) if is_known => {
+            for (bytes, place) in [(between, "between its files"), (before, "between its files and its directory")] {
+                others.extend((bytes > 0).then(|| format!("{bytes} bytes {place}")));
+            }
+        }
+        _ => others.push("what may lie between its files, which cannot be told".to_owned()),
+    }
+    if more > 0 {
+        others.push(format!("extra fields, or attributes of DOS, that are not shown ({more})"));
+    }
+    Ok(others)
+}
+
+/// Where the member ends whose content begins at byte `content`, with the sizes that may follow that.
+fn end_of(
+    window: &mut Window<'_>,
+    header: &Central<'_>,
+    content: u64,
+    has_descriptor: bool,
+) -> io::Result<Option<u64>> {
+    let extra = Extra::read(header.extra, header.name, header.date);
+    let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else { return Ok(None) };
+    let Some(end) = content.checked_add(numbers.stored) else { return Ok(None) };
+    if !has_descriptor {
+        return Ok(Some(end));
+    }
+    let bytes = window.bytes(end, u64::MAX, 24)?;
+    // With its signature and without, and with numbers of eight bytes and of four, the longer ones first. Some have none
+    // at all.
+    let kinds = [(24, true), (16, true), (20, false), (12, false)];
+    let length = kinds.into_iter().find_map(|(length, has_signature)| {
+        let rest = bytes.get(..length)?;
+        let numbers_at = if has_signature { rest.strip_prefix(b"PK\x07\x08")? } else { rest }.get(4..)?;
+        let told = match numbers_at.len() {
+            16 => (u64_at(numbers_at, 0), u64_at(numbers_at, 8)),
+            _ => (u32_at(numbers_at, 0).into(), u32_at(numbers_at, 4).into()),
+        };
+        (told == (numbers.stored, numbers.size)).then_some(length)
+    });
+    Ok(end.checked_add(length.unwrap_or_default() as u64))
 }
 
 /// True if nothing but a mark is before byte `start`.
@@ -82,4 +162,93 @@ fn comment(source: &dyn Source, from: u64) -> io::Result<(Vec<u8>, u64)> {
     let rest = bytes.get(start..).unwrap_or_default();
     let comment = rest.get(..length).unwrap_or(rest);
     Ok((comment.to_vec(), from.saturating_add(start as u64).saturating_add(comment.len() as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+
+    /// What is in an archive of two files, each stored as it is: bytes before the second one and before the directory,
+    /// extra fields of the second one (of its local header, and in the directory), and its attributes of DOS.
+    #[derive(Default)]
+    struct Archive<'a> {
+        between: &'a [u8],
+        before: &'a [u8],
+        local: &'a [u8],
+        central: &'a [u8],
+        attributes: u32,
+        /// What follows the content of the second one, where its sizes do.
+        descriptor: Option<&'a [u8]>,
+    }
+
+    impl Archive<'_> {
+        fn others(&self) -> Vec<String> {
+            let (mut bytes, mut directory) = (Vec::<u8>::new(), Vec::<u8>::new());
+            for (name, local, central) in [(b"a", &b""[..], &b""[..]), (b"b", self.local, self.central)] {
+                let is_second = name == b"b";
+                if is_second {
+                    bytes.extend(self.between);
+                }
+                let at = bytes.len() as u32;
+                let descriptor = self.descriptor.filter(|_| is_second);
+                let flags = if descriptor.is_some() { FLAG_DESCRIPTOR } else { 0 };
+                let sizes = [0, 4, 4].map(u32::to_le_bytes).concat();
+                let common = |extra: &[u8]| {
+                    let lengths = [1, extra.len() as u16].map(u16::to_le_bytes).concat();
+                    [&[20, 0][..], &flags.to_le_bytes(), &[0, 0, 0, 0, 0x21, 0], &sizes, &lengths].concat()
+                };
+                bytes.extend([b"PK\x03\x04", &common(local)[..], name, local, b"text"].concat());
+                bytes.extend(descriptor.unwrap_or_default());
+                let attributes = if is_second { self.attributes } else { 0 };
+                directory.extend([b"PK\x01\x02\x14\0", &common(central)[..], &[0; 6]].concat());
+                directory.extend([&attributes.to_le_bytes()[..], &at.to_le_bytes(), name, central].concat());
+            }
+            bytes.extend(self.before);
+            let places = [directory.len() as u32, bytes.len() as u32].map(u32::to_le_bytes).concat();
+            let end = [&b"PK\x05\x06"[..], &[0, 0, 0, 0, 2, 0, 2, 0], &places, &[0, 0]].concat();
+            let source = MemorySource::new([bytes, directory, end].concat(), "archive");
+            unlisted(&source, &Cancel::default()).unwrap().others
+        }
+    }
+
+    #[test]
+    fn what_lies_between_files_is_told() {
+        assert_eq!(Archive::default().others(), Vec::<String>::new());
+        let both = Archive { between: &[7; 30], before: b"APK Sig Block 42", ..Archive::default() };
+        assert_eq!(both.others(), ["30 bytes between its files", "16 bytes between its files and its directory"]);
+    }
+
+    /// The sizes that follow content belong to it.
+    #[test]
+    fn sizes_behind_a_file_are_its_own() {
+        let (short, long) = ([0_u32, 4, 4].map(u32::to_le_bytes).concat(), [4_u64, 4].map(u64::to_le_bytes).concat());
+        let long = [&[0; 4][..], &long].concat();
+        let signed = |rest: &[u8]| [&b"PK\x07\x08"[..], rest].concat();
+        for descriptor in [&short, &long, &signed(&short), &signed(&long), &Vec::new()] {
+            let archive = Archive { descriptor: Some(descriptor), ..Archive::default() };
+            assert_eq!(archive.others(), Vec::<String>::new(), "{} bytes", descriptor.len());
+            let archive = Archive { before: b"more", ..archive };
+            assert_eq!(archive.others(), ["4 bytes between its files and its directory"]);
+        }
+    }
+
+    #[test]
+    fn what_headers_say_that_is_not_shown_is_told() {
+        let what = ["extra fields, or attributes of DOS, that are not shown (1)"];
+        // An access list of Windows, and what some program has.
+        for field in [&b"\x53\x44\x02\0ab"[..], b"\x34\x12\0\0"] {
+            assert_eq!(Archive { local: field, ..Archive::default() }.others(), what);
+            assert_eq!(Archive { central: field, ..Archive::default() }.others(), what);
+        }
+        for attributes in [2, 4, 6] {
+            assert_eq!(Archive { attributes, ..Archive::default() }.others(), what);
+        }
+        // The time, a mark of Java, and zeros that align.
+        for field in [&b"\x55\x54\x05\0\x01abcd"[..], b"\xfe\xca\0\0", &[0; 3], &[0; 9]] {
+            let archive = Archive { local: field, central: field, attributes: 0x20, ..Archive::default() };
+            assert_eq!(archive.others(), Vec::<String>::new());
+        }
+    }
 }

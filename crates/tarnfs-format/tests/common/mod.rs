@@ -20,6 +20,7 @@ pub(crate) struct Told {
     /// Offset and text of each damage.
     pub(crate) damage: Vec<(u64, String)>,
     pub(crate) labels: Vec<Vec<u8>>,
+    pub(crate) unlisted: Vec<String>,
 }
 
 impl Told {
@@ -55,6 +56,7 @@ pub(crate) fn try_read_stream(format: &str, stream: &mut dyn Stream, options: &O
             Event::Entry(entry) => told.entries.push(*entry),
             Event::Damage(damage) => told.damage.push((damage.offset, damage.what)),
             Event::Label(label) => told.labels.push(label),
+            Event::Unlisted(what) => told.unlisted.push(what),
             Event::Ahead(_) | Event::ForAll(_) | Event::End(_) => {}
             other => panic!("{other:?}"),
         }

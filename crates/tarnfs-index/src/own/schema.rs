@@ -180,6 +180,9 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
     if summary.has_locked {
         insert.execute(("has_locked", truth(true))).map_err(failed)?;
     }
+    if !summary.unlisted.is_empty() {
+        insert.execute(("unlisted", joined(&summary.unlisted))).map_err(failed)?;
+    }
     if summary.renamed.count > 0 {
         let first = summary.renamed.first.get(..Renamed::LONGEST).unwrap_or(&summary.renamed.first);
         insert.execute(("renamed", number(summary.renamed.count.min(i64::MAX as u64)))).map_err(failed)?;
@@ -281,6 +284,10 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         Some(backends) => list(backends).ok_or_else(|| wrong("backends"))?,
         None => Vec::new(),
     };
+    let unlisted = match self::value(connection, "unlisted")? {
+        Some(unlisted) => list(unlisted).ok_or_else(|| wrong("unlisted"))?,
+        None => Vec::new(),
+    };
     let renamed = match (self::value(connection, "renamed")?, self::value(connection, "renamed_first")?) {
         (None, None) => Renamed::default(),
         (Some(Value::Integer(count)), Some(Value::Blob(first))) if first.len() <= Renamed::LONGEST => {
@@ -302,6 +309,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         has_xattrs,
         has_acls,
         label,
+        unlisted,
         has_locked,
         has_directories: false,
         renamed,

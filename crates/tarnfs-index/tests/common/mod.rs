@@ -43,6 +43,7 @@ pub(crate) fn summary() -> Summary {
         renamed: tarnfs_index::Renamed::default(),
         has_directories: false,
         label: Some(b"label".to_vec()),
+        unlisted: Vec::new(),
         notes: Vec::new(),
     }
 }

@@ -327,6 +327,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
         has_xattrs: false,
         has_acls: false,
         label: None,
+        unlisted: Vec::new(),
         has_locked: false,
         renamed: tarnfs_index::Renamed::default(),
         has_directories: false,

@@ -225,6 +225,7 @@ impl FirstPass<'_> {
         let members = walk.random(format, self.source, 0, &MemberPlace::default())?;
         summary.end = self.source.len();
         summary.label = members.label.or(summary.label);
+        tarnfs_index::join_unlisted(&mut summary.unlisted, members.unlisted);
         Ok(summary)
     }
 
@@ -310,6 +311,7 @@ impl FirstPass<'_> {
         let members = walk.members(format, &mut stream, &MemberPlace::default())?;
         summary.end = members.end.max(start);
         summary.label = members.label.or(summary.label);
+        tarnfs_index::join_unlisted(&mut summary.unlisted, members.unlisted);
         let end = summary.end.min(self.source.len());
         // Who reads what is appended later begins behind the headers that say something of it, too.
         let bad_blocks = stream.into_bad_blocks();
@@ -332,7 +334,8 @@ impl FirstPass<'_> {
         let format = tarnfs_format::by_name(&old.format).and_then(|format| format.forwards());
         let format = format.ok_or(Problem::NotAnArchive)?;
         let (label, has_locked, renamed) = (old.label.clone(), old.has_locked, old.renamed.clone());
-        let summary = Summary { label, has_locked, renamed, ..self.summary(&old.format) };
+        let unlisted = old.unlisted.clone();
+        let summary = Summary { label, has_locked, renamed, unlisted, ..self.summary(&old.format) };
         self.read_into(writer, |direct, expansion| self.plain_from(old.end, format, summary, direct, expansion))
     }
 
@@ -353,7 +356,8 @@ impl FirstPass<'_> {
                 let forwards = format.forwards().ok_or(Problem::NotAnArchive)?;
                 let members = walk.members(forwards, &mut *stream, &MemberPlace::default())?;
                 holds_for_more = members.holds_for_more;
-                Ok(Summary { end: members.end, label: members.label, ..self.summary(format.name()) })
+                let (end, label, unlisted) = (members.end, members.label, members.unlisted);
+                Ok(Summary { end, label, unlisted, ..self.summary(format.name()) })
             }
         })?;
         Ok((writer, summary, holds_for_more))
@@ -424,7 +428,7 @@ impl FirstPass<'_> {
         {
             format.name().clone_into(&mut summary.format);
             let members = walk.members(forwards, &mut stream, &place)?;
-            (summary.end, summary.label) = (members.end, members.label);
+            (summary.end, summary.label, summary.unlisted) = (members.end, members.label, members.unlisted);
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
         } else if let Some(content) = content {
@@ -538,6 +542,7 @@ impl FirstPass<'_> {
             has_xattrs: false,
             has_acls: false,
             label: None,
+            unlisted: Vec::new(),
             has_locked: false,
             renamed: tarnfs_index::Renamed::default(),
             has_directories: false,

@@ -222,6 +222,8 @@ pub(super) struct Members {
     pub(super) end: u64,
     /// The name that the archive gives itself.
     pub(super) label: Option<Vec<u8>>,
+    /// What is in it that no entry shows, in words.
+    pub(super) unlisted: Vec<String>,
     /// What comes behind the end would not stand for itself: a header says something of it.
     pub(super) holds_for_more: bool,
 }
@@ -368,6 +370,7 @@ impl Walk<'_> {
                 }
                 Event::ForAll(holds) if calls == 0 => members.borrow_mut().holds_for_more = holds,
                 Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
+                Event::Unlisted(what) if place.prefix.is_empty() => members.borrow_mut().unlisted.push(what),
                 _ => {}
             }
             Ok(())

@@ -79,6 +79,7 @@ impl Walk<'_> {
                     self.damage(Damage { offset, ..damage }, place)?;
                 }
                 Event::Label(label) if place.prefix.is_empty() => members.label = Some(label),
+                Event::Unlisted(what) if place.prefix.is_empty() => members.unlisted.push(what),
                 _ => {}
             }
             Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_codec::{CoderContext, DecodeContext, Dictionaries, Scratch};
 use tarnfs_format::Entry;
+use tarnfs_format::encoding::Encoding;
 use tarnfs_index::{Shape, location};
 use tarnfs_source::{Budget, Cancel, Limits};
 
@@ -176,6 +177,7 @@ impl Options {
             limits: self.limits,
             ignore_zeros: self.shape.ignore_zeros,
             guess_encoding: self.shape.encoding.is_none(),
+            encoding: self.shape.encoding.as_deref().and_then(Encoding::for_name),
             gnu_incremental: self.shape.gnu_incremental,
             cancel: self.cancel.clone(),
             decode: directory::decode(self),

@@ -162,6 +162,7 @@ fn toy(chain: u32, steps: usize) -> (Arc<Streams>, Arc<Toy>) {
         has_xattrs: false,
         has_acls: false,
         label: None,
+        unlisted: Vec::new(),
         has_locked: false,
         renamed: tarnfs_index::Renamed::default(),
         has_directories: false,

@@ -209,7 +209,11 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
 fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unlisted> {
     let summary = opened.index.summary();
     match tarnfs_format::by_name(&summary.format) {
-        Some(format) => format.unlisted(&*opened.stream, cancel),
+        Some(format) => {
+            let mut found = format.unlisted(&*opened.stream, cancel)?;
+            found.others.extend_from_slice(&summary.unlisted);
+            Ok(found)
+        }
         None if is_single_file(&*opened.index, opened.stream.len()).map_err(io::Error::other)? => {
             Ok(Unlisted::default())
         }

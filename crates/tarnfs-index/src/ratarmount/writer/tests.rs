@@ -25,6 +25,7 @@ fn index_of(fingerprint: Fingerprint) -> Arc<dyn Index> {
         has_xattrs: false,
         has_acls: false,
         label: None,
+        unlisted: Vec::new(),
         has_locked: false,
         renamed: crate::Renamed::default(),
         has_directories: false,

@@ -15,6 +15,9 @@ use crate::encoding::Encoding;
 /// Bytes of names that are looked at.
 const MOST: usize = 64 << 10;
 
+/// As many are enough where they are gathered for a guess alone.
+const ENOUGH_NAMES: usize = 16 << 10;
+
 /// What speaks for each encoding of Western Europe, in a hundred, if it is to be taken.
 const ENOUGH: u64 = 85;
 
@@ -36,7 +39,7 @@ const EAST_ASIA: [(&whatwg::Encoding, RangeInclusive<u8>); 4] = [
 
 /// Gathers names, and makes a guess.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// Each with a line end.
     sample: Vec<u8>,
     of_dos: u64,
@@ -45,7 +48,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Adds a name that does not say what encoding it has, of a program on DOS or Windows or on something else.
-    pub(super) fn add(&mut self, name: &[u8], is_of_dos: bool) {
+    pub(crate) fn add(&mut self, name: &[u8], is_of_dos: bool) {
         if std::str::from_utf8(name).is_ok() || self.sample.len().saturating_add(name.len()) > MOST {
             return;
         }
@@ -55,8 +58,13 @@ impl Names {
         *count = count.saturating_add(1);
     }
 
+    /// True if more of them would not make a better guess.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.sample.len() >= ENOUGH_NAMES
+    }
+
     /// The encoding that they have, most likely, and its name. `None` if all are UTF-8, or if nothing fits.
-    pub(super) fn guess(&self) -> Option<(Encoding, &'static str)> {
+    pub(crate) fn guess(&self) -> Option<(Encoding, &'static str)> {
         if self.sample.is_empty() {
             return None;
         }
