@@ -1,0 +1,162 @@
+//! What the process does that has the network.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tarnfs_source::Source as _;
+
+use super::wire::{self, numbers};
+use crate::open::Opener;
+use crate::source::RemoteSource;
+use crate::url::Url;
+
+/// Lines that wait to be told; more are dropped.
+const MOST_LINES: usize = 100;
+
+/// What is said here is told with the next answer, whoever gets that.
+struct Lines(Mutex<Vec<(log::Level, String)>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl log::Log for Lines {
+    fn enabled(&self, of: &log::Metadata<'_>) -> bool {
+        // What libraries say may have secrets in it.
+        of.target().starts_with("tarnfs")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.enabled(record.metadata()) && lines.len() < MOST_LINES {
+            lines.push((record.level(), record.args().to_string()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// What all connections share.
+struct Helper {
+    urls: Vec<Url>,
+    opener: Opener,
+    open: Mutex<HashMap<u64, Weak<RemoteSource>>>,
+}
+
+/// Opens and reads what is behind `urls`, for whoever asks over sockets that come over `control`. Returns when nobody
+/// can ask any more. To be called in a process of its own, whose log it takes.
+pub fn serve(control: &UnixStream, urls: Vec<Url>, opener: Opener) -> io::Result<()> {
+    if log::set_logger(&LINES).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
+    let helper = Arc::new(Helper { urls, opener, open: Mutex::default() });
+    while let Some(socket) = wire::take_over(control)? {
+        let helper = Arc::clone(&helper);
+        // Whoever is not served sees the end of the socket.
+        let _ = std::thread::Builder::new().name("tarnfs-remote".into()).spawn(move || helper.connection(socket));
+    }
+    Ok(())
+}
+
+impl Helper {
+    /// Answers over one socket until its other end is closed.
+    fn connection(&self, mut socket: UnixStream) -> Option<()> {
+        let mut source: Option<Arc<RemoteSource>> = None;
+        let mut url = None;
+        let mut buffer = Vec::new();
+        loop {
+            let (kind, payload) = wire::receive(&mut socket).ok()?;
+            let answer = match kind {
+                wire::OPEN => self.open(&payload).map(|(named, opened, answer)| {
+                    (url, source) = (Some(named), Some(opened));
+                    answer
+                }),
+                wire::ATTACH => self.attach(&payload).map(|opened| {
+                    source = Some(opened);
+                    Vec::new()
+                }),
+                wire::READ => {
+                    let [offset, length, most] = numbers(&payload)?;
+                    let length = usize::try_from(length).ok().filter(|&length| length <= wire::MOST_READ)?;
+                    buffer.resize(length, 0);
+                    let read = source.as_ref()?.read_before(&mut buffer, offset, most);
+                    match read {
+                        Ok(read) => {
+                            tell(&mut socket)?;
+                            wire::send(&mut socket, wire::FOUND, &buffer[..read]).ok()?;
+                            continue;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                wire::PREFETCH => {
+                    let [offset, length] = numbers(&payload)?;
+                    source.as_ref()?.prefetch(offset, length);
+                    continue;
+                }
+                wire::BESIDE => self.beside(url.as_ref()?, &payload),
+                wire::COPY => self.copy(&payload),
+                _ => return None,
+            };
+            tell(&mut socket)?;
+            let (kind, payload) = match answer {
+                Ok(answer) => (wire::FOUND, answer),
+                Err(error) => (wire::FAILED, wire::of_error(&error)),
+            };
+            wire::send(&mut socket, kind, &payload).ok()?;
+        }
+    }
+
+    /// The URL that is shown so. No other one is asked for.
+    fn named(&self, shown: &[u8]) -> io::Result<&Url> {
+        let is_it = |url: &&Url| url.to_string().as_bytes() == shown;
+        self.urls.iter().find(is_it).ok_or_else(|| io::Error::other("it was not named when this program began"))
+    }
+
+    fn open(&self, shown: &[u8]) -> io::Result<(Url, Arc<RemoteSource>, Vec<u8>)> {
+        let url = self.named(shown)?;
+        let source = Arc::new(self.opener.open(url)?);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, source| source.strong_count() > 0);
+        let number = (0..).find(|number| !open.contains_key(number)).unwrap_or(0);
+        open.insert(number, Arc::downgrade(&source));
+        drop(open);
+        let answer = wire::of_numbers(&[number, source.len(), source.modified() as u64]);
+        Ok((url.clone(), source, answer))
+    }
+
+    fn attach(&self, payload: &[u8]) -> io::Result<Arc<RemoteSource>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = numbers(payload).and_then(|[number]| open.get(&number)).and_then(Weak::upgrade);
+        source.ok_or_else(|| io::Error::other("it is not open"))
+    }
+
+    /// A local copy of what lies beside the object.
+    fn beside(&self, url: &Url, suffix: &[u8]) -> io::Result<Vec<u8>> {
+        let suffix = str::from_utf8(suffix).ok().filter(|suffix| !suffix.contains(['/', '?', '%', '#']));
+        let suffix = suffix.ok_or_else(|| io::Error::other("it is no suffix"))?;
+        self.copied(&url.beside(suffix))
+    }
+
+    fn copy(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
+        self.copied(self.named(shown)?)
+    }
+
+    fn copied(&self, url: &Url) -> io::Result<Vec<u8>> {
+        let path = self.opener.copy(url)?;
+        Ok(path.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default())
+    }
+}
+
+/// Passes on what was said.
+fn tell(socket: &mut UnixStream) -> Option<()> {
+    let lines = std::mem::take(&mut *LINES.0.lock().unwrap_or_else(PoisonError::into_inner));
+    for (level, text) in lines {
+        let mut payload = vec![level as usize as u8];
+        payload.extend_from_slice(text.as_bytes());
+        payload.truncate(wire::LONGEST);
+        wire::send(socket, wire::LINE, &payload).ok()?;
+    }
+    Some(())
+}

@@ -1,0 +1,441 @@
+//! `http://` and `https://`: ranges of an object, pinned to its version.
+//!
+//! Each request says which version it is for (`If-Match`, `If-Unmodified-Since`), and each answer is compared with that:
+//! not all servers look at the conditions.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use ureq::http::{Response, StatusCode, Uri, header};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, Proxy};
+
+use crate::backend::{Backend, Begun, Body, Fault, Object, Version};
+use crate::credentials::Credentials;
+use crate::open::Settings;
+use crate::url::Url;
+
+/// See the module.
+pub(crate) struct Http;
+
+impl Backend for Http {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["http", "https"]
+    }
+
+    fn object(&self, url: &Url, settings: &Settings) -> io::Result<Box<dyn Object>> {
+        let known = settings.credentials.of_host(url.host()).is_some();
+        if url.scheme() == "http" && (url.login().is_some() || known) && !is_of_this_machine(url.host()) {
+            log::warn!("{url}: user and password go over the network as they are; https:// hides them");
+        }
+        Ok(Box::new(HttpObject { url: url.clone(), credentials: settings.credentials.clone(), target: Mutex::default() }))
+    }
+}
+
+/// What is waited for: a connection, and each piece of an answer. A server that says nothing for longer is asked again.
+const CONNECT: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(12);
+
+/// As browsers have it.
+const MOST_REDIRECTS: usize = 10;
+
+/// Connections that wait for the next request, to one host.
+const IDLE: usize = 8;
+
+/// Loads the certificates that are trusted, so that no file need be opened later.
+pub(crate) fn prepare() {
+    agent(false);
+}
+
+/// Who asks, and keeps the connections. `is_public`: not from hosts of this machine or a private network.
+fn agent(is_public: bool) -> &'static Agent {
+    static ANY: OnceLock<Agent> = OnceLock::new();
+    static PUBLIC: OnceLock<Agent> = OnceLock::new();
+    if is_public {
+        PUBLIC.get_or_init(|| Agent::with_parts(config(), DefaultConnector::new(), Public::default()))
+    } else {
+        ANY.get_or_init(|| Agent::new_with_config(config()))
+    }
+}
+
+fn config() -> ureq::config::Config {
+    let found = rustls_native_certs::load_native_certs();
+    let certificates: Vec<_> = found.certs.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
+    // Where the system has none, those that Mozilla trusts.
+    let roots =
+        if certificates.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&certificates) };
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .tls_config(TlsConfig::builder().root_certs(roots).build())
+        .proxy(Proxy::try_from_env())
+        .user_agent(concat!("tarnfs/", env!("CARGO_PKG_VERSION")))
+        // What is stored is what is wanted, not what comes of compressing it on the way.
+        .accept_encoding("identity")
+        .timeout_connect(Some(CONNECT))
+        .timeout_resolve(Some(CONNECT))
+        .timeout_recv_response(Some(SILENCE))
+        .timeout_per_read(Some(SILENCE))
+        .timeout_per_write(Some(SILENCE))
+        .max_idle_connections_per_host(IDLE)
+        .build()
+}
+
+/// Finds no host of this machine or a private network.
+#[derive(Debug, Default)]
+struct Public(DefaultResolver);
+
+impl Resolver for Public {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.0.resolve(uri, config, timeout)?;
+        if found.iter().any(|address| is_private(address.ip())) {
+            let what = "a redirect leads to this machine or a private network, which is not followed";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());
+        }
+        Ok(found)
+    }
+}
+
+/// True of addresses that mean something else to everybody.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, second, ..] = address.octets();
+            let is_shared = first == 100 && (64..128).contains(&second);
+            is_shared || first == 0 || address.is_loopback() || address.is_private() || address.is_link_local()
+        }
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(address) => is_private(address.into()),
+            None => {
+                let is_local = address.is_unique_local() || address.is_unicast_link_local();
+                is_local || address.is_loopback() || address.is_unspecified()
+            }
+        },
+    }
+}
+
+/// True if `host` may be one of this machine or a private network.
+fn is_near(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = (host, 0).to_socket_addrs().map(|mut found| found.any(|address| is_private(address.ip())));
+    found.unwrap_or(false)
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = |address: SocketAddr| address.ip().is_loopback();
+    (host, 0).to_socket_addrs().is_ok_and(|mut found| found.all(is_loopback))
+}
+
+#[derive(Debug)]
+struct HttpObject {
+    url: Url,
+    credentials: Credentials,
+    /// Where redirects have led.
+    target: Mutex<Option<Url>>,
+}
+
+type Answer = Response<ureq::Body>;
+
+impl HttpObject {
+    /// Asks for a range, under conditions, and follows redirects.
+    fn ask(&self, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
+        let known = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = known {
+            let answer = self.ask_at(known, range, conditions);
+            // Such a target may be good for a while only.
+            let is_over = |status: StatusCode| {
+                matches!(status.as_u16(), 400 | 401 | 403 | 404 | 410) || status.is_redirection()
+            };
+            match answer {
+                Ok(answer) if !is_over(answer.status()) || answer.status() == StatusCode::NOT_MODIFIED => {
+                    return Ok(answer);
+                }
+                Err(fault @ Fault::Again(..)) => {
+                    *self.target.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    return Err(fault);
+                }
+                _ => *self.target.lock().unwrap_or_else(PoisonError::into_inner) = None,
+            }
+        }
+        let mut at = self.url.clone();
+        for _ in 0..=MOST_REDIRECTS {
+            let answer = self.ask_at(at.clone(), range, conditions)?;
+            if !answer.status().is_redirection() || answer.status() == StatusCode::NOT_MODIFIED {
+                if answer.status().is_success() && at != self.url {
+                    *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+                }
+                return Ok(answer);
+            }
+            let location = text(&answer, &header::LOCATION);
+            let location = location.ok_or_else(|| Fault::Final("a redirect of the server leads nowhere".to_owned()))?;
+            let to = at.redirected(&location);
+            let to = to.map_err(|error| Fault::Final(format!("a redirect of the server is of no use: {error}")))?;
+            if at.scheme() == "https" && to.scheme() != "https" || !Http.schemes().contains(&to.scheme()) {
+                let what = format!("the server redirects to {}://, which is not followed", to.scheme());
+                return Err(Fault::Final(what));
+            }
+            at = to;
+        }
+        Err(Fault::Final(format!("the server redirects more than {MOST_REDIRECTS} times")))
+    }
+
+    fn ask_at(&self, at: Url, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
+        let is_public = at.host() != self.url.host() && !is_near(self.url.host());
+        let last = range.end.saturating_sub(1);
+        let mut request =
+            agent(is_public).get(at.request()).header(header::RANGE, format!("bytes={}-{last}", range.start));
+        for (name, value) in conditions {
+            request = request.header(name, *value);
+        }
+        // A redirect to another host carries no login.
+        if at.origin() == self.url.origin()
+            && let Some(login) = at.login().cloned().or_else(|| self.credentials.of_host(at.host()))
+        {
+            let login = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", login.user, login.password));
+            request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
+        }
+        request.call().map_err(|error| fault(&error))
+    }
+}
+
+impl Object for HttpObject {
+    fn begin(&self, most: u64, known: Option<&Version>) -> Result<Begun, Fault> {
+        let known = known.filter(|known| !known.is_vague());
+        let conditions = match known {
+            Some(Version { tag: Some(tag), .. }) => vec![(header::IF_NONE_MATCH, tag.as_str())],
+            Some(Version { modified: Some(modified), .. }) => vec![(header::IF_MODIFIED_SINCE, modified.as_str())],
+            _ => Vec::new(),
+        };
+        let answer = self.ask(&(0..most), &conditions)?;
+        let version = |length| Version {
+            length,
+            tag: text(&answer, &header::ETAG),
+            modified: text(&answer, &header::LAST_MODIFIED),
+        };
+        match answer.status() {
+            StatusCode::NOT_MODIFIED if known.is_some_and(|known| says(&answer, known).is_ok()) => Ok(Begun::Same),
+            StatusCode::PARTIAL_CONTENT => {
+                let (range, length) = content_range(&answer)?;
+                let length = length.ok_or_else(|| again("the server does not say how long it is"))?;
+                if range.start != 0 || range.end > length || (range.end < most.min(length)) {
+                    return Err(again(&format!("the server has sent bytes {}-{} instead", range.start, range.end)));
+                }
+                let (version, end) = (version(length), range.end.min(most));
+                Ok(Begun::Part(version, body(answer, end), end))
+            }
+            StatusCode::OK => {
+                let length = answer.body().content_length();
+                let length = length.ok_or_else(|| {
+                    Fault::Final("the server knows no ranges, and does not say how long it is".to_owned())
+                })?;
+                let version = version(length);
+                Ok(Begun::Whole(version, body(answer, length)))
+            }
+            // Of nothing there is no first byte.
+            StatusCode::RANGE_NOT_SATISFIABLE if length_of_unsatisfied(&answer) == Some(0) => {
+                Ok(Begun::Part(version(0), Box::new(io::empty()), 0))
+            }
+            status => Err(refused(status, &answer)),
+        }
+    }
+
+    fn range(&self, range: Range<u64>, version: &Version) -> Result<Body, Fault> {
+        let is_strong = |tag: &&String| !tag.starts_with("W/");
+        let conditions = match (version.tag.as_ref().filter(is_strong), &version.modified) {
+            (Some(tag), _) => vec![(header::IF_MATCH, tag.as_str())],
+            (None, Some(modified)) => vec![(header::IF_UNMODIFIED_SINCE, modified.as_str())],
+            (None, None) => Vec::new(),
+        };
+        let answer = self.ask(&range, &conditions)?;
+        match answer.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                says(&answer, version)?;
+                let (sent, length) = content_range(&answer)?;
+                if length.is_some_and(|length| length != version.length) {
+                    return Err(Fault::Changed("it has another length now".to_owned()));
+                }
+                if sent.start != range.start || sent.end > range.end || sent.is_empty() {
+                    let what = format!("the server has sent bytes {}-{} instead", sent.start, sent.end);
+                    return Err(again(&what));
+                }
+                Ok(body(answer, sent.end - sent.start))
+            }
+            StatusCode::OK => {
+                says(&answer, version)?;
+                match answer.body().content_length() {
+                    Some(length) if length != version.length => {
+                        Err(Fault::Changed("it has another length now".to_owned()))
+                    }
+                    _ => Err(again("the server has sent all of it instead of a range")),
+                }
+            }
+            StatusCode::PRECONDITION_FAILED => Err(Fault::Changed("another version is there now".to_owned())),
+            StatusCode::RANGE_NOT_SATISFIABLE => match length_of_unsatisfied(&answer) {
+                Some(length) if length != version.length => {
+                    Err(Fault::Changed("it has another length now".to_owned()))
+                }
+                _ => Err(again("the server says that there is no such range")),
+            },
+            StatusCode::NOT_FOUND | StatusCode::GONE => Err(Fault::Changed("it is not there any more".to_owned())),
+            status => Err(refused(status, &answer)),
+        }
+    }
+}
+
+fn again(what: &str) -> Fault {
+    Fault::Again(what.to_owned(), None)
+}
+
+/// The value of a header, if it is text.
+fn text(answer: &Answer, name: &header::HeaderName) -> Option<String> {
+    answer.headers().get(name)?.to_str().ok().map(str::to_owned)
+}
+
+/// Whether the answer is about `version`, as far as it says so.
+fn says(answer: &Answer, version: &Version) -> Result<(), Fault> {
+    let compared = [(header::ETAG, &version.tag), (header::LAST_MODIFIED, &version.modified)];
+    for (name, expected) in compared {
+        let Some(expected) = expected else { continue };
+        match text(answer, &name) {
+            Some(said) if said != *expected => {
+                return Err(Fault::Changed("another version is there now".to_owned()));
+            }
+            // An answer to a condition need not say both.
+            None if answer.status() != StatusCode::NOT_MODIFIED && name == header::ETAG => {
+                return Err(again("the server does not say any more which version it has"));
+            }
+            None if answer.status() != StatusCode::NOT_MODIFIED && version.tag.is_none() => {
+                return Err(again("the server does not say any more when it was changed"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Which bytes an answer has, and how long all is, if it says so.
+fn content_range(answer: &Answer) -> Result<(Range<u64>, Option<u64>), Fault> {
+    let parsed = text(answer, &header::CONTENT_RANGE).and_then(|text| {
+        let (range, length) = text.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
+        let (first, last) = range.split_once('-')?;
+        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        let length = match length.trim() {
+            "*" => None,
+            length => Some(length.parse().ok()?),
+        };
+        Some((first..last.checked_add(1).filter(|&end| end > first)?, length))
+    });
+    parsed.ok_or_else(|| again("the server does not say which bytes it has sent"))
+}
+
+fn length_of_unsatisfied(answer: &Answer) -> Option<u64> {
+    text(answer, &header::CONTENT_RANGE)?.trim().strip_prefix("bytes")?.trim_start().strip_prefix("*/")?.parse().ok()
+}
+
+/// What a status says that is none of those that are expected.
+fn refused(status: StatusCode, answer: &Answer) -> Fault {
+    let said = format!("the server says {} {}", status.as_u16(), status.canonical_reason().unwrap_or(""));
+    match status.as_u16() {
+        401 => Fault::Final(format!("{}: give user and password in ~/.netrc or in the URL", said.trim_end())),
+        403 => Fault::Final(format!("{}: it may not be read, or what the URL was signed with has run out", said.trim_end())),
+        404 | 410 => Fault::Missing(said),
+        408 | 425 | 429 | 500 | 502..=504 | 506..=599 => Fault::Again(said, retry_after(answer)),
+        _ => Fault::Final(said),
+    }
+}
+
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    let said = text(answer, &header::RETRY_AFTER)?;
+    match said.trim().parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(&said).ok()?.duration_since(SystemTime::now()).ok(),
+    }
+}
+
+/// What a client that got no answer says of that. Not all that the library says: a URL may be in it.
+fn fault(error: &ureq::Error) -> Fault {
+    use ureq::Error;
+    match error {
+        Error::Timeout(_) => again("the server does not answer in time"),
+        Error::HostNotFound => again("the host is not found"),
+        Error::Io(error) => of_io(error),
+        Error::Rustls(error) => Fault::Final(format!("no connection that is safe: {error}")),
+        Error::Tls(what) => Fault::Final(format!("no connection that is safe: {what}")),
+        Error::BadUri(_) | Error::Http(_) => Fault::Final("it is no URL that can be asked for".to_owned()),
+        Error::InvalidProxyUrl => Fault::Final("the proxy that the environment names is none".to_owned()),
+        Error::ConnectionFailed => again("no connection"),
+        Error::Protocol(_) => again("the answer is no HTTP"),
+        _ => again("the request has failed"),
+    }
+}
+
+fn of_io(error: &io::Error) -> Fault {
+    let said = error.to_string();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Fault::Final(said),
+        // Whoever is there is not who was asked for.
+        io::ErrorKind::InvalidData if said.contains("certificate") => {
+            Fault::Final(format!("no connection that is safe: {said}"))
+        }
+        io::ErrorKind::UnexpectedEof => again("the connection was cut"),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => again("the server does not answer in time"),
+        _ => Fault::Again(said, None),
+    }
+}
+
+/// The bytes of an answer, and no more than these. Reading to the end keeps the connection for the next request.
+fn body(answer: Answer, length: u64) -> Body {
+    Box::new(ToEnd { body: answer.into_body().into_reader(), left: length })
+}
+
+struct ToEnd<R> {
+    body: R,
+    left: u64,
+}
+
+impl<R: Read> Read for ToEnd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let read = self.body.read(&mut buffer[..most])?;
+        self.left -= read as u64;
+        if self.left == 0 {
+            // Only what was read to its end is known to have one.
+            let _ = self.body.read(&mut [0]);
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_mean_something_else_to_everybody_are_private() {
+        let private = ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "::1"];
+        let more = ["fd00::1", "fe80::1", "::ffff:127.0.0.1", "::"];
+        for address in private.iter().chain(&more) {
+            assert!(is_private(address.parse().unwrap()), "{address}");
+        }
+        for address in ["1.1.1.1", "100.128.0.1", "2606:4700::1111"] {
+            assert!(!is_private(address.parse().unwrap()), "{address}");
+        }
+        assert!(is_near("localhost") && is_near("[::1]") && is_of_this_machine("127.0.0.1"));
+    }
+}
