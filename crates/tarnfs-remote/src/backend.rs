@@ -82,6 +82,16 @@ impl Version {
     }
 }
 
+impl fmt::Debug for Begun {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => formatter.write_str("Same"),
+            Self::Part(version, ..) => formatter.debug_tuple("Part").field(version).finish_non_exhaustive(),
+            Self::Whole(version, _) => formatter.debug_tuple("Whole").field(version).finish_non_exhaustive(),
+        }
+    }
+}
+
 /// Why an attempt has brought nothing. Texts have no secrets, and one line.
 #[derive(Debug)]
 pub enum Fault {

@@ -15,16 +15,25 @@ const INSTEAD: u8 = b'*';
 /// and before it starts others: they have the words as they are then.
 pub(crate) fn passwords(passwords: &[OsString]) {
     let passwords: Vec<&[u8]> = passwords.iter().map(|word| word.as_bytes()).filter(|word| !word.is_empty()).collect();
-    if passwords.is_empty() {
-        return;
+    if !passwords.is_empty() {
+        overwrite(|word| secrets(word, &passwords));
     }
+}
+
+/// The same for what of URLs is not to be shown: user, password and query.
+pub(crate) fn urls() {
+    overwrite(|word| secrets_of_url(word).to_vec());
+}
+
+/// Overwrites parts of words.
+fn overwrite(secrets: impl Fn(&[u8]) -> Vec<Range<usize>>) {
     let words: Vec<OsString> = std::env::args_os().collect();
     let Some(start) = start_of_words() else {
         return log::debug!("/proc/self/stat does not say where the command line lies: it stays as it is");
     };
     let mut at = start;
     for word in &words {
-        for secret in secrets(word.as_bytes(), &passwords) {
+        for secret in secrets(word.as_bytes()) {
             for byte in secret {
                 let place = ptr::with_exposed_provenance_mut::<u8>(at + byte);
                 // SAFETY: the kernel says where it has put the words, one behind the other, each with a zero behind
@@ -87,9 +96,36 @@ fn secrets(word: &[u8], passwords: &[&[u8]]) -> Vec<Range<usize>> {
     found
 }
 
+/// What stands before the host of a URL, and behind its path. The word may be an option with one.
+fn secrets_of_url(word: &[u8]) -> [Range<usize>; 2] {
+    let Some(start) = word.windows(3).position(|bytes| bytes == b"://").map(|at| at + 3) else { return [0..0, 0..0] };
+    let rest = &word[start..];
+    let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
+    let login = rest[..end].iter().rposition(|&byte| byte == b'@').unwrap_or(0);
+    let query = rest.iter().position(|&byte| byte == b'?').map_or(word.len(), |at| start + at + 1);
+    [start..start + login, query..word.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_opens_a_url_is_found() {
+        for (word, left) in [
+            ("https://me:secret@host/x?sig=abc", "https://*********@host/x?*******"),
+            ("--index-file=http://a@b/?", "--index-file=http://*@b/?"),
+            ("http://host/a@b", "http://host/a@b"),
+            ("http://host?a@b", "http://host?***"),
+            ("me:secret@host", "me:secret@host"),
+        ] {
+            let mut shown = word.as_bytes().to_vec();
+            for part in secrets_of_url(word.as_bytes()) {
+                shown[part].fill(INSTEAD);
+            }
+            assert_eq!(String::from_utf8(shown).unwrap(), left);
+        }
+    }
 
     #[test]
     fn passwords_are_found_in_words_and_nothing_else_is() {

@@ -14,12 +14,12 @@ use crate::commands::{
 };
 use crate::exit::{Code, Failure};
 use crate::terminal::Colour;
-use crate::{hide, logging};
+use crate::{hide, logging, remote};
 
 /// Runs a command line. The colour is for the message of a failure.
 pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
     let may_be_a_source = may_be_a_source(&arguments);
-    let cli = match parse(arguments) {
+    let mut cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(early) => return (early, Colour::default()),
     };
@@ -27,6 +27,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
         hide::passwords(&open.password);
     }
     let colour = options_of(&cli).map_or(Colour::default(), Open::colour);
+    if let Err(failure) = remote::start(&mut cli) {
+        return (Err(failure), colour);
+    }
     (dispatch(cli, colour, may_be_a_source), colour)
 }
 
@@ -89,6 +92,69 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             | Command::Complete { .. },
         ) => &[],
     }
+}
+
+/// The same, to be changed.
+pub(crate) fn options_of_mut(cli: &mut Cli) -> Option<&mut Open> {
+    match &mut cli.command {
+        None => Some(&mut cli.mount.open),
+        Some(Command::Mount(mount)) => Some(&mut mount.open),
+        Some(Command::Index(index)) => Some(&mut index.open),
+        Some(Command::Check(check)) => Some(&mut check.open),
+        Some(Command::Ls(list)) => Some(&mut list.open),
+        Some(Command::Find(find)) => Some(&mut find.open),
+        Some(Command::Cat(cat)) => Some(&mut cat.open),
+        Some(Command::Extract(extract)) => Some(&mut extract.open),
+        Some(Command::Compare(compare)) => Some(&mut compare.open),
+        Some(Command::Stat(stat)) => Some(&mut stat.open),
+        Some(Command::Info(info)) => Some(&mut info.open),
+        Some(Command::Convert(convert)) => Some(&mut convert.open),
+        Some(Command::Serve(serve)) => Some(&mut serve.open),
+        Some(Command::Advise(advise)) => Some(&mut advise.open),
+        Some(
+            Command::Unmount { .. }
+            | Command::Mounts { .. }
+            | Command::Bench(_)
+            | Command::Create(_)
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. },
+        ) => None,
+    }
+}
+
+/// Whatever may be a URL.
+pub(crate) fn paths_of(cli: &mut Cli) -> Vec<&mut PathBuf> {
+    let paths: Vec<&mut PathBuf> = match &mut cli.command {
+        None => cli.mount.paths.iter_mut().collect(),
+        Some(Command::Mount(mount)) => mount.paths.iter_mut().collect(),
+        Some(
+            Command::Index(Index { archives, .. })
+            | Command::Check(Check { archives, .. })
+            | Command::Info(Info { archives, .. })
+            | Command::Serve(Serve { archives, .. }),
+        ) => archives.iter_mut().collect(),
+        Some(Command::Compare(Compare { archive, other, .. })) => std::iter::once(archive).chain(other).collect(),
+        Some(
+            Command::Ls(List { archive, .. })
+            | Command::Find(Find { archive, .. })
+            | Command::Cat(Cat { archive, .. })
+            | Command::Extract(Extract { archive, .. })
+            | Command::Stat(Stat { archive, .. })
+            | Command::Convert(Convert { archive, .. })
+            | Command::Advise(Advise { path: archive, .. }),
+        ) => vec![archive],
+        Some(
+            Command::Unmount { .. }
+            | Command::Mounts { .. }
+            | Command::Bench(_)
+            | Command::Create(_)
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. },
+        ) => Vec::new(),
+    };
+    paths
 }
 
 /// Fails if the log would be appended to one of the archives, which may be a text (a compressed file need not be one).

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tarnfs_source::Source;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tarnfs_source::{Cancel, Source};
 
 use super::wire;
 
@@ -41,23 +43,28 @@ impl Client {
         Ok(ours)
     }
 
-    /// Opens the object whose URL is shown so, and all that is needed to read it later.
-    pub fn open(&self, shown: &str) -> io::Result<Distant> {
+    /// Opens the object whose URL is shown so, and all that is needed to read it later. `Interrupted` once `cancel` is
+    /// asked for, also of what is read of it.
+    pub fn open(&self, shown: &str, cancel: &Cancel) -> io::Result<Distant> {
         let mut first = self.connect()?;
-        let answer = ask(&mut first, wire::OPEN, shown.as_bytes())?;
-        let [number, length, modified] = wire::numbers(&answer).ok_or_else(gone)?;
+        // All of it may have to be read.
+        let answer = ask(&mut first, wire::OPEN, shown.as_bytes(), cancel, None)?;
+        let (numbers, version) = answer.split_at_checked(24).ok_or_else(gone)?;
+        let [number, length, modified] = wire::numbers(numbers).ok_or_else(gone)?;
+        let version = String::from_utf8_lossy(version).into_owned();
         let beside = Mutex::new(first);
         let mut idle = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
             let mut socket = self.connect()?;
-            ask(&mut socket, wire::ATTACH, &wire::of_numbers(&[number]))?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            ask(&mut socket, wire::ATTACH, &wire::of_numbers(&[number]), cancel, Some(PATIENCE))?;
             idle.push(socket);
         }
         Ok(Distant {
             name: shown.to_owned(),
             length,
             modified: modified as i64,
+            version,
+            cancel: cancel.clone(),
             beside,
             idle: Mutex::new(Idle { sockets: idle, left: CONNECTIONS }),
             freed: Condvar::new(),
@@ -66,8 +73,8 @@ impl Client {
     }
 
     /// A local copy of the file whose URL is shown so; `None` if there is none.
-    pub fn copy(&self, shown: &str) -> io::Result<Option<PathBuf>> {
-        Ok(path(ask(&mut self.connect()?, wire::COPY, shown.as_bytes())?))
+    pub fn copy(&self, shown: &str, cancel: &Cancel) -> io::Result<Option<PathBuf>> {
+        Ok(path(ask(&mut self.connect()?, wire::COPY, shown.as_bytes(), cancel, None)?))
     }
 }
 
@@ -76,19 +83,24 @@ fn path(answer: Vec<u8>) -> Option<PathBuf> {
 }
 
 fn gone() -> io::Error {
-    io::Error::other("the process that reads over the network has ended: unmount and mount again")
+    let what = "the process that reads over the network has ended: unmount and mount again";
+    io::Error::new(io::ErrorKind::BrokenPipe, what)
 }
 
-/// Asks, and passes on what is said meanwhile.
-fn ask(socket: &mut UnixStream, kind: u8, payload: &[u8]) -> io::Result<Vec<u8>> {
+/// Asks, and passes on what is said meanwhile. After an error of the connection itself ([`is_of_connection`]), the
+/// answer may come later: nothing else is to be asked over it.
+fn ask(
+    socket: &mut UnixStream,
+    kind: u8,
+    payload: &[u8],
+    cancel: &Cancel,
+    patience: Option<Duration>,
+) -> io::Result<Vec<u8>> {
     wire::send(socket, kind, payload).map_err(|_| gone())?;
+    let deadline = patience.map(|patience| Instant::now() + patience);
     loop {
-        let (kind, payload) = wire::receive(socket).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                io::Error::other("the process that reads over the network does not answer in time")
-            }
-            _ => gone(),
-        })?;
+        wait(socket, cancel, deadline)?;
+        let (kind, payload) = wire::receive(socket).map_err(|_| gone())?;
         match kind {
             wire::FOUND => return Ok(payload),
             wire::FAILED => return Err(wire::error(&payload)),
@@ -102,11 +114,39 @@ fn ask(socket: &mut UnixStream, kind: u8, payload: &[u8]) -> io::Result<Vec<u8>>
     }
 }
 
+/// Waits until there is an answer.
+fn wait(socket: &UnixStream, cancel: &Cancel, deadline: Option<Instant>) -> io::Result<()> {
+    /// How soon somebody who wants it to end is heard.
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    loop {
+        let mut polled = [PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut polled, Some(&LOOK)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        cancel.check()?;
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the process that reads over the network does not answer in time",
+            ));
+        }
+    }
+}
+
+/// True if no answer has come. What the other process says has none of these kinds.
+fn is_of_connection(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
 /// An object that is read by the other process.
 pub struct Distant {
     name: String,
     length: u64,
     modified: i64,
+    version: String,
+    cancel: Cancel,
     /// The connection that has opened it.
     beside: Mutex<UnixStream>,
     idle: Mutex<Idle>,
@@ -141,7 +181,12 @@ impl Distant {
 
     /// A local copy of the file whose name has `suffix` behind that of the object; `None` if there is none.
     pub fn beside(&self, suffix: &str) -> io::Result<Option<PathBuf>> {
-        ask(&mut lock(&self.beside), wire::BESIDE, suffix.as_bytes()).map(path)
+        ask(&mut lock(&self.beside), wire::BESIDE, suffix.as_bytes(), &self.cancel, None).map(path)
+    }
+
+    /// Names the version that it is pinned to.
+    pub fn version(&self) -> &str {
+        &self.version
     }
 
     fn take(&self) -> io::Result<UnixStream> {
@@ -162,12 +207,8 @@ impl Distant {
     /// Asks for bytes. A connection over which no answer came is not used again: it may come later.
     fn asked(&self, numbers: &[u64]) -> io::Result<Vec<u8>> {
         let mut socket = self.take()?;
-        let answer = ask(&mut socket, wire::READ, &wire::of_numbers(numbers));
-        let is_whole = match &answer {
-            Ok(_) => true,
-            // What the other process says is an answer, too.
-            Err(error) => error.to_string() != gone().to_string() && !error.to_string().ends_with("answer in time"),
-        };
+        let answer = ask(&mut socket, wire::READ, &wire::of_numbers(numbers), &self.cancel, Some(PATIENCE));
+        let is_whole = answer.as_ref().err().is_none_or(|error| !is_of_connection(error));
         let mut idle = lock(&self.idle);
         if is_whole {
             idle.sockets.push(socket);

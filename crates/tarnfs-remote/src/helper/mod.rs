@@ -9,4 +9,4 @@ mod server;
 mod wire;
 
 pub use client::{Client, Distant};
-pub use server::serve;
+pub use server::{serve, take_log};

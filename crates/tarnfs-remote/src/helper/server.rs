@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::Source as _;
 
@@ -37,19 +37,24 @@ impl log::Log for Lines {
     fn flush(&self) {}
 }
 
+/// From now on, what is said in this process is told to whoever asks it something.
+pub fn take_log() {
+    if log::set_logger(&LINES).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
+}
+
 /// What all connections share.
 struct Helper {
     urls: Vec<Url>,
     opener: Opener,
-    open: Mutex<HashMap<u64, Weak<RemoteSource>>>,
+    /// By the place of their URL. All that is read of one is of one version, however often it is opened.
+    open: Mutex<HashMap<usize, Arc<RemoteSource>>>,
 }
 
 /// Opens and reads what is behind `urls`, for whoever asks over sockets that come over `control`. Returns when nobody
-/// can ask any more. To be called in a process of its own, whose log it takes.
+/// can ask any more. To be called in a process of its own.
 pub fn serve(control: &UnixStream, urls: Vec<Url>, opener: Opener) -> io::Result<()> {
-    if log::set_logger(&LINES).is_ok() {
-        log::set_max_level(log::LevelFilter::Debug);
-    }
     let helper = Arc::new(Helper { urls, opener, open: Mutex::default() });
     while let Some(socket) = wire::take_over(control)? {
         let helper = Arc::clone(&helper);
@@ -108,27 +113,35 @@ impl Helper {
         }
     }
 
-    /// The URL that is shown so. No other one is asked for.
-    fn named(&self, shown: &[u8]) -> io::Result<&Url> {
-        let is_it = |url: &&Url| url.to_string().as_bytes() == shown;
-        self.urls.iter().find(is_it).ok_or_else(|| io::Error::other("it was not named when this program began"))
+    /// The URL that is shown so, and its place. No other one is asked for.
+    fn named(&self, shown: &[u8]) -> io::Result<(usize, &Url)> {
+        let mut urls = self.urls.iter().enumerate();
+        let found = urls.find(|(_, url)| url.to_string().as_bytes() == shown);
+        found.ok_or_else(|| io::Error::other("it was not named when this program began"))
     }
 
     fn open(&self, shown: &[u8]) -> io::Result<(Url, Arc<RemoteSource>, Vec<u8>)> {
-        let url = self.named(shown)?;
-        let source = Arc::new(self.opener.open(url)?);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|_, source| source.strong_count() > 0);
-        let number = (0..).find(|number| !open.contains_key(number)).unwrap_or(0);
-        open.insert(number, Arc::downgrade(&source));
-        drop(open);
-        let answer = wire::of_numbers(&[number, source.len(), source.modified() as u64]);
+        let (number, url) = self.named(shown)?;
+        let known = self.opened(number);
+        let source = match known {
+            Some(source) => source,
+            None => {
+                let source = Arc::new(self.opener.open(url)?);
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                Arc::clone(open.entry(number).or_insert(source))
+            }
+        };
+        let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64]);
+        answer.extend_from_slice(source.version().key().as_bytes());
         Ok((url.clone(), source, answer))
     }
 
+    fn opened(&self, number: usize) -> Option<Arc<RemoteSource>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
     fn attach(&self, payload: &[u8]) -> io::Result<Arc<RemoteSource>> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = numbers(payload).and_then(|[number]| open.get(&number)).and_then(Weak::upgrade);
+        let source = numbers(payload).and_then(|[number]| self.opened(usize::try_from(number).ok()?));
         source.ok_or_else(|| io::Error::other("it is not open"))
     }
 
@@ -140,7 +153,7 @@ impl Helper {
     }
 
     fn copy(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
-        self.copied(self.named(shown)?)
+        self.copied(self.named(shown)?.1)
     }
 
     fn copied(&self, url: &Url) -> io::Result<Vec<u8>> {

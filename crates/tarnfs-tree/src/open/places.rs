@@ -22,6 +22,9 @@ fn is_unreachable(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
+/// What came of opening an index, where, and of whom it is.
+pub(super) type Opened = (Result<Arc<dyn Index>, tarnfs_index::Error>, PathBuf, Origin);
+
 impl Opening<'_> {
     /// Whose index the named file is, if it is that of another archive. One of this archive as it was once is replaced.
     pub(super) fn of_another_archive(&self) -> Option<String> {
@@ -71,7 +74,8 @@ impl Opening<'_> {
         let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path, origin) in own.chain(with_more).chain(foreign) {
+        for (opened, path, origin) in own.chain(with_more).chain(self.own_beside()).chain(foreign).chain(self.sidecars_beside())
+        {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
                 Ok(index) => {

@@ -1,0 +1,4 @@
+//! Archives behind URLs: real servers on loopback, and what goes wrong on the way to them.
+
+#[path = "../support/mod.rs"]
+mod support;
