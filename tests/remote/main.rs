@@ -2,3 +2,9 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+
+mod faults;
+mod proxy;
+mod reading;
+mod secrets;
+mod servers;

@@ -31,7 +31,8 @@ impl Ahead {
     /// Somebody has read these bytes. Returns those that should be fetched now, none of them behind byte `most`.
     pub(crate) fn read(&mut self, start: u64, end: u64, most: u64) -> std::ops::Range<u64> {
         self.time += 1;
-        let is_near = |reader: &&mut Reader| start <= reader.end.saturating_add(NEAR) && end.saturating_add(NEAR) >= reader.end;
+        let is_near =
+            |reader: &&mut Reader| start <= reader.end.saturating_add(NEAR) && end.saturating_add(NEAR) >= reader.end;
         let Some(reader) = self.readers.iter_mut().filter(|reader| is_near(reader)).max_by_key(|reader| reader.seen)
         else {
             if self.readers.len() >= READERS

@@ -168,9 +168,8 @@ impl BlockCache {
         let mut sum = 0_u64;
         for object in folders_in(&self.at("."))? {
             for version in folders_in(&object)? {
-                let is_held = open(&version.join(LOCK)).is_ok_and(|lock| {
-                    flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
-                });
+                let is_held = open(&version.join(LOCK))
+                    .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err());
                 gather(&version, is_held, &mut sum, &mut files)?;
             }
             gather(&object, false, &mut sum, &mut files)?;
@@ -201,12 +200,7 @@ fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Files in a folder: their bytes go to `sum`, and those that may be removed to `files`, the oldest first.
-fn gather(
-    folder: &Path,
-    is_held: bool,
-    sum: &mut u64,
-    files: &mut Vec<(SystemTime, u64, PathBuf)>,
-) -> io::Result<()> {
+fn gather(folder: &Path, is_held: bool, sum: &mut u64, files: &mut Vec<(SystemTime, u64, PathBuf)>) -> io::Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         let Ok(found) = entry.metadata().and_then(|found| Ok((found.modified()?, found))) else { continue };
         let (modified, found) = found;

@@ -102,10 +102,8 @@ mod tests {
     #[test]
     fn what_may_work_later_is_tried_again_and_all_else_is_not() {
         let soon = || Instant::now() + Duration::from_secs(20);
-        let mut faults = vec![
-            Fault::Again("busy".to_owned(), Some(Duration::from_millis(1))),
-            Fault::Again("cut".to_owned(), None),
-        ];
+        let mut faults =
+            vec![Fault::Again("busy".to_owned(), Some(Duration::from_millis(1))), Fault::Again("cut".to_owned(), None)];
         assert_eq!(tried(soon(), true, || faults.pop().map_or(Ok(7), Err)).unwrap(), 7);
         let mut count = 0;
         let changed = tried(soon(), false, || {

@@ -34,7 +34,11 @@ impl Backend for Http {
         if url.scheme() == "http" && (url.login().is_some() || known) && !is_of_this_machine(url.host()) {
             log::warn!("{url}: user and password go over the network as they are; https:// hides them");
         }
-        Ok(Box::new(HttpObject { url: url.clone(), credentials: settings.credentials.clone(), target: Mutex::default() }))
+        Ok(Box::new(HttpObject {
+            url: url.clone(),
+            credentials: settings.credentials.clone(),
+            target: Mutex::default(),
+        }))
     }
 }
 
@@ -68,8 +72,7 @@ fn config() -> ureq::config::Config {
     let found = rustls_native_certs::load_native_certs();
     let certificates: Vec<_> = found.certs.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
     // Where the system has none, those that Mozilla trusts.
-    let roots =
-        if certificates.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&certificates) };
+    let roots = if certificates.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&certificates) };
     Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -156,9 +159,8 @@ impl HttpObject {
         if let Some(known) = known {
             let answer = self.ask_at(known, range, conditions);
             // Such a target may be good for a while only.
-            let is_over = |status: StatusCode| {
-                matches!(status.as_u16(), 400 | 401 | 403 | 404 | 410) || status.is_redirection()
-            };
+            let is_over =
+                |status: StatusCode| matches!(status.as_u16(), 400 | 401 | 403 | 404 | 410) || status.is_redirection();
             match answer {
                 Ok(answer) if !is_over(answer.status()) || answer.status() == StatusCode::NOT_MODIFIED => {
                     return Ok(answer);
@@ -284,9 +286,7 @@ impl Object for HttpObject {
             }
             StatusCode::PRECONDITION_FAILED => Err(Fault::Changed("another version is there now".to_owned())),
             StatusCode::RANGE_NOT_SATISFIABLE => match length_of_unsatisfied(&answer) {
-                Some(length) if length != version.length => {
-                    Err(Fault::Changed("it has another length now".to_owned()))
-                }
+                Some(length) if length != version.length => Err(Fault::Changed("it has another length now".to_owned())),
                 _ => Err(again("the server says that there is no such range")),
             },
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(Fault::Changed("it is not there any more".to_owned())),
@@ -350,7 +350,10 @@ fn refused(status: StatusCode, answer: &Answer) -> Fault {
     let said = format!("the server says {} {}", status.as_u16(), status.canonical_reason().unwrap_or(""));
     match status.as_u16() {
         401 => Fault::Final(format!("{}: give user and password in ~/.netrc or in the URL", said.trim_end())),
-        403 => Fault::Final(format!("{}: it may not be read, or what the URL was signed with has run out", said.trim_end())),
+        403 => Fault::Final(format!(
+            "{}: it may not be read, or what the URL was signed with has run out",
+            said.trim_end()
+        )),
         404 | 410 => Fault::Missing(said),
         408 | 425 | 429 | 500 | 502..=504 | 506..=599 => Fault::Again(said, retry_after(answer)),
         _ => Fault::Final(said),

@@ -30,9 +30,8 @@ impl Known {
     /// `None` of what is no such text, or not all of one.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let lines = text.strip_prefix(MAGIC)?.strip_prefix('\n')?.strip_suffix("end\n")?;
-        let of = |name: &str| {
-            lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::to_owned)
-        };
+        let of =
+            |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::to_owned);
         let version = Version { length: of("length")?.parse().ok()?, tag: of("tag"), modified: of("modified") };
         Some(Self { version, has_ranges: of("ranges")? == "1" })
     }

@@ -175,7 +175,10 @@ impl Opening<'_> {
             (First::Part(version, bytes), _) => {
                 if version.is_vague() {
                     let what = "the server says neither which version it has nor when it was changed";
-                    log::warn!("{}: {what}: a change shows by the length alone, and nothing is kept on disk", self.name);
+                    log::warn!(
+                        "{}: {what}: a change shows by the length alone, and nothing is kept on disk",
+                        self.name
+                    );
                 }
                 let blocks = self.blocks(&version).unwrap_or_else(|error| {
                     log::info!("{}: nothing of it is kept on disk: {error}", self.name);
@@ -223,7 +226,10 @@ impl Opening<'_> {
             return Err(io::Error::other(what));
         };
         let size = version.length.div_ceil(1 << 20);
-        log::warn!("{}: the server knows no ranges: all of it ({size} MiB) is read once and kept in the cache", self.name);
+        log::warn!(
+            "{}: the server knows no ranges: all of it ({size} MiB) is read once and kept in the cache",
+            self.name
+        );
         let (mut version, mut body) = (version, Some(body));
         for attempt in 1.. {
             let blocks = cache.version(&self.key, &key_of(&version))?;

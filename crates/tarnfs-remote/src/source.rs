@@ -143,8 +143,7 @@ impl State {
 
     /// Blocks from `number` on, before `end`, that nobody has or fetches: whoever calls fetches them.
     fn claim(&mut self, number: u64, end: u64) -> Option<(Range<u64>, Arc<Flight>)> {
-        let is_free =
-            |number: &u64| !self.memory.contains_key(number) && !self.flights.contains_key(number);
+        let is_free = |number: &u64| !self.memory.contains_key(number) && !self.flights.contains_key(number);
         let most = end.min(number.saturating_add(MOST_JOINED));
         let run = number..number + (number..most).take_while(is_free).count() as u64;
         if run.is_empty() {
@@ -348,8 +347,7 @@ impl Shared {
                 continue;
             }
             state.idle += 1;
-            let (woken, waited) =
-                self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
             if waited.timed_out() && state.waiting.is_empty() {

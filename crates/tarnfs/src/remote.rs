@@ -28,10 +28,19 @@ pub(crate) type Network = Arc<Client>;
 /// this one has a single thread, and before a log is written.
 pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
     let mut urls: Vec<Url> = Vec::new();
+    let mut has_secrets = false;
     let mut take = |path: &Path| {
-        let Some(url) = url_of(path) else { return Ok(None) };
+        let Some((is_known, url)) = url_of(path) else { return Ok(None) };
         // What was typed may have a password in it.
-        let url = url.map_err(|what| Failure::new(Code::Usage, format!("a URL is of no use: {what}")))?;
+        has_secrets = true;
+        let url = match url {
+            Ok(url) => url,
+            Err(_) if !is_known => return Ok(Some(SOMETHING.to_owned())),
+            Err(what) => return Err(Failure::new(Code::Usage, format!("a URL is of no use: {what}"))),
+        };
+        if !is_known {
+            return Ok(url.has_secrets().then(|| url.to_string()));
+        }
         let shown = url.to_string();
         match urls.iter().find(|known| known.to_string() == shown) {
             Some(known) if *known != url => {
@@ -53,8 +62,10 @@ pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
     {
         *file = shown.into();
     }
+    if has_secrets {
+        hide::urls();
+    }
     let Some(open) = run::options_of_mut(cli).filter(|_| !urls.is_empty()) else { return Ok(()) };
-    hide::urls();
     let (limit, offline) = (open.cache_size, open.offline);
     let client = fork(urls, limit, offline).map_err(|error| {
         Failure::new(Code::Failure, format!("starting the process that reads over the network: {error}"))
@@ -63,11 +74,15 @@ pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The URL that `path` is, if there is no file of that name and something can be asked there.
-fn url_of(path: &Path) -> Option<Result<Url, String>> {
+/// What stands for a URL that is none, and may have a password somewhere.
+const SOMETHING: &str = "scheme://...";
+
+/// The URL that `path` is, if there is no file of that name, and whether it can be asked for.
+fn url_of(path: &Path) -> Option<(bool, Result<Url, String>)> {
     let text = path.to_str().filter(|_| is_url(path) && path.symlink_metadata().is_err())?;
     let scheme = text.split_once("://")?.0.to_ascii_lowercase();
-    is_known_scheme(&scheme).then(|| Url::parse(text))
+    // What is said of such a one names it as a path.
+    (scheme != "file").then(|| (is_known_scheme(&scheme), Url::parse(text)))
 }
 
 fn fork(urls: Vec<Url>, limit: Option<u64>, offline: bool) -> io::Result<Client> {

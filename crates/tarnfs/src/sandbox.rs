@@ -66,10 +66,7 @@ pub(crate) fn keep_network(cache: Option<&Path>, secrets: Option<&Path>) {
     }
 }
 
-fn restrict_but_network(
-    cache: Option<&Path>,
-    secrets: Option<&Path>,
-) -> Result<RulesetStatus, landlock::RulesetError> {
+fn restrict_but_network(cache: Option<&Path>, secrets: Option<&Path>) -> Result<RulesetStatus, landlock::RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 
 /// Questions.
@@ -69,12 +69,8 @@ pub(super) fn of_numbers(numbers: &[u64]) -> Vec<u8> {
 }
 
 /// Kinds of errors that mean something to whoever reads; all others are one.
-const KINDS: [io::ErrorKind; 4] = [
-    io::ErrorKind::Other,
-    io::ErrorKind::NotFound,
-    io::ErrorKind::StaleNetworkFileHandle,
-    io::ErrorKind::Unsupported,
-];
+const KINDS: [io::ErrorKind; 4] =
+    [io::ErrorKind::Other, io::ErrorKind::NotFound, io::ErrorKind::StaleNetworkFileHandle, io::ErrorKind::Unsupported];
 
 /// An error as a message.
 pub(super) fn of_error(error: &io::Error) -> Vec<u8> {

@@ -42,11 +42,11 @@ use split::Parts;
 
 pub use crate::problem::Problem;
 pub use indexes::{IndexFile, indexes_of};
-pub use tarnfs_index::location::is_url;
-pub use remote::{Beside, Remote, Remotes};
 pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
+pub use remote::{Beside, Remote, Remotes};
 pub use single_file::is_single_file;
 pub use split::{parts_of, whole_of_parts};
+pub use tarnfs_index::location::is_url;
 pub use written::{ReadAlong, read_along};
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.

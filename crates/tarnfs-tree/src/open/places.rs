@@ -74,7 +74,8 @@ impl Opening<'_> {
         let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path, origin) in own.chain(with_more).chain(self.own_beside()).chain(foreign).chain(self.sidecars_beside())
+        for (opened, path, origin) in
+            own.chain(with_more).chain(self.own_beside()).chain(foreign).chain(self.sidecars_beside())
         {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {

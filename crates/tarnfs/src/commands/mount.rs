@@ -167,9 +167,7 @@ impl Request {
     fn from(paths: &[PathBuf], may_be_empty: bool, is_union: bool) -> Result<Self, Failure> {
         let (sources, mountpoint, made_up) = match paths {
             [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
-            [sources @ .., last]
-                if (may_be_empty || !sources.is_empty()) && !last.is_file() && !is_remote(last) =>
-            {
+            [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() && !is_remote(last) => {
                 (sources, last.clone(), false)
             }
             [first, ..] => (paths, named_after(first)?, true),

@@ -1,0 +1,192 @@
+//! What goes wrong on the way to a server.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::proxy::{Fault, PASSING, Proxy};
+use crate::servers::{Server, archives, contents, tree};
+use crate::support::{Mounted, Scratch, can_mount, have, rounds, run};
+
+/// Lists all and reads all, without anything in a cache. Returns what came of it, and how many requests there were.
+fn read_all(
+    server: &Server,
+    name: &str,
+    fault: impl Fn(usize) -> Option<Fault> + Send + Sync + 'static,
+) -> (Vec<(i32, Vec<u8>, String)>, usize) {
+    let scratch = Scratch::new();
+    let proxy = Proxy::new(server.address, fault);
+    let url = proxy.url(name);
+    let commands = [&["ls", "-R", &url][..], &["find", &url], &["cat", &url, "numbers", "d/hello", "d/e/noise"]];
+    let ran = commands.map(|words| {
+        let ran = run(&scratch, words.iter());
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        // They name the port.
+        (ran.code, ran.out, ran.err.replace(&proxy.address.to_string(), "HOST"))
+    });
+    (ran.into(), proxy.requests().len())
+}
+
+/// > Whatever goes wrong with any one request, all that is read is right: it is asked for again.
+#[test]
+fn each_fault_at_each_request_is_got_over() {
+    let scratch = Scratch::new();
+    archives(&scratch);
+    let Some(server) = Server::nginx(&scratch, "", false) else { return };
+    for name in ["a.tar.zst", "a.zip"] {
+        let (expected, requests) = read_all(&server, name, |_| None);
+        assert!(expected.iter().all(|(code, ..)| *code == 0), "{expected:?}");
+        let content: Vec<u8> = ["numbers", "d/hello", "d/e/noise"]
+            .iter()
+            .flat_map(|name| fs::read(tree(&scratch).join(name)).unwrap())
+            .collect();
+        assert!(expected[2].1 == content);
+        for fault in PASSING {
+            for number in 0..requests + 1 {
+                let (ran, _) = read_all(&server, name, move |at| (at == number).then_some(fault));
+                for ((code, out, err), (_, expected, _)) in ran.iter().zip(&expected) {
+                    assert!(*code == 0 && out == expected, "{name}, {fault:?} at {number}: {code}: {err}");
+                }
+            }
+        }
+    }
+}
+
+/// > A fault that stays is an error that says what it was, in bounded time.
+#[test]
+fn a_fault_that_stays_is_an_error() {
+    let scratch = Scratch::new();
+    archives(&scratch);
+    let Some(server) = Server::nginx(&scratch, "", false) else { return };
+    for (fault, said) in [(Fault::Closed, "time"), (Fault::TooMany, "429"), (Fault::Garbage, "no HTTP")] {
+        let start = Instant::now();
+        let (ran, _) = read_all(&server, "a.tar.zst", move |_| Some(fault));
+        assert!(start.elapsed() < Duration::from_secs(150));
+        for (code, out, err) in ran {
+            let lines = err.lines().count();
+            assert!(code == 3 && out.is_empty() && lines == 1, "{fault:?}: {err}");
+            assert!(err.contains(said) || fault == Fault::Closed, "{fault:?}: {err}");
+        }
+    }
+}
+
+/// > A server that does not answer any more costs its readers an error, in the time that any request to a mount has,
+/// > and hangs nobody.
+#[test]
+fn a_dead_server_hangs_nobody() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archives(&scratch);
+    let Some(server) = Server::nginx(&scratch, "", false) else { return };
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_dead);
+    let proxy = Proxy::new(server.address, move |_| seen.load(Ordering::Relaxed).then_some(Fault::Silent));
+    scratch.shell("head -c 90000000 /dev/urandom > tree/long; tar -C tree -cf served/b.tar .");
+    let mount = Mounted::new(&scratch, proxy.url("b.tar"), &["--cache-size=8M"]);
+    is_dead.store(true, Ordering::Relaxed);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4)
+            .map(|number| {
+                let path = mount.path("long");
+                scope.spawn(move || {
+                    let mut buffer = [0; 4096];
+                    let file = fs::File::open(path).unwrap();
+                    std::os::unix::fs::FileExt::read_at(&file, &mut buffer, (20 + number * 10) << 20)
+                })
+            })
+            .collect();
+        // Meanwhile, what needs no server is answered.
+        assert!(fs::read_dir(mount.path("d")).unwrap().count() == 2 && start.elapsed() < Duration::from_secs(30));
+        for reader in readers {
+            let error = reader.join().unwrap().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(5), "{error}");
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
+    is_dead.store(false, Ordering::Relaxed);
+    assert!(fs::read(mount.path("long")).unwrap() == fs::read(tree(&scratch).join("long")).unwrap());
+    mount.unmount();
+}
+
+/// > An object that is replaced while it is read gives the old bytes or an error that says so, never a mixture.
+#[test]
+fn an_object_replaced_between_any_two_requests_is_noticed() {
+    let scratch = Scratch::new();
+    archives(&scratch);
+    // Of the same length, and other bytes everywhere.
+    scratch
+        .shell("head -c 3000000 /dev/urandom > tree/d/e/noise; tar -C tree -cf other.tar .; cp served/a.tar first.tar");
+    let Some(server) = Server::nginx(&scratch, "", false) else { return };
+    let served = scratch.path("served/a.tar");
+    let of = |name: &str| fs::read(scratch.path(name)).unwrap();
+    let (first, second) = (of("first.tar"), of("other.tar"));
+    assert!(first.len() == second.len());
+    let mut noticed = 0;
+    for number in 0..rounds(8, 40) as usize {
+        let fresh = Scratch::new();
+        fs::copy(scratch.path("first.tar"), &served).unwrap();
+        let (from, to) = (scratch.path("other.tar"), served.clone());
+        let count = Arc::new(AtomicUsize::new(0));
+        let proxy = Proxy::with(
+            server.address,
+            |_| None,
+            move |at| {
+                if at == number {
+                    let new = to.with_extension("new");
+                    fs::copy(&from, &new).unwrap();
+                    fs::rename(&new, &to).unwrap();
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            },
+        );
+        let ran = run(&fresh, ["cat", "--index-file=:memory:", &proxy.url("a.tar"), "d/e/noise"]);
+        let is_one_of_them =
+            |bytes: &[u8]| [&first, &second].iter().any(|tar| tar.windows(bytes.len()).any(|part| part == bytes));
+        if ran.code == 0 {
+            assert!(ran.out.len() == 3_000_000 && is_one_of_them(&ran.out), "{number}");
+        } else {
+            assert!(ran.err.contains("has changed"), "{number}: {}", ran.err);
+            noticed += 1;
+        }
+    }
+    assert!(noticed > 0);
+}
+
+/// > A certificate that nobody who is trusted has signed is refused.
+#[test]
+fn certificates_are_checked() {
+    if !have("openssl") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archives(&scratch);
+    let Some(server) = Server::nginx(&scratch, "", true) else { return };
+    let cat = |authority: Option<&str>, host: &str| {
+        let mut command = crate::support::tarnfs(&scratch);
+        if let Some(authority) = authority {
+            command.env("SSL_CERT_FILE", scratch.path(authority));
+        }
+        let url = format!("https://{host}:{}/a.tar.zst", server.address.port());
+        crate::support::Ran::from(command.args(["cat", &url, "d/hello"]).output().unwrap())
+    };
+    assert_eq!(cat(Some("ca.crt"), "localhost").ok().text(), "hello\n");
+    for (authority, host) in [(None, "localhost"), (Some("ca.crt"), "127.0.0.1")] {
+        let ran = cat(authority, host);
+        assert!(ran.code == 3 && ran.out.is_empty() && ran.err.contains("certificate"), "{}", ran.err);
+    }
+    if can_mount() {
+        let mut command = crate::support::tarnfs(&scratch);
+        let at = scratch.path("m");
+        let url = format!("https://localhost:{}/a.tar.zst", server.address.port());
+        command.env("SSL_CERT_FILE", scratch.path("ca.crt")).arg(url).arg(&at);
+        crate::support::Ran::from(command.output().unwrap()).ok();
+        assert_eq!(contents(&at), contents(&tree(&scratch)));
+        run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    }
+}
