@@ -121,7 +121,7 @@ fn a_dead_server_hangs_nobody() {
             assert_eq!(error.raw_os_error(), Some(5), "{error}");
         }
     });
-    assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(200), "{:?}", start.elapsed());
     is_dead.store(false, Ordering::Relaxed);
     assert!(fs::read(mount.path("long")).unwrap() == fs::read(tree(&scratch).join("long")).unwrap());
     mount.unmount();

@@ -132,7 +132,7 @@ fn without(head: &str, names: &[&str]) -> String {
     let is_kept = |line: &&str| {
         !names.iter().any(|name| line.split_once(':').is_some_and(|(key, _)| key.eq_ignore_ascii_case(name)))
     };
-    head.lines().filter(is_kept).map(|line| format!("{line}\r\n")).collect()
+    head.lines().filter(is_kept).flat_map(|line| [line, "\r\n"]).collect()
 }
 
 impl Shared {

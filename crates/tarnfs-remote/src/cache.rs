@@ -274,26 +274,19 @@ impl Blocks {
         let mut file = open(&path).ok()?;
         let found = file.metadata().ok()?;
         if found.len() != (HEAD + length) as u64 {
-            return self.spoiled(&path);
+            return spoiled(&path);
         }
         let mut head = [0; HEAD];
         let mut bytes = vec![0; length];
         file.read_exact(&mut head).and_then(|()| file.read_exact(&mut bytes)).ok()?;
         let sum = xxh3_64_with_seed(&bytes, number).to_le_bytes();
         if &head[..8] != MAGIC || head[8..] != sum {
-            return self.spoiled(&path);
+            return spoiled(&path);
         }
         if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > RECENT)) {
             let _ = file.set_modified(SystemTime::now());
         }
         Some(bytes)
-    }
-
-    /// What is no block is fetched again.
-    fn spoiled(&self, path: &Path) -> Option<Vec<u8>> {
-        log::info!("a block of the cache is damaged, and is fetched again");
-        let _ = fs::remove_file(path);
-        None
     }
 
     /// True if there is such a block. Whether it is whole is not known.
@@ -334,6 +327,13 @@ impl Blocks {
     fn set_lock(&self, blocks: &Range<u64>, kind: libc_lock::Kind) -> io::Result<()> {
         libc_lock::set(&self.lock, blocks, kind)
     }
+}
+
+/// What is no block is fetched again.
+fn spoiled(path: &Path) -> Option<Vec<u8>> {
+    log::info!("a block of the cache is damaged, and is fetched again");
+    let _ = fs::remove_file(path);
+    None
 }
 
 fn is_taken(error: &io::Error) -> bool {

@@ -119,13 +119,11 @@ fn is_private(address: IpAddr) -> bool {
             let is_shared = first == 100 && (64..128).contains(&second);
             is_shared || first == 0 || address.is_loopback() || address.is_private() || address.is_link_local()
         }
-        IpAddr::V6(address) => match address.to_ipv4_mapped() {
-            Some(address) => is_private(address.into()),
-            None => {
-                let is_local = address.is_unique_local() || address.is_unicast_link_local();
-                is_local || address.is_loopback() || address.is_unspecified()
-            }
-        },
+        IpAddr::V6(address) => {
+            let is_local = address.is_unique_local() || address.is_unicast_link_local();
+            let is_mapped = address.to_ipv4_mapped().is_some_and(|address| is_private(address.into()));
+            is_mapped || is_local || address.is_loopback() || address.is_unspecified()
+        }
     }
 }
 
@@ -157,7 +155,7 @@ impl HttpObject {
     fn ask(&self, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
         let known = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(known) = known {
-            let answer = self.ask_at(known, range, conditions);
+            let answer = self.ask_at(&known, range, conditions);
             // Such a target may be good for a while only.
             let is_over =
                 |status: StatusCode| matches!(status.as_u16(), 400 | 401 | 403 | 404 | 410) || status.is_redirection();
@@ -174,7 +172,7 @@ impl HttpObject {
         }
         let mut at = self.url.clone();
         for _ in 0..=MOST_REDIRECTS {
-            let answer = self.ask_at(at.clone(), range, conditions)?;
+            let answer = self.ask_at(&at, range, conditions)?;
             if !answer.status().is_redirection() || answer.status() == StatusCode::NOT_MODIFIED {
                 if answer.status().is_success() && at != self.url {
                     *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
@@ -194,7 +192,7 @@ impl HttpObject {
         Err(Fault::Final(format!("the server redirects more than {MOST_REDIRECTS} times")))
     }
 
-    fn ask_at(&self, at: Url, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
+    fn ask_at(&self, at: &Url, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
         let is_public = at.host() != self.url.host() && !is_near(self.url.host());
         let last = range.end.saturating_sub(1);
         let mut request =

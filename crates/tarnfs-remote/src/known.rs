@@ -21,7 +21,10 @@ impl Known {
         let mut text = format!("{MAGIC}\nlength {length}\nranges {ranges}\n");
         for (name, value) in [("tag", tag), ("modified", modified)] {
             if let Some(value) = value {
-                text += &format!("{name} {value}\n");
+                text += name;
+                text.push(' ');
+                text += value;
+                text.push('\n');
             }
         }
         text + "end\n"

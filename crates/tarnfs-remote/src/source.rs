@@ -75,11 +75,14 @@ struct State {
     is_over: bool,
 }
 
+/// What came of it. Errors are for all who wait, so they are what can be copied of one.
+type Landed = Result<Vec<Block>, (io::ErrorKind, String)>;
+
 /// Blocks that somebody fetches, from the first one on.
 #[derive(Debug)]
 struct Flight {
     first: u64,
-    landed: Mutex<Option<Result<Vec<Block>, (io::ErrorKind, String)>>>,
+    landed: Mutex<Option<Landed>>,
     waits: Condvar,
 }
 
@@ -182,7 +185,7 @@ struct Landing<'a> {
     shared: &'a Shared,
     run: Range<u64>,
     flight: Arc<Flight>,
-    result: Result<Vec<Block>, (io::ErrorKind, String)>,
+    result: Landed,
 }
 
 impl Drop for Landing<'_> {

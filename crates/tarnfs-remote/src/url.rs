@@ -131,7 +131,9 @@ impl Url {
 
 /// These bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|&byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| DIGITS.get(usize::from(digit)).copied().map(char::from)).collect()
 }
 
 impl fmt::Display for Url {
@@ -162,7 +164,8 @@ fn escaped(text: &str) -> String {
         if byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            escaped += &format!("%{byte:02X}");
+            escaped.push('%');
+            escaped += &hex(&[byte]).to_ascii_uppercase();
         }
     }
     escaped
@@ -174,16 +177,9 @@ fn unescaped(text: &str) -> String {
     let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while let Some(&byte) = bytes.get(at) {
         let code = || text.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match if byte == b'%' { code() } else { None } {
-            Some(code) => {
-                plain.push(code);
-                at += 3;
-            }
-            None => {
-                plain.push(byte);
-                at += 1;
-            }
-        }
+        let code = if byte == b'%' { code() } else { None };
+        plain.push(code.unwrap_or(byte));
+        at += if code.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&plain).into_owned()
 }

@@ -117,19 +117,17 @@ impl Helper {
     fn named(&self, shown: &[u8]) -> io::Result<(usize, &Url)> {
         let mut urls = self.urls.iter().enumerate();
         let found = urls.find(|(_, url)| url.to_string().as_bytes() == shown);
-        found.ok_or_else(|| io::Error::other("it was not named when this program began"))
+        found.ok_or_else(|| io::Error::other("only URLs that stand on the command line can be opened"))
     }
 
     fn open(&self, shown: &[u8]) -> io::Result<(Url, Arc<RemoteSource>, Vec<u8>)> {
         let (number, url) = self.named(shown)?;
-        let known = self.opened(number);
-        let source = match known {
-            Some(source) => source,
-            None => {
-                let source = Arc::new(self.opener.open(url)?);
-                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-                Arc::clone(open.entry(number).or_insert(source))
-            }
+        let source = if let Some(known) = self.opened(number) {
+            known
+        } else {
+            let source = Arc::new(self.opener.open(url)?);
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(open.entry(number).or_insert(source))
         };
         let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64]);
         answer.extend_from_slice(source.version().key().as_bytes());

@@ -59,17 +59,17 @@ impl Opening<'_> {
     /// Indexes of ours that lie beside the object. They are looked for when this is asked, not before.
     pub(super) fn own_beside(&self) -> impl Iterator<Item = Opened> + '_ {
         let open = |path: &Path| self.own(path, &self.facts.owner);
-        self.from_beside(location::SUFFIX, Origin::Found).map(move |path| (open(&path), path, Origin::Found))
+        self.copies_beside(location::SUFFIX, Origin::Found).map(move |path| (open(&path), path, Origin::Found))
     }
 
     /// The same of ratarmount's.
     pub(super) fn sidecars_beside(&self) -> impl Iterator<Item = Opened> + '_ {
         let open = |path: &Path| self.sidecar(path, &self.facts.owner);
         let suffix = str::from_utf8(ratarmount::SUFFIX).unwrap_or_default();
-        self.from_beside(suffix, Origin::Sidecar).map(move |path| (open(&path), path, Origin::Sidecar))
+        self.copies_beside(suffix, Origin::Sidecar).map(move |path| (open(&path), path, Origin::Sidecar))
     }
 
-    fn from_beside(&self, suffix: &'static str, origin: Origin) -> impl Iterator<Item = PathBuf> + '_ {
+    fn copies_beside(&self, suffix: &'static str, origin: Origin) -> impl Iterator<Item = PathBuf> + '_ {
         let index = &self.options.index;
         let is_wanted = match origin {
             Origin::Sidecar => index.use_sidecars && !self.options.decoding.force,
