@@ -1,6 +1,7 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
 mod above;
+mod headers;
 mod locked;
 
 use std::collections::HashMap;
@@ -691,8 +692,7 @@ impl Tree for ArchiveTree {
     /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of
     /// a link may have to be decoded, and so may the header of a file.
     fn is_ready(&self, node: Node) -> bool {
-        let is_file = || self.row(node).is_ok_and(|row| row.kind == Kind::File);
-        if self.recheck.is_some() && !self.index.summary().layers.is_empty() && is_file() {
+        if self.may_wait_for_header(node) {
             return false;
         }
         // What cannot be read now counts as one.
