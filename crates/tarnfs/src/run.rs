@@ -33,32 +33,44 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
     (dispatch(cli, colour, may_be_a_source), colour)
 }
 
+/// The options of whatever is done with archives.
+macro_rules! options_in {
+    ($cli:ident, $command:expr $(, $mutable:tt)?) => {
+        match $command {
+            None => Some(&$($mutable)? $cli.mount.open),
+            Some(Command::Mount(mount)) => Some(&$($mutable)? mount.open),
+            Some(Command::Index(index)) => Some(&$($mutable)? index.open),
+            Some(Command::Check(check)) => Some(&$($mutable)? check.open),
+            Some(Command::Ls(list)) => Some(&$($mutable)? list.open),
+            Some(Command::Find(find)) => Some(&$($mutable)? find.open),
+            Some(Command::Cat(cat)) => Some(&$($mutable)? cat.open),
+            Some(Command::Extract(extract)) => Some(&$($mutable)? extract.open),
+            Some(Command::Compare(compare)) => Some(&$($mutable)? compare.open),
+            Some(Command::Stat(stat)) => Some(&$($mutable)? stat.open),
+            Some(Command::Info(info)) => Some(&$($mutable)? info.open),
+            Some(Command::Convert(convert)) => Some(&$($mutable)? convert.open),
+            Some(Command::Serve(serve)) => Some(&$($mutable)? serve.open),
+            Some(Command::Advise(advise)) => Some(&$($mutable)? advise.open),
+            Some(
+                Command::Unmount { .. }
+                | Command::Mounts { .. }
+                | Command::Bench(_)
+                | Command::Create(_)
+                | Command::Completions { .. }
+                | Command::Man { .. }
+                | Command::Complete { .. },
+            ) => None,
+        }
+    };
+}
+
 pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
-    match &cli.command {
-        None => Some(&cli.mount.open),
-        Some(Command::Mount(mount)) => Some(&mount.open),
-        Some(Command::Index(index)) => Some(&index.open),
-        Some(Command::Check(check)) => Some(&check.open),
-        Some(Command::Ls(list)) => Some(&list.open),
-        Some(Command::Find(find)) => Some(&find.open),
-        Some(Command::Cat(cat)) => Some(&cat.open),
-        Some(Command::Extract(extract)) => Some(&extract.open),
-        Some(Command::Compare(compare)) => Some(&compare.open),
-        Some(Command::Stat(stat)) => Some(&stat.open),
-        Some(Command::Info(info)) => Some(&info.open),
-        Some(Command::Convert(convert)) => Some(&convert.open),
-        Some(Command::Serve(serve)) => Some(&serve.open),
-        Some(Command::Advise(advise)) => Some(&advise.open),
-        Some(
-            Command::Unmount { .. }
-            | Command::Mounts { .. }
-            | Command::Bench(_)
-            | Command::Create(_)
-            | Command::Completions { .. }
-            | Command::Man { .. }
-            | Command::Complete { .. },
-        ) => None,
-    }
+    options_in!(cli, &cli.command)
+}
+
+/// The same, to be changed.
+pub(crate) fn options_of_mut(cli: &mut Cli) -> Option<&mut Open> {
+    options_in!(cli, &mut cli.command, mut)
 }
 
 /// The paths among which the archives are.
@@ -91,35 +103,6 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             | Command::Man { .. }
             | Command::Complete { .. },
         ) => &[],
-    }
-}
-
-/// The same, to be changed.
-pub(crate) fn options_of_mut(cli: &mut Cli) -> Option<&mut Open> {
-    match &mut cli.command {
-        None => Some(&mut cli.mount.open),
-        Some(Command::Mount(mount)) => Some(&mut mount.open),
-        Some(Command::Index(index)) => Some(&mut index.open),
-        Some(Command::Check(check)) => Some(&mut check.open),
-        Some(Command::Ls(list)) => Some(&mut list.open),
-        Some(Command::Find(find)) => Some(&mut find.open),
-        Some(Command::Cat(cat)) => Some(&mut cat.open),
-        Some(Command::Extract(extract)) => Some(&mut extract.open),
-        Some(Command::Compare(compare)) => Some(&mut compare.open),
-        Some(Command::Stat(stat)) => Some(&mut stat.open),
-        Some(Command::Info(info)) => Some(&mut info.open),
-        Some(Command::Convert(convert)) => Some(&mut convert.open),
-        Some(Command::Serve(serve)) => Some(&mut serve.open),
-        Some(Command::Advise(advise)) => Some(&mut advise.open),
-        Some(
-            Command::Unmount { .. }
-            | Command::Mounts { .. }
-            | Command::Bench(_)
-            | Command::Create(_)
-            | Command::Completions { .. }
-            | Command::Man { .. }
-            | Command::Complete { .. },
-        ) => None,
     }
 }
 
