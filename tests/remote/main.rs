@@ -4,6 +4,8 @@
 mod support;
 
 mod faults;
+mod hostile;
+mod lies;
 mod proxy;
 mod reading;
 mod secrets;

@@ -1,6 +1,7 @@
 //! What the cache remembers of an object: which version was there last.
 
 use crate::Version;
+use crate::open::LONGEST;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,8 @@ impl Known {
         let lines = text.strip_prefix(MAGIC)?.strip_prefix('\n')?.strip_suffix("end\n")?;
         let of =
             |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::to_owned);
-        let version = Version { length: of("length")?.parse().ok()?, tag: of("tag"), modified: of("modified") };
+        let length = of("length")?.parse().ok().filter(|&length| length <= LONGEST)?;
+        let version = Version { length, tag: of("tag"), modified: of("modified") };
         Some(Self { version, has_ranges: of("ranges")? == "1" })
     }
 }

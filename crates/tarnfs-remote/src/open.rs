@@ -36,6 +36,9 @@ const READS: u32 = 5;
 /// How long another process may take to read such an object.
 const LONGEST_READ: Duration = Duration::from_secs(24 * 3600);
 
+/// Bytes of an object at most. What is behind no file of Linux can have, and sums of offsets stay numbers before.
+pub(crate) const LONGEST: u64 = i64::MAX as u64 - (1 << 30);
+
 /// All blocks there may be.
 const ALL: std::ops::Range<u64> = 0..1 << 40;
 
@@ -155,16 +158,20 @@ impl Opening<'_> {
         let version = usable.as_ref().map(|(known, _)| &known.version);
         let first = tried(deadline, true, || match object.begin(BLOCK, version)? {
             // It has to be whole before anything is made of it.
-            Begun::Part(version, mut body, length) => {
+            Begun::Part(version, body, length) => {
+                is_possible(&version)?;
                 let mut bytes = Vec::new();
-                body.read_to_end(&mut bytes).map_err(|error| cut(&error))?;
+                body.take(BLOCK + 1).read_to_end(&mut bytes).map_err(|error| cut(&error))?;
                 if bytes.len() as u64 != length {
                     return Err(Fault::Again("the answer is too short".to_owned(), None));
                 }
                 Ok(First::Part(version, bytes))
             }
             Begun::Same => Ok(First::Same),
-            Begun::Whole(version, body) => Ok(First::Whole(version, body)),
+            Begun::Whole(version, body) => {
+                is_possible(&version)?;
+                Ok(First::Whole(version, body))
+            }
         })?;
         match (first, usable) {
             (First::Same, Some((known, blocks))) => {
@@ -279,10 +286,22 @@ enum First {
 
 fn whole_again(object: &dyn Object) -> Result<(Version, Body), Fault> {
     match object.begin(BLOCK, None)? {
-        Begun::Whole(version, body) => Ok((version, body)),
+        Begun::Whole(version, body) => {
+            is_possible(&version)?;
+            Ok((version, body))
+        }
         // Servers behind one name may not be alike.
         _ => Err(Fault::Again("the server knows ranges by now".to_owned(), None)),
     }
+}
+
+/// What a server says of itself may be anything.
+fn is_possible(version: &Version) -> Result<(), Fault> {
+    if version.length <= LONGEST {
+        return Ok(());
+    }
+    let what = format!("the server says that it has {} bytes, which is more than any file can have", version.length);
+    Err(Fault::Final(what))
 }
 
 /// Names a version. One that cannot be told from others has a name of its own.
