@@ -214,8 +214,11 @@ impl Opening<'_> {
                     Some(body) => (version.clone(), body),
                     None => whole_again(&*object)?,
                 };
-                body.read_to_end(&mut bytes).map_err(|error| cut(&error))?;
-                if bytes.len() as u64 != version.length || version.length > BLOCK {
+                if version.length > BLOCK {
+                    return Err(Fault::Again("it has another length at each answer".to_owned(), None));
+                }
+                body.by_ref().take(BLOCK + 1).read_to_end(&mut bytes).map_err(|error| cut(&error))?;
+                if bytes.len() as u64 != version.length {
                     return Err(Fault::Again("the answer has another length than it says".to_owned(), None));
                 }
                 Ok(version)
