@@ -33,8 +33,9 @@ const KNOWN: &str = "known";
 /// The file in a version's folder that is locked.
 const LOCK: &str = "lock";
 
-/// Files under a temporary name are of somebody who has ended when they are so old.
-const OLD: Duration = Duration::from_secs(3600);
+/// Files under a temporary name are of somebody who has ended when nothing was written to them for so long: who waits
+/// for a server has an error earlier.
+const OLD: Duration = Duration::from_secs(300);
 
 /// A block that was used in this time need not be marked again.
 const RECENT: Duration = Duration::from_secs(60);
@@ -143,10 +144,17 @@ impl BlockCache {
     }
 
     fn limit(&self) -> u64 {
-        self.limit.unwrap_or_else(|| {
-            let free = fstatvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
-            Self::MOST.min(free / 10)
-        })
+        self.limit.unwrap_or_else(|| Self::MOST.min(self.free() / 10))
+    }
+
+    /// Bytes that are free where it lies.
+    fn free(&self) -> u64 {
+        fstatvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize))
+    }
+
+    /// Bytes that one file may have, so that not all others go for it.
+    pub(crate) fn most_of_a_file(&self) -> u64 {
+        self.limit().min(self.free()) / 2
     }
 
     /// Bytes that are about to be written: now and then, room is made before.

@@ -42,6 +42,12 @@ pub(crate) const LONGEST: u64 = i64::MAX as u64 - (1 << 30);
 /// All blocks there may be.
 const ALL: std::ops::Range<u64> = 0..1 << 40;
 
+/// Bytes of an index that nobody has asked for, unless the archive is longer: about a million files.
+const LONGEST_INDEX: u64 = 256 << 20;
+
+/// What a database begins with.
+const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+
 /// Bytes that are copied at a time.
 const COPIED: usize = 2 << 20;
 
@@ -69,8 +75,10 @@ impl Opener {
         self.open_with(url, self.settings.cache.as_ref())
     }
 
-    /// A local copy of the file at `url`, kept in the cache; `None` if there is none, or no cache.
-    pub fn copy(&self, url: &Url) -> io::Result<Option<PathBuf>> {
+    /// A local copy of the database (SQLite) at `url`, kept in the cache; `None` if there is none, or no cache. It may be
+    /// half of the cache. `archive`: the length of the object that it is an index of, if nobody has asked for it; then
+    /// it is none if it is longer than any index of that need be.
+    pub fn copy(&self, url: &Url, archive: Option<u64>) -> io::Result<Option<PathBuf>> {
         let Some(cache) = &self.settings.cache else { return Ok(None) };
         let key = url.key();
         let path = |version: &Version| cache.file(&key, &format!("{}.sqlite", version.key()));
@@ -85,6 +93,17 @@ impl Opener {
         };
         let path = path(source.version())?;
         if source.version().is_vague() || !path.is_file() {
+            // Whoever has put it there may mean harm. Its first block is here.
+            let share = archive.map_or(u64::MAX, |archive| archive.max(LONGEST_INDEX));
+            let most = cache.most_of_a_file().min(share);
+            if source.len() > most {
+                let sizes = format!("{} MiB, and at most {} MiB are copied", source.len() >> 20, most >> 20);
+                return Err(io::Error::other(format!("{url} has {sizes}: see --cache-size")));
+            }
+            let mut magic = [0; SQLITE.len()];
+            if source.read_at(&mut magic, 0)? < magic.len() || &magic != SQLITE {
+                return Err(io::Error::other(format!("{url} is no database (SQLite)")));
+            }
             let mut offset = 0;
             cache.import(&path, source.len(), |buffer| {
                 let count = buffer.len().min(COPIED);

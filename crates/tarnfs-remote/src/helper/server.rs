@@ -100,7 +100,7 @@ impl Helper {
                     source.as_ref()?.prefetch(offset, length);
                     continue;
                 }
-                wire::BESIDE => self.beside(url.as_ref()?, &payload),
+                wire::BESIDE => self.beside(url.as_ref()?, source.as_ref()?.len(), &payload),
                 wire::COPY => self.copy(&payload),
                 _ => return None,
             };
@@ -143,19 +143,19 @@ impl Helper {
         source.ok_or_else(|| io::Error::other("it is not open"))
     }
 
-    /// A local copy of what lies beside the object.
-    fn beside(&self, url: &Url, suffix: &[u8]) -> io::Result<Vec<u8>> {
+    /// A local copy of what lies beside the object of this length.
+    fn beside(&self, url: &Url, length: u64, suffix: &[u8]) -> io::Result<Vec<u8>> {
         let suffix = str::from_utf8(suffix).ok().filter(|suffix| !suffix.contains(['/', '?', '%', '#']));
         let suffix = suffix.ok_or_else(|| io::Error::other("it is no suffix"))?;
-        self.copied(&url.beside(suffix))
+        self.copied(&url.beside(suffix), Some(length))
     }
 
     fn copy(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
-        self.copied(self.named(shown)?.1)
+        self.copied(self.named(shown)?.1, None)
     }
 
-    fn copied(&self, url: &Url) -> io::Result<Vec<u8>> {
-        let path = self.opener.copy(url)?;
+    fn copied(&self, url: &Url, archive: Option<u64>) -> io::Result<Vec<u8>> {
+        let path = self.opener.copy(url, archive)?;
         Ok(path.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default())
     }
 }
