@@ -7,7 +7,7 @@ use std::fs;
 
 use crate::proxy::Proxy;
 use crate::servers::{Server, archives, contents, tree};
-use crate::support::{Mounted, Ran, Scratch, can_mount, run, tarnfs, wait_until};
+use crate::support::{FILL_AT_ONCE, Mounted, Ran, Scratch, can_mount, run, tarnfs, wait_until};
 
 /// Bytes of a block of the cache.
 const BLOCK: u64 = 128 << 10;
@@ -266,4 +266,52 @@ fn an_object_replaced_by_an_older_one_is_noticed() {
             assert_eq!(ls().trim(), "old", "{number} {older}");
         }
     }
+}
+
+/// Puts `file` where it is served, as old as it is.
+fn serve(scratch: &Scratch, file: &str, name: &str) {
+    scratch.shell(&format!("cp -p {file} served/{name}.new; mv served/{name}.new served/{name}"));
+}
+
+/// > What was made of another version of an object, indexes and decoded data, is not used.
+#[test]
+fn what_was_made_of_another_version_is_not_used() {
+    let scratch = Scratch::new();
+    // Of one length, and with the same bytes wherever samples are taken.
+    scratch.shell(
+        "mkdir served one; for i in a b c1 d e; do head -c 1000000 /dev/urandom > one/$i; done
+         cp -rp one two; mv two/c1 two/c2; touch -r one two
+         for i in one two; do tar -C $i --sort=name -cf $i.tar .; done; xz -0 --check=none --block-size=1M one.tar -k
+         touch -d '1 hour ago' one.tar*; touch -d '30 minutes ago' two.tar",
+    );
+    let Some(server) = Server::nginx(&scratch, "", false) else { return };
+    let ls = |url: &str| run(&scratch, ["ls", "--index-minimum-file-count=0", url]).ok().text();
+    serve(&scratch, "one.tar", "x.tar");
+    let url = server.url("x.tar");
+    assert!(ls(&url).contains("c1") && ls(&url).contains("c1"));
+    serve(&scratch, "two.tar", "x.tar");
+    assert!(ls(&url).contains("c2"));
+
+    // One byte of a file in the middle, which has no checksum.
+    let content = fs::read(scratch.path("one/c1")).unwrap();
+    let mut packed = fs::read(scratch.path("one.tar.xz")).unwrap();
+    let of = |at: usize| packed.windows(32).position(|part| part == &content[at..at + 32]).map(|found| (at, found));
+    let (at, found) = (500_000..).step_by(1000).find_map(of).unwrap();
+    packed[found] ^= 1;
+    fs::write(scratch.path("two.tar.xz"), &packed).unwrap();
+    scratch.shell(&format!("touch -d '30 minutes ago' two.tar.xz; touch {FILL_AT_ONCE}"));
+    let url = server.url("x.tar.xz");
+    serve(&scratch, "one.tar.xz", "x.tar.xz");
+    run(&scratch, ["index", &url]).ok();
+    if can_mount() {
+        let mount = Mounted::new(&scratch, &url, &[]);
+        assert!(fs::read(mount.path("c1")).unwrap() == content);
+        let kept = || scratch.shell("cat cache/tarnfs/decoded/* | wc -c || true").trim().parse::<u64>().unwrap_or(0);
+        wait_until("all is kept decoded", || kept() > 4_500_000);
+        mount.unmount();
+    }
+    serve(&scratch, "two.tar.xz", "x.tar.xz");
+    let mut expected = content;
+    expected[at] ^= 1;
+    assert!(run(&scratch, ["cat", &url, "c1"]).ok().out == expected);
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crate::open::Settings;
 use crate::url::{Url, hex};
@@ -79,6 +80,16 @@ impl Version {
             hash.update(part.map_or("", String::as_str));
         }
         hex(&hash.finalize()[..16])
+    }
+
+    /// The same; one that cannot be told from others has a name of its own each time.
+    pub(crate) fn name(&self) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if !self.is_vague() {
+            return self.key();
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -3,8 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tarnfs_source::Source as _;
 
@@ -261,7 +260,7 @@ impl Opening<'_> {
         );
         let (mut version, mut body) = (version, Some(body));
         for attempt in 1.. {
-            let blocks = cache.version(&self.key, &key_of(&version))?;
+            let blocks = cache.version(&self.key, &version.name())?;
             blocks.hold()?;
             let mut turn = blocks.turn(&ALL, Instant::now());
             if turn.is_none() {
@@ -324,16 +323,6 @@ fn is_possible(version: &Version) -> Result<(), Fault> {
     }
     let what = format!("the server says that it has {} bytes, which is more than any file can have", version.length);
     Err(Fault::Final(what))
-}
-
-/// Names a version. One that cannot be told from others has a name of its own.
-fn key_of(version: &Version) -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    if !version.is_vague() {
-        return version.key();
-    }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-    format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn has_all(blocks: &Blocks, length: u64) -> bool {

@@ -107,6 +107,11 @@ impl RemoteSource {
         &self.0.version
     }
 
+    /// Names that version: no other one has this name, but one may have several.
+    pub fn version_name(&self) -> String {
+        self.0.version.name()
+    }
+
     /// Last change as the server tells it, ns since 1970; 0 where it does not.
     pub fn modified(&self) -> i64 {
         let text = self.0.version.modified.as_deref();

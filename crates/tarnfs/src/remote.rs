@@ -143,9 +143,9 @@ impl Remotes for Opens {
     fn open(&self, url: &Path) -> io::Result<Remote> {
         let shown = url.to_str().unwrap_or_default();
         let source = Arc::new(self.network.open(shown, &self.cancel)?);
-        let (modified, version) = (source.modified(), source.version().to_owned());
+        let (modified, version, is_lasting) = (source.modified(), source.version().to_owned(), source.is_lasting());
         let beside = Arc::new(Neighbours(Arc::clone(&source)));
-        Ok(Remote { source, modified, version, beside })
+        Ok(Remote { source, modified, version, is_lasting, beside })
     }
 }
 

@@ -49,8 +49,8 @@ impl Client {
         let mut first = self.connect()?;
         // All of it may have to be read.
         let answer = ask(&mut first, wire::OPEN, shown.as_bytes(), cancel, None)?;
-        let (numbers, version) = answer.split_at_checked(24).ok_or_else(gone)?;
-        let [number, length, modified] = wire::numbers(numbers).ok_or_else(gone)?;
+        let (numbers, version) = answer.split_at_checked(32).ok_or_else(gone)?;
+        let [number, length, modified, is_lasting] = wire::numbers(numbers).ok_or_else(gone)?;
         let version = String::from_utf8_lossy(version).into_owned();
         let beside = Mutex::new(first);
         let mut idle = Vec::with_capacity(CONNECTIONS);
@@ -64,6 +64,7 @@ impl Client {
             length,
             modified: modified as i64,
             version,
+            is_lasting: is_lasting != 0,
             cancel: cancel.clone(),
             beside,
             idle: Mutex::new(Idle { sockets: idle, left: CONNECTIONS }),
@@ -146,6 +147,7 @@ pub struct Distant {
     length: u64,
     modified: i64,
     version: String,
+    is_lasting: bool,
     cancel: Cancel,
     /// The connection that has opened it.
     beside: Mutex<UnixStream>,
@@ -187,6 +189,11 @@ impl Distant {
     /// Names the version that it is pinned to.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// True if no other version will ever have that name.
+    pub fn is_lasting(&self) -> bool {
+        self.is_lasting
     }
 
     fn take(&self) -> io::Result<UnixStream> {

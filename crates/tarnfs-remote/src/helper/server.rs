@@ -129,8 +129,10 @@ impl Helper {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(open.entry(number).or_insert(source))
         };
-        let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64]);
-        answer.extend_from_slice(source.version().key().as_bytes());
+        let is_lasting = u64::from(!source.version().is_vague());
+        let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64, is_lasting]);
+        // Servers may call objects alike.
+        answer.extend_from_slice(format!("{}-{}", &url.key()[..8], source.version_name()).as_bytes());
         Ok((url.clone(), source, answer))
     }
 

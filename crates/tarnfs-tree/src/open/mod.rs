@@ -273,7 +273,7 @@ struct Opening<'a> {
     /// Some of it cannot be read. It may be readable the next time, so its index is not kept.
     unread: AtomicBool,
     /// Where it may have indexes beside it that are no files of this machine.
-    beside: Option<Arc<dyn Beside>>,
+    beside: Option<remote::Far>,
 }
 
 impl Opening<'_> {
@@ -434,13 +434,13 @@ impl Opening<'_> {
         if !has_own_directory(summary) || self.source.len() < MemberTables::WORTH_IT {
             return None;
         }
-        let members = kept.members(&self.archive());
+        let members = kept.members(&self.kept_as());
         members.map(Arc::new)
     }
 
     /// What is kept decoded need not be decoded, and is added to while nobody reads.
     fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
-        let (archive, budget) = (self.archive(), self.options.decoding.cache.budget());
+        let (archive, budget) = (self.kept_as(), self.options.decoding.cache.budget());
         if kept.is_filled && decoded.is_slow() {
             match kept.open_to_write(&archive, codec, budget) {
                 Ok(writer) => {

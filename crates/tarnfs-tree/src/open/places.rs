@@ -342,8 +342,9 @@ impl Opening<'_> {
                 let mains = if let Some((_, path)) = &self.home {
                     location::candidates_of(path, folders)
                 } else {
+                    let Some(path) = self.named_after() else { return Vec::new() };
                     let elsewhere = folders.iter().filter(|folder| !folder.as_os_str().is_empty()).cloned();
-                    location::candidates(self.path, None, &elsewhere.collect::<Vec<_>>())
+                    location::candidates(&path, None, &elsewhere.collect::<Vec<_>>())
                 };
                 let with_variants = |main: PathBuf| {
                     let variants = self.options.shape.variants(&main);
@@ -376,6 +377,10 @@ impl Opening<'_> {
     /// Why no index can be put anywhere, where none of the folders for it is there or can be made.
     pub(super) fn no_folder(&self) -> Option<String> {
         let IndexPlace::Folders(folders) = &self.options.index.place else { return None };
+        if self.named_after().is_none() {
+            let what = "what the server tells of its version may hold for another one, too";
+            return Some(what.to_owned()).filter(|_| self.options.index.is_written);
+        }
         let why = |folder: &PathBuf| {
             if folder.as_os_str().is_empty() || folder.exists() { None } else { location::why_no_folder(folder) }
         };

@@ -1,5 +1,6 @@
 //! Archives behind a URL: who opens them is given ([`Remotes`]), so that no front end is made to have a network.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::process::{getegid, geteuid};
-use tarnfs_index::{location, ratarmount, trust};
-use tarnfs_source::{SharedSource, Strict};
+use tarnfs_index::{Archive, location, ratarmount, trust};
+use tarnfs_source::{Fingerprint, SharedSource, Strict};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::places::Opened;
 use super::{FileFacts, IndexPlace, OpenArchive, Opening, Options, Origin, Problem, fingerprint};
@@ -28,6 +30,8 @@ pub struct Remote {
     pub modified: i64,
     /// Names the version that it is, for who compares.
     pub version: String,
+    /// No other version will ever have that name: what is kept under it belongs to these bytes alone.
+    pub is_lasting: bool,
     /// What lies beside it.
     pub beside: Arc<dyn Beside>,
 }
@@ -44,18 +48,47 @@ pub(super) fn open(url: &Path, remotes: &dyn Remotes, options: &Options) -> Resu
         io::ErrorKind::Interrupted => Problem::Cancelled,
         _ => Problem::CannotOpen(error),
     });
-    let Remote { source, modified, beside, .. } = opened?;
+    let Remote { source, modified, version, is_lasting, beside } = opened?;
     // Whoever may write it is somebody else. What this user has made of it is believed.
     let owner = trust::Owner { user: geteuid().as_raw(), group: getegid().as_raw(), mode: 0o600 };
     let source: SharedSource = Arc::new(Strict::new(source));
     let fingerprint = fingerprint(&*source)?;
     let facts = FileFacts { owner, modified };
     let (home, unread) = (None, AtomicBool::new(false));
-    let beside = Some(beside);
+    let mut options = Cow::Borrowed(options);
+    if !is_lasting {
+        options.to_mut().decoding.decoded_cache = None;
+    }
+    let (options, beside) = (&*options, Some(Far { beside, version: is_lasting.then_some(version) }));
     Opening { path: url, source, facts, options, fingerprint, home, is_at_path: false, unread, beside }.open()
 }
 
+/// What is known of an object, and around it.
+pub(super) struct Far {
+    beside: Arc<dyn Beside>,
+    /// See [`Remote::version`]; `None` of one that is not lasting.
+    version: Option<String>,
+}
+
 impl Opening<'_> {
+    /// What an index of this archive is named after. Samples of two versions of an object may be the same, so each
+    /// version has its own. `None` where that cannot be.
+    pub(super) fn named_after(&self) -> Option<Cow<'_, Path>> {
+        let Some(far) = &self.beside else { return Some(Cow::Borrowed(self.path)) };
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(".");
+        name.push(far.version.as_ref()?);
+        Some(Cow::Owned(name.into()))
+    }
+
+    /// Which archive decoded data belong to that are kept: not those of another version of the object.
+    pub(super) fn kept_as(&self) -> Archive {
+        let archive = self.archive();
+        let Some(version) = self.beside.as_ref().and_then(|far| far.version.as_ref()) else { return archive };
+        let hash = xxh3_64_with_seed(version.as_bytes(), archive.fingerprint.0);
+        Archive { fingerprint: Fingerprint(hash), ..archive }
+    }
+
     /// Indexes of ours that lie beside the object. They are looked for when this is asked, not before.
     pub(super) fn own_beside(&self) -> impl Iterator<Item = Opened> + '_ {
         let open = |path: &Path| self.own(path, &self.facts.owner);
@@ -77,10 +110,10 @@ impl Opening<'_> {
         };
         // Who says where the index lies means no other one.
         let is_wanted = is_wanted && matches!(index.place, IndexPlace::Folders(_));
-        let beside = self.beside.iter().filter(move |_| is_wanted);
-        beside.filter_map(move |beside| {
+        let far = self.beside.iter().filter(move |_| is_wanted);
+        far.filter_map(move |far| {
             // It is only quicker with one.
-            beside.copy(suffix).unwrap_or_else(|error| {
+            far.beside.copy(suffix).unwrap_or_else(|error| {
                 log::info!("{}: no index beside it: {error}", self.path.display());
                 None
             })
