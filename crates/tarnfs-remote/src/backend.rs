@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::open::Settings;
 use crate::url::{Url, hex};
@@ -31,14 +31,16 @@ pub trait Backend: Sync {
     fn object(&self, url: &Url, settings: &Settings) -> io::Result<Box<dyn Object>>;
 }
 
-/// One object. Each call is one attempt: who calls tries again, and knows how long.
+/// One object. Each call is one attempt, which has an answer or an error soon after `deadline`: who calls tries again,
+/// and knows how long.
 pub trait Object: Send + Sync + fmt::Debug {
     /// Asks for the first `most` bytes of whatever version is there now. Where that is `known`, the server need not send
     /// them.
-    fn begin(&self, most: u64, known: Option<&Version>) -> Result<Begun, Fault>;
+    /// The deadline is not for the bytes of the answer, which may be all there are.
+    fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault>;
 
-    /// Asks for a range of this version, and takes none of another one.
-    fn range(&self, range: Range<u64>, version: &Version) -> Result<Body, Fault>;
+    /// Asks for a range of this version, and takes none of another one. Its last byte is there before the deadline.
+    fn range(&self, range: Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault>;
 }
 
 /// Bytes as they come.

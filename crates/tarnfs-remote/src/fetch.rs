@@ -1,6 +1,6 @@
 //! Trying again: how often, how soon, and until when.
 
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -60,33 +60,55 @@ pub(crate) fn error(fault: Fault) -> io::Error {
     }
 }
 
-/// Reads `range` of the object. What came before a connection was cut is not asked for again.
+/// Reads `range` of the object to the end of `bytes`, which is empty. What came before a connection was cut is not asked
+/// for again, and is there also after an error.
 pub(crate) fn fetch(
     object: &dyn Object,
     version: &Version,
     range: Range<u64>,
     deadline: Instant,
-) -> io::Result<Vec<u8>> {
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
     let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-    let mut bytes = Vec::with_capacity(length);
+    bytes.reserve_exact(length);
     tried(deadline, false, || {
         while bytes.len() < length {
             let start = range.start + bytes.len() as u64;
-            let mut body = object.range(start..range.end, version)?;
+            let mut body = object.range(start..range.end, version, deadline)?;
             let before = bytes.len();
-            // It gives no more than was asked for.
-            body.read_to_end(&mut bytes).map_err(|error| cut(&error))?;
+            read_by(deadline, &mut body, range.end - start, bytes)?;
             if bytes.len() == before {
                 return Err(Fault::Again("the answer is empty".to_owned(), None));
             }
         }
         Ok(())
-    })?;
-    Ok(bytes)
+    })
+}
+
+/// Reads a body to its end, or `most` bytes of it, to the end of `bytes`. What came before a fault is there.
+pub(crate) fn read_by(deadline: Instant, body: &mut dyn Read, most: u64, bytes: &mut Vec<u8>) -> Result<(), Fault> {
+    const STEP: u64 = 64 << 10;
+    let mut left = most;
+    while left > 0 {
+        if Instant::now() >= deadline {
+            return Err(Fault::Again("the server sends too slowly".to_owned(), None));
+        }
+        let mut part = vec![0; left.min(STEP) as usize];
+        match body.read(&mut part) {
+            Ok(0) => break,
+            Ok(count) => {
+                bytes.extend_from_slice(&part[..count]);
+                left -= count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(cut(&error)),
+        }
+    }
+    Ok(())
 }
 
 /// What it means that a body cannot be read on.
-pub(crate) fn cut(error: &io::Error) -> Fault {
+fn cut(error: &io::Error) -> Fault {
     let what = match error.kind() {
         io::ErrorKind::TimedOut => "the server has stopped sending".to_owned(),
         io::ErrorKind::UnexpectedEof => "the connection was cut".to_owned(),

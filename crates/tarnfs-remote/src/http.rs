@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine as _;
 use ureq::http::{Response, StatusCode, Uri, header};
@@ -150,12 +150,18 @@ struct HttpObject {
 
 type Answer = Response<ureq::Body>;
 
+/// How long a request may take, and whether its answer has to be read by then, too.
+struct Time {
+    deadline: Instant,
+    is_for_body: bool,
+}
+
 impl HttpObject {
     /// Asks for a range, under conditions, and follows redirects.
-    fn ask(&self, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
+    fn ask(&self, range: &Range<u64>, conditions: &[(header::HeaderName, &str)], time: &Time) -> Result<Answer, Fault> {
         let known = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(known) = known {
-            let answer = self.ask_at(&known, range, conditions);
+            let answer = self.ask_at(&known, range, conditions, time);
             // Such a target may be good for a while only.
             let is_over =
                 |status: StatusCode| matches!(status.as_u16(), 400 | 401 | 403 | 404 | 410) || status.is_redirection();
@@ -172,7 +178,7 @@ impl HttpObject {
         }
         let mut at = self.url.clone();
         for _ in 0..=MOST_REDIRECTS {
-            let answer = self.ask_at(&at, range, conditions)?;
+            let answer = self.ask_at(&at, range, conditions, time)?;
             if !answer.status().is_redirection() || answer.status() == StatusCode::NOT_MODIFIED {
                 if answer.status().is_success() && at != self.url {
                     *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
@@ -192,7 +198,17 @@ impl HttpObject {
         Err(Fault::Final(format!("the server redirects more than {MOST_REDIRECTS} times")))
     }
 
-    fn ask_at(&self, at: &Url, range: &Range<u64>, conditions: &[(header::HeaderName, &str)]) -> Result<Answer, Fault> {
+    fn ask_at(
+        &self,
+        at: &Url,
+        range: &Range<u64>,
+        conditions: &[(header::HeaderName, &str)],
+        time: &Time,
+    ) -> Result<Answer, Fault> {
+        let left = time.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(again("the server does not answer in time"));
+        }
         let is_public = at.host() != self.url.host() && !is_near(self.url.host());
         let last = range.end.saturating_sub(1);
         let mut request =
@@ -207,23 +223,31 @@ impl HttpObject {
             let login = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", login.user, login.password));
             request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
         }
+        let request = request
+            .config()
+            .timeout_resolve(Some(left.min(CONNECT)))
+            .timeout_connect(Some(left.min(CONNECT)))
+            .timeout_recv_response(Some(left.min(SILENCE)))
+            .timeout_global(time.is_for_body.then_some(left))
+            .build();
         request.call().map_err(|error| fault(&error))
     }
 }
 
 impl Object for HttpObject {
-    fn begin(&self, most: u64, known: Option<&Version>) -> Result<Begun, Fault> {
+    fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault> {
+        let time = Time { deadline, is_for_body: false };
         // Not If-Modified-Since: an object that was replaced by an older one has not been modified since. And weak tags
         // are alike for other bytes.
         let tag = known.and_then(|known| known.tag.as_deref()).filter(|tag| is_strong(tag));
         let conditions: Vec<_> = tag.iter().map(|tag| (header::IF_NONE_MATCH, *tag)).collect();
-        let mut answer = self.ask(&(0..most), &conditions)?;
+        let mut answer = self.ask(&(0..most), &conditions, &time)?;
         if answer.status() == StatusCode::NOT_MODIFIED {
             if text(&answer, &header::ETAG).is_none_or(|said| Some(said.as_str()) == tag) && tag.is_some() {
                 return Ok(Begun::Same);
             }
             // It means another one.
-            answer = self.ask(&(0..most), &[])?;
+            answer = self.ask(&(0..most), &[], &time)?;
         }
         let version = |length| Version {
             length,
@@ -256,13 +280,13 @@ impl Object for HttpObject {
         }
     }
 
-    fn range(&self, range: Range<u64>, version: &Version) -> Result<Body, Fault> {
+    fn range(&self, range: Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault> {
         let conditions = match (version.tag.as_deref().filter(|tag| is_strong(tag)), &version.modified) {
             (Some(tag), _) => vec![(header::IF_MATCH, tag)],
             (None, Some(modified)) => vec![(header::IF_UNMODIFIED_SINCE, modified.as_str())],
             (None, None) => Vec::new(),
         };
-        let answer = self.ask(&range, &conditions)?;
+        let answer = self.ask(&range, &conditions, &Time { deadline, is_for_body: true })?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {
                 says(&answer, version)?;

@@ -1,6 +1,6 @@
 //! From a URL to a source: which version is there, and what of it is in the cache.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tarnfs_source::Source as _;
 use crate::backend::{self, Begun, Body, Fault, Object, Version};
 use crate::cache::{BLOCK, BlockCache, Blocks};
 use crate::credentials::Credentials;
-use crate::fetch::{cut, error, tried};
+use crate::fetch::{error, read_by, tried};
 use crate::known::Known;
 use crate::source::{Missing, RemoteSource};
 use crate::url::Url;
@@ -28,6 +28,9 @@ pub struct Settings {
 
 /// How long it may take until the first answer of a server is there.
 const FIRST_ANSWER: Duration = Duration::from_secs(40);
+
+/// How long one block of an object may take that is read as a whole: what is slower brings no more in days.
+const BLOCK_COMES: Duration = Duration::from_secs(120);
 
 /// How often an object is read from its start that a server without ranges does not send to its end.
 const READS: u32 = 5;
@@ -174,12 +177,12 @@ impl Opening<'_> {
         });
         let deadline = Instant::now() + FIRST_ANSWER;
         let version = usable.as_ref().map(|(known, _)| &known.version);
-        let first = tried(deadline, true, || match object.begin(BLOCK, version)? {
+        let first = tried(deadline, true, || match object.begin(BLOCK, version, deadline)? {
             // It has to be whole before anything is made of it.
-            Begun::Part(version, body, length) => {
+            Begun::Part(version, mut body, length) => {
                 is_possible(&version)?;
                 let mut bytes = Vec::new();
-                body.take(BLOCK + 1).read_to_end(&mut bytes).map_err(|error| cut(&error))?;
+                read_by(deadline, &mut body, BLOCK + 1, &mut bytes)?;
                 if bytes.len() as u64 != length {
                     return Err(Fault::Again("the answer is too short".to_owned(), None));
                 }
@@ -226,16 +229,17 @@ impl Opening<'_> {
         if version.length <= BLOCK {
             let mut bytes = Vec::new();
             let mut body = Some(body);
-            let version = tried(Instant::now() + FIRST_ANSWER, true, || {
+            let deadline = Instant::now() + FIRST_ANSWER;
+            let version = tried(deadline, true, || {
                 bytes.clear();
                 let (version, mut body) = match body.take() {
                     Some(body) => (version.clone(), body),
-                    None => whole_again(&*object)?,
+                    None => whole_again(&*object, deadline)?,
                 };
                 if version.length > BLOCK {
                     return Err(Fault::Again("it has another length at each answer".to_owned(), None));
                 }
-                body.by_ref().take(BLOCK + 1).read_to_end(&mut bytes).map_err(|error| cut(&error))?;
+                read_by(deadline, &mut body, BLOCK + 1, &mut bytes)?;
                 if bytes.len() as u64 != version.length {
                     return Err(Fault::Again("the answer has another length than it says".to_owned(), None));
                 }
@@ -284,7 +288,8 @@ impl Opening<'_> {
                         log::info!("{}: {what}: it is read again from its start", self.name);
                     }
                     drop(turn);
-                    let begun = tried(Instant::now() + FIRST_ANSWER, false, || whole_again(&*object))?;
+                    let deadline = Instant::now() + FIRST_ANSWER;
+                    let begun = tried(deadline, false, || whole_again(&*object, deadline))?;
                     (version, body) = (begun.0, Some(begun.1));
                     continue;
                 }
@@ -305,8 +310,8 @@ enum First {
     Whole(Version, Body),
 }
 
-fn whole_again(object: &dyn Object) -> Result<(Version, Body), Fault> {
-    match object.begin(BLOCK, None)? {
+fn whole_again(object: &dyn Object, deadline: Instant) -> Result<(Version, Body), Fault> {
+    match object.begin(BLOCK, None, deadline)? {
         Begun::Whole(version, body) => {
             is_possible(&version)?;
             Ok((version, body))
@@ -336,7 +341,7 @@ fn store(blocks: &Blocks, version: &Version, mut body: Body) -> Result<(), Fault
     while left > 0 {
         bytes.clear();
         let length = left.min(BLOCK);
-        body.by_ref().take(length).read_to_end(&mut bytes).map_err(|error| cut(&error))?;
+        read_by(Instant::now() + BLOCK_COMES, &mut body, length, &mut bytes)?;
         if bytes.len() as u64 != length {
             return Err(Fault::Again("the connection was cut".to_owned(), None));
         }

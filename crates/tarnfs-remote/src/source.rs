@@ -120,6 +120,45 @@ impl RemoteSource {
         since.and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or(0)
     }
 
+    /// As [`Source::read_before`], with an answer or an error soon after `deadline`, or after 45 s.
+    pub(crate) fn read_by(&self, deadline: Instant, buffer: &mut [u8], offset: u64, most: u64) -> io::Result<usize> {
+        let deadline = deadline.min(Instant::now() + DEADLINE);
+        let shared = &self.0;
+        let length = shared.version.length;
+        let wanted = length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let end = offset + wanted as u64;
+        {
+            let mut state = lock(&shared.state);
+            let next = state.ahead.read(offset, end, length.min(most.max(end)));
+            // What is longer than one request goes over several connections.
+            let rest = (offset / BLOCK + MOST_JOINED)..end.div_ceil(BLOCK);
+            let next = next.start / BLOCK..next.end.div_ceil(BLOCK).max(next.start / BLOCK);
+            for blocks in [rest, next] {
+                if !blocks.is_empty() && shared.missing == Missing::Fetched {
+                    shared.wants(&mut state, blocks);
+                }
+            }
+        }
+        let mut done = 0;
+        while done < wanted {
+            let at = offset + done as u64;
+            for block in shared.some(at / BLOCK, end.div_ceil(BLOCK), deadline)? {
+                let from = ((offset + done as u64) % BLOCK) as usize;
+                let part = block.get(from..).unwrap_or_default();
+                let count = part.len().min(wanted - done);
+                buffer[done..done + count].copy_from_slice(&part[..count]);
+                done += count;
+                if done == wanted {
+                    break;
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
     /// Blocks that came with the first answer.
     pub(crate) fn has(&self, first: Vec<Block>) {
         let mut state = lock(&self.0.state);
@@ -275,7 +314,10 @@ impl Shared {
                     return Err(io::Error::other(what));
                 }
             }
-            let turn = self.blocks.as_ref().and_then(|blocks| blocks.turn(&missing, deadline));
+            // Who fetches them meanwhile may have no answer, so there is time left for doing it here, too.
+            let now = Instant::now();
+            let half = now + deadline.saturating_duration_since(now) / 2;
+            let turn = self.blocks.as_ref().and_then(|blocks| blocks.turn(&missing, half));
             if turn.is_some() {
                 // Another process may have fetched them meanwhile.
                 for (block, number) in found[first..first + count].iter_mut().zip(missing.clone()) {
@@ -288,14 +330,25 @@ impl Shared {
             let count = found[first..first + count].iter().take_while(|block| block.is_none()).count();
             let missing = start..start + count as u64;
             let range = missing.start * BLOCK..(missing.end * BLOCK).min(self.version.length);
-            let bytes = fetch::fetch(&*self.object, &self.version, range, deadline)?;
+            let mut bytes = Vec::new();
+            let fetched = fetch::fetch(&*self.object, &self.version, range, deadline, &mut bytes);
+            // Over a slow line not all may have come.
             for ((block, bytes), number) in found[first..].iter_mut().zip(bytes.chunks(BLOCK as usize)).zip(missing) {
-                self.store(number, bytes);
-                *block = Some(bytes.into());
+                if bytes.len() == self.length_of(number) {
+                    self.store(number, bytes);
+                    *block = Some(bytes.into());
+                }
             }
-            from = first + count;
+            match fetched {
+                Err(error) if found[0].is_none() => return Err(error),
+                Err(error) => {
+                    log::debug!("{}: {error}", self.name);
+                    break;
+                }
+                Ok(()) => from = first + count,
+            }
         }
-        Ok(found.into_iter().flatten().collect())
+        Ok(found.into_iter().map_while(|block| block).collect())
     }
 
     fn cached(&self, number: u64) -> Option<Block> {
@@ -372,40 +425,7 @@ impl Source for RemoteSource {
     }
 
     fn read_before(&self, buffer: &mut [u8], offset: u64, most: u64) -> io::Result<usize> {
-        let shared = &self.0;
-        let length = shared.version.length;
-        let wanted = length.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        if wanted == 0 {
-            return Ok(0);
-        }
-        let (deadline, end) = (Instant::now() + DEADLINE, offset + wanted as u64);
-        {
-            let mut state = lock(&shared.state);
-            let next = state.ahead.read(offset, end, length.min(most.max(end)));
-            // What is longer than one request goes over several connections.
-            let rest = (offset / BLOCK + MOST_JOINED)..end.div_ceil(BLOCK);
-            let next = next.start / BLOCK..next.end.div_ceil(BLOCK).max(next.start / BLOCK);
-            for blocks in [rest, next] {
-                if !blocks.is_empty() && shared.missing == Missing::Fetched {
-                    shared.wants(&mut state, blocks);
-                }
-            }
-        }
-        let mut done = 0;
-        while done < wanted {
-            let at = offset + done as u64;
-            for block in shared.some(at / BLOCK, end.div_ceil(BLOCK), deadline)? {
-                let from = ((offset + done as u64) % BLOCK) as usize;
-                let part = block.get(from..).unwrap_or_default();
-                let count = part.len().min(wanted - done);
-                buffer[done..done + count].copy_from_slice(&part[..count]);
-                done += count;
-                if done == wanted {
-                    break;
-                }
-            }
-        }
-        Ok(wanted)
+        self.read_by(Instant::now() + DEADLINE, buffer, offset, most)
     }
 
     fn len(&self) -> u64 {
