@@ -4,11 +4,13 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::hostile::Hostile;
 use crate::servers::{archives, tree};
-use crate::support::{Scratch, run};
+use crate::support::{Mounted, Scratch, can_mount, run};
 
 /// > A length that no file can have is an error that says so.
 #[test]
@@ -75,4 +77,64 @@ fn what_is_no_index_is_not_copied() {
         let ran = run(&fresh, ["cat", &index, &url, "d/hello"]);
         assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("x.sqlite"), "{}", ran.err);
     }
+}
+
+/// > A server that sends byte by byte costs its readers an error, and nothing when it is well again.
+#[test]
+fn a_server_that_drips_hangs_nobody() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.folder("served");
+    scratch.shell(
+        "mkdir tree; for i in $(seq 12); do head -c 3000000 /dev/urandom > tree/$i; done; tar -C tree -cf a.tar .",
+    );
+    let tar = fs::read(scratch.path("a.tar")).unwrap();
+    let drips = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&drips);
+    let server = Hostile::new(move |request, answer| {
+        if request.is_of_index() {
+            return answer.missing();
+        }
+        if !seen.load(Ordering::Relaxed) {
+            return answer.part(request, &tar, "x");
+        }
+        let count = answer.head(request, tar.len() as u64, "x")?;
+        for byte in &tar[request.start as usize..][..count as usize] {
+            answer.write_all(&[*byte])?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        Ok(())
+    });
+    let mount = Mounted::new(&scratch, server.url("a.tar"), &["--cache-size=0"]);
+    drips.store(true, Ordering::Relaxed);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (1..=12)
+            .map(|number| {
+                let path = mount.path(number.to_string());
+                scope.spawn(move || {
+                    let file = fs::File::open(path)?;
+                    std::os::unix::fs::FileExt::read_at(&file, &mut [0; 4096], 1 << 20)
+                })
+            })
+            .collect();
+        for reader in readers {
+            let error = reader.join().unwrap().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(5), "{error}");
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(200), "{:?}", start.elapsed());
+    drips.store(false, Ordering::Relaxed);
+    for number in 1..=12 {
+        let name = number.to_string();
+        assert!(fs::read(mount.path(&name)).unwrap() == fs::read(tree(&scratch).join(&name)).unwrap(), "{name}");
+    }
+    mount.unmount();
+    // Nor is one that is opened.
+    drips.store(true, Ordering::Relaxed);
+    let start = Instant::now();
+    let ran = run(&Scratch::new(), ["ls", &server.url("a.tar")]);
+    assert!(ran.code == 3 && start.elapsed() < Duration::from_secs(150), "{} {}", ran.code, ran.err);
 }

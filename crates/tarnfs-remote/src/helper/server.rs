@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tarnfs_source::Source as _;
 
@@ -15,6 +16,9 @@ use crate::url::Url;
 
 /// Lines that wait to be told; more are dropped.
 const MOST_LINES: usize = 100;
+
+/// How much sooner an answer is there than somebody has to have it.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// What is said here is told with the next answer, whoever gets that.
 struct Lines(Mutex<Vec<(log::Level, String)>>);
@@ -82,10 +86,13 @@ impl Helper {
                     Vec::new()
                 }),
                 wire::READ => {
-                    let [offset, length, most] = numbers(&payload)?;
+                    let [offset, length, most, milliseconds] = numbers(&payload)?;
                     let length = usize::try_from(length).ok().filter(|&length| length <= wire::MOST_READ)?;
                     buffer.resize(length, 0);
-                    let read = source.as_ref()?.read_before(&mut buffer, offset, most);
+                    // Somewhat sooner than the other process gives up.
+                    let left = Duration::from_millis(milliseconds.min(60_000)).saturating_sub(MARGIN);
+                    let deadline = Instant::now().checked_add(left)?;
+                    let read = source.as_ref()?.read_by(deadline, &mut buffer, offset, most);
                     match read {
                         Ok(read) => {
                             tell(&mut socket)?;

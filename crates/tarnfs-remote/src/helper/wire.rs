@@ -29,17 +29,70 @@ pub(super) const LONGEST: usize = MOST_READ + 64;
 /// Bytes of one read.
 pub(super) const MOST_READ: usize = 2 << 20;
 
+/// Bytes of the kind and the length.
+const HEAD: usize = 5;
+
 /// Sends a message.
 pub(super) fn send(socket: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()> {
-    let mut head = [kind, 0, 0, 0, 0];
+    let mut head: [u8; HEAD] = [kind, 0, 0, 0, 0];
     head[1..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
     socket.write_all(&head)?;
     socket.write_all(payload)
 }
 
+/// Sends a short message or nothing over a socket that does not wait. `WouldBlock` if the other side has not read those
+/// before it.
+pub(super) fn send_now(mut socket: &UnixStream, kind: u8, payload: &[u8]) -> io::Result<()> {
+    let mut message = Vec::new();
+    send(&mut message, kind, payload)?;
+    let sent = socket.write(&message)?;
+    // Half a message is the end of all that come over it.
+    if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+}
+
+/// A message as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// As long as what is known of its length says.
+    bytes: Vec<u8>,
+    /// So many of them have come.
+    done: usize,
+}
+
+impl Incoming {
+    /// Reads once. Returns the message when that was all of it. Whatever the other
+    /// side says, it takes bounded memory.
+    pub(super) fn read(&mut self, socket: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
+        self.bytes.resize(self.length()?, 0);
+        match socket.read(&mut self.bytes[self.done..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => self.done += read,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+        if self.done < self.length()? {
+            return Ok(None);
+        }
+        let mut message = std::mem::take(self).bytes;
+        let kind = message[0];
+        message.drain(..HEAD);
+        Ok(Some((kind, message)))
+    }
+
+    /// Its length, with the head; that of the head before that is there.
+    fn length(&self) -> io::Result<usize> {
+        let length = self.bytes.get(1..HEAD).filter(|_| self.done >= HEAD).and_then(|bytes| bytes.try_into().ok());
+        match length.map(u32::from_le_bytes) {
+            None => Ok(HEAD),
+            Some(length) if length as usize <= LONGEST => Ok(HEAD + length as usize),
+            Some(_) => Err(io::Error::other("a message is too long")),
+        }
+    }
+}
+
 /// The next message. Whatever the other side says, it takes bounded memory.
 pub(super) fn receive(socket: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
-    let mut head = [0; 5];
+    let mut head = [0; HEAD];
     socket.read_exact(&mut head)?;
     let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if length > LONGEST {
@@ -136,6 +189,38 @@ mod tests {
         let stale = io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "changed");
         assert_eq!(error(&of_error(&stale)).kind(), stale.kind());
         assert_eq!(error(&[]).kind(), io::ErrorKind::Other);
+    }
+
+    #[test]
+    fn a_message_comes_in_any_parts() {
+        let mut bytes = Vec::new();
+        for payload in [&b"abc"[..], b"", &[7; 100_000]] {
+            send(&mut bytes, FOUND, payload).unwrap();
+        }
+        for step in [1, 3, 4096, 1 << 20] {
+            let (mut incoming, mut came) = (Incoming::default(), Vec::new());
+            for mut part in bytes.chunks(step) {
+                while !part.is_empty() {
+                    came.extend(incoming.read(&mut part).unwrap());
+                }
+            }
+            assert!(came.iter().all(|(kind, _)| *kind == FOUND));
+            assert_eq!(came.iter().map(|(_, payload)| payload.len()).collect::<Vec<_>>(), [3, 0, 100_000], "{step}");
+        }
+        assert!(Incoming::default().read(&mut [].as_slice()).is_err());
+        let mut long = Incoming::default();
+        assert!(long.read(&mut [READ, 255, 255, 255, 255].as_slice()).is_err());
+    }
+
+    #[test]
+    fn who_does_not_read_is_not_waited_for() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let sent = (0..100_000).map(|_| send_now(&ours, PREFETCH, &[0; 16]));
+        let error = sent.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(theirs);
+        assert!(send_now(&ours, PREFETCH, &[]).is_err());
     }
 
     #[test]
