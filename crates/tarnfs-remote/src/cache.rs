@@ -33,6 +33,13 @@ const KNOWN: &str = "known";
 /// The file in a version's folder that is locked.
 const LOCK: &str = "lock";
 
+/// Says to programs that make backups, too, that this can be made again (<https://bford.info/cachedir/>).
+const TAG: &str = "CACHEDIR.TAG";
+const TAG_TEXT: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Blocks of archives behind URLs, which tarnfs removes as it needs room.\n";
+
+/// Whose files seem to be that belong to nobody in a container.
+const NOBODY: u32 = 65534;
+
 /// Files under a temporary name are of somebody who has ended when nothing was written to them for so long: who waits
 /// for a server has an error earlier.
 const OLD: Duration = Duration::from_secs(300);
@@ -53,23 +60,47 @@ impl BlockCache {
     /// Bytes of all blocks, unless another limit is given or a tenth of what is free is less.
     pub const MOST: u64 = 2 << 30;
 
-    /// Opens the folder, and makes it if need be. It must be this user's own, and nobody else may write to it.
+    /// Opens the folder, and makes it if need be. It must be this user's own, and nobody else may write to it, or put
+    /// another one in its place. As files in it are removed, it must be none that was made for something else.
     pub fn open(path: &Path, limit: Option<u64>) -> io::Result<Self> {
+        let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            return refused(format!("{} is a symbolic link", path.display()));
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let folder = OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(path)?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let folder = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
         let found = folder.metadata()?;
         let me = geteuid().as_raw();
         if found.uid() != me || found.mode() & 0o022 != 0 {
-            let what = format!("{} belongs to user {}, or others may write to it", path.display(), found.uid());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            return refused(format!("{} belongs to user {}, or others may write to it", path.display(), found.uid()));
         }
+        // Root may have the home folder of somebody else, who could make any folder be this one.
+        let real = fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
+        for above in real.ancestors().skip(1) {
+            let found = above.metadata()?;
+            let is_of_another = ![me, 0, NOBODY].contains(&found.uid());
+            if is_of_another || found.mode() & 0o1002 == 0o002 {
+                let what = format!("{} belongs to user {}, or all may write to it", above.display(), found.uid());
+                return refused(what);
+            }
+        }
+        mark(&folder).map_err(|error| {
+            let what = format!("{} is not taken for a cache: {error}", path.display());
+            io::Error::new(error.kind(), what)
+        })?;
         // What is there may be more than is allowed by now.
         Ok(Self { folder, limit, written: AtomicU64::new(u64::MAX / 2) })
     }
 
+    /// What leads to the folder, whatever becomes of its path, as long as this is there.
+    pub fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
+    }
+
     /// What leads to the file of this name, whatever becomes of the folder's path.
     fn at(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()))
+        self.folder().join(name)
     }
 
     /// What is remembered of the object of this key.
@@ -107,7 +138,7 @@ impl BlockCache {
 
     /// Where a whole file lies that belongs to the object of this key.
     pub(crate) fn file(&self, key: &str, name: &str) -> io::Result<PathBuf> {
-        let folder = fs::read_link(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))?.join(key);
+        let folder = fs::read_link(self.folder())?.join(key);
         make_folder(&folder)?;
         Ok(folder.join(name))
     }
@@ -197,6 +228,33 @@ impl BlockCache {
     }
 }
 
+/// Marks a folder as one in which files may be removed, unless others have put something else there.
+fn mark(folder: &File) -> io::Result<()> {
+    let at = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    let is_marked = || {
+        let mut text = String::new();
+        let read = open(&at.join(TAG)).and_then(|file| file.take(1 << 10).read_to_string(&mut text));
+        read.is_ok() && text == TAG_TEXT
+    };
+    if is_marked() {
+        return Ok(());
+    }
+    let is_empty = fs::read_dir(&at)?.next().is_none();
+    if is_empty {
+        write(&at.join(TAG), &[TAG_TEXT.as_bytes()])?;
+    }
+    // Another process may just have done it.
+    let is_ours = is_empty || is_marked();
+    if is_ours { Ok(()) } else { Err(io::Error::other("there are files of something else in it")) }
+}
+
+/// True of what folders of objects and of versions are called, and files of blocks and copies.
+fn is_name(name: &std::ffi::OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    let name = name.strip_suffix(b".sqlite").unwrap_or(name);
+    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte) || *byte == b'-')
+}
+
 /// The folders in a folder, but for links.
 fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     let folders = match fs::read_dir(path) {
@@ -204,7 +262,11 @@ fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {
         folders => folders?,
     };
     let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    Ok(folders.flatten().filter(is_folder).map(|entry| entry.path()).collect())
+    Ok(folders
+        .flatten()
+        .filter(|entry| is_folder(entry) && is_name(&entry.file_name()))
+        .map(|entry| entry.path())
+        .collect())
 }
 
 /// Files in a folder: their bytes go to `sum`, and those that may be removed to `files`, the oldest first.
@@ -216,7 +278,10 @@ fn gather(folder: &Path, is_held: bool, sum: &mut u64, files: &mut Vec<(SystemTi
             continue;
         }
         let name = entry.file_name();
-        let is_temporary = name.as_encoded_bytes().starts_with(b".");
+        let is_temporary = is_temporary(&name);
+        if !is_temporary && !is_name(&name) && name != LOCK && name != KNOWN {
+            continue;
+        }
         if is_temporary && modified.elapsed().unwrap_or_default() >= OLD {
             let _ = fs::remove_file(entry.path());
             continue;
@@ -249,6 +314,16 @@ fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     path.with_file_name(format!(".{name}.{}.{number}", std::process::id()))
+}
+
+/// True of a name as [`temporary`] makes it.
+fn is_temporary(name: &std::ffi::OsStr) -> bool {
+    let is_number = |part: Option<&str>| {
+        part.is_some_and(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut parts = name.to_str().and_then(|name| name.strip_prefix('.')).unwrap_or_default().rsplitn(3, '.');
+    let are_numbers = is_number(parts.next()) && is_number(parts.next());
+    are_numbers && parts.next().is_some_and(|name| name == KNOWN || is_name(name.as_ref()))
 }
 
 /// Writes a file under a name of its own, and renames it: nobody ever sees half of it.
@@ -401,7 +476,7 @@ mod tests {
     #[test]
     fn a_block_that_is_not_whole_is_none() {
         let (_scratch, cache) = cache(1 << 30);
-        let blocks = cache.version("object", "version").unwrap();
+        let blocks = cache.version("0b", "7e").unwrap();
         assert_eq!(blocks.get(7, 3), None);
         blocks.put(7, b"abc").unwrap();
         assert_eq!(blocks.get(7, 3).unwrap(), b"abc");
@@ -468,5 +543,44 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         assert_eq!(BlockCache::open(&path, None).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        // Nor one that anybody may put there.
+        let above = scratch.path().join("above");
+        fs::create_dir(&above).unwrap();
+        fs::set_permissions(&above, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(BlockCache::open(&above.join("remote"), None).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn files_of_something_else_are_never_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (data, link) = (scratch.path().join("data"), scratch.path().join("remote"));
+        fs::create_dir_all(data.join("docs/2026")).unwrap();
+        fs::write(data.join("docs/thesis"), vec![1; 3_000_000]).unwrap();
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        for path in [&link, &data] {
+            let error = BlockCache::open(path, Some(1 << 20)).unwrap_err();
+            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        }
+        // Nor if they come there later.
+        let path = scratch.path().join("new");
+        let cache = Arc::new(BlockCache::open(&path, Some(1 << 20)).unwrap());
+        let blocks = cache.version("ab", "cd").unwrap();
+        let names = ["docs/thesis", "ab/thesis", "ab/docs/thesis", "ab/cd/thesis", "ab/cd/.thesis", "ab/.x.1.2"];
+        let long_ago = SystemTime::now() - Duration::from_secs(100_000);
+        for name in names {
+            fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
+            fs::write(path.join(name), vec![1; 1_000_000]).unwrap();
+            File::options().write(true).open(path.join(name)).unwrap().set_modified(long_ago).unwrap();
+        }
+        fs::write(path.join("ab/cd/.1f.7.8"), "half").unwrap();
+        File::options().write(true).open(path.join("ab/cd/.1f.7.8")).unwrap().set_modified(long_ago).unwrap();
+        for number in 0..40 {
+            blocks.put(number, &vec![2; 100_000]).unwrap();
+        }
+        assert!(names.iter().all(|name| path.join(name).exists()));
+        assert!(!path.join("ab/cd/.1f.7.8").exists());
+        assert!((0..40).filter(|&number| blocks.has(number, 100_000)).count() < 12);
+        // Another process takes it for what it is.
+        assert!(BlockCache::open(&path, None).is_ok());
     }
 }

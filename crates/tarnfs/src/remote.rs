@@ -119,6 +119,8 @@ fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, of
         opened.inspect_err(|error| log::warn!("nothing that is read over the network is kept: {error}")).ok()
     });
     let credentials = Credentials::of_environment();
+    // What lies at its path may be another one by now.
+    let folder = cache.as_ref().map(BlockCache::folder);
     let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials: credentials.clone(), offline });
     opener.prepare();
     sandbox::keep_network(folder.as_deref(), credentials.file().map(PathBuf::as_path));
