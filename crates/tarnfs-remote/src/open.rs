@@ -257,6 +257,13 @@ impl Opening<'_> {
             let what = "the server knows no ranges, so all of it has to be kept on disk: leave --cache-size 0 out";
             return Err(io::Error::other(what));
         };
+        if let Some(blocks) = self.blocks(&version)?
+            && blocks.hold().is_ok()
+            && has_all(&blocks, version.length)
+        {
+            self.remember(&version, false);
+            return Ok(RemoteSource::new(self.name.clone(), object, version, Some(blocks), Missing::Lost));
+        }
         let size = version.length.div_ceil(1 << 20);
         log::warn!(
             "{}: the server knows no ranges: all of it ({size} MiB) is read once and kept in the cache",
