@@ -86,7 +86,6 @@ pub(crate) struct Hostile {
     pub(crate) address: SocketAddr,
     /// Bytes of all answers.
     sent: Arc<AtomicU64>,
-    requests: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -96,7 +95,7 @@ impl Hostile {
         let address = listener.local_addr().unwrap();
         let (sent, requests) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let is_over = Arc::new(AtomicBool::new(false));
-        let (all, count, over) = (Arc::clone(&sent), Arc::clone(&requests), Arc::clone(&is_over));
+        let (all, over) = (Arc::clone(&sent), Arc::clone(&is_over));
         let answers: Arc<Answers> = Arc::new(answers);
         std::thread::spawn(move || {
             for client in listener.incoming() {
@@ -104,11 +103,11 @@ impl Hostile {
                     return;
                 }
                 let (client, answers) = (client.unwrap(), Arc::clone(&answers));
-                let (all, count) = (Arc::clone(&all), Arc::clone(&count));
+                let (all, count) = (Arc::clone(&all), Arc::clone(&requests));
                 std::thread::spawn(move || serve(client, &*answers, all, &count));
             }
         });
-        Self { address, sent, requests, is_over }
+        Self { address, sent, is_over }
     }
 
     pub(crate) fn url(&self, name: &str) -> String {
@@ -117,10 +116,6 @@ impl Hostile {
 
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Trying again: how often, how soon, and until when.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -32,7 +34,9 @@ pub(crate) fn tried<T>(
             Err(fault) => return Err(error(fault)),
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let pause = after.unwrap_or(wait);
+        // What the server says may be nothing: then it is not asked more often than without. Not all come again at once.
+        let pause = after.unwrap_or_default().max(wait);
+        let pause = pause + pause.mul_f64(chance() / 4.0);
         if pause >= left || (is_first && after.is_none() && attempts >= AT_FIRST) {
             let times = if attempts == 1 { String::new() } else { format!(", {attempts} times") };
             let taken = begin.elapsed().as_secs();
@@ -46,6 +50,12 @@ pub(crate) fn tried<T>(
         std::thread::sleep(pause);
         wait = (wait * 2).min(LONGEST);
     }
+}
+
+/// From 0 to 1.
+fn chance() -> f64 {
+    let random = RandomState::new().hash_one(Instant::now());
+    random as f64 / u64::MAX as f64
 }
 
 /// The error that stands for a fault.
@@ -138,5 +148,14 @@ mod tests {
         assert_eq!(error.to_string(), "busy, and to come again after 3600 s in 0 s");
         let error = tried(soon(), true, || Err::<(), _>(Fault::Again("gone".to_owned(), None))).unwrap_err();
         assert!(error.to_string().starts_with("gone, 4 times in "), "{error}");
+        // 100, 200, 400 ms, and up to a quarter more each.
+        for after in [None, Some(Duration::ZERO)] {
+            let (start, mut count) = (Instant::now(), 0);
+            let busy = tried(start + Duration::from_secs(1), false, || {
+                count += 1;
+                Err::<(), _>(Fault::Again("busy".to_owned(), after))
+            });
+            assert!(busy.is_err() && count <= 4, "{count} in {:?}", start.elapsed());
+        }
     }
 }
