@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
@@ -54,6 +55,41 @@ fn secrets_stay_where_they_are() {
     assert_ne!(ran(&["ls", &format!("http://me:{SECRET}@127.0.0.1:1/none.tar?{SECRET}")]), 0);
     assert_ne!(ran(&["ls", &format!("http://me:{SECRET}@ho st/none.tar?{SECRET}")]), 0);
     assert_ne!(ran(&["ls", &format!("ftq://me:{SECRET}@host/none.tar?{SECRET}")]), 0);
+    // Where a password has what ends one, and words that are no archives.
+    let here = scratch.folder("here");
+    let bytes = [b"http://me:".as_slice(), SECRET.as_bytes(), b"@127.0.0.1:1/caf\xe9.tar"].concat();
+    let mut command = tarnfs(&scratch);
+    command.arg("ls").arg(std::ffi::OsStr::from_bytes(&bytes));
+    let mut all = vec![command];
+    let other = format!("http://me:{SECRET}@127.0.0.1:1/x?{SECRET}");
+    let chain = format!("tar::{other}");
+    for secret in [format!("{SECRET}/1"), format!("1/{SECRET}"), format!("1#{SECRET}"), format!("1?{SECRET}")] {
+        let mut command = tarnfs(&scratch);
+        command.args(["ls", &format!("http://me:{secret}@127.0.0.1:1/x.tar")]);
+        all.push(command);
+    }
+    let archive = scratch.path("served/a.tar");
+    let archive = archive.to_str().unwrap();
+    for words in [
+        &["-u", &other][..],
+        &["ls", &chain],
+        &["convert", archive, &other],
+        &["cat", archive, &other],
+        &["create", &other, "nothing"],
+        &["ls", archive, "--log-file", &other],
+        &["ls", archive, "--index-folders", &other],
+        &["index", archive, "--index-folders", &other],
+        &["ls", "--nonsense", &other],
+    ] {
+        let mut command = tarnfs(&scratch);
+        command.args(words);
+        all.push(command);
+    }
+    for mut command in all {
+        let ran = Ran::from(command.current_dir(&here).output().unwrap());
+        said.extend_from_slice(ran.err.as_bytes());
+        assert!(!has_secret(ran.err.as_bytes()) && !ran.out.starts_with(b"http"), "{command:?}: {}", ran.err);
+    }
     assert!(!has_secret(&said), "{}", String::from_utf8_lossy(&said));
     if can_mount() {
         let mount = Mounted::new(&scratch, &url, &options);

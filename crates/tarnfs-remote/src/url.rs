@@ -41,6 +41,16 @@ impl Url {
         if authority.is_empty() || authority.starts_with(':') || !authority.bytes().all(is_of_host) {
             return Err("it names no host that can be looked for".to_owned());
         }
+        let host = authority.rfind(']').map_or_else(|| authority.rfind(':').unwrap_or(authority.len()), |end| end + 1);
+        let (host, port) = authority.split_at(host);
+        let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+        if port.strip_prefix(':').map_or(!port.is_empty(), |port| !is_port(port)) {
+            let what = "its port is no number; in a user or password, /, ? and # are written as %2F, %3F and %23";
+            return Err(what.to_owned());
+        }
+        if host.contains(':') && !host.starts_with('[') {
+            return Err("it names no host that can be looked for".to_owned());
+        }
         let (path, query) = match rest.split_once('?') {
             Some((path, query)) => (path, Some(escaped(query))),
             None => (rest, None),
@@ -197,9 +207,14 @@ mod tests {
         assert_eq!(url.login().unwrap().password, "se@cret");
         assert_eq!(url.origin(), ("https", "host", 8443));
         assert_eq!(url.beside(".tarnfs.sqlite").request(), "https://host:8443/a%20b/x.tar.zst.tarnfs.sqlite");
-        for wrong in ["https://", "https:///x", "//x", "https://h st/x", "https://a:b@/x"] {
+        let no_hosts =
+            ["https://", "https:///x", "//x", "https://h st/x", "https://a:b@/x", "https://a:b:1/", "https://::1/"];
+        // What was meant as a password.
+        let no_ports =
+            ["https://a:b/1@h/x", "https://a:b?1@h/x", "https://a:b#1@h/x", "https://[::1]b/", "https://h:65536/"];
+        for wrong in no_hosts.iter().chain(&no_ports) {
             let error = Url::parse(wrong).unwrap_err();
-            assert!(!error.contains("a:b"), "{error}");
+            assert!(!error.contains("a:b") && !error.contains("65536"), "{error}");
         }
     }
 
@@ -212,6 +227,7 @@ mod tests {
             ("http://h/%FF.tar", "http://h/%FF.tar"),
             ("http://h", "http://h/"),
             ("http://[::1]:80/x", "http://[::1]:80/x"),
+            ("http://h:/x", "http://h:/x"),
         ] {
             assert_eq!(Url::parse(typed).unwrap().to_string(), shown);
         }

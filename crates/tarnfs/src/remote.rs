@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tarnfs_tree::open::{Beside, Remote, Remotes, is_url};
 
 use crate::args::{Cli, Open};
 use crate::exit::{Code, Failure};
-use crate::{daemon, hide, run, sandbox};
+use crate::{daemon, run, sandbox};
 
 /// What one command has of the other process.
 pub(crate) type Network = Arc<Client>;
@@ -28,11 +29,8 @@ pub(crate) type Network = Arc<Client>;
 /// this one has a single thread, and before a log is written.
 pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
     let mut urls: Vec<Url> = Vec::new();
-    let mut has_secrets = false;
     let mut take = |path: &Path| {
         let Some((is_known, url)) = url_of(path) else { return Ok(None) };
-        // What was typed may have a password in it.
-        has_secrets = true;
         let url = match url {
             Ok(url) => url,
             Err(_) if !is_known => return Ok(Some(SOMETHING.to_owned())),
@@ -62,9 +60,6 @@ pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
     {
         *file = shown.into();
     }
-    if has_secrets {
-        hide::urls();
-    }
     let Some(open) = run::options_of_mut(cli).filter(|_| !urls.is_empty()) else { return Ok(()) };
     let (limit, offline) = (open.cache_size, open.offline);
     let client = fork(urls, limit, offline).map_err(|error| {
@@ -79,10 +74,16 @@ const SOMETHING: &str = "scheme://...";
 
 /// The URL that `path` is, if there is no file of that name, and whether it can be asked for.
 fn url_of(path: &Path) -> Option<(bool, Result<Url, String>)> {
-    let text = path.to_str().filter(|_| is_url(path) && path.symlink_metadata().is_err())?;
+    if !is_url(path) || path.symlink_metadata().is_ok() {
+        return None;
+    }
+    // A name that is no UTF-8 is escaped as others are.
+    let escaped = |byte: u8| if byte.is_ascii() { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let bytes = || path.as_os_str().as_bytes().iter().copied();
+    let text = path.to_str().map_or_else(|| bytes().map(escaped).collect(), str::to_owned);
     let scheme = text.split_once("://")?.0.to_ascii_lowercase();
     // What is said of such a one names it as a path.
-    (scheme != "file").then(|| (is_known_scheme(&scheme), Url::parse(text)))
+    (scheme != "file").then(|| (is_known_scheme(&scheme), Url::parse(&text)))
 }
 
 fn fork(urls: Vec<Url>, limit: Option<u64>, offline: bool) -> io::Result<Client> {

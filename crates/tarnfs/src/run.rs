@@ -18,6 +18,7 @@ use crate::{hide, logging, remote};
 
 /// Runs a command line. The colour is for the message of a failure.
 pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
+    hide::urls();
     let may_be_a_source = may_be_a_source(&arguments);
     let mut cli = match parse(arguments) {
         Ok(cli) => cli,
