@@ -39,7 +39,8 @@ fn each_fault_at_each_request_is_got_over() {
     scratch.shell(
         "mkdir -p tree/d/e served; seq 1 30000 > tree/numbers; echo hello > tree/d/hello
          head -c 600000 /dev/urandom > tree/d/e/noise
-         tar -C tree -c . | zstd -q -o served/a.tar.zst; (cd tree; zip -qry ../served/a.zip .)",
+         tar -C tree -c . | zstd -q -o served/a.tar.zst; (cd tree; zip -qry ../served/a.zip .)
+         touch -d '5 minutes ago' served/*",
     );
     let Some(server) = Server::nginx(&scratch, "", false) else { return };
     let content: Vec<u8> = ["numbers", "d/hello", "d/e/noise"]
@@ -102,7 +103,7 @@ fn a_dead_server_hangs_nobody() {
     // Far from each other, so that the header of none is there with that of another.
     scratch.shell(
         "for i in $(seq 8); do head -c 9000000 /dev/urandom > tree/long$i; done; mkdir tree/other; touch tree/other/x
-         tar -C tree -cf served/b.tar .",
+         tar -C tree -cf served/b.tar .; touch -d '5 minutes ago' served/b.tar",
     );
     let url = proxy.url("b.tar");
     run(&scratch, ["index", "--cache-size=2M", &url]).ok();

@@ -118,7 +118,10 @@ fn offline_reads_what_is_kept() {
 fn an_index_beside_the_object_is_used() {
     let scratch = Scratch::new();
     archives(&scratch);
-    scratch.shell("head -c 30000000 /dev/urandom | base64 > tree/long; tar -C tree -c . | zstd -q -o served/b.tar.zst");
+    scratch.shell(
+        "head -c 30000000 /dev/urandom | base64 > tree/long; tar -C tree -c . | zstd -q -o served/b.tar.zst
+         touch -d '5 minutes ago' served/b.tar.zst",
+    );
     let file = scratch.path("served/b.tar.zst");
     run(&scratch, ["index".as_ref(), "--index-folders=".as_ref(), file.as_os_str()]).ok();
     let Some(server) = Server::nginx(&scratch, "", false) else { return };
@@ -215,7 +218,7 @@ fn a_server_without_ranges_is_read_once() {
 fn the_cache_is_bounded() {
     let scratch = Scratch::new();
     archives(&scratch);
-    scratch.shell("head -c 40000000 /dev/urandom > tree/long; tar -C tree -cf served/b.tar .");
+    scratch.shell("head -c 40000000 /dev/urandom > tree/long; tar -C tree -cf served/b.tar .; touch -d '5 minutes ago' served/b.tar");
     let Some(server) = Server::nginx(&scratch, "", false) else { return };
     let url = server.url("b.tar");
     let ran = run(&scratch, ["cat", "--cache-size=8M", &url, "long"]).ok();
@@ -266,6 +269,28 @@ fn an_object_replaced_by_an_older_one_is_noticed() {
             assert_eq!(ls().trim(), "old", "{number} {older}");
         }
     }
+}
+
+/// > Of an object that may change again without a sign, as one that was changed just now, nothing is kept.
+#[test]
+fn a_change_in_the_same_second_is_noticed() {
+    let scratch = Scratch::new();
+    // By the clock of the server no time has passed since.
+    scratch.shell(
+        "mkdir served one two; echo x > one/one; echo x > two/two; for i in one two; do tar -C $i -cf $i.tar .; done
+         touch -d '1 hour' one.tar; touch -r one.tar two.tar",
+    );
+    let servers = [Some(Server::python(&scratch)), Server::nginx(&scratch, "etag off;", false)];
+    for server in servers.iter().flatten() {
+        let url = server.url("x.tar");
+        for name in ["one", "two"] {
+            scratch.shell(&format!("cp -p {name}.tar served/x.tar"));
+            let ls = || run(&scratch, ["ls", "--index-minimum-file-count=0", &url]).ok().text();
+            assert_eq!((ls().trim(), ls().trim()), (name, name));
+        }
+    }
+    let kept = scratch.shell("find cache -type f -size +0 -not -name CACHEDIR.TAG || true");
+    assert!(!kept.contains("sqlite"), "{kept}");
 }
 
 /// Puts `file` where it is served, as old as it is.

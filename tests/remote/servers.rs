@@ -108,14 +108,16 @@ fn certificates(scratch: &Scratch) {
     );
 }
 
-/// A folder `tree`, and archives of it in `served`: of every kind that is read in another way.
+/// A folder `tree`, and archives of it in `served`: of every kind that is read in another way. They were not changed
+/// just now: of such nothing is kept.
 pub(crate) fn archives(scratch: &Scratch) -> Vec<&'static str> {
     scratch.folder("served");
     scratch.shell(
         "mkdir -p tree/d/e; seq 1 300000 > tree/numbers; echo hello > tree/d/hello; ln -s numbers tree/link
          head -c 3000000 /dev/urandom > tree/d/e/noise
          tar -C tree -cf served/a.tar .; tar -C tree -czf served/a.tar.gz .
-         tar -C tree -c . | zstd -q -o served/a.tar.zst; (cd tree; zip -qry ../served/a.zip .)",
+         tar -C tree -c . | zstd -q -o served/a.tar.zst; (cd tree; zip -qry ../served/a.zip .)
+         touch -d '5 minutes ago' served/*",
     );
     vec!["a.tar", "a.tar.gz", "a.tar.zst", "a.zip"]
 }

@@ -56,7 +56,7 @@ pub enum Begun {
     Whole(Version, Body),
 }
 
-/// Says which version of an object it is. Two that are equal have the same bytes.
+/// Says which version of an object it is. Two that are equal and lasting have the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// Bytes.
@@ -65,6 +65,8 @@ pub struct Version {
     pub tag: Option<String>,
     /// When it was changed last, as the server writes it.
     pub modified: Option<String>,
+    /// No other bytes will ever have these: so what is kept may be found by them later.
+    pub is_lasting: bool,
 }
 
 impl Version {
@@ -87,7 +89,7 @@ impl Version {
     /// The same; one that cannot be told from others has a name of its own each time.
     pub(crate) fn name(&self) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        if !self.is_vague() {
+        if self.is_lasting {
             return self.key();
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();

@@ -253,6 +253,7 @@ impl Object for HttpObject {
             length,
             tag: text(&answer, &header::ETAG),
             modified: text(&answer, &header::LAST_MODIFIED),
+            is_lasting: is_lasting(&answer),
         };
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {
@@ -332,6 +333,22 @@ fn text(answer: &Answer, name: &header::HeaderName) -> Option<String> {
 /// True of a tag that no other bytes have.
 fn is_strong(tag: &str) -> bool {
     !tag.starts_with("W/")
+}
+
+/// Whether the version that the answer tells will not be that of other bytes, too, as those are that were written in the
+/// same second (RFC 9110, 8.8.2.2). There are servers that make tags of that second, and call them strong.
+fn is_lasting(answer: &Answer) -> bool {
+    /// As old a change must be, by the clock of the server: with its tag, and without, where the clock that the file has
+    /// may be another one.
+    const WITH_TAG: Duration = Duration::from_secs(2);
+    const WITHOUT: Duration = Duration::from_secs(60);
+    let time = |name| text(answer, &name).and_then(|text| httpdate::parse_http_date(&text).ok());
+    let (modified, now) = (time(header::LAST_MODIFIED), time(header::DATE));
+    let age = modified.zip(now).and_then(|(modified, now)| now.duration_since(modified).ok());
+    match text(answer, &header::ETAG) {
+        Some(tag) if is_strong(&tag) => age.is_none_or(|age| age >= WITH_TAG),
+        _ => age.is_some_and(|age| age >= WITHOUT),
+    }
 }
 
 /// Whether the answer is about `version`, as far as it says so.

@@ -17,7 +17,7 @@ const MAGIC: &str = "tarnfs remote object 1";
 impl Known {
     /// As lines, one for each thing.
     pub(crate) fn to_text(&self) -> String {
-        let Version { length, tag, modified } = &self.version;
+        let Version { length, tag, modified, .. } = &self.version;
         let ranges = u8::from(self.has_ranges);
         let mut text = format!("{MAGIC}\nlength {length}\nranges {ranges}\n");
         for (name, value) in [("tag", tag), ("modified", modified)] {
@@ -37,7 +37,8 @@ impl Known {
         let of =
             |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::to_owned);
         let length = of("length")?.parse().ok().filter(|&length| length <= LONGEST)?;
-        let version = Version { length, tag: of("tag"), modified: of("modified") };
+        // Others are not remembered.
+        let version = Version { is_lasting: true, length, tag: of("tag"), modified: of("modified") };
         Some(Self { version, has_ranges: of("ranges")? == "1" })
     }
 }
@@ -49,7 +50,12 @@ mod tests {
     #[test]
     fn what_is_remembered_is_known_again_and_half_of_it_is_not() {
         for (tag, modified) in [(None, None), (Some("\"a b\""), Some("Mon, 1")), (Some(""), None)] {
-            let version = Version { length: 7, tag: tag.map(str::to_owned), modified: modified.map(str::to_owned) };
+            let version = Version {
+                length: 7,
+                tag: tag.map(str::to_owned),
+                modified: modified.map(str::to_owned),
+                is_lasting: true,
+            };
             let known = Known { version, has_ranges: tag.is_some() };
             let text = known.to_text();
             assert_eq!(Known::from_text(&text), Some(known));

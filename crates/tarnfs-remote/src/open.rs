@@ -94,7 +94,7 @@ impl Opener {
             source => source?,
         };
         let path = path(source.version())?;
-        if source.version().is_vague() || !path.is_file() {
+        if !source.version().is_lasting || !path.is_file() {
             // Whoever has put it there may mean harm. Its first block is here.
             let share = archive.map_or(u64::MAX, |archive| archive.max(LONGEST_INDEX));
             let most = cache.most_of_a_file().min(share);
@@ -153,12 +153,12 @@ impl Opening<'_> {
 
     /// Where blocks of this version lie. Nowhere of one that cannot be told from others.
     fn blocks(&self, version: &Version) -> io::Result<Option<Blocks>> {
-        let Some(cache) = self.cache.filter(|_| !version.is_vague()) else { return Ok(None) };
+        let Some(cache) = self.cache.filter(|_| version.is_lasting) else { return Ok(None) };
         cache.version(&self.key, &version.key()).map(Some)
     }
 
     fn remember(&self, version: &Version, has_ranges: bool) {
-        let Some(cache) = self.cache.filter(|_| !version.is_vague()) else { return };
+        let Some(cache) = self.cache.filter(|_| version.is_lasting) else { return };
         if let Err(error) = cache.remember(&self.key, &Known { version: version.clone(), has_ranges }) {
             log::debug!("{}: which version it is will not be known: {error}", self.name);
         }
@@ -207,6 +207,9 @@ impl Opening<'_> {
                         "{}: {what}: a change shows by the length alone, and nothing is kept on disk",
                         self.name
                     );
+                } else if !version.is_lasting {
+                    let what = "it was changed so shortly before that another change may look the same";
+                    log::info!("{}: {what}: nothing is kept on disk", self.name);
                 }
                 let blocks = self.blocks(&version).unwrap_or_else(|error| {
                     log::info!("{}: nothing of it is kept on disk: {error}", self.name);

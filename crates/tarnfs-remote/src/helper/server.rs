@@ -136,7 +136,7 @@ impl Helper {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(open.entry(number).or_insert(source))
         };
-        let is_lasting = u64::from(!source.version().is_vague());
+        let is_lasting = u64::from(source.version().is_lasting);
         let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64, is_lasting]);
         // Servers may call objects alike.
         answer.extend_from_slice(format!("{}-{}", &url.key()[..8], source.version_name()).as_bytes());
