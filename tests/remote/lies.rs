@@ -86,9 +86,9 @@ fn a_server_that_drips_hangs_nobody() {
         return;
     }
     let scratch = Scratch::new();
-    scratch.folder("served");
+    // Far from each other, so that the header of none is there with that of another.
     scratch.shell(
-        "mkdir tree; for i in $(seq 12); do head -c 3000000 /dev/urandom > tree/$i; done; tar -C tree -cf a.tar .",
+        "mkdir tree; for i in $(seq 12); do head -c 9000000 /dev/urandom > tree/$i; done; tar -C tree -cf a.tar .",
     );
     let tar = fs::read(scratch.path("a.tar")).unwrap();
     let drips = Arc::new(AtomicBool::new(false));
@@ -116,7 +116,7 @@ fn a_server_that_drips_hangs_nobody() {
                 let path = mount.path(number.to_string());
                 scope.spawn(move || {
                     let file = fs::File::open(path)?;
-                    std::os::unix::fs::FileExt::read_at(&file, &mut [0; 4096], 1 << 20)
+                    std::os::unix::fs::FileExt::read_at(&file, &mut [0; 4096], 4 << 20)
                 })
             })
             .collect();

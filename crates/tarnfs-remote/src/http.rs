@@ -3,8 +3,9 @@
 //! Each request says which version it is for (`If-Match`, `If-Unmodified-Since`), and each answer is compared with that:
 //! not all servers look at the conditions.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -64,7 +65,7 @@ fn agent(is_public: bool) -> &'static Agent {
     if is_public {
         PUBLIC.get_or_init(|| Agent::with_parts(config(), DefaultConnector::new(), Public::default()))
     } else {
-        ANY.get_or_init(|| Agent::new_with_config(config()))
+        ANY.get_or_init(|| Agent::with_parts(config(), DefaultConnector::new(), Any::default()))
     }
 }
 
@@ -91,7 +92,36 @@ fn config() -> ureq::config::Config {
         .build()
 }
 
-/// Finds no host of this machine or a private network.
+/// Hosts by name, and whether each address that was found for a connection to one was of this machine or a private
+/// network. Another look-up may find others, so none is made for that alone.
+static NEAR: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
+
+/// True if that is so of `host`. False of one that nobody was connected to.
+fn is_near(host: &str) -> bool {
+    NEAR.lock().unwrap_or_else(PoisonError::into_inner).get(host) == Some(&true)
+}
+
+/// Finds hosts, and remembers which are near.
+#[derive(Debug, Default)]
+struct Any(DefaultResolver);
+
+impl Resolver for Any {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.0.resolve(uri, config, timeout)?;
+        let is_near = found.iter().all(|address| is_private(address.ip()));
+        let mut near = NEAR.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+        near.entry(host).and_modify(|was| *was &= is_near).or_insert(is_near);
+        Ok(found)
+    }
+}
+
+/// Finds no host of this machine or a private network, but a proxy.
 #[derive(Debug, Default)]
 struct Public(DefaultResolver);
 
@@ -103,7 +133,8 @@ impl Resolver for Public {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.0.resolve(uri, config, timeout)?;
-        if found.iter().any(|address| is_private(address.ip())) {
+        let is_proxy = config.proxy().is_some_and(|proxy| uri == proxy.uri());
+        if !is_proxy && found.iter().any(|address| is_private(address.ip())) {
             let what = "a redirect leads to this machine or a private network, which is not followed";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());
         }
@@ -111,33 +142,38 @@ impl Resolver for Public {
     }
 }
 
-/// True of addresses that mean something else to everybody.
+/// True of addresses that mean something else to everybody, or one address to nobody.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
-            let [first, second, ..] = address.octets();
+            let [first, second, third, _] = address.octets();
             let is_shared = first == 100 && (64..128).contains(&second);
-            is_shared || first == 0 || address.is_loopback() || address.is_private() || address.is_link_local()
+            let is_for_tests = first == 198 && (18..20).contains(&second);
+            let is_reserved = first == 0 || first >= 224 || (first, second, third) == (192, 0, 0);
+            let is_local = address.is_loopback() || address.is_private() || address.is_link_local();
+            is_local || is_shared || is_for_tests || is_reserved
         }
         IpAddr::V6(address) => {
-            let is_local = address.is_unique_local() || address.is_unicast_link_local();
-            let is_mapped = address.to_ipv4_mapped().is_some_and(|address| is_private(address.into()));
-            is_mapped || is_local || address.is_loopback() || address.is_unspecified()
+            let parts = address.segments();
+            let of_parts =
+                |high: u16, low: u16| is_private(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)).into());
+            let is_local = address.is_unique_local() || address.is_unicast_link_local() || parts[0] & 0xffc0 == 0xfec0;
+            match parts {
+                // An address of IPv4 as it is, or translated by this network (NAT64), or in a tunnel (6to4).
+                [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of_parts(high, low),
+                [0x2002, high, low, ..] => of_parts(high, low),
+                // All others that begin so are of this machine or network.
+                [0, 0, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => true,
+                _ => is_local || address.is_multicast(),
+            }
         }
     }
 }
 
-/// True if `host` may be one of this machine or a private network.
-fn is_near(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let found = (host, 0).to_socket_addrs().map(|mut found| found.any(|address| is_private(address.ip())));
-    found.unwrap_or(false)
-}
-
+/// True if `host` is this machine whatever a look-up says.
 fn is_of_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = |address: SocketAddr| address.ip().is_loopback();
-    (host, 0).to_socket_addrs().is_ok_and(|mut found| found.all(is_loopback))
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[derive(Debug)]
@@ -209,7 +245,8 @@ impl HttpObject {
         if left.is_zero() {
             return Err(again("the server does not answer in time"));
         }
-        let is_public = at.host() != self.url.host() && !is_near(self.url.host());
+        // Where a redirect leads, somebody else has said.
+        let is_public = *at != self.url && !is_near(self.url.host());
         let last = range.end.saturating_sub(1);
         let mut request =
             agent(is_public).get(at.request()).header(header::RANGE, format!("bytes={}-{last}", range.start));
@@ -474,14 +511,33 @@ mod tests {
 
     #[test]
     fn addresses_that_mean_something_else_to_everybody_are_private() {
-        let private = ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "::1"];
-        let more = ["fd00::1", "fe80::1", "::ffff:127.0.0.1", "::"];
-        for address in private.iter().chain(&more) {
+        let private =
+            ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "198.19.0.1"];
+        let more = ["255.255.255.255", "224.0.0.1", "240.0.0.1", "192.0.0.8", "::1", "fd00::1", "fe80::1", "::"];
+        let in_others =
+            ["::ffff:127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::1", "2002:7f00:1::", "::127.0.0.1", "::8"];
+        for address in private.iter().chain(&more).chain(&in_others).chain(&["fec0::1", "ff02::1"]) {
             assert!(is_private(address.parse().unwrap()), "{address}");
         }
-        for address in ["1.1.1.1", "100.128.0.1", "2606:4700::1111"] {
+        for address in ["1.1.1.1", "100.128.0.1", "198.20.0.1", "2606:4700::1111", "64:ff9b::1.1.1.1", "2002:101:101::"]
+        {
             assert!(!is_private(address.parse().unwrap()), "{address}");
         }
-        assert!(is_near("localhost") && is_near("[::1]") && is_of_this_machine("127.0.0.1"));
+        assert!(is_of_this_machine("localhost") && is_of_this_machine("[::1]") && !is_of_this_machine("1.1.1.1"));
+    }
+
+    #[test]
+    fn redirects_lead_to_private_networks_from_there_alone() {
+        let config = config();
+        let timeout = || NextTimeout::default();
+        let any = |host: &str| Any::default().resolve(&host.parse().unwrap(), &config, timeout());
+        let public = |host: &str| Public::default().resolve(&host.parse().unwrap(), &config, timeout());
+        assert!(!is_near("127.0.0.2"));
+        for host in ["http://127.0.0.2/", "http://[::1]:80/", "http://1.1.1.1/"] {
+            any(host).unwrap();
+        }
+        assert!(is_near("127.0.0.2") && is_near("[::1]") && !is_near("1.1.1.1"));
+        assert!(public("http://127.0.0.2/").is_err() && public("http://[::1]/").is_err());
+        assert!(public("http://1.1.1.1/").is_ok());
     }
 }
