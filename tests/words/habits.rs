@@ -116,9 +116,11 @@ fn who_types_as_for_another_program_is_told_what_it_is_called() {
         ),
         (&["--verbose", "a.tar.gz"], 2, "--verbose goes with --version; -d 2 and -d 3 log what is done".to_owned()),
         (
-            &["ls", "https://localhost/a.tar.gz"],
+            &["ls", "ftp://localhost/a.tar.gz"],
             3,
-            "https://localhost/a.tar.gz: is a URL; remote archives cannot be opened yet: download it first".to_owned(),
+            "ftp://localhost/a.tar.gz: is a URL of a kind that cannot be opened yet (http:// and https:// can): download it \
+             first"
+                .to_owned(),
         ),
         (&["ls", "file:///a.tar.gz"], 3, "file:///a.tar.gz: is a URL; give the path of the file".to_owned()),
         (&["File:///a.tar.gz", "m"], 3, "File:///a.tar.gz: is a URL; give the path of the file".to_owned()),

@@ -22,7 +22,21 @@ pub fn candidates(archive: &Path, index_file: Option<&Path>, folders: &[PathBuf]
     if let Some(file) = index_file {
         return vec![file.to_path_buf()];
     }
+    if is_url(archive) {
+        // Nothing of this machine lies beside it.
+        let folders: Vec<_> = folders.iter().filter(|folder| !folder.as_os_str().is_empty()).cloned().collect();
+        return candidates_of(archive, &folders);
+    }
     candidates_of(&absolute(archive), folders)
+}
+
+/// True of "https://host/x.tar": a scheme as RFC 3986 has it, and two slashes.
+pub fn is_url(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let Some(end) = path.windows(3).position(|bytes| bytes == b"://") else { return false };
+    path.first().is_some_and(u8::is_ascii_alphabetic)
+        && path.get(..end).is_some_and(|scheme| scheme.iter().all(is_of_scheme))
 }
 
 /// The same for an archive whose path is `absolute` and has no symbolic links: no file system is asked.

@@ -83,13 +83,16 @@ impl Fingerprint {
             }
             Ok(())
         };
-        add(0, Self::EDGE)?;
         let blocks = length / Self::SAMPLE as u64;
-        if blocks > 4 {
-            for sample in 0..Self::SAMPLES {
-                let block = xxh3_64_with_seed(&sample.to_le_bytes(), length) % blocks;
-                add(block * Self::SAMPLE as u64, Self::SAMPLE)?;
-            }
+        let sampled = if blocks > 4 { 0..Self::SAMPLES } else { 0..0 };
+        let sampled =
+            sampled.map(|sample| xxh3_64_with_seed(&sample.to_le_bytes(), length) % blocks * Self::SAMPLE as u64);
+        // Of a server, all at once.
+        sampled.clone().for_each(|offset| source.prefetch(offset, Self::SAMPLE as u64));
+        source.prefetch(length.saturating_sub(Self::EDGE as u64), Self::EDGE as u64);
+        add(0, Self::EDGE)?;
+        for offset in sampled {
+            add(offset, Self::SAMPLE)?;
         }
         add(length.saturating_sub(Self::EDGE as u64), Self::EDGE)?;
         Ok(Self(hash.digest()))

@@ -1,6 +1,7 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
 mod above;
+mod headers;
 mod locked;
 
 use std::collections::HashMap;
@@ -696,8 +697,7 @@ impl Tree for ArchiveTree {
         if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {
             return true;
         }
-        let is_file = || self.row(node).is_ok_and(|row| row.kind == Kind::File);
-        if self.recheck.is_some() && !self.index.summary().layers.is_empty() && is_file() {
+        if self.may_wait_for_header(node) {
             return false;
         }
         // What cannot be read now counts as one.

@@ -24,7 +24,7 @@ use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree
 /// An archive or a folder that is to be opened.
 #[derive(Debug, Clone)]
 pub enum Location {
-    /// A file or a folder of this machine.
+    /// A file or a folder of this machine, or a URL ([`Options::remotes`]).
     Path(PathBuf),
     /// An archive whose bytes are given.
     Source {

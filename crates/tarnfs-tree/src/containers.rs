@@ -227,6 +227,10 @@ fn others(source: &SharedSource, digests: &[&str], left: &Cell<u64>, options: &O
 fn may_be_one(location: &Location, options: &Options) -> bool {
     let source: SharedSource = match location {
         Location::Source { source, .. } => SharedSource::clone(source),
+        Location::Path(path) if let Some(remotes) = options.remotes_for(path) => match remotes.open(path) {
+            Ok(remote) => remote.source,
+            Err(_) => return false,
+        },
         Location::Path(path) => match FileSource::open(path) {
             Ok(file) => Arc::new(file),
             Err(_) => return false,

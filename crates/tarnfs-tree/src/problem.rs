@@ -104,9 +104,9 @@ impl fmt::Display for Problem {
             Self::Unreadable { format, reason } => write!(f, "cannot be read as {format}: {reason}"),
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
             Self::Encrypted(program) => write!(f, "is encrypted with {program}: decrypt it first"),
-            Self::Url { is_local: false } => {
-                f.write_str("is a URL; remote archives cannot be opened yet: download it first")
-            }
+            Self::Url { is_local: false } => f.write_str(
+                "is a URL of a kind that cannot be opened yet (http:// and https:// can): download it first",
+            ),
             Self::Url { is_local: true } => f.write_str("is a URL; give the path of the file"),
             Self::OnlyZeros { may_be_empty } => {
                 f.write_str("is not an archive that tarnfs knows: it begins with zero bytes")?;

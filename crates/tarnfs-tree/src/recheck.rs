@@ -43,6 +43,11 @@ const MOST_REMEMBERED: u64 = 8 << 20;
 const AT_ONCE: u64 = 64 << 10;
 
 impl Recheck {
+    /// True if a sidecar of ratarmount describes the archive.
+    pub(crate) fn is_of_sidecar(&self) -> bool {
+        self.is_sidecar
+    }
+
     /// For an archive that is described so, by a sidecar of ratarmount if `is_sidecar`; `None` if headers cannot be
     /// read again as they were read first.
     pub(crate) fn new(summary: &Summary, limits: &Limits, is_sidecar: bool) -> Option<Self> {

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::OnceLock;
 
 /// What stands there instead.
 const INSTEAD: u8 = b'*';
@@ -15,16 +16,51 @@ const INSTEAD: u8 = b'*';
 /// and before it starts others: they have the words as they are then.
 pub(crate) fn passwords(passwords: &[OsString]) {
     let passwords: Vec<&[u8]> = passwords.iter().map(|word| word.as_bytes()).filter(|word| !word.is_empty()).collect();
-    if passwords.is_empty() {
+    if !passwords.is_empty() {
+        overwrite(|word| secrets(word, &passwords));
+    }
+}
+
+/// What of URLs on the command line is not to be shown.
+static OF_URLS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// The same for what of URLs is not to be shown: user, password and query. Messages do not show it from now on, either.
+pub(crate) fn urls() {
+    let mut found = Vec::new();
+    for word in std::env::args_os() {
+        for secret in secrets_of_urls(word.as_bytes()) {
+            let secret = &word.as_bytes()[secret];
+            // Of a password with a slash, what stands before that is looked up as a host.
+            let start = secret.split(|&byte| byte == b'/').next().unwrap_or(secret);
+            let parts = [secret, start].into_iter().filter(|part| part.len() > 1);
+            found.extend(parts.map(|part| String::from_utf8_lossy(part).into_owned()));
+        }
+    }
+    if found.is_empty() {
         return;
     }
+    overwrite(secrets_of_urls);
+    // The longest first: others may be in it.
+    found.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+    found.dedup();
+    let _ = OF_URLS.set(found);
+}
+
+/// A message without that.
+pub(crate) fn without_secrets(message: String) -> String {
+    let secrets = OF_URLS.get().map_or(&[][..], Vec::as_slice);
+    secrets.iter().fold(message, |message, secret| message.replace(secret, "***"))
+}
+
+/// Overwrites parts of words.
+fn overwrite(secrets: impl Fn(&[u8]) -> Vec<Range<usize>>) {
     let words: Vec<OsString> = std::env::args_os().collect();
     let Some(start) = start_of_words() else {
         return log::debug!("/proc/self/stat does not say where the command line lies: it stays as it is");
     };
     let mut at = start;
     for word in &words {
-        for secret in secrets(word.as_bytes(), &passwords) {
+        for secret in secrets(word.as_bytes()) {
             for byte in secret {
                 let place = ptr::with_exposed_provenance_mut::<u8>(at + byte);
                 // SAFETY: the kernel says where it has put the words, one behind the other, each with a zero behind
@@ -87,9 +123,55 @@ fn secrets(word: &[u8], passwords: &[&[u8]]) -> Vec<Range<usize>> {
     found
 }
 
+/// What stands before the host of each URL in a word, and behind its path. The word may be an option, and URLs may stand
+/// in a list. Where a port is no number, a password with a slash may be meant, so nothing is shown.
+fn secrets_of_urls(word: &[u8]) -> Vec<Range<usize>> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(start) = word[at..].windows(3).position(|bytes| bytes == b"://").map(|start| at + start + 3) {
+        let rest = &word[start..];
+        let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
+        let login = rest[..end].iter().rposition(|&byte| byte == b'@').map_or(0, |at| at + 1);
+        let authority = &rest[login..end];
+        let is_port = |port: &[u8]| port.iter().all(u8::is_ascii_digit);
+        let colon = authority.iter().rposition(|byte| b":]".contains(byte)).filter(|&at| authority[at] == b':');
+        if colon.is_some_and(|colon| !is_port(&authority[colon + 1..])) {
+            found.push(start..word.len());
+            break;
+        }
+        found.push(start..start + login);
+        if let Some(query) = rest.iter().position(|byte| b"?#".contains(byte)).filter(|&query| query + 1 < rest.len()) {
+            found.push(start + query..word.len());
+            break;
+        }
+        at = start;
+    }
+    found.retain(|range| !range.is_empty());
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_opens_a_url_is_found() {
+        for (word, left) in [
+            ("https://me:secret@host/x?sig=abc", "https://**********host/x********"),
+            ("--index-file=http://a@b/?", "--index-file=http://**b/?"),
+            ("http://host/a@b", "http://host/a@b"),
+            ("http://host?a@b", "http://host****"),
+            ("tar::http://a:b@host:80/x,ftp://c@[::1]:/", "tar::http://****host:80/x,ftp://**[::1]:/"),
+            ("http://me:a/b@host/x", "http://***************"),
+            ("http://me:a#b@host/x", "http://***************"),
+            ("me:secret@host", "me:secret@host"),
+        ] {
+            let mut shown = word.as_bytes().to_vec();
+            for part in secrets_of_urls(word.as_bytes()) {
+                shown[part].fill(INSTEAD);
+            }
+            assert_eq!(String::from_utf8(shown).unwrap(), left);
+        }
+    }
 
     #[test]
     fn passwords_are_found_in_words_and_nothing_else_is() {

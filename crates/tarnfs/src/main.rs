@@ -19,6 +19,7 @@ mod memory;
 mod mountpoint;
 mod progress;
 mod prompt;
+mod remote;
 mod run;
 mod sandbox;
 mod signals;

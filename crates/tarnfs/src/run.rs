@@ -14,12 +14,13 @@ use crate::commands::{
 };
 use crate::exit::{Code, Failure};
 use crate::terminal::Colour;
-use crate::{hide, logging};
+use crate::{hide, logging, remote};
 
 /// Runs a command line. The colour is for the message of a failure.
 pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
+    hide::urls();
     let may_be_a_source = may_be_a_source(&arguments);
-    let cli = match parse(arguments) {
+    let mut cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(early) => return (early, Colour::default()),
     };
@@ -27,35 +28,50 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
         hide::passwords(&open.password);
     }
     let colour = options_of(&cli).map_or(Colour::default(), Open::colour);
+    if let Err(failure) = remote::start(&mut cli) {
+        return (Err(failure), colour);
+    }
     (dispatch(cli, colour, may_be_a_source), colour)
 }
 
+/// The options of whatever is done with archives.
+macro_rules! options_in {
+    ($cli:ident, $command:expr $(, $mutable:tt)?) => {
+        match $command {
+            None => Some(&$($mutable)? $cli.mount.open),
+            Some(Command::Mount(mount)) => Some(&$($mutable)? mount.open),
+            Some(Command::Index(index)) => Some(&$($mutable)? index.open),
+            Some(Command::Check(check)) => Some(&$($mutable)? check.open),
+            Some(Command::Ls(list)) => Some(&$($mutable)? list.open),
+            Some(Command::Find(find)) => Some(&$($mutable)? find.open),
+            Some(Command::Cat(cat)) => Some(&$($mutable)? cat.open),
+            Some(Command::Extract(extract)) => Some(&$($mutable)? extract.open),
+            Some(Command::Compare(compare)) => Some(&$($mutable)? compare.open),
+            Some(Command::Stat(stat)) => Some(&$($mutable)? stat.open),
+            Some(Command::Info(info)) => Some(&$($mutable)? info.open),
+            Some(Command::Convert(convert)) => Some(&$($mutable)? convert.open),
+            Some(Command::Serve(serve)) => Some(&$($mutable)? serve.open),
+            Some(Command::Advise(advise)) => Some(&$($mutable)? advise.open),
+            Some(
+                Command::Unmount { .. }
+                | Command::Mounts { .. }
+                | Command::Bench(_)
+                | Command::Create(_)
+                | Command::Completions { .. }
+                | Command::Man { .. }
+                | Command::Complete { .. },
+            ) => None,
+        }
+    };
+}
+
 pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
-    match &cli.command {
-        None => Some(&cli.mount.open),
-        Some(Command::Mount(mount)) => Some(&mount.open),
-        Some(Command::Index(index)) => Some(&index.open),
-        Some(Command::Check(check)) => Some(&check.open),
-        Some(Command::Ls(list)) => Some(&list.open),
-        Some(Command::Find(find)) => Some(&find.open),
-        Some(Command::Cat(cat)) => Some(&cat.open),
-        Some(Command::Extract(extract)) => Some(&extract.open),
-        Some(Command::Compare(compare)) => Some(&compare.open),
-        Some(Command::Stat(stat)) => Some(&stat.open),
-        Some(Command::Info(info)) => Some(&info.open),
-        Some(Command::Convert(convert)) => Some(&convert.open),
-        Some(Command::Serve(serve)) => Some(&serve.open),
-        Some(Command::Advise(advise)) => Some(&advise.open),
-        Some(
-            Command::Unmount { .. }
-            | Command::Mounts { .. }
-            | Command::Bench(_)
-            | Command::Create(_)
-            | Command::Completions { .. }
-            | Command::Man { .. }
-            | Command::Complete { .. },
-        ) => None,
-    }
+    options_in!(cli, &cli.command)
+}
+
+/// The same, to be changed.
+pub(crate) fn options_of_mut(cli: &mut Cli) -> Option<&mut Open> {
+    options_in!(cli, &mut cli.command, mut)
 }
 
 /// The paths among which the archives are.
@@ -89,6 +105,40 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             | Command::Complete { .. },
         ) => &[],
     }
+}
+
+/// Whatever may be a URL.
+pub(crate) fn paths_of(cli: &mut Cli) -> Vec<&mut PathBuf> {
+    let paths: Vec<&mut PathBuf> = match &mut cli.command {
+        None => cli.mount.paths.iter_mut().collect(),
+        Some(Command::Mount(mount)) => mount.paths.iter_mut().collect(),
+        Some(
+            Command::Index(Index { archives, .. })
+            | Command::Check(Check { archives, .. })
+            | Command::Info(Info { archives, .. })
+            | Command::Serve(Serve { archives, .. }),
+        ) => archives.iter_mut().collect(),
+        Some(Command::Compare(Compare { archive, other, .. })) => std::iter::once(archive).chain(other).collect(),
+        Some(
+            Command::Ls(List { archive, .. })
+            | Command::Find(Find { archive, .. })
+            | Command::Cat(Cat { archive, .. })
+            | Command::Extract(Extract { archive, .. })
+            | Command::Stat(Stat { archive, .. })
+            | Command::Convert(Convert { archive, .. })
+            | Command::Advise(Advise { path: archive, .. }),
+        ) => vec![archive],
+        Some(
+            Command::Unmount { .. }
+            | Command::Mounts { .. }
+            | Command::Bench(_)
+            | Command::Create(_)
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. },
+        ) => Vec::new(),
+    };
+    paths
 }
 
 /// Fails if the log would be appended to one of the archives, which may be a text (a compressed file need not be one).

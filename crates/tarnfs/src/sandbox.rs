@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -54,6 +55,38 @@ pub(crate) fn has_seccomp() -> bool {
     const ACTIONS: &str = "/proc/sys/kernel/seccomp/actions_avail";
     !CALLS.is_empty()
         && std::fs::read_to_string(ACTIONS).is_ok_and(|actions| actions.split_whitespace().any(|it| it == "errno"))
+}
+
+/// What the process gives up that reads over the network: all files but those in the `cache`, what says who logs in
+/// (`secrets`), and what the system has for who looks up names; executing programs; and taking connections.
+pub(crate) fn keep_network(cache: Option<&Path>, secrets: Option<&Path>) {
+    match restrict_but_network(cache, secrets) {
+        Ok(_) => log::debug!("sandbox of the process that reads over the network: on, as far as this kernel knows it"),
+        Err(error) => log::debug!("no sandbox for the process that reads over the network: {error}"),
+    }
+}
+
+fn restrict_but_network(cache: Option<&Path>, secrets: Option<&Path>) -> Result<RulesetStatus, landlock::RulesetError> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    // Name servers, hosts, certificates, and the libraries that look names up.
+    let system = ["/etc", "/usr", "/lib", "/lib64", "/run", "/proc/self/exe", "/proc/self/maps"];
+    for path in system.into_iter().map(Path::new).chain(secrets) {
+        let access = if path.is_dir() { read } else { AccessFs::ReadFile.into() };
+        if let Ok(path) = PathFd::new(path) {
+            rules = rules.add_rule(PathBeneath::new(path, access))?;
+        }
+    }
+    if let Some(cache) = cache.and_then(|cache| PathFd::new(cache).ok()) {
+        let all = AccessFs::from_all(NEWEST) & !(AccessFs::Execute | AccessFs::MakeSock | AccessFs::IoctlDev);
+        rules = rules.add_rule(PathBeneath::new(cache, all))?;
+    }
+    Ok(rules.restrict_self()?.ruleset)
 }
 
 fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetError> {

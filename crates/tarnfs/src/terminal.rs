@@ -11,7 +11,7 @@ use tarnfs_format::name::steers_a_terminal;
 
 use crate::exit::{Code, Failure};
 use crate::inside::GIVE_A_PASSWORD;
-use crate::logging;
+use crate::{hide, logging};
 
 /// When colours are used on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,7 +95,7 @@ pub(crate) fn say(message: &str) {
 /// terminal. Names in it should have been [`escaped`] before, so that they cannot end a line either.
 pub(crate) fn harmless(message: impl Display) -> String {
     let mut shown = String::new();
-    for character in without_numbers(&message.to_string()).chars() {
+    for character in without_numbers(&hide::without_secrets(message.to_string())).chars() {
         match character {
             '\n' | '\t' => shown.push(character),
             _ if steers_a_terminal(character) => shown.extend(character.escape_unicode()),

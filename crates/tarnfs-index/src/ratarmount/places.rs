@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::location::is_url;
 use crate::own::schema::APPLICATION;
 use crate::trust;
 
@@ -33,11 +34,14 @@ pub fn beside(archive: &Path) -> PathBuf {
 pub fn candidates(archive: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let own = home.iter().flat_map(|home| [home.join(".cache/ratarmount"), home.join(".ratarmount")]);
-    let absolute = std::path::absolute(archive).unwrap_or_else(|_| archive.to_owned());
+    let is_url = is_url(archive);
+    let absolute = std::path::absolute(archive).ok().filter(|_| !is_url).unwrap_or_else(|| archive.to_owned());
     let mut flat: Vec<u8> =
         absolute.as_os_str().as_bytes().iter().map(|&byte| if byte == b'/' { b'_' } else { byte }).collect();
     flat.extend_from_slice(SUFFIX);
     let flat = OsString::from_vec(flat);
     let place = |folder: PathBuf| if folder.as_os_str().is_empty() { beside(archive) } else { folder.join(&flat) };
-    folders.iter().cloned().chain(own).map(place).collect()
+    // Nothing of this machine lies beside a URL.
+    let folders = folders.iter().filter(|folder| !is_url || !folder.as_os_str().is_empty()).cloned();
+    folders.chain(own).map(place).collect()
 }

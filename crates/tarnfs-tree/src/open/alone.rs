@@ -124,8 +124,17 @@ pub(super) fn open(path: &Path, file: &FileSource, options: &Options) -> Result<
     };
     let fingerprint = summary.archive.fingerprint;
     let unread = AtomicBool::new(false);
-    let opening =
-        Opening { path, source, facts, options: &options, fingerprint, home: None, is_at_path: false, unread };
+    let opening = Opening {
+        path,
+        source,
+        facts,
+        options: &options,
+        fingerprint,
+        home: None,
+        is_at_path: false,
+        unread,
+        beside: None,
+    };
     let opened = opening.finish(index, Some(path.to_owned()), Origin::Found)?;
     let identity = file.identity();
     Ok(Some(OpenArchive { file: Some((identity.device, identity.inode)), ..opened }))

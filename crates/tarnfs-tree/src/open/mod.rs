@@ -7,6 +7,7 @@ mod first_pass;
 pub(crate) mod indexes;
 mod options;
 mod places;
+mod remote;
 mod single_file;
 mod split;
 mod written;
@@ -44,8 +45,10 @@ use split::Parts;
 pub use crate::problem::Problem;
 pub use indexes::{IndexFile, indexes_of};
 pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
+pub use remote::{Beside, Remote, Remotes};
 pub use single_file::is_single_file;
 pub use split::{parts_of, whole_of_parts};
+pub use tarnfs_index::location::is_url;
 pub use written::{ReadAlong, read_along};
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
@@ -111,9 +114,12 @@ pub(crate) fn joined_identity(one: Option<u64>, other: Option<u64>) -> Option<u6
     Some(xxh3_64_with_seed(&other.to_le_bytes(), one))
 }
 
-/// Opens the archive at `path`.
+/// Opens the archive at `path`, or behind the URL that it is ([`Options::remotes`]).
 pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     let start = Instant::now();
+    if let Some(remotes) = options.remotes_for(path) {
+        return remote::open(path, remotes, options);
+    }
     let file = Arc::new(FileSource::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if is_url(path) => url(path),
         _ => Problem::CannotOpen(error),
@@ -138,7 +144,7 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     let identity = file.identity();
     let source = Arc::clone(&file) as SharedSource;
     let unread = AtomicBool::new(false);
-    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: true, unread };
+    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: true, unread, beside: None };
     let opened = opening.open().map_err(|problem| lacking(problem, || split::first_of(path)))?;
     if opened.has_checksums() {
         file.is_verified_by_reader();
@@ -172,7 +178,7 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
     parts.watch().map_err(|error| Problem::Read { offset: 0, error })?;
     log::info!("{}: joined from {} files", path.display(), parts.files().len());
     let unread = AtomicBool::new(false);
-    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread };
+    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread, beside: None };
     let opened = opening.open().map_err(|problem| lacking(problem, || parts.next.clone()))?;
     if let Some(next) = parts.next.as_ref().filter(|_| !opened.index.summary().notes.is_empty()) {
         log::warn!("{}: is a part of it missing? {} is not there", path.display(), next.display());
@@ -208,14 +214,6 @@ impl OpenArchive {
     }
 }
 
-/// True of "https://host/x.tar": a scheme as RFC 3986 has it, and two slashes.
-pub fn is_url(path: &Path) -> bool {
-    let path = path.as_os_str().as_bytes();
-    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    let Some(end) = path.windows(3).position(|bytes| bytes == b"://") else { return false };
-    path.first().is_some_and(u8::is_ascii_alphabetic) && path[..end].iter().all(is_of_scheme)
-}
-
 /// That `path`, which is a URL, is no path.
 pub fn url(path: &Path) -> Problem {
     const LOCAL: &[u8] = b"file://";
@@ -246,7 +244,7 @@ pub(crate) fn open_within(
     let source: SharedSource = Arc::new(Strict::new(source));
     let fingerprint = fingerprint(&*source)?;
     let unread = AtomicBool::new(false);
-    Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread }.open()
+    Opening { path, source, facts, options, fingerprint, home, is_at_path: false, unread, beside: None }.open()
 }
 
 /// Samples the file.
@@ -293,6 +291,8 @@ struct Opening<'a> {
     is_at_path: bool,
     /// Some of it cannot be read. It may be readable the next time, so its index is not kept.
     unread: AtomicBool,
+    /// Where it may have indexes beside it that are no files of this machine.
+    beside: Option<remote::Far>,
 }
 
 impl Opening<'_> {
@@ -348,6 +348,7 @@ impl Opening<'_> {
             home: None,
             is_at_path: self.is_at_path,
             unread: AtomicBool::new(true),
+            beside: None,
         };
         match opening.build() {
             Ok((index, index_path, origin)) => {

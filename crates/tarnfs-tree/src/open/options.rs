@@ -1,7 +1,7 @@
 //! How an archive is opened.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_codec::engine::PieceCache;
@@ -14,6 +14,7 @@ use tarnfs_source::{Budget, Cancel, Limits};
 use crate::build::Progress;
 use crate::decoded_cache::DecodedCache;
 use crate::directory;
+use crate::open::Remotes;
 
 /// How an archive is opened.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct Options {
     pub cancel: Cancel,
     /// How far a first pass has come.
     pub progress: Arc<Progress>,
+    /// Who opens what lies behind URLs; without, a URL is an error.
+    pub remotes: Option<Arc<dyn Remotes>>,
     /// Who gets what a first pass decodes.
     pub sink: Option<Arc<dyn Sink>>,
     /// Who gets the contents of files that a first pass decodes.
@@ -171,6 +174,12 @@ impl std::fmt::Debug for Passwords {
 }
 
 impl Options {
+    /// Who opens what lies at `path`, where that is a URL and no file.
+    pub(crate) fn remotes_for(&self, path: &Path) -> Option<&dyn Remotes> {
+        let remotes = self.remotes.as_deref()?;
+        (location::is_url(path) && path.symlink_metadata().is_err()).then_some(remotes)
+    }
+
     /// What of it is for the readers of formats.
     pub(crate) fn of_formats(&self) -> tarnfs_format::Options {
         tarnfs_format::Options {
@@ -196,6 +205,7 @@ impl Default for Options {
             limits: Limits::default(),
             cancel: Cancel::default(),
             progress: Arc::default(),
+            remotes: None,
             sink: None,
             contents: None,
         }

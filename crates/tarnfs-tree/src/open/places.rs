@@ -22,6 +22,9 @@ fn is_unreachable(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
+/// What came of opening an index, where, and of whom it is.
+pub(super) type Opened = (Result<Arc<dyn Index>, tarnfs_index::Error>, PathBuf, Origin);
+
 impl Opening<'_> {
     /// Whose index the named file is, if it is that of another archive. One of this archive as it was once is replaced.
     pub(super) fn of_another_archive(&self) -> Option<String> {
@@ -71,7 +74,9 @@ impl Opening<'_> {
         let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path, origin) in own.chain(with_more).chain(foreign) {
+        for (opened, path, origin) in
+            own.chain(with_more).chain(self.own_beside()).chain(foreign).chain(self.sidecars_beside())
+        {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
                 Ok(index) => {
@@ -339,8 +344,9 @@ impl Opening<'_> {
                 let mains = if let Some((_, path)) = &self.home {
                     location::candidates_of(path, folders)
                 } else {
+                    let Some(path) = self.named_after() else { return Vec::new() };
                     let elsewhere = folders.iter().filter(|folder| !folder.as_os_str().is_empty()).cloned();
-                    location::candidates(self.path, None, &elsewhere.collect::<Vec<_>>())
+                    location::candidates(&path, None, &elsewhere.collect::<Vec<_>>())
                 };
                 let with_variants = |main: PathBuf| {
                     let variants = self.options.shape.variants(&main);
@@ -373,6 +379,10 @@ impl Opening<'_> {
     /// Why no index can be put anywhere, where none of the folders for it is there or can be made.
     pub(super) fn no_folder(&self) -> Option<String> {
         let IndexPlace::Folders(folders) = &self.options.index.place else { return None };
+        if self.named_after().is_none() {
+            let what = "what the server tells of its version may hold for another one, too";
+            return Some(what.to_owned()).filter(|_| self.options.index.is_written);
+        }
         let why = |folder: &PathBuf| {
             if folder.as_os_str().is_empty() || folder.exists() { None } else { location::why_no_folder(folder) }
         };

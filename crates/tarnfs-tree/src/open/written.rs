@@ -83,6 +83,7 @@ impl ReadAlong {
             home,
             is_at_path: true,
             unread: AtomicBool::new(false),
+            beside: None,
         };
         let mut summary = self.summary;
         summary.archive = opening.archive();

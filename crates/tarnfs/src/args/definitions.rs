@@ -14,6 +14,7 @@ use super::serving::Serve;
 use super::size::{parse_count, parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
+use crate::remote::Network;
 use crate::terminal::Colour;
 
 /// What is logged unless `-d` says something else.
@@ -158,7 +159,7 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Index")]
     pub(crate) verify_mtime: bool,
 
-    /// Path of the index file, in a folder that exists. The index of another archive is replaced only with -c. With
+    /// Path of the index file, in a folder that exists, or a URL, which is only read. The index of another archive is replaced only with -c. With
     /// `:memory:` no index is kept: a small one is held in memory, a large one in a temporary file. Where the file
     /// cannot be written, it is an error, and nothing is mounted
     #[arg(
@@ -206,10 +207,18 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 
-    /// Disk space for decoded data of archives that are slow to decode. It is kept in the user's cache folder. 0 keeps
-    /// none [default: 2G, at most a tenth of the free space]
+    /// Disk space for decoded data of archives that are slow to decode, and as much for what was read of archives behind
+    /// a URL. It is kept in the user's cache folder. 0 keeps none [default: 2G, at most a tenth of the free space]
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
+
+    /// Ask nothing over the network: of archives behind a URL, only what is in the cache can be read
+    #[arg(hide_short_help = true, long, help_heading = "Decoding")]
+    pub(crate) offline: bool,
+
+    /// The process that reads what is behind URLs, if there is one.
+    #[arg(skip)]
+    pub(crate) network: Option<Network>,
 
     /// Serve damaged data, too, if they can be decoded but fail their checksum. Files with such bytes have the
     /// extended attribute `user.tarnfs.damaged`
@@ -382,6 +391,11 @@ impl Open {
     /// An empty one is none, as in ratarmount.
     pub(crate) fn index_file(&self) -> Option<&OsString> {
         self.index_file.as_ref().filter(|file| !file.is_empty())
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn index_file_mut(&mut self) -> Option<&mut OsString> {
+        self.index_file.as_mut()
     }
 
     /// See [`Self::index_file`].

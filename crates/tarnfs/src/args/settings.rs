@@ -14,11 +14,13 @@ use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::Composition;
-use tarnfs_tree::open::{DecodedCache, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate};
+use tarnfs_tree::open::{
+    DecodedCache, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Remotes, is_url,
+};
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
-use crate::prompt;
+use crate::{prompt, remote};
 
 /// Smallest spacing of seek points that makes sense: below, their windows weigh more than the archive.
 const LEAST_SPACING: f64 = 128.0 / 1024.0;
@@ -112,10 +114,17 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
             "--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}"
         )));
     }
+    // It is somebody else's, and stays as it is.
+    let mut is_foreign = false;
     let place = match (open.index_file(), &open.index_folders) {
         (Some(file), _) if file == ":memory:" => IndexPlace::Memory,
-        (Some(file), _) if file.as_bytes().windows(3).any(|bytes| bytes == b"://") => {
-            return Err(usage(format!("--index-file {}: remote indexes are not there yet", shown(file))));
+        (Some(file), _) if is_url(Path::new(file)) && !Path::new(file).exists() => {
+            let network = open.network.as_ref().filter(|_| is_known(file));
+            let network = network.ok_or_else(|| {
+                usage(format!("--index-file {}: an index can be read from http:// and https://", shown(file)))
+            })?;
+            is_foreign = true;
+            IndexPlace::File(remote::index_at(&file.to_string_lossy(), network, cancel)?)
         }
         (Some(file), _) => {
             let file = location::expand_home(PathBuf::from(file));
@@ -149,6 +158,7 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
         cancel: cancel.clone(),
         index: IndexOptions {
             place,
+            is_written: !is_foreign,
             recreate: match (open.recreate_index, open.no_recreate_index) {
                 (true, _) => Recreate::Always,
                 (_, true) => Recreate::Never,
@@ -174,8 +184,15 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
             force: open.force,
             ..DecodingOptions::default()
         },
+        remotes: open.network.as_ref().map(|network| Arc::new(remote::Opens::new(network, cancel)) as Arc<dyn Remotes>),
         ..Options::default()
     })
+}
+
+/// True if the URL is one that can be asked.
+fn is_known(url: &OsStr) -> bool {
+    let scheme = url.to_str().and_then(|url| url.split_once("://")).map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| tarnfs_remote::is_known_scheme(&scheme))
 }
 
 /// Expression and replacement. Of an option that is repeated, the last ones.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tarnfs_format::{Entry, Format, Kind, Unlisted};
 use tarnfs_source::{Cancel, SharedSource, Source};
 use tarnfs_tree::build::Progress;
-use tarnfs_tree::open::{IndexFile, IndexPlace, OpenArchive, Options, Problem, indexes_of, is_single_file};
+use tarnfs_tree::open::{IndexFile, IndexPlace, OpenArchive, Options, Problem, indexes_of, is_single_file, is_url};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
 use tarnfs_write::{ArchiveWriter, BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
@@ -66,9 +66,14 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     }
     // That of ratarmount says too little: what it leaves out would not be in the new archive.
     options.index.use_sidecars = false;
-    let known = fs::metadata(from).map_err(|error| {
+    let is_remote = arguments.open.network.is_some() && is_url(from) && !from.exists();
+    if is_remote && arguments.replace {
+        let what = "is a URL: nothing can be replaced there";
+        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
+    }
+    let known = fs::metadata(from).map(Some).or_else(|error| {
         let what = format!("{}: cannot be opened: {error}", shown(from.as_os_str()));
-        Failure::new(Code::CannotOpen, what)
+        if is_remote { Ok(None) } else { Err(Failure::new(Code::CannotOpen, what)) }
     })?;
     let opened = inside::open_quietly(from, &options)
         .map_err(|failure| inside::of_folder(from, failure, "`tarnfs create` makes an archive of it"))?;
@@ -82,11 +87,13 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         let what = "it is an index without its archive, and what files hold is not in it";
         return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
     }
-    if arguments.replace && opened.index.summary().archive.length != known.len() {
+    let length = opened.index.summary().archive.length;
+    if arguments.replace && known.as_ref().is_some_and(|known| known.len() != length) {
         let what = "it lies in several files, which --replace cannot replace: convert it without that, and remove them";
         return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
     }
-    if opened.file.is_some_and(|file| file != (known.dev(), known.ino())) {
+    let identity = known.as_ref().map(|known| (known.dev(), known.ino()));
+    if opened.file.is_some_and(|file| Some(file) != identity) {
         let what = "another file took its place while it was opened";
         return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(from.as_os_str()))));
     }
@@ -122,11 +129,11 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         progress,
     };
     // Who may not read the archive may not read what becomes of it.
-    let most = readers(from, &known)?;
+    let most = known.as_ref().map_or(Ok(0o7777), |known| readers(from, known))?;
     let is_private = most & 0o044 != 0o044;
     let mut output = output(to, arguments.how.overwrite || is_same, is_private)?;
     ending.removes(output.remover());
-    if let Err(error) = output.limit_mode(most, known.gid()) {
+    if let Some(Err(error)) = known.as_ref().map(|known| output.limit_mode(most, known.gid())) {
         let to = shown(to.as_os_str());
         log::warn!("{to}: more may read it than may read the archive, as its mode cannot be changed: {error}");
     }
@@ -135,23 +142,23 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let mut finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
     drop(bar);
     cancel.check().map_err(|error| of_output(to, &error))?;
-    if arguments.replace {
+    if let Some(known) = known.as_ref().filter(|_| arguments.replace) {
         job.verify(&finished, &options)?;
-        take_over(&finished.output, &known, most).map_err(|error| of_output(to, &error))?;
+        take_over(&finished.output, known, most).map_err(|error| of_output(to, &error))?;
         finished.output.keep_mode();
         // That may take long, and what is compared behind it must be as it is when the name changes hands.
         finished.output.file().sync_all().map_err(|error| of_output(to, &error))?;
-        is_unchanged(from, &known, "no other archive was written")?;
+        is_unchanged(from, known, "no other archive was written")?;
     }
-    let length = finished.length;
+    let (old, length) = (known.as_ref().map_or(length, fs::Metadata::len), finished.length);
     // Asked while both are there. What only a link leads to stays, and its indexes with it.
     let is_at_one_place =
         is_same && matches!((from.canonicalize(), to.canonicalize()), (Ok(one), Ok(other)) if one == other);
     let is_removed = arguments.replace && if is_same { is_at_one_place } else { !from.is_symlink() };
     let indexes = if is_removed { indexes_of(from, &opened, &options) } else { Vec::new() };
     commit(to, finished, cancel)?;
-    if arguments.replace && !is_same {
-        is_unchanged(from, &known, "the new archive has what was in it before")?;
+    if let Some(known) = known.as_ref().filter(|_| arguments.replace && !is_same) {
+        is_unchanged(from, known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
     }
     if arguments.replace && is_same && !is_at_one_place {
@@ -161,9 +168,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     // They are of no use without it. The new one may have its own in their place.
     indexes.iter().for_each(IndexFile::remove);
     terminal::tell(&format!(
-        "{}: {length} bytes, from {} bytes of {}",
+        "{}: {length} bytes, from {old} bytes of {}",
         shown(to.as_os_str()),
-        known.len(),
         shown(from.as_os_str())
     ));
     match job.left_out.get() {

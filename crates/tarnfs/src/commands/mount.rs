@@ -167,7 +167,7 @@ impl Request {
     fn from(paths: &[PathBuf], may_be_empty: bool, is_union: bool) -> Result<Self, Failure> {
         let (sources, mountpoint, made_up) = match paths {
             [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
-            [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() => {
+            [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() && !is_remote(last) => {
                 (sources, last.clone(), false)
             }
             [first, ..] => (paths, named_after(first)?, true),
@@ -185,6 +185,9 @@ impl Request {
     fn absolute(self) -> Result<Self, Failure> {
         let absolute = |path: PathBuf, code| {
             // As a path it would lose one of its slashes.
+            if is_remote(&path) && code == Code::CannotOpen {
+                return Ok(path);
+            }
             if is_url(&path) && !path.exists() {
                 return Err(Failure::new(Code::CannotOpen, format!("{}: {}", shown(path.as_os_str()), url(&path))));
             }
@@ -204,6 +207,12 @@ impl Request {
     fn title(&self) -> OsString {
         title(&self.sources)
     }
+}
+
+/// True of the URL of an archive that can be opened.
+fn is_remote(path: &Path) -> bool {
+    let scheme = path.to_str().and_then(|url| url.split_once("://")).map(|(scheme, _)| scheme.to_ascii_lowercase());
+    is_url(path) && !path.exists() && scheme.is_some_and(|scheme| tarnfs_remote::is_known_scheme(&scheme))
 }
 
 /// What is shown, for messages.
@@ -423,13 +432,17 @@ pub(crate) fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     if let Some(whole) = whole_of_parts(archive).ok().flatten().filter(|whole| whole != archive) {
         return if whole.is_file() { named_after(&whole) } else { Ok(whole) };
     }
-    let Some(name) = archive.file_name() else {
+    // Behind a URL there is no folder: it is mounted where one is.
+    let is_remote = is_remote(archive);
+    let name = archive.file_name().filter(|_| !is_remote || archive.ancestors().count() > 3);
+    let Some(name) = name else {
         let archive = shown(archive.as_os_str());
         return Err(Failure::new(Code::Usage, format!("{archive}: name a mount point: tarnfs {archive} MOUNTPOINT")));
     };
     let name = name.as_bytes();
     let stem = without_archive_suffix(name).unwrap_or_else(|| [name, b".mounted"].concat());
-    Ok(archive.with_file_name(std::ffi::OsString::from_vec(stem)))
+    let stem = std::ffi::OsString::from_vec(stem);
+    Ok(if is_remote { stem.into() } else { archive.with_file_name(stem) })
 }
 
 /// That this process could not get ready for signals.
@@ -483,7 +496,8 @@ impl Unmounter for Helper {
 
 fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>) -> Result<Code, Failure> {
     // Forked before there are threads.
-    let indexer = Indexer::start(&request.sources, arguments, keys);
+    let has_url = request.sources.iter().any(|source| is_remote(source));
+    let indexer = if has_url { None } else { Indexer::start(&request.sources, arguments, keys) };
     // What is mounted already is unmounted by those who have mounted it.
     let watcher = if tarnfs_fuse::is_mounted_device(&request.mountpoint) { None } else { watcher() };
     let ending = Ending::default();
@@ -515,7 +529,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     inside::raise_descriptors();
     not_mounted(request, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
-    let place = request.sources.first().filter(|_| request.made_up);
+    let place = request.sources.first().filter(|source| request.made_up && !is_remote(source));
     let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
     let composition = request.composition(arguments);
     let asking = Asking::of(&arguments.open);

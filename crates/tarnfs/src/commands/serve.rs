@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tarnfs_format::containers::DOCUMENTS;
 use tarnfs_serve::{Logins, Server, Settings, Tls, TlsError};
-use tarnfs_tree::open::DecodedCache;
+use tarnfs_tree::open::{DecodedCache, Options};
 use tarnfs_tree::{Composition, filling};
 
 use crate::args::{Keys, Serve, secret, secrets, shown};
@@ -49,6 +49,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let mut options = inside::options(&arguments.open, &keys, &ending.cancel())?;
     // Ratarmount's has no checksums: what is wrong might be found when it was sent.
+    settings.salt = salt(&arguments.archives, &options);
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     // Which file, and which bytes of it, a path leads to: a client that has what was served with others has nothing.
@@ -180,7 +181,6 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
         logins,
         tls: tls(arguments)?,
         hosts: arguments.host.clone(),
-        salt: salt(&arguments.archives),
         patience: Duration::from_secs(arguments.timeout),
         most_clients: arguments.most_clients,
         ..Settings::default()
@@ -235,12 +235,17 @@ fn folder(archives: &[PathBuf]) -> Vec<u8> {
 }
 
 /// What tells these archives from others, and from what they were before they were written anew.
-fn salt(archives: &[PathBuf]) -> Vec<u8> {
+fn salt(archives: &[PathBuf], options: &Options) -> Vec<u8> {
     let mut salt = Vec::new();
     for path in archives {
         salt.extend_from_slice(path.file_name().unwrap_or_default().as_bytes());
         salt.push(b'/');
-        let Ok(found) = path.metadata() else { continue };
+        let Ok(found) = path.metadata() else {
+            if let Some(Ok(remote)) = options.remotes.as_ref().map(|remotes| remotes.open(path)) {
+                salt.extend_from_slice(remote.version.as_bytes());
+            }
+            continue;
+        };
         if !found.is_dir() {
             for number in [found.ino(), found.len(), found.mtime() as u64, found.mtime_nsec() as u64] {
                 salt.extend_from_slice(&number.to_le_bytes());

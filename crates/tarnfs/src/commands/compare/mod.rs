@@ -24,7 +24,7 @@ use tarnfs_format::{Format, Shown};
 use tarnfs_index::Index;
 use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::build::Progress;
-use tarnfs_tree::open::{Contents, OpenArchive, Options};
+use tarnfs_tree::open::{Contents, OpenArchive, Options, is_url};
 use tarnfs_tree::{ArchiveTree, Error, Kind, Node, Stored, Time, Tree, Xattrs};
 
 use crate::args::{Compare, Ignored, shown};
@@ -120,7 +120,8 @@ pub(crate) fn run(arguments: &Compare) -> Result<Code, Failure> {
         |error: std::io::Error| Failure::new(Code::CannotOpen, format!("{}: {error}", shown(other.as_os_str())));
     let missing =
         |error: std::io::Error| cannot_open(std::io::Error::new(error.kind(), format!("cannot be opened: {error}")));
-    if fs::metadata(other).map_err(missing)?.is_dir() {
+    let is_remote = arguments.open.network.is_some() && is_url(other) && !other.exists();
+    if !is_remote && fs::metadata(other).map_err(missing)?.is_dir() {
         let disk = Disk::open(other).map_err(cannot_open)?;
         return with(arguments, other, |_| Ok((disk, Code::Success)));
     }

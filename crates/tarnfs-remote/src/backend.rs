@@ -1,0 +1,121 @@
+//! What goes over the network, one backend for each family of schemes.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::open::Settings;
+use crate::url::{Url, hex};
+use sha2::{Digest as _, Sha256};
+
+/// All backends. No scheme has two.
+pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http];
+
+/// True if a backend has this scheme, which is in lower case.
+pub fn is_known_scheme(scheme: &str) -> bool {
+    of_scheme(scheme).is_some()
+}
+
+pub(crate) fn of_scheme(scheme: &str) -> Option<&'static dyn Backend> {
+    BACKENDS.iter().copied().find(|backend| backend.schemes().contains(&scheme))
+}
+
+/// Knows how objects of some schemes are asked for.
+pub trait Backend: Sync {
+    /// In lower case.
+    fn schemes(&self) -> &'static [&'static str];
+
+    /// The object at `url`. Nothing is asked yet.
+    fn object(&self, url: &Url, settings: &Settings) -> io::Result<Box<dyn Object>>;
+}
+
+/// One object. Each call is one attempt, which has an answer or an error soon after `deadline`: who calls tries again,
+/// and knows how long.
+pub trait Object: Send + Sync + fmt::Debug {
+    /// Asks for the first `most` bytes of whatever version is there now. Where that is `known`, the server need not send
+    /// them.
+    /// The deadline is not for the bytes of the answer, which may be all there are.
+    fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault>;
+
+    /// Asks for a range of this version, and takes none of another one. Its last byte is there before the deadline.
+    fn range(&self, range: Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault>;
+}
+
+/// Bytes as they come.
+pub type Body = Box<dyn Read + Send>;
+
+/// What the first question to an object has brought.
+pub enum Begun {
+    /// It is the version that is known.
+    Same,
+    /// So many bytes from the first one on. Others can be had by ranges.
+    Part(Version, Body, u64),
+    /// All of it: the server knows no ranges.
+    Whole(Version, Body),
+}
+
+/// Says which version of an object it is. Two that are equal and lasting have the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Bytes.
+    pub length: u64,
+    /// What the server calls it (an ETag).
+    pub tag: Option<String>,
+    /// When it was changed last, as the server writes it.
+    pub modified: Option<String>,
+    /// No other bytes will ever have these: so what is kept may be found by them later.
+    pub is_lasting: bool,
+}
+
+impl Version {
+    /// Nothing but the length tells it from another one.
+    pub fn is_vague(&self) -> bool {
+        self.tag.is_none() && self.modified.is_none()
+    }
+
+    /// Names it in the cache.
+    pub(crate) fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [Some(&self.length.to_string()), self.tag.as_ref(), self.modified.as_ref()] {
+            // Nothing is another thing than an empty word.
+            hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
+            hash.update(part.map_or("", String::as_str));
+        }
+        hex(&hash.finalize()[..16])
+    }
+
+    /// The same; one that cannot be told from others has a name of its own each time.
+    pub(crate) fn name(&self) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if self.is_lasting {
+            return self.key();
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Begun {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => formatter.write_str("Same"),
+            Self::Part(version, ..) => formatter.debug_tuple("Part").field(version).finish_non_exhaustive(),
+            Self::Whole(version, _) => formatter.debug_tuple("Whole").field(version).finish_non_exhaustive(),
+        }
+    }
+}
+
+/// Why an attempt has brought nothing. Texts have no secrets, and one line.
+#[derive(Debug)]
+pub enum Fault {
+    /// It may work later, perhaps after this time.
+    Again(String, Option<Duration>),
+    /// Another version is there.
+    Changed(String),
+    /// There is nothing.
+    Missing(String),
+    /// It will not work.
+    Final(String),
+}

@@ -1,0 +1,468 @@
+//! Who asks the process that has the network.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tarnfs_source::{Cancel, Source};
+
+use super::wire::{self, Incoming};
+
+/// Connections for one object: so many threads can wait for it at once.
+const CONNECTIONS: usize = 8;
+
+/// How long one answer may take: longer than the other process tries.
+const PATIENCE: Duration = Duration::from_secs(52);
+
+/// Bytes that are kept together, and how many of those: 4 MiB. What is read in small steps is asked for once.
+const PIECE: u64 = 64 << 10;
+const MOST_PIECES: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Client {
+    control: UnixStream,
+}
+
+impl Client {
+    /// Over the other end of what [`serve`](super::serve) has got.
+    pub fn new(control: UnixStream) -> Self {
+        Self { control }
+    }
+
+    fn connect(&self) -> io::Result<Connection> {
+        let (ours, theirs) = UnixStream::pair()?;
+        wire::hand_over(&self.control, &theirs)?;
+        // The other process may be stopped at any time.
+        ours.set_nonblocking(true)?;
+        Ok(Connection { socket: ours, incoming: Incoming::default() })
+    }
+
+    /// Opens the object whose URL is shown so, and all that is needed to read it later. `Interrupted` once `cancel` is
+    /// asked for, also of what is read of it.
+    pub fn open(&self, shown: &str, cancel: &Cancel) -> io::Result<Distant> {
+        let mut first = self.connect()?;
+        // All of it may have to be read.
+        let answer = first.ask(wire::OPEN, shown.as_bytes(), cancel, None)??;
+        let (numbers, version) = answer.split_at_checked(32).ok_or_else(gone)?;
+        let [number, length, modified, is_lasting] = wire::numbers(numbers).ok_or_else(gone)?;
+        let version = String::from_utf8_lossy(version).into_owned();
+        let beside = Mutex::new(Some(first));
+        let mut idle = Vec::with_capacity(CONNECTIONS);
+        for _ in 0..CONNECTIONS {
+            let mut connection = self.connect()?;
+            let deadline = Some(Instant::now() + PATIENCE);
+            connection.ask(wire::ATTACH, &wire::of_numbers(&[number]), cancel, deadline)??;
+            idle.push(connection);
+        }
+        Ok(Distant {
+            name: shown.to_owned(),
+            length,
+            modified: modified as i64,
+            version,
+            is_lasting: is_lasting != 0,
+            cancel: cancel.clone(),
+            beside,
+            connections: Arc::new(Connections {
+                idle: Mutex::new(Idle { idle, left: CONNECTIONS }),
+                freed: Condvar::new(),
+            }),
+            pieces: Mutex::default(),
+        })
+    }
+
+    /// A local copy of the file whose URL is shown so; `None` if there is none.
+    pub fn copy(&self, shown: &str, cancel: &Cancel) -> io::Result<Option<PathBuf>> {
+        Ok(path(self.connect()?.ask(wire::COPY, shown.as_bytes(), cancel, None)??))
+    }
+}
+
+fn path(answer: Vec<u8>) -> Option<PathBuf> {
+    (!answer.is_empty()).then(|| OsString::from_vec(answer).into())
+}
+
+fn gone() -> io::Error {
+    let what = "the process that reads over the network has ended: unmount and mount again";
+    io::Error::new(io::ErrorKind::BrokenPipe, what)
+}
+
+fn late() -> io::Error {
+    let what = "the process that reads over the network does not answer in time";
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+/// Why there is no answer. With one, the connection can be used again.
+enum Unanswered {
+    /// It may come yet: nothing else is to be asked before.
+    Late(io::Error),
+    /// Nothing was asked.
+    NotAsked(io::Error),
+    /// Nothing will come.
+    Gone,
+}
+
+impl From<Unanswered> for io::Error {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Late(error) | Unanswered::NotAsked(error) => error,
+            Unanswered::Gone => gone(),
+        }
+    }
+}
+
+/// One socket, over which one question is asked at a time.
+#[derive(Debug)]
+struct Connection {
+    socket: UnixStream,
+    /// What has come of the next message.
+    incoming: Incoming,
+}
+
+impl Connection {
+    /// Asks, and passes on what is said meanwhile. The inner error is what the other process answers.
+    fn ask(
+        &mut self,
+        kind: u8,
+        payload: &[u8],
+        cancel: &Cancel,
+        deadline: Option<Instant>,
+    ) -> Result<io::Result<Vec<u8>>, Unanswered> {
+        match wire::send_now(&self.socket, kind, payload) {
+            Ok(()) => {}
+            // It has not even read what was asked before.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Unanswered::NotAsked(late())),
+            Err(_) => return Err(Unanswered::Gone),
+        }
+        self.answer(&mut |socket| wait(socket, cancel, deadline))
+    }
+
+    /// The answer to what was asked. `wait` waits until something has come.
+    fn answer(
+        &mut self,
+        wait: &mut dyn FnMut(&UnixStream) -> io::Result<()>,
+    ) -> Result<io::Result<Vec<u8>>, Unanswered> {
+        loop {
+            wait(&self.socket).map_err(Unanswered::Late)?;
+            let read = self.incoming.read(&mut self.socket).map_err(|_| Unanswered::Gone)?;
+            let Some((kind, payload)) = read else { continue };
+            match kind {
+                wire::FOUND => return Ok(Ok(payload)),
+                wire::FAILED => return Ok(Err(wire::error(&payload))),
+                wire::LINE => {
+                    let (level, text) = payload.split_first().ok_or(Unanswered::Gone)?;
+                    let level = log::Level::iter().find(|known| *known as usize == usize::from(*level));
+                    log::log!(level.unwrap_or(log::Level::Debug), "{}", String::from_utf8_lossy(text));
+                }
+                _ => return Err(Unanswered::Gone),
+            }
+        }
+    }
+}
+
+/// Waits until something has come.
+fn wait(socket: &UnixStream, cancel: &Cancel, deadline: Option<Instant>) -> io::Result<()> {
+    /// How soon somebody who wants it to end is heard.
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    loop {
+        let mut polled = [PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut polled, Some(&LOOK)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        cancel.check()?;
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(late());
+        }
+    }
+}
+
+/// An object that is read by the other process.
+pub struct Distant {
+    name: String,
+    length: u64,
+    modified: i64,
+    version: String,
+    is_lasting: bool,
+    cancel: Cancel,
+    /// The connection that has opened it, until an answer is late.
+    beside: Mutex<Option<Connection>>,
+    connections: Arc<Connections>,
+    pieces: Mutex<Pieces>,
+}
+
+/// All connections for one object.
+#[derive(Debug)]
+struct Connections {
+    idle: Mutex<Idle>,
+    freed: Condvar,
+}
+
+/// Connections that nobody waits for.
+#[derive(Debug)]
+struct Idle {
+    idle: Vec<Connection>,
+    /// All there are. Those whose other end is gone do not come back.
+    left: usize,
+}
+
+impl Connections {
+    /// One of them, once there is one.
+    fn take(&self, cancel: &Cancel, deadline: Instant) -> io::Result<Connection> {
+        /// How soon somebody who wants it to end is heard.
+        const LOOK: Duration = Duration::from_millis(200);
+        let mut idle = lock(&self.idle);
+        loop {
+            if let Some(connection) = idle.idle.pop() {
+                return Ok(connection);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if idle.left == 0 {
+                return Err(gone());
+            }
+            if left.is_zero() {
+                return Err(late());
+            }
+            cancel.check()?;
+            idle = self.freed.wait_timeout(idle, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// It can be used again, or there is one less.
+    fn give_back(&self, connection: Option<Connection>) {
+        let mut idle = lock(&self.idle);
+        match connection {
+            Some(connection) => idle.idle.push(connection),
+            None => idle.left -= 1,
+        }
+        drop(idle);
+        self.freed.notify_one();
+    }
+
+    /// Waits for an answer that nobody wants any more, in a thread for that: then the connection can be used again.
+    fn drain(self: &Arc<Self>, mut connection: Connection) {
+        let all = Arc::clone(self);
+        let wait = move || {
+            let answer = connection.answer(&mut |socket| wait(socket, &Cancel::default(), None));
+            all.give_back(answer.is_ok().then_some(connection));
+        };
+        if std::thread::Builder::new().name("tarnfs-late".into()).spawn(wait).is_err() {
+            self.give_back(None);
+        }
+    }
+}
+
+/// What was read last.
+#[derive(Debug, Default)]
+struct Pieces {
+    known: HashMap<u64, (Arc<[u8]>, u64)>,
+    time: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Distant {
+    /// Last change as the server tells it, ns since 1970; 0 where it does not.
+    pub fn modified(&self) -> i64 {
+        self.modified
+    }
+
+    /// A local copy of the file whose name has `suffix` behind that of the object; `None` if there is none.
+    pub fn beside(&self, suffix: &str) -> io::Result<Option<PathBuf>> {
+        let mut beside = lock(&self.beside);
+        let connection = beside.as_mut().ok_or_else(late)?;
+        let answer = connection.ask(wire::BESIDE, suffix.as_bytes(), &self.cancel, None);
+        if answer.is_err() {
+            // The answer to this question would be taken for that to the next one.
+            *beside = None;
+        }
+        answer?.map(path)
+    }
+
+    /// Names the version that it is pinned to.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// True if no other version will ever have that name.
+    pub fn is_lasting(&self) -> bool {
+        self.is_lasting
+    }
+
+    /// Asks for bytes.
+    fn asked(&self, start: u64, length: u64, most: u64, deadline: Instant) -> io::Result<Vec<u8>> {
+        let mut connection = self.connections.take(&self.cancel, deadline)?;
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let numbers = [start, length, most, u64::try_from(left).unwrap_or(u64::MAX)];
+        let answer = connection.ask(wire::READ, &wire::of_numbers(&numbers), &self.cancel, Some(deadline));
+        match &answer {
+            Ok(_) | Err(Unanswered::NotAsked(_)) => self.connections.give_back(Some(connection)),
+            Err(Unanswered::Late(_)) => self.connections.drain(connection),
+            Err(Unanswered::Gone) => self.connections.give_back(None),
+        }
+        answer?
+    }
+
+    /// Copies what is known, up to the first byte that is not.
+    fn known(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let mut pieces = lock(&self.pieces);
+        pieces.time += 1;
+        let (time, mut done) = (pieces.time, 0);
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let Some((piece, used)) = pieces.known.get_mut(&(at / PIECE)) else { break };
+            *used = time;
+            let part = piece.get((at % PIECE) as usize..).unwrap_or_default();
+            let count = part.len().min(buffer.len() - done);
+            if count == 0 {
+                break;
+            }
+            buffer[done..done + count].copy_from_slice(&part[..count]);
+            done += count;
+        }
+        done
+    }
+
+    fn keep(&self, start: u64, bytes: &[u8]) {
+        let mut pieces = lock(&self.pieces);
+        pieces.time += 1;
+        let time = pieces.time;
+        for (number, piece) in (start / PIECE..).zip(bytes.chunks(PIECE as usize)) {
+            pieces.known.insert(number, (piece.into(), time));
+        }
+        while pieces.known.len() > MOST_PIECES {
+            let oldest = pieces.known.iter().min_by_key(|(number, (_, used))| (*used, **number));
+            let Some(oldest) = oldest.map(|(&number, _)| number) else { break };
+            pieces.known.remove(&oldest);
+        }
+    }
+}
+
+impl Source for Distant {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_before(buffer, offset, u64::MAX)
+    }
+
+    fn read_before(&self, buffer: &mut [u8], offset: u64, most: u64) -> io::Result<usize> {
+        let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..wanted];
+        let (mut done, deadline) = (self.known(buffer, offset), Instant::now() + PATIENCE);
+        while done < wanted {
+            let at = offset + done as u64;
+            let start = at / PIECE * PIECE;
+            let end = (offset + wanted as u64).next_multiple_of(PIECE).min(self.length);
+            let length = (end - start).min(wire::MOST_READ as u64);
+            let bytes = self.asked(start, length, most, deadline)?;
+            if bytes.len() as u64 != length {
+                return Err(io::Error::other(format!("{}: byte {at} cannot be read", self.name)));
+            }
+            let part = &bytes[(at - start) as usize..];
+            let count = part.len().min(wanted - done);
+            buffer[done..done + count].copy_from_slice(&part[..count]);
+            done += count;
+            self.keep(start, &bytes);
+        }
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let end = offset.saturating_add(length as u64).min(self.length);
+        let pieces = lock(&self.pieces);
+        offset >= end || (offset / PIECE..end.div_ceil(PIECE)).all(|number| pieces.known.contains_key(&number))
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        if self.is_ready(offset, usize::try_from(length).unwrap_or(usize::MAX)) {
+            return;
+        }
+        // Not if all of them are in use: this never waits.
+        let Some(connection) = lock(&self.connections.idle).idle.pop() else { return };
+        let sent = wire::send_now(&connection.socket, wire::PREFETCH, &wire::of_numbers(&[offset, length]));
+        let is_gone = sent.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+        self.connections.give_back((!is_gone).then_some(connection));
+    }
+}
+
+impl std::fmt::Debug for Distant {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Distant").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Answers each read with its offset, and stops in the middle of an answer as long as `is_stopped`.
+    fn helper(control: UnixStream, is_stopped: Arc<AtomicBool>) {
+        std::thread::spawn(move || {
+            while let Ok(Some(mut socket)) = wire::take_over(&control) {
+                let is_stopped = Arc::clone(&is_stopped);
+                std::thread::spawn(move || {
+                    while let Ok((kind, payload)) = wire::receive(&mut socket) {
+                        let answer = match kind {
+                            wire::OPEN => wire::of_numbers(&[0, 1 << 40, 0, 1]),
+                            wire::READ => payload[..8].to_vec(),
+                            _ => Vec::new(),
+                        };
+                        let mut message = Vec::new();
+                        wire::send(&mut message, wire::FOUND, &answer).unwrap();
+                        let half = if kind == wire::READ { message.len() / 2 } else { message.len() };
+                        socket.write_all(&message[..half]).unwrap();
+                        while is_stopped.load(Ordering::Relaxed) {
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
+                        socket.write_all(&message[half..]).unwrap();
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn answers_that_were_late_go_to_nobody_and_cost_no_connection() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        helper(theirs, Arc::clone(&is_stopped));
+        let distant = Client::new(ours).open("x", &Cancel::default()).unwrap();
+        let read =
+            |offset: u64, time: u64| distant.asked(offset, 8, u64::MAX, Instant::now() + Duration::from_millis(time));
+        for round in 0..3_u64 {
+            is_stopped.store(true, Ordering::Relaxed);
+            // One more than there are connections.
+            for number in 0..=CONNECTIONS as u64 {
+                let error = read(1000 * round + number, 20).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            }
+            is_stopped.store(false, Ordering::Relaxed);
+            for number in 0..20 {
+                assert_eq!(read(number, 100_000).unwrap(), number.to_le_bytes());
+            }
+        }
+        let all = || lock(&distant.connections.idle).idle.len();
+        while all() < CONNECTIONS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(lock(&distant.connections.idle).left, CONNECTIONS);
+    }
+}

@@ -1,0 +1,182 @@
+//! What the process does that has the network.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tarnfs_source::Source as _;
+
+use super::wire::{self, numbers};
+use crate::open::Opener;
+use crate::source::RemoteSource;
+use crate::url::Url;
+
+/// Lines that wait to be told; more are dropped.
+const MOST_LINES: usize = 100;
+
+/// How much sooner an answer is there than somebody has to have it.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// What is said here is told with the next answer, whoever gets that.
+struct Lines(Mutex<Vec<(log::Level, String)>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl log::Log for Lines {
+    fn enabled(&self, of: &log::Metadata<'_>) -> bool {
+        // What libraries say may have secrets in it.
+        of.target().starts_with("tarnfs")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.enabled(record.metadata()) && lines.len() < MOST_LINES {
+            lines.push((record.level(), record.args().to_string()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// From now on, what is said in this process is told to whoever asks it something.
+pub fn take_log() {
+    if log::set_logger(&LINES).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
+}
+
+/// What all connections share.
+struct Helper {
+    urls: Vec<Url>,
+    opener: Opener,
+    /// By the place of their URL. All that is read of one is of one version, however often it is opened.
+    open: Mutex<HashMap<usize, Arc<RemoteSource>>>,
+}
+
+/// Opens and reads what is behind `urls`, for whoever asks over sockets that come over `control`. Returns when nobody
+/// can ask any more. To be called in a process of its own.
+pub fn serve(control: &UnixStream, urls: Vec<Url>, opener: Opener) -> io::Result<()> {
+    let helper = Arc::new(Helper { urls, opener, open: Mutex::default() });
+    while let Some(socket) = wire::take_over(control)? {
+        let helper = Arc::clone(&helper);
+        // Whoever is not served sees the end of the socket.
+        let _ = std::thread::Builder::new().name("tarnfs-remote".into()).spawn(move || helper.connection(socket));
+    }
+    Ok(())
+}
+
+impl Helper {
+    /// Answers over one socket until its other end is closed.
+    fn connection(&self, mut socket: UnixStream) -> Option<()> {
+        let mut source: Option<Arc<RemoteSource>> = None;
+        let mut url = None;
+        let mut buffer = Vec::new();
+        loop {
+            let (kind, payload) = wire::receive(&mut socket).ok()?;
+            let answer = match kind {
+                wire::OPEN => self.open(&payload).map(|(named, opened, answer)| {
+                    (url, source) = (Some(named), Some(opened));
+                    answer
+                }),
+                wire::ATTACH => self.attach(&payload).map(|opened| {
+                    source = Some(opened);
+                    Vec::new()
+                }),
+                wire::READ => {
+                    let [offset, length, most, milliseconds] = numbers(&payload)?;
+                    let length = usize::try_from(length).ok().filter(|&length| length <= wire::MOST_READ)?;
+                    buffer.resize(length, 0);
+                    // Somewhat sooner than the other process gives up.
+                    let left = Duration::from_millis(milliseconds.min(60_000)).saturating_sub(MARGIN);
+                    let deadline = Instant::now().checked_add(left)?;
+                    let read = source.as_ref()?.read_by(deadline, &mut buffer, offset, most);
+                    match read {
+                        Ok(read) => {
+                            tell(&mut socket)?;
+                            wire::send(&mut socket, wire::FOUND, &buffer[..read]).ok()?;
+                            continue;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                wire::PREFETCH => {
+                    let [offset, length] = numbers(&payload)?;
+                    source.as_ref()?.prefetch(offset, length);
+                    continue;
+                }
+                wire::BESIDE => self.beside(url.as_ref()?, source.as_ref()?.len(), &payload),
+                wire::COPY => self.copy(&payload),
+                _ => return None,
+            };
+            tell(&mut socket)?;
+            let (kind, payload) = match answer {
+                Ok(answer) => (wire::FOUND, answer),
+                Err(error) => (wire::FAILED, wire::of_error(&error)),
+            };
+            wire::send(&mut socket, kind, &payload).ok()?;
+        }
+    }
+
+    /// The URL that is shown so, and its place. No other one is asked for.
+    fn named(&self, shown: &[u8]) -> io::Result<(usize, &Url)> {
+        let mut urls = self.urls.iter().enumerate();
+        let found = urls.find(|(_, url)| url.to_string().as_bytes() == shown);
+        found.ok_or_else(|| io::Error::other("only URLs that stand on the command line can be opened"))
+    }
+
+    fn open(&self, shown: &[u8]) -> io::Result<(Url, Arc<RemoteSource>, Vec<u8>)> {
+        let (number, url) = self.named(shown)?;
+        let source = if let Some(known) = self.opened(number) {
+            known
+        } else {
+            let source = Arc::new(self.opener.open(url)?);
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(open.entry(number).or_insert(source))
+        };
+        let is_lasting = u64::from(source.version().is_lasting);
+        let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64, is_lasting]);
+        // Servers may call objects alike.
+        answer.extend_from_slice(format!("{}-{}", &url.key()[..8], source.version_name()).as_bytes());
+        Ok((url.clone(), source, answer))
+    }
+
+    fn opened(&self, number: usize) -> Option<Arc<RemoteSource>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    fn attach(&self, payload: &[u8]) -> io::Result<Arc<RemoteSource>> {
+        let source = numbers(payload).and_then(|[number]| self.opened(usize::try_from(number).ok()?));
+        source.ok_or_else(|| io::Error::other("it is not open"))
+    }
+
+    /// A local copy of what lies beside the object of this length.
+    fn beside(&self, url: &Url, length: u64, suffix: &[u8]) -> io::Result<Vec<u8>> {
+        let suffix = str::from_utf8(suffix).ok().filter(|suffix| !suffix.contains(['/', '?', '%', '#']));
+        let suffix = suffix.ok_or_else(|| io::Error::other("it is no suffix"))?;
+        self.copied(&url.beside(suffix), Some(length))
+    }
+
+    fn copy(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
+        self.copied(self.named(shown)?.1, None)
+    }
+
+    fn copied(&self, url: &Url, archive: Option<u64>) -> io::Result<Vec<u8>> {
+        let path = self.opener.copy(url, archive)?;
+        Ok(path.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default())
+    }
+}
+
+/// Passes on what was said.
+fn tell(socket: &mut UnixStream) -> Option<()> {
+    let lines = std::mem::take(&mut *LINES.0.lock().unwrap_or_else(PoisonError::into_inner));
+    for (level, text) in lines {
+        let mut payload = vec![level as usize as u8];
+        payload.extend_from_slice(text.as_bytes());
+        payload.truncate(wire::LONGEST);
+        wire::send(socket, wire::LINE, &payload).ok()?;
+    }
+    Some(())
+}

@@ -1,0 +1,237 @@
+//! What goes over the sockets: a kind, a length and as many bytes. Each answer belongs to the question before it.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+/// Questions.
+pub(super) const OPEN: u8 = b'o';
+pub(super) const ATTACH: u8 = b'a';
+pub(super) const READ: u8 = b'r';
+pub(super) const PREFETCH: u8 = b'p';
+pub(super) const BESIDE: u8 = b'b';
+pub(super) const COPY: u8 = b'c';
+
+/// Answers.
+pub(super) const FOUND: u8 = b'+';
+pub(super) const FAILED: u8 = b'-';
+/// A line for the log; the answer comes later.
+pub(super) const LINE: u8 = b'#';
+
+/// Bytes of one message: those of a read, and a little more.
+pub(super) const LONGEST: usize = MOST_READ + 64;
+/// Bytes of one read.
+pub(super) const MOST_READ: usize = 2 << 20;
+
+/// Bytes of the kind and the length.
+const HEAD: usize = 5;
+
+/// Sends a message.
+pub(super) fn send(socket: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()> {
+    let mut head: [u8; HEAD] = [kind, 0, 0, 0, 0];
+    head[1..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    socket.write_all(&head)?;
+    socket.write_all(payload)
+}
+
+/// Sends a short message or nothing over a socket that does not wait. `WouldBlock` if the other side has not read those
+/// before it.
+pub(super) fn send_now(mut socket: &UnixStream, kind: u8, payload: &[u8]) -> io::Result<()> {
+    let mut message = Vec::new();
+    send(&mut message, kind, payload)?;
+    let sent = socket.write(&message)?;
+    // Half a message is the end of all that come over it.
+    if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+}
+
+/// A message as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// As long as what is known of its length says.
+    bytes: Vec<u8>,
+    /// So many of them have come.
+    done: usize,
+}
+
+impl Incoming {
+    /// Reads once. Returns the message when that was all of it. Whatever the other
+    /// side says, it takes bounded memory.
+    pub(super) fn read(&mut self, socket: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
+        self.bytes.resize(self.length()?, 0);
+        match socket.read(&mut self.bytes[self.done..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => self.done += read,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+        if self.done < self.length()? {
+            return Ok(None);
+        }
+        let mut message = std::mem::take(self).bytes;
+        let kind = message[0];
+        message.drain(..HEAD);
+        Ok(Some((kind, message)))
+    }
+
+    /// Its length, with the head; that of the head before that is there.
+    fn length(&self) -> io::Result<usize> {
+        let length = self.bytes.get(1..HEAD).filter(|_| self.done >= HEAD).and_then(|bytes| bytes.try_into().ok());
+        match length.map(u32::from_le_bytes) {
+            None => Ok(HEAD),
+            Some(length) if length as usize <= LONGEST => Ok(HEAD + length as usize),
+            Some(_) => Err(io::Error::other("a message is too long")),
+        }
+    }
+}
+
+/// The next message. Whatever the other side says, it takes bounded memory.
+pub(super) fn receive(socket: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
+    let mut head = [0; HEAD];
+    socket.read_exact(&mut head)?;
+    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if length > LONGEST {
+        return Err(io::Error::other("a message is too long"));
+    }
+    let mut payload = vec![0; length];
+    socket.read_exact(&mut payload)?;
+    Ok((head[0], payload))
+}
+
+/// Numbers of a message, one behind the other.
+pub(super) fn numbers<const N: usize>(payload: &[u8]) -> Option<[u64; N]> {
+    let mut numbers = [0; N];
+    let (parts, rest) = payload.as_chunks::<8>();
+    if parts.len() != N || !rest.is_empty() {
+        return None;
+    }
+    for (number, part) in numbers.iter_mut().zip(parts) {
+        *number = u64::from_le_bytes(*part);
+    }
+    Some(numbers)
+}
+
+/// The inverse.
+pub(super) fn of_numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Kinds of errors that mean something to whoever reads; all others are one.
+const KINDS: [io::ErrorKind; 4] =
+    [io::ErrorKind::Other, io::ErrorKind::NotFound, io::ErrorKind::StaleNetworkFileHandle, io::ErrorKind::Unsupported];
+
+/// An error as a message.
+pub(super) fn of_error(error: &io::Error) -> Vec<u8> {
+    let kind = KINDS.iter().position(|&kind| kind == error.kind()).unwrap_or(0) as u8;
+    let mut payload = vec![kind];
+    payload.extend_from_slice(error.to_string().as_bytes());
+    payload
+}
+
+/// The inverse.
+pub(super) fn error(payload: &[u8]) -> io::Error {
+    let (kind, said) = payload.split_first().unwrap_or((&0, &[]));
+    let kind = KINDS.get(usize::from(*kind)).copied().unwrap_or(io::ErrorKind::Other);
+    io::Error::new(kind, String::from_utf8_lossy(said).into_owned())
+}
+
+/// Hands an open socket over.
+pub(super) fn hand_over(control: &UnixStream, socket: &UnixStream) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let sockets = [socket.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
+    sendmsg(control, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// The next one that was handed over; `None` when there will be no more.
+pub(super) fn take_over(control: &UnixStream) -> io::Result<Option<UnixStream>> {
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let received = recvmsg(control, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        match received {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+            Ok(received) if received.bytes == 0 => return Ok(None),
+            Ok(_) => {}
+        }
+        let sockets = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+            _ => None,
+        });
+        if let Some(socket) = sockets.flatten().map(|socket: OwnedFd| UnixStream::from(socket)).next() {
+            return Ok(Some(socket));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_as_they_were_sent_and_too_long_ones_do_not() {
+        let mut bytes = Vec::new();
+        send(&mut bytes, READ, &of_numbers(&[1, u64::MAX])).unwrap();
+        let (kind, payload) = receive(&mut bytes.as_slice()).unwrap();
+        assert_eq!((kind, numbers::<2>(&payload)), (READ, Some([1, u64::MAX])));
+        assert_eq!(numbers::<1>(&payload), None);
+        assert!(receive(&mut &bytes[..20]).is_err());
+        assert!(receive(&mut [READ, 255, 255, 255, 255].as_slice()).is_err());
+        let stale = io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "changed");
+        assert_eq!(error(&of_error(&stale)).kind(), stale.kind());
+        assert_eq!(error(&[]).kind(), io::ErrorKind::Other);
+    }
+
+    #[test]
+    fn a_message_comes_in_any_parts() {
+        let mut bytes = Vec::new();
+        for payload in [&b"abc"[..], b"", &[7; 100_000]] {
+            send(&mut bytes, FOUND, payload).unwrap();
+        }
+        for step in [1, 3, 4096, 1 << 20] {
+            let (mut incoming, mut came) = (Incoming::default(), Vec::new());
+            for mut part in bytes.chunks(step) {
+                while !part.is_empty() {
+                    came.extend(incoming.read(&mut part).unwrap());
+                }
+            }
+            assert!(came.iter().all(|(kind, _)| *kind == FOUND));
+            assert_eq!(came.iter().map(|(_, payload)| payload.len()).collect::<Vec<_>>(), [3, 0, 100_000], "{step}");
+        }
+        assert!(Incoming::default().read(&mut [].as_slice()).is_err());
+        let mut long = Incoming::default();
+        assert!(long.read(&mut [READ, 255, 255, 255, 255].as_slice()).is_err());
+    }
+
+    #[test]
+    fn who_does_not_read_is_not_waited_for() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let sent = (0..100_000).map(|_| send_now(&ours, PREFETCH, &[0; 16]));
+        let error = sent.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(theirs);
+        assert!(send_now(&ours, PREFETCH, &[]).is_err());
+    }
+
+    #[test]
+    fn a_socket_is_handed_over() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut one, other) = UnixStream::pair().unwrap();
+        hand_over(&ours, &other).unwrap();
+        drop((ours, other));
+        let mut taken = take_over(&theirs).unwrap().unwrap();
+        send(&mut one, OPEN, b"x").unwrap();
+        assert_eq!(receive(&mut taken).unwrap(), (OPEN, b"x".to_vec()));
+        assert!(take_over(&theirs).unwrap().is_none());
+    }
+}

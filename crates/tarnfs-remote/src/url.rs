@@ -1,0 +1,262 @@
+//! URLs, and what of them may be shown.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::credentials::Login;
+
+/// A URL with an authority: `scheme://[user:password@]host[:port]/path[?query]`.
+///
+/// It is shown without user, password and query, since both may hold what opens the object to anybody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    scheme: String,
+    /// Host, and the port if one is named; in lower case.
+    authority: String,
+    /// From its slash on, with `%` for what may not stand in one.
+    path: String,
+    query: Option<String>,
+    login: Option<Login>,
+}
+
+impl Url {
+    /// Takes what a person has typed: spaces and other letters that no URL has are escaped. An error says what is wrong,
+    /// and shows nothing of the URL.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text.split_once("://").ok_or("it has no scheme, as in https://")?;
+        let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        if scheme.is_empty() || !scheme.bytes().all(is_of_scheme) {
+            return Err("its scheme is not one".to_owned());
+        }
+        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at(end);
+        // What stands before the last @: a password may have one, too.
+        let (login, authority) = match authority.rsplit_once('@') {
+            Some((login, authority)) => (Some(login), authority),
+            None => (None, authority),
+        };
+        let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(&byte);
+        if authority.is_empty() || authority.starts_with(':') || !authority.bytes().all(is_of_host) {
+            return Err("it names no host that can be looked for".to_owned());
+        }
+        let host = authority.rfind(']').map_or_else(|| authority.rfind(':').unwrap_or(authority.len()), |end| end + 1);
+        let (host, port) = authority.split_at(host);
+        let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+        if port.strip_prefix(':').map_or(!port.is_empty(), |port| !is_port(port)) {
+            let what = "its port is no number; in a user or password, /, ? and # are written as %2F, %3F and %23";
+            return Err(what.to_owned());
+        }
+        if host.contains(':') && !host.starts_with('[') {
+            return Err("it names no host that can be looked for".to_owned());
+        }
+        let (path, query) = match rest.split_once('?') {
+            Some((path, query)) => (path, Some(escaped(query))),
+            None => (rest, None),
+        };
+        let login = login.map(|login| {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            Login { user: unescaped(user), password: unescaped(password) }
+        });
+        let path = if path.is_empty() { "/".to_owned() } else { escaped(path) };
+        let (scheme, authority) = (scheme.to_ascii_lowercase(), authority.to_ascii_lowercase());
+        Ok(Self { scheme, authority, path, query, login })
+    }
+
+    /// In lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// Host without the port.
+    pub fn host(&self) -> &str {
+        let end = match self.authority.rfind(']') {
+            Some(bracket) => bracket + 1,
+            None => self.authority.rfind(':').unwrap_or(self.authority.len()),
+        };
+        &self.authority[..end]
+    }
+
+    /// Scheme, host and port. Only what has the same one gets the credentials that were meant for it.
+    pub fn origin(&self) -> (&str, &str, u16) {
+        let port = self.authority[self.host().len()..].strip_prefix(':').and_then(|port| port.parse().ok());
+        (&self.scheme, self.host(), port.unwrap_or(if self.scheme == "http" { 80 } else { 443 }))
+    }
+
+    /// User and password that it names.
+    pub fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
+    }
+
+    /// True if there is more in it than is shown.
+    pub fn has_secrets(&self) -> bool {
+        self.login.is_some() || self.query.is_some()
+    }
+
+    /// What is asked for: without user and password, which go elsewhere.
+    pub fn request(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{}://{}{}{query}", self.scheme, self.authority, self.path)
+    }
+
+    /// The object whose name has `suffix` behind it. A query is for this one alone.
+    #[must_use]
+    pub fn beside(&self, suffix: &str) -> Self {
+        Self { path: format!("{}{}", self.path, escaped(suffix)), query: None, ..self.clone() }
+    }
+
+    /// Where a redirect to `location` leads. The credentials go along only to the same origin.
+    pub fn redirected(&self, location: &str) -> Result<Self, String> {
+        let mut to = if location.starts_with("//") {
+            Self::parse(&format!("{}:{location}", self.scheme))?
+        } else if location.split(['/', '?']).next().is_some_and(|start| start.contains(':')) {
+            Self::parse(location)?
+        } else {
+            let folder = match location.strip_prefix('/') {
+                Some(_) => "",
+                None => &self.path[..=self.path.rfind('/').unwrap_or(0)],
+            };
+            Self::parse(&format!("{}://{}{folder}{location}", self.scheme, self.authority))?
+        };
+        // Nobody but the person who has typed the URL says who logs in.
+        to.login = None;
+        if to.origin() == self.origin() {
+            to.login.clone_from(&self.login);
+        }
+        Ok(to)
+    }
+
+    /// Names it in the cache, without telling what it is.
+    pub(crate) fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        let login = self.login.as_ref().map(|login| login.user.as_str());
+        for part in [self.request().as_str(), login.unwrap_or("")] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hex(&hash.finalize()[..16])
+    }
+}
+
+/// These bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|&byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| DIGITS.get(usize::from(digit)).copied().map(char::from)).collect()
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names of files are read by people, so what was escaped is shown as it was, where it is the same then.
+        let path: Vec<_> = self.path.split('/').map(readable).collect();
+        write!(formatter, "{}://{}{}", self.scheme, self.authority, path.join("/"))
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}")
+    }
+}
+
+/// One component as it was before it was escaped, unless it would be another one then.
+fn readable(component: &str) -> String {
+    let plain = unescaped(component);
+    let is_same = !plain.contains(['/', '?', '#', '%', '\u{fffd}']) && !plain.contains(char::is_control);
+    if is_same { plain } else { component.to_owned() }
+}
+
+/// With `%` for each byte that may not stand in a URL. What is escaped stays so.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push('%');
+            escaped += &hex(&[byte]).to_ascii_uppercase();
+        }
+    }
+    escaped
+}
+
+/// The inverse; bytes that are no UTF-8 are replaced.
+fn unescaped(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(&byte) = bytes.get(at) {
+        let code = || text.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let code = if byte == b'%' { code() } else { None };
+        plain.push(code.unwrap_or(byte));
+        at += if code.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_opens_an_object_is_not_shown() {
+        let url = Url::parse("HTTPS://me:se%40cret@Host:8443/a b/x.tar.zst?sig=abc#part").unwrap();
+        assert_eq!(url.to_string(), "https://host:8443/a b/x.tar.zst");
+        assert_eq!(format!("{url:?}"), url.to_string());
+        assert_eq!(url.request(), "https://host:8443/a%20b/x.tar.zst?sig=abc");
+        assert_eq!(url.login().unwrap().password, "se@cret");
+        assert_eq!(url.origin(), ("https", "host", 8443));
+        assert_eq!(url.beside(".tarnfs.sqlite").request(), "https://host:8443/a%20b/x.tar.zst.tarnfs.sqlite");
+        let no_hosts =
+            ["https://", "https:///x", "//x", "https://h st/x", "https://a:b@/x", "https://a:b:1/", "https://::1/"];
+        // What was meant as a password.
+        let no_ports =
+            ["https://a:b/1@h/x", "https://a:b?1@h/x", "https://a:b#1@h/x", "https://[::1]b/", "https://h:65536/"];
+        for wrong in no_hosts.iter().chain(&no_ports) {
+            let error = Url::parse(wrong).unwrap_err();
+            assert!(!error.contains("a:b") && !error.contains("65536"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_shown_as_it_is_unless_it_would_be_another() {
+        for (typed, shown) in [
+            ("http://h/a%20b.tar", "http://h/a b.tar"),
+            ("http://h/a%2Fb.tar", "http://h/a%2Fb.tar"),
+            ("http://h/%0A", "http://h/%0A"),
+            ("http://h/%FF.tar", "http://h/%FF.tar"),
+            ("http://h", "http://h/"),
+            ("http://[::1]:80/x", "http://[::1]:80/x"),
+            ("http://h:/x", "http://h:/x"),
+        ] {
+            assert_eq!(Url::parse(typed).unwrap().to_string(), shown);
+        }
+        assert_eq!(Url::parse("http://[::1]:81/x").unwrap().origin(), ("http", "[::1]", 81));
+    }
+
+    #[test]
+    fn credentials_go_along_to_the_same_origin_only() {
+        let url = Url::parse("https://me:secret@host/a/x.tar?q").unwrap();
+        for (location, request, has_login) in [
+            ("y.tar", "https://host/a/y.tar", true),
+            ("/y.tar?z=1", "https://host/y.tar?z=1", true),
+            ("//other/y", "https://other/y", false),
+            ("https://host:443/y", "https://host:443/y", true),
+            ("https://host:444/y", "https://host:444/y", false),
+            ("http://host/y", "http://host/y", false),
+            ("https://evil@host/y", "https://host/y", true),
+        ] {
+            let to = url.redirected(location).unwrap();
+            assert_eq!((to.request().as_str(), to.login().is_some()), (request, has_login), "{location}");
+            assert!(to.login().is_none_or(|login| login.user == "me"));
+        }
+    }
+
+    #[test]
+    fn who_logs_in_is_part_of_the_key_and_the_password_is_not() {
+        let key = |text| Url::parse(text).unwrap().key();
+        assert_eq!(key("https://me:a@host/x"), key("https://me:b@host/x"));
+        assert_ne!(key("https://me:a@host/x"), key("https://host/x"));
+        assert_ne!(key("https://host/x?1"), key("https://host/x?2"));
+    }
+}

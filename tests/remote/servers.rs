@@ -1,0 +1,137 @@
+//! Servers that the tests start: nginx, and Python's, which knows no ranges.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Scratch, have, unique, wait_until};
+
+/// Any port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A server that ends with the test. It serves the folder `served` of a scratch folder.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: PathBuf,
+}
+
+impl Server {
+    fn start(mut command: Command, port: u16, log: PathBuf) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)), log };
+        wait_until("it listens", || {
+            assert!(server.child.try_wait().unwrap().is_none(), "the server has ended");
+            TcpStream::connect(server.address).is_ok()
+        });
+        server
+    }
+
+    /// nginx, with these lines for the server. `None` where it is not installed.
+    pub(crate) fn nginx(scratch: &Scratch, lines: &str, tls: bool) -> Option<Self> {
+        if !have("nginx") {
+            return None;
+        }
+        let port = free_port();
+        let folder = scratch.folder(format!("nginx-{}", unique()));
+        let (at, served) = (folder.display(), scratch.folder("served"));
+        let listen = if tls {
+            certificates(scratch);
+            let of = |name: &str| scratch.path(name).display().to_string();
+            format!(
+                "listen 127.0.0.1:{port} ssl; ssl_certificate {}; ssl_certificate_key {};",
+                of("tls.crt"),
+                of("tls.key")
+            )
+        } else {
+            format!("listen 127.0.0.1:{port};")
+        };
+        let user = if crate::support::is_root() { "user root;" } else { "" };
+        let text = format!(
+            "{user} worker_processes 1; pid {at}/pid; error_log {at}/error.log; events {{}}
+             http {{ access_log {at}/access.log; client_body_temp_path {at}/b; proxy_temp_path {at}/p;
+             fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
+             server {{ {listen} root {}; {lines} }} }}",
+            served.display()
+        );
+        fs::write(folder.join("conf"), text).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(&folder).arg("-e").arg(folder.join("error.log")).arg("-c").arg(folder.join("conf"));
+        command.args(["-g", "daemon off;"]);
+        Some(Self::start(command, port, folder.join("access.log")))
+    }
+
+    /// Python's own server.
+    pub(crate) fn python(scratch: &Scratch) -> Self {
+        let port = free_port();
+        let mut command = Command::new("python3");
+        command.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
+        command.current_dir(scratch.folder("served"));
+        Self::start(command, port, PathBuf::new())
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
+    }
+
+    /// Requests so far, one in each line.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        fs::read_to_string(&self.log).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // nginx has processes below it, which end with it when it is asked to.
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// A certificate authority of this test (`ca.crt`), and a certificate for `localhost` by it.
+fn certificates(scratch: &Scratch) {
+    if scratch.path("tls.crt").exists() {
+        return;
+    }
+    scratch.shell(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=tests -keyout ca.key -out ca.crt \
+           -addext basicConstraints=critical,CA:TRUE 2>/dev/null
+         openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout tls.key -out tls.csr 2>/dev/null
+         printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > ext
+         openssl x509 -req -in tls.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out tls.crt 2>/dev/null",
+    );
+}
+
+/// A folder `tree`, and archives of it in `served`: of every kind that is read in another way. They were not changed
+/// just now: of such nothing is kept.
+pub(crate) fn archives(scratch: &Scratch) -> Vec<&'static str> {
+    scratch.folder("served");
+    scratch.shell(
+        "mkdir -p tree/d/e; seq 1 300000 > tree/numbers; echo hello > tree/d/hello; ln -s numbers tree/link
+         head -c 3000000 /dev/urandom > tree/d/e/noise
+         tar -C tree -cf served/a.tar .; tar -C tree -czf served/a.tar.gz .
+         tar -C tree -c . | zstd -q -o served/a.tar.zst; (cd tree; zip -qry ../served/a.zip .)
+         touch -d '5 minutes ago' served/*",
+    );
+    vec!["a.tar", "a.tar.gz", "a.tar.zst", "a.zip"]
+}
+
+/// What lies in `tree`.
+pub(crate) fn tree(scratch: &Scratch) -> PathBuf {
+    scratch.path("tree")
+}
+
+/// A hash of all contents below `root`, by name.
+pub(crate) fn contents(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for name in ["numbers", "d/hello", "d/e/noise", "link"] {
+        found.push((PathBuf::from(name), fs::read(root.join(name)).unwrap_or_default()));
+    }
+    found
+}
