@@ -114,7 +114,7 @@ fn the_files_are_there_and_hidden() {
     }
 }
 
-/// > In such a mount only `command` can be written to. Every other change is EROFS.
+/// > Without `--write-overlay`, in such a mount only `command` can be written to. Every other change is EROFS.
 #[test]
 fn everything_else_is_read_only() {
     if !can_mount() {
@@ -436,7 +436,8 @@ fn other_commands_run() {
     assert!(mount.does(&format!("tarnfs cat {a} d/f")).starts_with("one\n"));
     mount.refuses(format!("tarnfs cat {a} none"), "none");
     mount.refuses("ratarmount --no-such-option x", "--no-such-option");
-    mount.refuses(format!("ratarmount --write-overlay /x {a} {at}"), "does not have yet");
+    mount.refuses(format!("ratarmount --commit-overlay {a} {at}"), "does not have yet");
+    mount.refuses(format!("ratarmount --write-overlay /x {a} sub"), "for a mount of its own");
     mount.refuses("ratarmount", "which archive?");
     // One that goes on, and ends with the mount.
     writeln!(mount.command(), "tarnfs -f {a} {at}").unwrap();

@@ -104,7 +104,8 @@ fn kind_of(mode: u32, number: u32) -> Option<Kind> {
 /// What is to be made, in the tree's terms; `None` if there is nothing of its kind.
 pub(crate) fn new(new: protocol::New<'_>) -> Option<edit::New> {
     let kind = kind_of(new.mode, new.device)?;
-    Some(edit::New { kind, mode: new.mode & 0o7777, uid: new.user, gid: new.group, target: new.target.to_vec() })
+    let protocol::New { mode, umask, user: uid, group: gid, target, .. } = new;
+    Some(edit::New { kind, mode: mode & 0o7777, umask, uid, gid, target: target.to_vec() })
 }
 
 /// What is to be changed, in the tree's terms.

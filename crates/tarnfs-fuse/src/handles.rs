@@ -146,6 +146,7 @@ impl Handles {
         state.nodes.entry(node).or_insert(Shared { handles: 0, backing: None }).handles += 1;
         // All that is written comes through the kernel, which knows it.
         let flags = if lifetime == Lifetime::None { open::DIRECT_IO } else { open::KEEP_CACHE };
+        let flags = if file.is_waited_for() { flags } else { flags | open::NOFLUSH };
         Opening { handle: state.add(node, Content::Written(file)), flags, backing: 0 }
     }
 

@@ -250,7 +250,12 @@ impl Parsed {
                 let what = "a mount cannot be changed, and is read-only anyway: unmount it, and mount it again";
                 return Err(Error::Option(format!("remount: {what}")));
             }
-            "rw" => return Err(Error::Option("rw: an archive is mounted for reading only; leave rw out".to_owned())),
+            "rw" => {
+                return Err(Error::Option(
+                    "rw: an archive is mounted for reading only; leave rw out, and give --write-overlay DIR to write"
+                        .to_owned(),
+                ));
+            }
             "suid" | "dev" => {
                 return Err(Error::Option(format!(
                     "{option}: what is in an archive gets no rights here; leave it out"

@@ -506,7 +506,7 @@ fn try_to_change(file: &Path, new: &Path) -> Vec<(&'static str, io::Result<()>)>
     ]
 }
 
-/// > Nothing can be changed through the mount.
+/// > Without `--write-overlay` nothing can be changed through the mount.
 #[test]
 fn nothing_can_be_changed() {
     if !can_mount() {

@@ -20,8 +20,10 @@ use crate::{Attributes, Error, Kind, Node, Time};
 pub struct New {
     /// What it is, with the number of a device.
     pub kind: Kind,
-    /// Permission bits, from which the umask is taken already.
+    /// Permission bits as they were asked for.
     pub mode: u32,
+    /// Those that are not set, unless the folder has a list of who may access what is made in it.
+    pub umask: u32,
     /// Who makes it. In a folder that hands on its group (setgid), that is the group of the new one, too.
     pub uid: u32,
     /// See `uid`.
@@ -45,6 +47,23 @@ pub struct Change {
     pub atime: Option<Time>,
     /// Last change of the content.
     pub mtime: Option<Time>,
+}
+
+/// What a disk has room for, as `statvfs` says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of a block; never 0.
+    pub unit: u32,
+    /// Blocks in all, those that are free, and those that users get.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub free: u64,
+    /// See `blocks`.
+    pub available: u64,
+    /// Files that there can be, and how many more.
+    pub nodes: u64,
+    /// See `nodes`.
+    pub free_nodes: u64,
 }
 
 /// What becomes of something that has the new name already.
@@ -105,6 +124,11 @@ pub trait Edit: Send + Sync {
         false
     }
 
+    /// What there is room for. `None` where nothing can be made.
+    fn space(&self) -> Option<Result<Space, Error>> {
+        None
+    }
+
     /// Makes `name` in `folder`, where there is nothing of that name yet.
     fn make(&self, folder: Node, name: &[u8], new: &New) -> Result<Attributes, Error> {
         let _ = (folder, name, new);
@@ -162,9 +186,9 @@ pub trait Edit: Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Waits until the names in `folder` would survive a loss of power.
-    fn sync_folder(&self, folder: Node, data_only: bool) -> Result<(), Error> {
-        let _ = (folder, data_only);
+    /// Waits until the names in a folder would survive a loss of power, or the content of a file that is open to read.
+    fn sync(&self, node: Node, data_only: bool) -> Result<(), Error> {
+        let _ = (node, data_only);
         Ok(())
     }
 }
@@ -186,6 +210,11 @@ pub trait WritableFile: Source {
     fn allocate(&self, what: Allocation, range: Range<u64>, keeps_length: bool) -> io::Result<()> {
         let _ = (what, range, keeps_length);
         Err(Errno::OPNOTSUPP.into())
+    }
+
+    /// True if who closes a descriptor of it waits for something ([`flush`](Self::flush)).
+    fn is_waited_for(&self) -> bool {
+        false
     }
 
     /// Somebody closes one of the descriptors that he has of it, and waits for what this returns. It is asked once for

@@ -311,7 +311,7 @@ fn attributes(node: Node, stat: &Statx) -> Attributes {
     }
 }
 
-fn kind(found: FileType, device: Device) -> Kind {
+pub(crate) fn kind(found: FileType, device: Device) -> Kind {
     match found {
         FileType::Directory => Kind::Folder,
         FileType::Symlink => Kind::Symlink,

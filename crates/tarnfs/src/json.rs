@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tarnfs_tree::hashes::normalise;
-use tarnfs_tree::{Attributes, Error, Kind, Tree};
+use tarnfs_tree::{Attributes, Change, Changed, Error, Kind, Tree};
 
 use crate::args::Open;
 use crate::commands::stat::kind_name;
@@ -17,6 +17,23 @@ use crate::inside;
 
 /// Prefix of the extended attributes that `--hashes` adds.
 const HASH: &str = "user.hash.";
+
+/// What an overlay changes.
+pub(crate) fn of_change(changed: &Changed) -> Value {
+    let mut entry = Map::new();
+    entry.insert("change".into(), changed.change.letter().to_string().into());
+    put(&mut entry, "path", &changed.path);
+    if changed.change != Change::Deleted {
+        entry.insert("type".into(), if changed.is_folder { "folder" } else { "file" }.into());
+    }
+    if let Some(from) = &changed.from {
+        put(&mut entry, "from", from);
+    }
+    if let Some(content) = &changed.content {
+        put(&mut entry, "content", content.as_os_str().as_bytes());
+    }
+    Value::Object(entry)
+}
 
 /// All that is known of an entry, and why the target of a link is not, if it cannot be read. `open` says which hashes
 /// were asked for: an archive may have attributes of its own with such names.

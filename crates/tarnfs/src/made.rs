@@ -9,7 +9,8 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
@@ -25,6 +26,45 @@ pub(crate) struct Made {
     name: OsString,
     /// Locked, in the process that removes it.
     locked: Option<OwnedFd>,
+}
+
+/// A folder of this program's own that goes with all that is in it.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    path: PathBuf,
+    /// It must still be this one.
+    device: u64,
+    inode: u64,
+    owner: u32,
+}
+
+impl Temporary {
+    /// The folder at `path`, which is no symbolic link.
+    pub(crate) fn find(path: &Path) -> io::Result<Self> {
+        let found = path.symlink_metadata()?;
+        if !found.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { path: path.to_owned(), device: found.dev(), inode: found.ino(), owner: found.uid() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True if it belongs to who runs this.
+    pub(crate) fn is_own(&self) -> bool {
+        self.owner == rustix::process::geteuid().as_raw()
+    }
+
+    /// Removes it with all that is in it, if it is still the same.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let now = Self::find(&self.path)?;
+        if (now.device, now.inode) != (self.device, self.inode) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        std::fs::remove_dir_all(&self.path)
+    }
 }
 
 /// Waits until the folder at `path`, from which a mount was taken away, is removed by who has made it, if it is to be.

@@ -17,6 +17,7 @@ mod logging;
 mod made;
 mod memory;
 mod mountpoint;
+mod overlay;
 mod progress;
 mod prompt;
 mod remote;

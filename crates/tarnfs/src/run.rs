@@ -10,7 +10,7 @@ use crate::args::{
 };
 use crate::commands::{
     advise, bench, cat, check, compare, complete, convert, create, extract, find, formats, index, info, ls, mount,
-    mounts, pages, serve, stat, unmount, version,
+    mounts, overlay, pages, serve, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::terminal::Colour;
@@ -55,6 +55,7 @@ macro_rules! options_in {
             Some(
                 Command::Unmount { .. }
                 | Command::Mounts { .. }
+                | Command::Overlay(_)
                 | Command::Bench(_)
                 | Command::Create(_)
                 | Command::Completions { .. }
@@ -98,6 +99,7 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Overlay(_)
             | Command::Bench(_)
             | Command::Create(_)
             | Command::Completions { .. }
@@ -224,6 +226,7 @@ fn dispatch(cli: Cli, colour: Colour, warning: Option<String>) -> Result<Code, F
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Serve(arguments)) => serve::run(&arguments),
         Some(Command::Advise(arguments)) => advise::run(&arguments),
+        Some(Command::Overlay(arguments)) => overlay::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(&command),
         Some(Command::Complete { words }) => complete::run(&words),

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)] // One question to the kernel that the crate does not let out.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use landlock::{
@@ -24,11 +24,11 @@ use crate::accounts;
 /// The newest version of Landlock whose rights are known here; older kernels get those that they have.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts which files this thread, and those that it starts, can open; those below `folders` can still be read. Says
-/// in the log what came of it.
-pub(crate) fn give_up_files(folders: &[impl AsFd]) {
+/// Restricts which files this thread, and those that it starts, can open; those below `folders` can still be read, and
+/// those below `written` be made, written, renamed and removed. Says in the log what came of it.
+pub(crate) fn give_up_files(folders: &[impl AsFd], written: Option<BorrowedFd<'_>>) {
     accounts::ask_nobody();
-    match restrict(folders) {
+    match restrict(folders, written) {
         Ok(status) => {
             let how = match status {
                 RulesetStatus::FullyEnforced => "on",
@@ -89,7 +89,7 @@ fn restrict_but_network(cache: Option<&Path>, secrets: Option<&Path>) -> Result<
     Ok(rules.restrict_self()?.ruleset)
 }
 
-fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetError> {
+fn restrict(folders: &[impl AsFd], written: Option<BorrowedFd<'_>>) -> Result<RulesetStatus, landlock::RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -111,18 +111,31 @@ fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetErr
     for folder in folders {
         rules = rules.add_rule(PathBeneath::new(folder, below))?;
     }
+    // Contents of files, and folders that they lie in: no links, devices or sockets.
+    let within = AccessFs::ReadFile
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::ReadDir
+        | AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir
+        | AccessFs::Refer;
+    if let Some(written) = written {
+        rules = rules.add_rule(PathBeneath::new(written, within))?;
+    }
     Ok(rules.restrict_self()?.ruleset)
 }
 
 /// Restricts which system calls all threads of this process can make. Those that are left out fail with EPERM, as
-/// nothing here ends because a call failed. `has_folders`: what is below folders is still to be looked at. Says in the
-/// log what came of it.
-pub(crate) fn give_up_calls(has_folders: bool) {
+/// nothing here ends because a call failed. `has_folders`: what is below folders is still to be looked at; `is_written`:
+/// files are still to be written in the folder of an overlay. Says in the log what came of it.
+pub(crate) fn give_up_calls(has_folders: bool, is_written: bool) {
     accounts::ask_nobody();
     if CALLS.is_empty() {
         return log::debug!("no sandbox for system calls on this processor");
     }
-    let given_up = filters(has_folders, std::process::id())
+    let given_up = filters(has_folders, is_written, std::process::id())
         .and_then(|filters| filters.iter().try_for_each(|filter| seccompiler::apply_filter_all_threads(filter)));
     match given_up {
         Ok(()) => log::debug!("sandbox for system calls: on"),
@@ -131,11 +144,15 @@ pub(crate) fn give_up_calls(has_folders: bool) {
 }
 
 /// What is to be applied, one after the other, for the process of this number.
-fn filters(has_folders: bool, process: u32) -> Result<[BpfProgram; 2], seccompiler::Error> {
+fn filters(has_folders: bool, is_written: bool, process: u32) -> Result<[BpfProgram; 2], seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<_>> = CALLS.iter().map(|&call| (call, Vec::new())).collect();
     rules.extend(restricted(process)?);
     if has_folders {
         rules.extend(CALLS_FOR_FOLDERS.iter().map(|&call| (call, Vec::new())));
+        rules.insert(libc::SYS_ioctl, backing_files()?);
+    }
+    if is_written {
+        rules.extend(CALLS_FOR_OVERLAYS.iter().map(|&call| (call, Vec::new())));
         rules.insert(libc::SYS_ioctl, backing_files()?);
     }
     let errno = |number: i32| SeccompAction::Errno(number as u32);
@@ -307,6 +324,22 @@ const CALLS: &[i64] = &[
 /// is left to Landlock.
 const CALLS_FOR_FOLDERS: &[i64] = &[libc::SYS_openat2, libc::SYS_getxattr, libc::SYS_listxattr];
 
+/// What writing to an overlay takes besides: files are made by `openat2` alone, and SQLite removes its log at the end.
+/// Where: that is left to Landlock.
+const CALLS_FOR_OVERLAYS: &[i64] = &[
+    libc::SYS_openat2,
+    libc::SYS_mkdirat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_fallocate,
+    libc::SYS_utimensat,
+    libc::SYS_faccessat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+];
+
 /// Elsewhere the calls have other names, and nobody has tried.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 const CALLS: &[i64] = &[];
@@ -393,7 +426,7 @@ mod tests {
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "no process can be started");
             if child == 0 {
-                let done = filters(has_folders, std::process::id()).and_then(|filters| {
+                let done = filters(has_folders, false, std::process::id()).and_then(|filters| {
                     filters.iter().try_for_each(|filter| seccompiler::apply_filter_all_threads(filter))
                 });
                 let said = make_calls(&path, &new);

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use tarnfs_fuse::MountedDevice;
 
 use crate::daemon::detach;
-use crate::made::Made;
+use crate::made::{Made, Temporary};
 
 /// How long an answer may take: unmounting waits for nobody, but a helper has to be started where we are not root.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -39,6 +39,8 @@ const LONGEST: usize = 64 << 10;
 enum Order {
     /// This folder was made, and is to be removed at the end: its numbers and path, a zero between them.
     Made = b'f',
+    /// This folder was made for what is written, and is to be removed at the end with all that is in it.
+    Temporary = b't',
     /// Something is about to be mounted there: whoever is killed in between leaves a mount without a program.
     Mounting = b'p',
     /// What is mounted there from now on: device and path, a zero between them.
@@ -96,6 +98,12 @@ impl Watcher {
     /// The folder at `path` was made, and is to be removed at the end.
     pub(crate) fn made(&self, path: &Path, made: &Made) -> io::Result<()> {
         self.order(Order::Made, &[made.identity()?.as_bytes(), path.as_os_str().as_bytes()].join(&0))
+    }
+
+    /// The folder at `path` was made for what is written, and is to be removed at the end with all that is in it.
+    pub(crate) fn temporary(&self, path: &Path, made: &Temporary) -> io::Result<()> {
+        debug_assert_eq!(path, made.path());
+        self.order(Order::Temporary, path.as_os_str().as_bytes())
     }
 
     /// Something is about to be mounted on `mount_point`, a path without symbolic links.
@@ -159,6 +167,7 @@ impl tarnfs_fuse::Unmounter for Watcher {
 #[derive(Debug, Default)]
 struct Known {
     made: Option<Made>,
+    temporary: Option<Temporary>,
     mounting: Option<PathBuf>,
     mounted: Option<MountedDevice>,
     /// Those that have been said.
@@ -188,7 +197,7 @@ fn watch(mut socket: UnixStream) -> io::Result<()> {
 
 impl Known {
     fn follow(&mut self, order: u8, what: &[u8]) -> io::Result<()> {
-        let once = [Order::Made, Order::Mounting, Order::Mounted].map(|order| order as u8);
+        let once = [Order::Temporary, Order::Made, Order::Mounting, Order::Mounted].map(|order| order as u8);
         if once.contains(&order) {
             if self.said.contains(&order) {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "this was said before"));
@@ -196,8 +205,8 @@ impl Known {
             // What was to be mounted and on what is settled once it is mounted, and whether that folder was made before
             // something is mounted on it: from then on archives are served.
             let settled = match order {
-                order if order == Order::Made as u8 => &once[1..],
-                _ => &once[2..],
+                order if order == Order::Temporary as u8 || order == Order::Made as u8 => &once[2..],
+                _ => &once[3..],
             };
             if settled.iter().any(|later| self.said.contains(later)) {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is too late to say this"));
@@ -206,6 +215,13 @@ impl Known {
         }
         match order {
             order if order == Order::Mounting as u8 => self.mounting = Some(PathBuf::from(OsStr::from_bytes(what))),
+            order if order == Order::Temporary as u8 => {
+                let temporary = Temporary::find(Path::new(OsStr::from_bytes(what)))?;
+                if !temporary.is_own() {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                self.temporary = Some(temporary);
+            }
             order if order == Order::Made as u8 => {
                 let (identity, path) = number_and_path(what)?;
                 self.made = Some(Made::find(&path, identity)?);
@@ -244,6 +260,12 @@ impl Known {
             return Err(error);
         }
         self.made = None;
+        if let Some(Err(error)) = self.temporary.as_ref().map(Temporary::remove)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        self.temporary = None;
         Ok(())
     }
 }

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tarnfs_tree::{Error, Node, Totals, Tree};
+use tarnfs_tree::edit::Space;
+use tarnfs_tree::{Edit, Error, Node, Totals, Tree};
 
 use crate::ask::TELL;
 use crate::buffers::MOST_BYTES;
@@ -34,6 +35,9 @@ use crate::workers::{self, Workers};
 
 /// The one unit of `statfs`, so that programs that confuse fragment and block size are right too.
 const STATFS_UNIT: u32 = 512;
+
+/// `NAME_MAX`.
+const LONGEST_NAME: u32 = 255;
 
 /// A tree as the kernel sees it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
@@ -221,6 +225,26 @@ impl Dispatcher {
     }
 }
 
+impl Questions {
+    /// Where something can be made, there is as much room as on its disk. Else all is full.
+    fn totals(&self) -> Answer<KernelTotals> {
+        if let Some(space) = self.tree.edit().and_then(Edit::space) {
+            let Space { unit, blocks, free, available, nodes, free_nodes } = told(space)?;
+            return Ok(KernelTotals { blocks, free, available, nodes, free_nodes, unit, longest_name: LONGEST_NAME });
+        }
+        let totals = self.tree.totals();
+        Ok(KernelTotals {
+            blocks: totals.bytes.div_ceil(u64::from(STATFS_UNIT)),
+            free: 0,
+            available: 0,
+            nodes: totals.nodes,
+            free_nodes: 0,
+            unit: STATFS_UNIT,
+            longest_name: LONGEST_NAME,
+        })
+    }
+}
+
 /// Nodes that a tree has given out for an answer. Unless the kernel takes it, nobody knows them: they are forgotten.
 struct Given {
     tree: Arc<dyn Tree>,
@@ -284,6 +308,8 @@ impl Filesystem for Dispatcher {
         }
         if self.is_writable() {
             kernel.take_writes_of(MOST_BYTES as u32);
+            // A folder may have a list of who may access what is made in it: that stands for the umask there.
+            kernel.take(capability::DONT_MASK);
         }
         if self.totals.has_acls && self.default_permissions {
             kernel.take(capability::POSIX_ACL);
@@ -291,18 +317,15 @@ impl Filesystem for Dispatcher {
     }
 
     fn statfs(&self, reply: ReplyStatfs) {
-        let send = |reply: ReplyStatfs, totals: Totals| {
-            let blocks = totals.bytes.div_ceil(u64::from(STATFS_UNIT));
-            reply.totals(KernelTotals { blocks, nodes: totals.nodes, unit: STATFS_UNIT, longest_name: 255 });
-        };
+        let send = |reply: ReplyStatfs, totals: KernelTotals| reply.totals(totals);
         if self.totals.is_immutable && !self.must_not_wait() {
-            return self.serve(Operation::Statfs, 0, reply, || Ok(self.asks.tree.totals()), send);
+            return self.serve(Operation::Statfs, 0, reply, || self.asks.totals(), send);
         }
         // All trees are asked, and one of them may wait for a server: in a lane that is nobody's.
         let ticket = self.deadlines.begin(Operation::Statfs, 0, reply);
         let asks = self.asks.clone();
         self.workers.submit(workers::NOBODYS_LANE, 0, move || {
-            match attempt(&asks.deadlines, Operation::Statfs, 0, || Ok(asks.tree.totals())) {
+            match attempt(&asks.deadlines, Operation::Statfs, 0, || asks.totals()) {
                 Ok(totals) => ticket.answer(|reply| send(reply, totals)),
                 Err(errno) => ticket.refuse(errno),
             }

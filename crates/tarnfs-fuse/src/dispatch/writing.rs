@@ -246,13 +246,13 @@ impl Writing for Dispatcher {
         }
         match what {
             Synced::Folder => {
-                let sync = move |_: &Questions, edit: &dyn Edit| told(edit.sync_folder(Node(node), data_only));
+                let sync = move |_: &Questions, edit: &dyn Edit| told(edit.sync(Node(node), data_only));
                 self.change(node, reply, sync, |_, reply, ()| reply.done());
             }
+            // Others may have written to it.
             Synced::File(handle) if self.asks.handles.writable(handle).is_none() => {
-                // Whoever has written to it has it open to write.
-                self.deadlines.counters.count(Operation::Write);
-                reply.done();
+                let sync = move |_: &Questions, edit: &dyn Edit| told(edit.sync(Node(node), data_only));
+                self.change(node, reply, sync, |_, reply, ()| reply.done());
             }
             Synced::File(handle) => self
                 .with_file(node, handle, reply, move |file| file.sync(data_only).map_err(|error| errno(&error.into()))),

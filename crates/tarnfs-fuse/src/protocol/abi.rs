@@ -64,6 +64,8 @@ pub(crate) mod capability {
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes of more than a page at once.
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    /// The umask is told, and not taken from modes before.
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;

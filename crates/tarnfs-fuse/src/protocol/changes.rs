@@ -13,6 +13,8 @@ use super::{How, Writing};
 pub(crate) struct New<'a> {
     /// Kind and permissions, as `st_mode` has them.
     pub(crate) mode: u32,
+    /// What is to be taken from the permissions.
+    pub(crate) umask: u32,
     pub(crate) device: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -76,27 +78,28 @@ const PERMISSIONS: u32 = 0o7777;
 
 /// What the request asks for, which comes from `user` and `group`; `None` if it is cut short.
 fn parse(opcode: u32, mut body: In<'_>, (user, group): (u32, u32)) -> Option<Asked<'_>> {
-    let new = |mode, device, target| New { mode, device, user, group, target };
+    let new = |mode, umask, device, target| New { mode, umask: umask & 0o777, device, user, group, target };
     Some(match opcode {
         opcode::SYMLINK => {
             let (name, target) = (body.whole_name()?, body.whole_name()?);
-            Asked::Make { name, new: new(SYMLINK | 0o777, 0, target) }
+            Asked::Make { name, new: new(SYMLINK | 0o777, 0, 0, target) }
         }
         opcode::MKNOD => {
             let mut head = body.whole(16)?;
-            let (mode, device) = (head.u32(), head.u32());
-            Asked::Make { name: body.whole_name()?, new: new(mode, device, &[]) }
+            let (mode, device, umask) = (head.u32(), head.u32(), head.u32());
+            Asked::Make { name: body.whole_name()?, new: new(mode, umask, device, &[]) }
         }
         opcode::MKDIR => {
-            let mode = body.whole(8)?.u32() & PERMISSIONS;
-            Asked::Make { name: body.whole_name()?, new: new(FOLDER | mode, 0, &[]) }
+            let mut head = body.whole(8)?;
+            let (mode, umask) = (head.u32() & PERMISSIONS, head.u32());
+            Asked::Make { name: body.whole_name()?, new: new(FOLDER | mode, umask, 0, &[]) }
         }
         opcode::CREATE | opcode::TMPFILE => {
             let mut head = body.whole(16)?;
-            let (flags, mode) = (head.u32(), head.u32() & PERMISSIONS);
+            let (flags, mode, umask) = (head.u32(), head.u32() & PERMISSIONS, head.u32());
             // What has no name has a number in its place.
             let name = if opcode == opcode::CREATE { Some(body.whole_name()?) } else { None };
-            Asked::Create { name, new: new(FILE | mode, 0, &[]), flags }
+            Asked::Create { name, new: new(FILE | mode, umask, 0, &[]), flags }
         }
         opcode::LINK => Asked::Link { node: body.whole(8)?.u64(), name: body.whole_name()? },
         opcode::UNLINK => Asked::Remove { name: body.whole_name()?, is_folder: false },
@@ -213,7 +216,7 @@ mod tests {
     /// As the kernel lays them out.
     #[test]
     fn requests_are_understood_whole_or_not_at_all() {
-        let new = |mode, device, target| New { mode, device, user: 7, group: 8, target };
+        let new = |mode, umask, device, target| New { mode, umask, device, user: 7, group: 8, target };
         let [h, o] = [long(0x1_0000_0005), long(0x2_0000_0006)];
         let setattr = [
             &[0x1ff, 0][..],
@@ -240,17 +243,21 @@ mod tests {
         let write = [&h[..], &o, &[3, 0], &long(0), &[0, 0]].concat();
         let (handle, offset) = (0x1_0000_0005, 0x2_0000_0006);
         let cases = [
-            (opcode::SYMLINK, body(&[], b"a\0b\0"), Asked::Make { name: b"a", new: new(SYMLINK | 0o777, 0, b"b") }),
+            (opcode::SYMLINK, body(&[], b"a\0b\0"), Asked::Make { name: b"a", new: new(SYMLINK | 0o777, 0, 0, b"b") }),
             (
                 opcode::MKNOD,
-                body(&[0o010_644, 9, 0, 0], b"a\0"),
-                Asked::Make { name: b"a", new: new(0o010_644, 9, b"") },
+                body(&[0o010_644, 9, 0o27, 0], b"a\0"),
+                Asked::Make { name: b"a", new: new(0o010_644, 0o27, 9, b"") },
             ),
-            (opcode::MKDIR, body(&[0o1755, 0], b"a\0"), Asked::Make { name: b"a", new: new(FOLDER | 0o1755, 0, b"") }),
+            (
+                opcode::MKDIR,
+                body(&[0o1755, 0o22], b"a\0"),
+                Asked::Make { name: b"a", new: new(FOLDER | 0o1755, 0o22, 0, b"") },
+            ),
             (
                 opcode::CREATE,
-                body(&[5, FILE | 0o600, 0, 0], b"a\0"),
-                Asked::Create { name: Some(b"a"), new: new(FILE | 0o600, 0, b""), flags: 5 },
+                body(&[5, FILE | 0o600, 0o77, 0], b"a\0"),
+                Asked::Create { name: Some(b"a"), new: new(FILE | 0o600, 0o77, 0, b""), flags: 5 },
             ),
             (opcode::LINK, body(&h, b"a\0"), Asked::Link { node: handle, name: b"a" }),
             (opcode::UNLINK, body(&[], b"a\0"), Asked::Remove { name: b"a", is_folder: false }),
@@ -293,7 +300,7 @@ mod tests {
             }
         }
         let tmpfile = body(&[5, 0o600, 0, 0], b"#7\0");
-        let unnamed = Asked::Create { name: None, new: new(FILE | 0o600, 0, b""), flags: 5 };
+        let unnamed = Asked::Create { name: None, new: new(FILE | 0o600, 0, 0, b""), flags: 5 };
         assert_eq!(parse(opcode::TMPFILE, In(&tmpfile), (7, 8)), Some(unnamed));
         let endless = body(&[&h[..], &long(u64::MAX), &long(1), &[0, 0]].concat(), b"");
         assert_eq!(parse(opcode::FALLOCATE, In(&endless), (7, 8)), None);

@@ -67,9 +67,12 @@ pub(crate) struct Attributes {
 /// `struct fuse_kstatfs`: totals of the file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Totals {
-    /// Blocks of `unit` bytes.
+    /// Blocks of `unit` bytes, those that are free, and those that users get.
     pub(crate) blocks: u64,
+    pub(crate) free: u64,
+    pub(crate) available: u64,
     pub(crate) nodes: u64,
+    pub(crate) free_nodes: u64,
     pub(crate) unit: u32,
     pub(crate) longest_name: u32,
 }
@@ -291,7 +294,7 @@ impl ReplyIoctl {
 impl ReplyStatfs {
     pub(crate) fn totals(self, totals: Totals) {
         let mut out = Out::with_capacity(80);
-        out.u64(totals.blocks).u64(0).u64(0).u64(totals.nodes).u64(0);
+        out.u64(totals.blocks).u64(totals.free).u64(totals.available).u64(totals.nodes).u64(totals.free_nodes);
         out.u32(totals.unit).u32(totals.longest_name).u32(totals.unit).zeros(28);
         self.0.send(&out.0);
     }

@@ -144,7 +144,7 @@ impl Inodes {
         let attributes = Attributes {
             node,
             kind,
-            mode: new.mode,
+            mode: new.mode & !new.umask,
             uid: new.uid,
             gid: new.gid,
             links,
@@ -168,7 +168,7 @@ impl Inodes {
 impl EditableTree {
     pub(crate) fn new(lifetime: Lifetime, at_once: bool) -> Self {
         let this = Self { lifetime, at_once, gate: None, shared: Arc::default() };
-        let root = New { kind: Kind::Folder, mode: 0o755, uid: 0, gid: 0, target: Vec::new() };
+        let root = New { kind: Kind::Folder, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
         assert_eq!(this.inodes().new_inode(Node::ROOT, &root), Node::ROOT);
         this
     }
@@ -398,7 +398,7 @@ impl Edit for EditableTree {
         Ok(Arc::new(self.open_file(node)?))
     }
 
-    fn sync_folder(&self, _: Node, data_only: bool) -> Result<(), Error> {
+    fn sync(&self, _: Node, data_only: bool) -> Result<(), Error> {
         self.shared.synced[usize::from(data_only)].fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -487,6 +487,10 @@ impl WritableFile for OpenFile {
                 content[start.min(length)..end.min(length)].fill(0);
             }
         })
+    }
+
+    fn is_waited_for(&self) -> bool {
+        true
     }
 
     fn flush(&self) -> io::Result<Vec<Pending>> {

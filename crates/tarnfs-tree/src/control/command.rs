@@ -212,6 +212,10 @@ impl WritableFile for CommandFile {
         Err(Errno::ROFS.into())
     }
 
+    fn is_waited_for(&self) -> bool {
+        true
+    }
+
     /// Who closes it goes on when what was written is done, so that the next line of a script finds it done.
     fn flush(&self) -> io::Result<Vec<Pending>> {
         Ok(std::mem::take(&mut self.written().pending))

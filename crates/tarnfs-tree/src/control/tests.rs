@@ -217,7 +217,7 @@ fn commands_are_written_to_one_file_alone() {
     }
     assert!(!tree.may_change(Node::ROOT) && !tree.is_own(Node::ROOT));
     let edit = tree.edit().unwrap();
-    let new = New { kind: Kind::Folder, mode: 0o755, uid: 0, gid: 0, target: Vec::new() };
+    let new = New { kind: Kind::Folder, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
     let names = ((Node::ROOT, &b"file"[..]), (Node::ROOT, &b"new"[..]));
     for refused in [
         edit.make(Node::ROOT, b"new", &new).map(drop),

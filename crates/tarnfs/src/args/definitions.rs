@@ -32,7 +32,7 @@ pub(crate) const DEBUG: u8 = 1;
     subcommand_precedence_over_arg = true,
     infer_long_args = true,
     max_term_width = 110,
-    override_usage = "tarnfs [OPTIONS] ARCHIVE... [MOUNTPOINT]\n       tarnfs -u MOUNTPOINT...\n       tarnfs COMMAND ...",
+    override_usage = "tarnfs [OPTIONS] ARCHIVE... [MOUNTPOINT]\n       tarnfs COMMAND ...",
     after_help = "tarnfs --help shows all options, tarnfs COMMAND --help those of a command.",
     after_long_help = exit::TABLE
 )]
@@ -110,6 +110,9 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
+    /// Show what a write overlay changes
+    #[command(subcommand)]
+    Overlay(Overlay),
 
     /// Say from a sample how to compress a folder or an archive best
     Advise(Advise),
@@ -132,6 +135,24 @@ pub(crate) enum Command {
         /// The words before the cursor
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
         words: Vec<OsString>,
+    },
+}
+
+/// What `tarnfs overlay` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Overlay {
+    /// List what was added (A), modified (M), deleted (D) and renamed (R), one path on a line
+    ///
+    /// It is read from the folder of the overlay alone, also while it is mounted. Names that are not plain text are
+    /// shown as in `tarnfs ls`.
+    Status {
+        /// The folder that was given to --write-overlay
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+
+        /// Print one JSON object for each change, one on a line
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -470,7 +491,7 @@ pub(crate) struct Mount {
     /// With -r, open archives when looked into
     ///
     /// They are not indexed during the first mount. Archives in folders are always opened this way.
-    #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Mounting")]
+    #[arg(hide_short_help = true, short = 'l', long, overrides_with = "no_lazy", help_heading = "Mounting")]
     pub(crate) lazy: bool,
 
     /// With -r, index archives in archives during the first mount (default)
@@ -486,6 +507,14 @@ pub(crate) struct Mount {
     /// Do not add the control interface (default)
     #[arg(hide_short_help = true, long, overrides_with = "control_interface", help_heading = "Mounting")]
     pub(crate) no_control_interface: bool,
+
+    /// Let all be changed; DIR gets the changes
+    ///
+    /// The archive stays as it is. DIR is made if it is not there, and used again by the next mount with it, also one
+    /// that ratarmount has made. `:temp:` is a folder that is removed when the mount ends, and `:memory:` one in
+    /// memory. `tarnfs overlay status DIR` lists what was changed.
+    #[arg(short = 'w', long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Mounting")]
+    write_overlay: Option<OsString>,
 
     /// Do not merge several archives: show each in a folder of its own, named after it
     #[arg(hide_short_help = true, long, help_heading = "What is shown")]
@@ -547,6 +576,11 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
+    /// Where what is written goes. An empty one is none, as in ratarmount.
+    pub(crate) fn write_overlay(&self) -> Option<&OsString> {
+        self.write_overlay.as_ref().filter(|folder| !folder.is_empty())
+    }
+
     /// What is to be unmounted, where that is what was asked for. Other options may stand between `-u` and the names.
     pub(crate) fn to_unmount(&self) -> Option<Vec<PathBuf>> {
         self.unmount.as_ref().map(|behind| behind.iter().chain(&self.paths).cloned().collect())

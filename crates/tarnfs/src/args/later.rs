@@ -14,7 +14,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("force-folder-index", None, false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
-    ("write-overlay", Some('w'), true),
 ];
 
 /// Options of ratarmount that ask for what tarnfs does anyway, and the options of tarnfs that each takes back.

@@ -17,7 +17,7 @@ pub(crate) use advise::{Advise, Purpose};
 pub(crate) use bench::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
 pub(crate) use compare::{Compare, Ignored};
 pub(crate) use definitions::{
-    Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
+    Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Overlay, Shell, Stat,
 };
 pub(crate) use info::Info;
 pub(crate) use serving::Serve;

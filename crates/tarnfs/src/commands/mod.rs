@@ -18,6 +18,7 @@ pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod mount;
 pub(crate) mod mounts;
+pub(crate) mod overlay;
 pub(crate) mod pages;
 pub(crate) mod serve;
 pub(crate) mod stat;

@@ -1,7 +1,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,8 @@ use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::{Progress, without_archive_suffix};
 use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url, url, whole_of_parts};
 use tarnfs_tree::{
-    AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
+    AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, OverlayTree, Tree,
+    assemble, filling,
 };
 
 use crate::args::{DEBUG, Keys, Mount, composition, mount_options, shown};
@@ -25,6 +26,7 @@ use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::indexer::Indexer;
 use crate::mountpoint::{self, Mountpoint, resolved};
+use crate::overlay::{Place, Written};
 use crate::progress::Bar;
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
@@ -47,7 +49,12 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     }
     tell_of_swapped(&request);
     let mut as_typed = shown(request.mountpoint.as_os_str());
-    let request = request.absolute()?;
+    let mut request = request.absolute()?;
+    request.written = arguments.write_overlay().map(|given| Place::of(given)).transpose()?;
+    if request.written.is_some() && has_option(arguments, "ro") {
+        let what = "-o ro and --write-overlay: leave one of them out";
+        return Err(Failure::new(Code::Usage, what));
+    }
     if let Some(hidden) = hidden(&request) {
         as_typed += &hidden;
     }
@@ -70,6 +77,11 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
         }
         Role::Child(ready) => serve(&request, arguments, &keys, Some(ready)),
     }
+}
+
+/// True if `-o` has this word.
+fn has_option(arguments: &Mount, word: &str) -> bool {
+    arguments.fuse.iter().flat_map(|joined| tarnfs_fuse::split_options(joined)).any(|option| option == word)
 }
 
 /// Entries of a mount point that are counted.
@@ -157,6 +169,8 @@ pub(crate) struct Request {
     /// Archives and folders, from left to right.
     pub(crate) sources: Vec<PathBuf>,
     pub(crate) mountpoint: PathBuf,
+    /// Where what is written goes, if it can be written to.
+    pub(crate) written: Option<Place>,
     /// Nobody has named the mount point: it is called after the archive.
     pub(crate) made_up: bool,
 }
@@ -178,7 +192,7 @@ impl Request {
             (Ok(left), Ok(right)) if is_union => left == right,
             _ => left == right,
         });
-        Ok(Self { sources, mountpoint, made_up })
+        Ok(Self { sources, mountpoint, written: None, made_up })
     }
 
     /// The same from the root on: relative names mean something else once the daemon has left this folder.
@@ -195,7 +209,7 @@ impl Request {
         };
         let sources =
             self.sources.into_iter().map(|source| absolute(source, Code::CannotOpen)).collect::<Result<_, _>>()?;
-        Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)?, made_up: self.made_up })
+        Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)?, ..self })
     }
 
     /// How it is put together.
@@ -467,6 +481,8 @@ struct Helper {
     /// Below which files may still be opened, known once the sources are open; `None` where archives are opened later,
     /// and nothing can be given up.
     folders: OnceLock<Option<Vec<Arc<FolderTree>>>>,
+    /// Where files may still be written.
+    written: OnceLock<Arc<OverlayTree>>,
 }
 
 impl Unmounter for Helper {
@@ -475,7 +491,8 @@ impl Unmounter for Helper {
         if self.sandbox
             && let Some(Some(folders)) = self.folders.get()
         {
-            self.ending.without_listener(|| sandbox::give_up_files(folders))?;
+            let written = self.written.get().map(|written| written.as_fd());
+            self.ending.without_listener(|| sandbox::give_up_files(folders, written))?;
         }
         self.has_mount.store(true, Ordering::Relaxed);
         Ok(())
@@ -516,8 +533,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // Without somebody else who can unmount it, nothing is given up.
     let sandbox = watcher.is_some() && !arguments.no_sandbox && !arguments.control_interface;
     let helper = watcher.clone().map(|watcher| {
-        let (ending, has_mount, folders) = (ending.clone(), AtomicBool::default(), OnceLock::new());
-        Arc::new(Helper { watcher, ending, sandbox, has_mount, folders })
+        let (ending, has_mount) = (ending.clone(), AtomicBool::default());
+        let (folders, written) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Helper { watcher, ending, sandbox, has_mount, folders, written })
     });
     mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
     let cannot =
@@ -535,8 +553,23 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     let asking = Asking::of(&arguments.open);
     let Opened { assembly, with_sidecar, code } =
         open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
-    let Assembly { tree, folders, is_lazy, first } = assembly;
+    let Assembly { mut tree, folders, is_lazy, first } = assembly;
     let has_folders = !folders.is_empty();
+    let written = match &request.written {
+        Some(place) => {
+            let of = (request.sources.as_slice(), mountpoint.as_path());
+            Some(Written::open(place, &tree, of, watcher.as_ref())?)
+        }
+        None => None,
+    };
+    if let Some(written) = &written {
+        tree = Arc::clone(&written.tree) as Arc<dyn Tree>;
+        if let Some(helper) = &helper {
+            let _ = helper.written.set(Arc::clone(&written.tree));
+        }
+        let folder = shown(written.tree.folder().as_os_str());
+        log::info!("{name}: what is written goes to {folder}; the archive stays as it is");
+    }
     if let Some(helper) = &helper {
         let _ = helper.folders.set((!is_lazy).then_some(folders));
     }
@@ -617,10 +650,14 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         log::info!("{name}: no index is made meanwhile: {error}");
     }
     if sandbox {
-        sandbox::give_up_calls(has_folders);
+        sandbox::give_up_calls(has_folders, written.is_some());
     }
     let ended = mount.wait().map_err(cannot);
     drop((running, idle));
+    if let Some(written) = &written {
+        written.finish();
+    }
+    drop(written);
     ended?;
     drop(made);
     Ok(code)

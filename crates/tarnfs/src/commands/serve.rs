@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     // Who opens archives later, and writes their indexes, needs what would be given up.
     if !assembly.is_lazy {
         options.decoding.scratch.fill();
-        let given_up = ending.without_listener(|| sandbox::give_up_files(&assembly.folders));
+        let given_up = ending.without_listener(|| sandbox::give_up_files(&assembly.folders, None));
         given_up.map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     }
     writeln!(io::stdout(), "{url}").map_err(|error| terminal::output_failure(&error))?;

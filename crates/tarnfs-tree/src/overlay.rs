@@ -1,0 +1,671 @@
+//! A tree that can be written to, over any other: what is below stays as it is, and what is changed is in a folder of
+//! its own.
+//!
+//! Contents of files are plain files in that folder ([`files`]). All else, the names, attributes, extended attributes,
+//! whiteouts, hard links and renames, is in one SQLite file beside them ([`database`], [`rows`]). What is below is
+//! called by its path there, and only of what was changed: that has a row, and so have the folders that it lies in.
+//!
+//! One system call is one transaction. Its log is written at once and brought to the disk by `fsync` (of any file or
+//! folder), which also brings the names of files there; so what was written is found after this process was killed, and
+//! what `fsync` has promised after a loss of power.
+//!
+//! Node numbers are those of what is below; what was made here has numbers behind them. What is below and was changed
+//! keeps its number.
+//!
+//! Who waits for whom: whoever changes something holds the database's writing connection, and asks nothing of what is
+//! below meanwhile: that is asked before ([`Overlay::prepare`]). Who copies a file holds its [`content::Content`], and
+//! no connection.
+
+mod access;
+mod content;
+mod database;
+mod editing;
+mod files;
+mod known;
+mod listing;
+mod ratarmount;
+mod rows;
+mod status;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread;
+
+use rustix::io::Errno;
+use tarnfs_source::{FollowedFile, SharedSource};
+
+use crate::edit::{Edit, Space};
+use crate::lanes::new_lane;
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
+use content::{Content, OpenedFile};
+use database::Database;
+use files::Files;
+use known::{Known, Met};
+use listing::BELOW;
+use rows::{NodeRow, ROOT, Said};
+
+pub use status::{Change, Changed, OverlayStatus};
+
+/// Nodes that can be made.
+const OWN: u64 = 1 << 40;
+
+/// The longest name of a file (`NAME_MAX`).
+const LONGEST_NAME: usize = 255;
+
+/// Folders in one another, at most.
+const DEEPEST: usize = 1 << 16;
+
+/// Why a folder cannot be used for what is written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", tarnfs_format::name::escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())))]
+pub struct OverlayError {
+    /// The folder.
+    pub path: PathBuf,
+    /// What came of trying.
+    pub error: Error,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct OverlayTree(Arc<Overlay>);
+
+/// What [`OverlayTree`] and the files that are open in it share.
+struct Overlay {
+    lower: Arc<dyn Tree>,
+    /// Where the numbers of what was made here begin.
+    first: u64,
+    files: Files,
+    database: Database,
+    known: Known,
+    met: Met,
+    contents: Mutex<HashMap<Node, Weak<Content>>>,
+    quiet: Mutex<Quiet>,
+    /// Nodes without a name, which go when nobody knows them any more.
+    orphans: Mutex<HashSet<u64>>,
+    /// Folders whose names were compared with what is below.
+    compared: Mutex<HashSet<u64>>,
+    lane: u64,
+    /// Starts with the first of them, as threads that are there before have rights that are given up.
+    reaper: OnceLock<Option<Mutex<Sender<u64>>>>,
+    me: Weak<Overlay>,
+}
+
+/// Folders of which nothing is said by name: who looks something up there asks what is below alone.
+#[derive(Debug, Default)]
+struct Quiet {
+    /// How often something was changed. What was learned before a change is not noted after it.
+    changes: u64,
+    folders: HashSet<u64>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// That a node is not where it was.
+fn stale() -> Error {
+    Errno::STALE.into()
+}
+
+impl fmt::Debug for Overlay {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Overlay").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl OverlayTree {
+    /// What is written over `lower` goes to the `folder`, which is made if it is not there. It may have been used
+    /// before, also by ratarmount. `user` says who uses it, for others who want to: an overlay is for one at a time.
+    pub fn open(lower: Arc<dyn Tree>, folder: &Path, user: &str) -> Result<Self, OverlayError> {
+        Self::open_at(lower, folder, user).map_err(|error| OverlayError { path: folder.to_owned(), error })
+    }
+
+    fn open_at(lower: Arc<dyn Tree>, folder: &Path, user: &str) -> Result<Self, Error> {
+        let first = lower.node_limit();
+        if first.checked_add(OWN).is_none_or(|end| end > 1 << 63) {
+            return Err(io::Error::other("there are no numbers left for what is to be written").into());
+        }
+        let files = Files::open(folder, user)?;
+        let is_new = !files::has(files.root(), database::NAME)?;
+        let database = Database::open(&files.prepare(database::NAME)?)?;
+        let overlay = Arc::new_cyclic(|me| Overlay {
+            me: Weak::clone(me),
+            lower,
+            first,
+            files,
+            database,
+            known: Known::default(),
+            met: Met::default(),
+            contents: Mutex::default(),
+            quiet: Mutex::default(),
+            orphans: Mutex::default(),
+            compared: Mutex::default(),
+            lane: new_lane(),
+            reaper: OnceLock::new(),
+        });
+        overlay.begin(is_new)?;
+        Ok(Self(overlay))
+    }
+
+    /// Everything is on the disk, and nothing is left of files that were removed.
+    pub fn finish(&self) {
+        let orphans: Vec<u64> = lock(&self.0.orphans).iter().copied().collect();
+        for id in orphans {
+            self.0.reap(id);
+        }
+        if let Err(error) = self.0.sync() {
+            log::error!("{}: bringing what was written to the disk: {error}", self.0.files.path().display());
+        }
+        self.0.database.finish();
+    }
+
+    /// The folder of what is written, without symbolic links.
+    pub fn folder(&self) -> &Path {
+        self.0.files.path()
+    }
+}
+
+impl AsFd for OverlayTree {
+    /// The folder of what is written.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.files.root()
+    }
+}
+
+/// Removes what has no name, when nobody knows it any more.
+fn reap(overlay: &Weak<Overlay>, ids: &Receiver<u64>) {
+    for id in ids {
+        let Some(overlay) = overlay.upgrade() else { return };
+        overlay.reap(id);
+    }
+}
+
+/// Where a node is.
+enum NodePlace {
+    /// As it is below.
+    Lower,
+    /// In the overlay, under this number.
+    Own(u64),
+}
+
+impl Overlay {
+    /// The root, and what a mount that was killed has left.
+    fn begin(self: &Arc<Self>, is_new: bool) -> Result<(), Error> {
+        self.met.meet(ROOT, Node::ROOT);
+        let has_root = self.database.ask(|connection| Ok(rows::node(connection, ROOT)?.is_some()))?;
+        if !has_root {
+            let root = self.lower.attributes(Node::ROOT)?;
+            let xattrs = self.lower.xattrs(Node::ROOT)?;
+            self.edit(|editing| editing.begin(&root, &xattrs))?;
+            if is_new {
+                ratarmount::import(self)?;
+            }
+        }
+        let (orphans, shared) =
+            self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;
+        for id in orphans {
+            lock(&self.orphans).insert(id);
+            self.reap(id);
+        }
+        for id in shared {
+            if let Some(row) = self.row(id)? {
+                self.node_of(&row);
+            }
+        }
+        self.files.sweep(&|place| {
+            self.database.ask(|connection| rows::has_place(connection, place)).map_err(content::to_io)
+        })?;
+        Ok(())
+    }
+
+    fn place(&self, node: Node) -> NodePlace {
+        match node.0.checked_sub(self.first) {
+            Some(id) => NodePlace::Own(id),
+            None => self.met.id(node).map_or(NodePlace::Lower, NodePlace::Own),
+        }
+    }
+
+    fn row(&self, id: u64) -> Result<Option<NodeRow>, Error> {
+        self.database.ask(|connection| rows::node(connection, id))
+    }
+
+    fn known_row(&self, id: u64) -> Result<NodeRow, Error> {
+        self.row(id)?.ok_or_else(stale)
+    }
+
+    /// The node of what is below that a node of the overlay stands for, if that is still there.
+    fn lower_of(&self, row: &NodeRow) -> Option<Node> {
+        let path = row.lower.as_ref()?;
+        if let Some(known) = self.met.lower(row.id) {
+            return Some(known);
+        }
+        let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
+        match path::find(&*self.lower, path, false) {
+            Ok(found) if same(&found) => {
+                self.met.meet(row.id, found.node);
+                Some(found.node)
+            }
+            Ok(found) => {
+                self.lower.forget(found.node, 1);
+                None
+            }
+            Err(error) => {
+                log::debug!("{}: is no longer below the overlay: {error}", tarnfs_format::name::escape(path));
+                None
+            }
+        }
+    }
+
+    /// The number that a node of the overlay has.
+    fn node_of(&self, row: &NodeRow) -> Node {
+        self.lower_of(row).unwrap_or(Node(self.first.saturating_add(row.id)))
+    }
+
+    /// What is said of a node of the overlay.
+    fn shown(&self, row: &NodeRow) -> Attributes {
+        let node = self.node_of(row);
+        let mut shown = Attributes {
+            node,
+            kind: row.kind,
+            mode: row.mode,
+            uid: row.uid,
+            gid: row.gid,
+            links: row.links,
+            size: if row.kind == Kind::Symlink { row.target.len() as u64 } else { row.size },
+            blocks: row.blocks,
+            mtime: row.mtime,
+            atime: row.atime,
+            ctime: row.ctime,
+        };
+        if let (Kind::File, Some(place)) = (row.kind, &row.place) {
+            let open = self.opened(node);
+            let stat = match open.as_ref().and_then(|content| content.upper()) {
+                Some(upper) => rustix::fs::fstat(upper),
+                None => self.files.stat(place),
+            };
+            match stat {
+                Ok(stat) => {
+                    let [atime, mtime, ctime] = files::times(&stat);
+                    shown.size = stat.st_size as u64;
+                    shown.blocks = stat.st_blocks as u64;
+                    (shown.atime, shown.mtime, shown.ctime) = (atime, mtime, row.ctime.max(ctime));
+                }
+                Err(error) => {
+                    let place = self.files.path().join(content::path_of(place));
+                    log::error!("{}: what was written is not there: {error}", place.display());
+                }
+            }
+        }
+        shown
+    }
+
+    /// What a node of the overlay is, for somebody who is given it.
+    fn give(&self, id: u64) -> Result<Attributes, Error> {
+        let shown = self.shown(&self.known_row(id)?);
+        self.known.hold(shown.node);
+        Ok(shown)
+    }
+
+    /// What was looked up below, for somebody who is given it.
+    fn give_lower(&self, folder: Node, name: &[u8], found: Attributes) -> Result<Attributes, Error> {
+        if let Some(id) = self.met.id(found.node) {
+            // Another name of what was changed.
+            self.lower.forget(found.node, 1);
+            return self.give(id);
+        }
+        self.known.hold_seen(found.node, folder, name);
+        Ok(found)
+    }
+
+    /// What the overlay says of `name` in a folder of its own.
+    fn said(&self, folder: u64, name: &[u8]) -> Result<Said, Error> {
+        let changes = {
+            let quiet = lock(&self.quiet);
+            if quiet.folders.contains(&folder) {
+                return Ok(Said::Nothing);
+            }
+            quiet.changes
+        };
+        let (said, has_names) = self.database.ask(|connection| {
+            let said = rows::name(connection, folder, name)?;
+            Ok((said, said != Said::Nothing || rows::has_names(connection, folder)?))
+        })?;
+        if !has_names {
+            let mut quiet = lock(&self.quiet);
+            if quiet.changes == changes {
+                quiet.folders.insert(folder);
+            }
+        }
+        Ok(said)
+    }
+
+    /// What is open of a node.
+    fn opened(&self, node: Node) -> Option<Arc<Content>> {
+        lock(&self.contents).get(&node)?.upgrade()
+    }
+
+    /// What a file holds.
+    fn content(self: &Arc<Self>, node: Node) -> Result<Arc<Content>, Error> {
+        if let Some(open) = self.opened(node) {
+            return Ok(open);
+        }
+        let made = match self.place(node) {
+            NodePlace::Lower => Content::below(self, node, self.lower.open(node)?),
+            NodePlace::Own(id) => {
+                let row = self.known_row(id)?;
+                match (row.kind, &row.place) {
+                    (Kind::Folder, _) => return Err(Error::IsAFolder),
+                    (Kind::File, Some(place)) => {
+                        let path = self.files.path().join(content::path_of(place));
+                        let file = self
+                            .files
+                            .open_content(place)
+                            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+                        Content::above(self, node, FollowedFile::new(file, path)?)
+                    }
+                    (Kind::File, None) => {
+                        let lower = self.lower_of(&row).ok_or_else(stale)?;
+                        let source = self.lower.open(lower)?;
+                        if source.len() != row.size {
+                            let what = "is another one than when its name or attributes were changed";
+                            let what = format!("{}: {what}", source.describe());
+                            return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, what).into());
+                        }
+                        Content::below(self, node, source)
+                    }
+                    _ => return Err(Error::WrongKind),
+                }
+            }
+        };
+        let made = Arc::new(made);
+        let mut contents = lock(&self.contents);
+        if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
+            // Somebody else was quicker. Ours is dropped outside the lock.
+            drop(contents);
+            return Ok(open);
+        }
+        contents.insert(node, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// Nobody has the content of `node` open any more.
+    fn closed(&self, node: Node) {
+        let mut contents = lock(&self.contents);
+        if contents.get(&node).is_some_and(|content| content.strong_count() == 0) {
+            contents.remove(&node);
+        }
+        drop(contents);
+        self.unused(node);
+    }
+
+    /// What has no name goes when nobody knows it any more.
+    fn unused(&self, node: Node) {
+        if let NodePlace::Own(id) = self.place(node)
+            && lock(&self.orphans).contains(&id)
+        {
+            self.reap_later(id);
+        }
+    }
+
+    /// Has a thread that may wait remove a node that has no name. Where there is none, that is done at the end.
+    fn reap_later(&self, id: u64) {
+        let start = || {
+            let (me, (to, from)) = (Weak::clone(&self.me), channel());
+            let builder = thread::Builder::new().name("tarnfs-overlay".to_owned()).stack_size(256 << 10);
+            builder.spawn(move || reap(&me, &from)).ok().map(|_| Mutex::new(to))
+        };
+        if let Some(reaper) = self.reaper.get_or_init(start) {
+            let _ = lock(reaper).send(id);
+        }
+    }
+
+    /// Removes a node that has no name, if nobody knows it any more.
+    fn reap(&self, id: u64) {
+        let node = self.met.lower(id).unwrap_or(Node(self.first.saturating_add(id)));
+        if self.known.is_known(node) || self.opened(node).is_some() || !lock(&self.orphans).contains(&id) {
+            return;
+        }
+        let removed = self.row(id).and_then(|row| {
+            let Some(row) = row.filter(|row| row.links == 0) else { return Ok(()) };
+            match (row.kind, &row.place) {
+                (Kind::File, Some(place)) => self.files.remove(place)?,
+                (Kind::Folder, Some(place)) => self.files.remove_folder(place),
+                _ => {}
+            }
+            self.edit_for_room(|editing| rows::remove_node(editing.connection, id))
+        });
+        match removed {
+            Ok(()) => {
+                self.files.take_reserve();
+                lock(&self.orphans).remove(&id);
+                self.met.part(id);
+            }
+            // It is tried again when the overlay is used again.
+            Err(error) => log::warn!("{}: a removed file stays: {error}", self.files.path().display()),
+        }
+    }
+
+    /// Waits until all that was done so far would survive a loss of power.
+    fn sync(&self) -> io::Result<()> {
+        self.files.sync_names()?;
+        self.database.sync()
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        if node == Node::ROOT {
+            return;
+        }
+        let is_unknown = self.known.forget(node, times);
+        match self.place(node) {
+            NodePlace::Lower => self.lower.forget(node, times),
+            NodePlace::Own(_) if is_unknown => self.unused(node),
+            NodePlace::Own(_) => {}
+        }
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        match self.place(node) {
+            NodePlace::Lower => {
+                let mut attributes = self.lower.attributes(node)?;
+                if self.known.is_gone(node) {
+                    attributes.links = 0;
+                }
+                Ok(attributes)
+            }
+            NodePlace::Own(id) => Ok(self.shown(&self.known_row(id)?)),
+        }
+    }
+
+    /// What is below of a node, if something is.
+    fn below(&self, node: Node) -> Option<Node> {
+        match self.place(node) {
+            NodePlace::Lower => Some(node),
+            NodePlace::Own(id) => self.met.lower(id),
+        }
+    }
+
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        if name.len() > LONGEST_NAME {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        if let NodePlace::Own(id) = self.place(folder) {
+            match self.said(id, name)? {
+                Said::Node(node) => return self.give(node),
+                Said::Gone => return Err(Error::NotFound),
+                Said::Nothing => {}
+            }
+        }
+        let lower = self.below(folder).ok_or(Error::NotFound)?;
+        self.give_lower(folder, name, self.lower.lookup(lower, name)?)
+    }
+}
+
+impl Tree for OverlayTree {
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        self.0.lookup(folder, name)
+    }
+
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        self.0.read_dir(folder, from, receive)
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        self.0.attributes(node)
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        match self.0.place(folder) {
+            _ if folder == Node::ROOT => Ok(folder),
+            NodePlace::Lower => match self.0.known.seen(folder) {
+                Some(seen) => Ok(seen.folder),
+                None => self.0.lower.parent(folder),
+            },
+            NodePlace::Own(id) => {
+                let parent = self.0.database.ask(|connection| rows::name_of(connection, id))?;
+                let (parent, _) = parent.ok_or(Error::NotFound)?;
+                Ok(self.0.node_of(&self.0.known_row(parent)?))
+            }
+        }
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        match self.0.place(node) {
+            NodePlace::Lower => self.0.lower.read_link(node),
+            NodePlace::Own(id) => {
+                let row = self.0.known_row(id)?;
+                if row.kind == Kind::Symlink { Ok(row.target) } else { Err(Error::WrongKind) }
+            }
+        }
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
+        match self.0.place(node) {
+            NodePlace::Lower => self.0.lower.xattrs(node),
+            NodePlace::Own(id) => self.0.database.ask(|connection| rows::xattrs(connection, id)),
+        }
+    }
+
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match self.0.place(node) {
+            NodePlace::Lower => self.0.lower.xattr(node, name),
+            NodePlace::Own(id) => self.0.database.ask(|connection| rows::xattr(connection, id, name)),
+        }
+    }
+
+    fn node_limit(&self) -> u64 {
+        self.0.first + OWN
+    }
+
+    fn is_implied(&self, folder: Node) -> bool {
+        matches!(self.0.place(folder), NodePlace::Lower) && self.0.lower.is_implied(folder)
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        self.0.below(node).is_none_or(|lower| self.0.lower.is_ready(lower))
+    }
+
+    /// Names that are here and below are compared first.
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        match (self.0.place(folder), self.0.below(folder)) {
+            (NodePlace::Own(id), Some(lower)) => {
+                self.0.is_compared(id, lower) && self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW))
+            }
+            (_, Some(lower)) => self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW)),
+            (_, None) => true,
+        }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.0.below(node).map_or(self.0.lane, |lower| self.0.lower.lane(lower))
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        match self.0.place(folder) {
+            NodePlace::Lower => self.0.lower.asked_for(folder, name),
+            NodePlace::Own(_) => folder,
+        }
+    }
+
+    /// A file that is being copied gets on, however long that takes.
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        if let Some(steps) = self.0.opened(node).and_then(|content| content.copying()) {
+            return Some(HeldUp { by: self.0.lane, steps });
+        }
+        self.0.lower.held_up(self.0.below(node)?)
+    }
+
+    fn wait_out(&self, node: Node) {
+        if let Some(content) = self.0.opened(node).filter(|content| content.copying().is_some()) {
+            return content.wait();
+        }
+        if let Some(lower) = self.0.below(node) {
+            self.0.lower.wait_out(lower);
+        }
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        self.0.forget(node, times);
+    }
+
+    fn close_folder(&self, folder: Node) {
+        if let Some(lower) = self.0.below(folder) {
+            self.0.lower.close_folder(lower);
+        }
+    }
+
+    fn open(&self, node: Node) -> Result<SharedSource, Error> {
+        Ok(Arc::new(OpenedFile::new(&self.0, self.0.content(node)?)))
+    }
+
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        self.0.lower.path_of(self.0.below(node)?)
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        match self.0.place(node) {
+            NodePlace::Lower => self.0.lower.owner_names(node),
+            NodePlace::Own(_) => Ok((Vec::new(), Vec::new())),
+        }
+    }
+
+    /// All changes come from whoever asks: what was made here can be kept for ever.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        self.0.below(node).map_or(Lifetime::Forever, |lower| self.0.lower.lifetime(lower))
+    }
+
+    fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
+        self.0.below(folder).map_or(Lifetime::Forever, |lower| self.0.lower.lifetime_of_gaps(lower))
+    }
+
+    fn totals(&self) -> Totals {
+        Totals { has_xattrs: true, has_acls: true, is_immutable: false, ..self.0.lower.totals() }
+    }
+
+    fn work(&self) -> Work {
+        self.0.lower.work()
+    }
+
+    fn edit(&self) -> Option<&dyn Edit> {
+        Some(self)
+    }
+}
+
+impl OverlayTree {
+    /// What the disk has room for on which the overlay lies.
+    fn space(&self) -> Result<Space, Error> {
+        let stat = self.0.files.space()?;
+        Ok(Space {
+            unit: u32::try_from(stat.f_frsize).unwrap_or(u32::MAX).max(1),
+            blocks: stat.f_blocks,
+            free: stat.f_bfree,
+            available: stat.f_bavail,
+            nodes: stat.f_files,
+            free_nodes: stat.f_ffree,
+        })
+    }
+}

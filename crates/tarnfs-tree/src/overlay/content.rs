@@ -1,0 +1,353 @@
+//! The content of a file that somebody has open: that of the file below, until it is written to, and then that of a
+//! file in the folder of the overlay. Whoever has it open sees the change at once.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, fdatasync, fsync, ftruncate};
+use rustix::io::{Errno, pwrite};
+use tarnfs_source::{FollowedFile, SharedSource, Source};
+
+use super::files::{join, set_times};
+use super::rows::{self, changed};
+use super::{Overlay, access};
+use crate::edit::{Allocation, WritableFile};
+use crate::{Error, Node, Time};
+
+/// Bytes that are copied at once.
+const PIECE: usize = 1 << 20;
+
+/// What a file holds, for all who have it open.
+pub(super) struct Content {
+    pub(super) node: Node,
+    overlay: Weak<Overlay>,
+    /// What is below, of a file that was not written to when it was opened.
+    lower: Option<SharedSource>,
+    upper: OnceLock<FollowedFile>,
+    /// Held by who copies it.
+    copying: Mutex<()>,
+    /// Bytes copied so far; and whether it is being copied.
+    copied: AtomicU64,
+    is_copying: AtomicBool,
+}
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Content").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Content {
+    /// What is below, where nothing was written yet.
+    pub(super) fn below(overlay: &Arc<Overlay>, node: Node, lower: SharedSource) -> Self {
+        Self::new(overlay, node, Some(lower), OnceLock::new())
+    }
+
+    /// A file in the folder of the overlay.
+    pub(super) fn above(overlay: &Arc<Overlay>, node: Node, file: FollowedFile) -> Self {
+        Self::new(overlay, node, None, OnceLock::from(file))
+    }
+
+    fn new(overlay: &Arc<Overlay>, node: Node, lower: Option<SharedSource>, upper: OnceLock<FollowedFile>) -> Self {
+        Self {
+            node,
+            overlay: Arc::downgrade(overlay),
+            lower,
+            upper,
+            copying: Mutex::default(),
+            copied: AtomicU64::new(0),
+            is_copying: AtomicBool::new(false),
+        }
+    }
+
+    /// The file in the folder of the overlay, if there is one.
+    pub(super) fn upper(&self) -> Option<BorrowedFd<'_>> {
+        self.upper.get().map(|file| file.as_fd())
+    }
+
+    fn source(&self) -> io::Result<&dyn Source> {
+        match (self.upper.get(), &self.lower) {
+            (Some(upper), _) => Ok(upper),
+            (None, Some(lower)) => Ok(&**lower),
+            (None, None) => Err(Errno::STALE.into()),
+        }
+    }
+
+    /// How far copying it is, while it is copied.
+    pub(super) fn copying(&self) -> Option<u64> {
+        self.is_copying.load(Ordering::SeqCst).then(|| self.copied.load(Ordering::SeqCst))
+    }
+
+    /// Waits until it is copied.
+    pub(super) fn wait(&self) {
+        drop(self.copying.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Brings what was written to the disk.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        self.upper().map_or(Ok(()), |upper| Ok(fdatasync(upper)?))
+    }
+
+    /// A file of its own for what is to be written; of what is below, it gets the first bytes, `keep` at most.
+    fn copy_up(&self, overlay: &Overlay, keep: u64) -> io::Result<BorrowedFd<'_>> {
+        if let Some(upper) = self.upper() {
+            return Ok(upper);
+        }
+        // Whoever wants the same waits for it, and holds nothing.
+        let _turn = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(upper) = self.upper() {
+            return Ok(upper);
+        }
+        let lower = self.lower.as_deref().ok_or(Errno::STALE)?;
+        self.copied.store(0, Ordering::SeqCst);
+        self.is_copying.store(true, Ordering::SeqCst);
+        let made = overlay.copy_up(self.node, lower, keep, &self.copied);
+        self.is_copying.store(false, Ordering::SeqCst);
+        let made = made?;
+        Ok(self.upper.get_or_init(|| made).as_fd())
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        if let Some(overlay) = self.overlay.upgrade() {
+            overlay.closed(self.node);
+        }
+    }
+}
+
+/// A file that somebody has open.
+#[derive(Debug)]
+pub(super) struct OpenedFile {
+    overlay: Arc<Overlay>,
+    content: Arc<Content>,
+}
+
+impl OpenedFile {
+    pub(super) fn new(overlay: &Arc<Overlay>, content: Arc<Content>) -> Self {
+        Self { overlay: Arc::clone(overlay), content }
+    }
+
+    /// The file to write to.
+    fn writable(&self, keep: u64) -> io::Result<BorrowedFd<'_>> {
+        self.content.copy_up(&self.overlay, keep)
+    }
+}
+
+impl Source for OpenedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.content.source()?.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.content.source().map_or(0, Source::len)
+    }
+
+    fn describe(&self) -> String {
+        self.content.source().map_or_else(|_| "a file that is gone".to_owned(), Source::describe)
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.content.source().ok()?.next_data(offset)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.content.source().map_or(offset, |source| source.next_hole(offset))
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        if let Ok(source) = self.content.source() {
+            source.prefetch(offset, length);
+        }
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        self.content.source().is_ok_and(|source| source.is_ready(offset, length))
+    }
+
+    fn is_unproven(&self) -> bool {
+        self.content.source().is_ok_and(Source::is_unproven)
+    }
+
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.content.source()?.verify(is_abandoned)
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.content.source().is_ok_and(|source| source.is_filled(range))
+    }
+
+    fn memory(&self) -> usize {
+        self.content.source().map_or(0, Source::memory)
+    }
+}
+
+impl WritableFile for OpenedFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let upper = self.writable(u64::MAX)?;
+        if i64::try_from(offset).is_err() {
+            return Err(Errno::FBIG.into());
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            match pwrite(upper, &bytes[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                // What was taken is told, and the error comes with the next one.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        if i64::try_from(length).is_err() {
+            return Err(Errno::FBIG.into());
+        }
+        Ok(ftruncate(self.writable(length)?, length)?)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        if let Some(upper) = self.content.upper() {
+            if data_only { fdatasync(upper) } else { fsync(upper) }?;
+        }
+        self.overlay.sync()
+    }
+
+    fn allocate(&self, what: Allocation, range: Range<u64>, keeps_length: bool) -> io::Result<()> {
+        let how = match what {
+            Allocation::Reserves => FallocateFlags::empty(),
+            Allocation::Punches => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Allocation::Zeroes => FallocateFlags::ZERO_RANGE,
+        };
+        let how = if keeps_length { how | FallocateFlags::KEEP_SIZE } else { how };
+        let upper = self.writable(u64::MAX)?;
+        loop {
+            match fallocate(upper, how, range.start, range.end - range.start) {
+                Err(Errno::INTR) => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+}
+
+fn timespec(time: Option<Time>) -> Timespec {
+    match time {
+        Some(Time { seconds, nanoseconds }) => Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    }
+}
+
+/// Sets the times of a content that are given.
+pub(super) fn stamp(file: BorrowedFd<'_>, atime: Option<Time>, mtime: Option<Time>) -> io::Result<()> {
+    set_times(file, &Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) })
+}
+
+/// An error of the tree as one of a file.
+pub(super) fn to_io(error: Error) -> io::Error {
+    match error {
+        Error::Io(error) => error,
+        error => error.errno().into(),
+    }
+}
+
+impl Overlay {
+    /// Copies the first `keep` bytes of `lower`, the content of `node`, into a file of its own, with holes and times.
+    /// It is whole, and on the disk, before anybody finds it. `copied` counts the bytes.
+    fn copy_up(&self, node: Node, lower: &dyn Source, keep: u64, copied: &AtomicU64) -> io::Result<FollowedFile> {
+        let (part, file) = self.files.part()?;
+        let copy = || {
+            let length = keep.min(lower.len());
+            copy_bytes(lower, file.as_fd(), length, copied)?;
+            ftruncate(&file, length)?;
+            let before = self.attributes(node).map_err(to_io)?;
+            stamp(file.as_fd(), Some(before.atime), Some(before.mtime))?;
+            if length > 0 {
+                fsync(&file)?;
+            }
+            self.settle_copy(node, &part).map_err(to_io)
+        };
+        match copy() {
+            Ok(place) => FollowedFile::new(file, self.files.path().join(path_of(&place))),
+            Err(error) => {
+                self.files.drop_part(&part);
+                log::error!(
+                    "{}: copying it to {} to write to it: {error}",
+                    lower.describe(),
+                    self.files.path().display()
+                );
+                Err(error)
+            }
+        }
+    }
+
+    /// Says that what was copied is the content of `node`, and returns where it lies.
+    fn settle_copy(&self, node: Node, part: &str) -> Result<Vec<u8>, Error> {
+        let below = self.prepare(node)?;
+        self.edit(|editing| {
+            let id = editing.touch(&below, node)?;
+            let mut row = editing.node(id)?;
+            let wished = match rows::name_of(editing.connection, id)? {
+                Some((folder, name)) => editing.node(folder)?.place.map(|folder| join(&folder, &name)),
+                None => None,
+            };
+            let place = self.files.settle(part, wished.as_deref().unwrap_or_default(), id)?;
+            row.place = Some(place.clone());
+            row.changed |= changed::CONTENT;
+            // They are those of other bytes.
+            for (name, _) in rows::xattrs(editing.connection, id)? {
+                if name.starts_with(crate::hashes::PREFIX.as_bytes()) {
+                    rows::put_xattr(editing.connection, id, &name, None)?;
+                }
+            }
+            rows::put_node(editing.connection, &row)?;
+            Ok(place)
+        })
+    }
+
+    /// What becomes of the access control list of a file whose mode has changed.
+    pub(super) fn list_with_mode(list: Option<Vec<u8>>, mode: u32) -> Option<Vec<u8>> {
+        let list = access::List::parse(&list?)?;
+        Some(list.with_mode(mode).to_bytes())
+    }
+}
+
+/// A place as a path.
+pub(super) fn path_of(place: &[u8]) -> &std::path::Path {
+    use std::os::unix::ffi::OsStrExt as _;
+    std::path::Path::new(std::ffi::OsStr::from_bytes(place))
+}
+
+/// Copies bytes, and leaves holes out.
+fn copy_bytes(lower: &dyn Source, to: BorrowedFd<'_>, length: u64, copied: &AtomicU64) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE.min(usize::try_from(length).unwrap_or(PIECE)).max(1)];
+    let mut at = 0;
+    while at < length {
+        let Some(data) = lower.next_data(at).filter(|&data| data < length) else { break };
+        let end = lower.next_hole(data).clamp(data, length);
+        at = data;
+        // Where a source does not know its holes, it says that there are none.
+        let end = if end == data { length } else { end };
+        while at < end {
+            let piece = &mut buffer[..usize::try_from(end - at).unwrap_or(PIECE).min(PIECE)];
+            let piece = &mut piece[..];
+            let read = lower.read_at(piece, at)?;
+            if read == 0 {
+                let what = format!("{}: ends at byte {at}, and should have {length}", lower.describe());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
+            let mut written = 0;
+            while written < read {
+                written += pwrite(to, &piece[written..read], at + written as u64)?;
+            }
+            at += read as u64;
+            copied.fetch_add(read as u64, Ordering::SeqCst);
+        }
+    }
+    Ok(())
+}

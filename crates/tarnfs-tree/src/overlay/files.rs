@@ -1,0 +1,407 @@
+//! The folder of an overlay: contents of files as plain files, each at its path in the mount as it was when it was made
+//! or first written to.
+//!
+//! Where a path cannot be had (another file has it, it is too long, the name is one of ours), the file lies in
+//! [`NUMBERED`], under its number. What says where a file lies may have been made by anybody: everything is found below
+//! the folder, and no link is followed on the way (`openat2(2)`).
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat,
+    StatVfs, Timestamps, fallocate, flock, fstat, fstatvfs, fsync, futimens, mkdirat, openat, openat2, renameat_with,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::Time;
+
+/// Names in the folder that begin so are ours.
+const OURS: &[u8] = b".tarnfs-overlay";
+
+/// So do those of ratarmount.
+const THEIRS: &[u8] = b".ratarmount.overlay.sqlite";
+
+/// Files that do not lie at their path.
+const NUMBERED: &str = ".tarnfs-overlay.files";
+
+/// Held by the mount that uses the overlay; says which one that is.
+const LOCK: &str = ".tarnfs-overlay.lock";
+
+/// Takes some room, so that something can be removed where the disk is full: that is noted, too.
+const RESERVE: &str = ".tarnfs-overlay.reserve";
+const RESERVED: u64 = 512 << 10;
+
+/// The end of names in [`NUMBERED`] of files that are being copied.
+const PART: &str = ".part";
+
+/// Longer paths are not tried: the kernel takes 4096 bytes.
+pub(super) const LONGEST_PATH: usize = 3500;
+
+/// Nobody else needs to look into it.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+const PRIVATE_FOLDER: Mode = Mode::RWXU;
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Files {
+    root: OwnedFd,
+    numbered: OwnedFd,
+    path: PathBuf,
+    _lock: File,
+    reserve: File,
+    /// Folders in it whose names are not known to be on the disk.
+    unsynced: Mutex<HashSet<Vec<u8>>>,
+}
+
+fn beneath() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
+}
+
+fn open_beneath(root: BorrowedFd<'_>, place: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let place = if place.is_empty() { b"." } else { place };
+    loop {
+        match openat2(root, place, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, PRIVATE_OF(flags), beneath()) {
+            // Somebody has renamed something meanwhile.
+            Err(Errno::AGAIN) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The mode of what is made, which must be none where nothing is.
+#[allow(non_snake_case, reason = "a constant that depends on its argument")]
+fn PRIVATE_OF(flags: OFlags) -> Mode {
+    if flags.contains(OFlags::CREATE) { PRIVATE } else { Mode::empty() }
+}
+
+/// The folder that a place is in, and its name there.
+fn split(place: &[u8]) -> (&[u8], &[u8]) {
+    match place.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&place[..slash], &place[slash + 1..]),
+        None => (b"", place),
+    }
+}
+
+/// The place of `name` in the folder at `folder`.
+pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    if folder.is_empty() { name.to_vec() } else { [folder, name].join(&b'/') }
+}
+
+impl Files {
+    /// Opens the folder at `path`, which is made if it is not there, for one mount alone. `what` says who that is.
+    pub(super) fn open(path: &Path, what: &str) -> io::Result<Self> {
+        let is_new = !path.exists();
+        if is_new {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        }
+        let path = path.canonicalize()?;
+        if let (true, Some(parent)) = (is_new, path.parent()) {
+            File::open(parent)?.sync_all()?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, &path, flags, Mode::empty())?;
+        not_of_others(&fstat(&root)?)?;
+        let lock = lock(root.as_fd(), what)?;
+        match mkdirat(&root, NUMBERED, PRIVATE_FOLDER) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let numbered =
+            open_beneath(root.as_fd(), NUMBERED.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| {
+                match error {
+                    Errno::NOSYS => io::Error::new(io::ErrorKind::Unsupported, "an overlay needs Linux 5.6 or later"),
+                    error => error.into(),
+                }
+            })?;
+        // What is made here first, the database among them, is noted by nobody.
+        let unsynced = Mutex::new(HashSet::from([Vec::new()]));
+        let reserve = File::from(open_beneath(root.as_fd(), RESERVE.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
+        let files = Self { root, numbered, path, _lock: lock, reserve, unsynced };
+        files.take_reserve();
+        Ok(files)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn space(&self) -> io::Result<StatVfs> {
+        Ok(fstatvfs(&self.root)?)
+    }
+
+    /// Takes the room that was given back, if there is some again.
+    pub(super) fn take_reserve(&self) {
+        if self.reserve.metadata().is_ok_and(|found| found.len() < RESERVED)
+            && let Err(error) = fallocate(&self.reserve, FallocateFlags::empty(), 0, RESERVED)
+        {
+            log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
+            let _ = self.reserve.set_len(0);
+        }
+    }
+
+    /// Gives it back. False if there is none.
+    pub(super) fn give_reserve(&self) -> bool {
+        self.reserve.metadata().is_ok_and(|found| found.len() > 0) && self.reserve.set_len(0).is_ok()
+    }
+
+    /// The root, for a walk.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Makes `name`, unless it is there, so that nobody else can read it.
+    pub(super) fn prepare(&self, name: &str) -> io::Result<PathBuf> {
+        drop(open_beneath(self.root.as_fd(), name.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
+        Ok(self.path.join(name))
+    }
+
+    /// Opens the content at a place, to read and write it.
+    pub(super) fn open_content(&self, place: &[u8]) -> io::Result<File> {
+        let file = File::from(open_beneath(self.root.as_fd(), place, OFlags::RDWR)?);
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is no file any more"));
+        }
+        Ok(file)
+    }
+
+    /// What the system says of the content at a place.
+    pub(super) fn stat(&self, place: &[u8]) -> Result<Stat, Errno> {
+        fstat(open_beneath(self.root.as_fd(), place, OFlags::PATH)?)
+    }
+
+    /// True if a file may lie there.
+    fn may_have(place: &[u8]) -> bool {
+        let first = place.split(|&byte| byte == b'/').next().unwrap_or_default();
+        place.len() <= LONGEST_PATH && !first.starts_with(OURS) && !first.starts_with(THEIRS)
+    }
+
+    fn numbered_place(id: u64) -> Vec<u8> {
+        format!("{NUMBERED}/{id}").into_bytes()
+    }
+
+    /// Makes an empty file for the node `id`, at `place` if that can be had, and says where it lies.
+    pub(super) fn make(&self, place: &[u8], id: u64) -> io::Result<(Vec<u8>, File)> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        if Self::may_have(place) {
+            let made = match open_beneath(self.root.as_fd(), place, flags) {
+                Err(Errno::NOENT) if self.make_folders(split(place).0) => open_beneath(self.root.as_fd(), place, flags),
+                made => made,
+            };
+            if let Ok(made) = made {
+                self.note(place);
+                return Ok((place.to_vec(), File::from(made)));
+            }
+        }
+        let place = Self::numbered_place(id);
+        let made = match open_beneath(self.root.as_fd(), &place, flags) {
+            Err(Errno::EXIST) => {
+                // Of a transaction that did not come to its end.
+                unlinkat(&self.root, &*place, AtFlags::empty())?;
+                open_beneath(self.root.as_fd(), &place, flags)?
+            }
+            made => made?,
+        };
+        self.note(&place);
+        Ok((place, File::from(made)))
+    }
+
+    /// Makes the folders that lead to a place. False if that cannot be.
+    fn make_folders(&self, place: &[u8]) -> bool {
+        let mut at = Vec::new();
+        for name in place.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            let Ok(folder) = open_beneath(self.root.as_fd(), &at, OFlags::PATH | OFlags::DIRECTORY) else {
+                return false;
+            };
+            match mkdirat(&folder, name, PRIVATE_FOLDER) {
+                Ok(()) => self.note(&join(&at, name)),
+                Err(Errno::EXIST) => {}
+                Err(_) => return false,
+            }
+            at = join(&at, name);
+        }
+        true
+    }
+
+    /// A new file that has no place yet, and its name.
+    pub(super) fn part(&self) -> io::Result<(String, File)> {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let name = format!("{}{PART}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+        Ok((name.clone(), File::from(open_beneath(self.numbered.as_fd(), name.as_bytes(), flags)?)))
+    }
+
+    /// Gives a [`Files::part`] its place.
+    pub(super) fn settle(&self, part: &str, place: &[u8], id: u64) -> io::Result<Vec<u8>> {
+        if Self::may_have(place) {
+            let (folder, name) = split(place);
+            let move_there = || {
+                let folder = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY)?;
+                renameat_with(&self.numbered, part, folder, name, RenameFlags::NOREPLACE)
+            };
+            let moved = match move_there() {
+                Err(Errno::NOENT) if self.make_folders(folder) => move_there(),
+                moved => moved,
+            };
+            if moved.is_ok() {
+                self.note(place);
+                return Ok(place.to_vec());
+            }
+        }
+        let place = Self::numbered_place(id);
+        renameat_with(&self.numbered, part, &self.root, &*place, RenameFlags::empty())?;
+        self.note(&place);
+        Ok(place)
+    }
+
+    /// A part is not needed.
+    pub(super) fn drop_part(&self, part: &str) {
+        let _ = unlinkat(&self.numbered, part, AtFlags::empty());
+    }
+
+    /// Removes the content at a place. That it is gone already is no error.
+    pub(super) fn remove(&self, place: &[u8]) -> io::Result<()> {
+        let (folder, name) = split(place);
+        let folder = match open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            folder => folder?,
+        };
+        match unlinkat(&folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a folder in which contents were, if there are none any more.
+    pub(super) fn remove_folder(&self, place: &[u8]) {
+        let (folder, name) = split(place);
+        if name.is_empty() || !Self::may_have(place) {
+            return;
+        }
+        if let Ok(folder) = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY) {
+            let _ = unlinkat(&folder, name, AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Removes what was being copied when a mount was killed, and files under numbers that `is_known` does not know.
+    pub(super) fn sweep(&self, is_known: &dyn Fn(&[u8]) -> io::Result<bool>) -> io::Result<()> {
+        for entry in Dir::read_from(&self.numbered)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            if name.ends_with(PART.as_bytes()) || !is_known(&join(NUMBERED.as_bytes(), name))? {
+                unlinkat(&self.numbered, name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, place: &[u8]) {
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = split(place).0;
+        if !unsynced.contains(folder) {
+            unsynced.insert(folder.to_vec());
+        }
+    }
+
+    /// Waits until the names of all files made so far survive a loss of power.
+    pub(super) fn sync_names(&self) -> io::Result<()> {
+        let unsynced = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut left = unsynced.into_iter();
+        while let Some(place) = left.next() {
+            let synced = match open_beneath(self.root.as_fd(), &place, OFlags::RDONLY | OFlags::DIRECTORY) {
+                // It is gone, and so are the files in it.
+                Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+                folder => folder.and_then(fsync),
+            };
+            if let Err(error) = synced {
+                let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+                unsynced.insert(place);
+                unsynced.extend(left);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Times of access, content and inode.
+pub(super) fn times(stat: &Stat) -> [Time; 3] {
+    [
+        (stat.st_atime, u32::try_from(stat.st_atime_nsec)),
+        (stat.st_mtime, u32::try_from(stat.st_mtime_nsec)),
+        (stat.st_ctime, u32::try_from(stat.st_ctime_nsec)),
+    ]
+    .map(|(seconds, part)| Time { seconds, nanoseconds: part.unwrap_or(0).min(999_999_999) })
+}
+
+/// Sets the times of a content.
+pub(super) fn set_times(file: BorrowedFd<'_>, times: &Timestamps) -> io::Result<()> {
+    Ok(futimens(file, times)?)
+}
+
+/// Where others may write they could make us write elsewhere.
+fn not_of_others(stat: &Stat) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    if stat.st_uid != own && own != 0 {
+        let what = "belongs to another user: name a folder of your own for what is written";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    if stat.st_mode & 0o002 != 0 {
+        let what = "everybody may write to it: name a folder of your own for what is written";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(())
+}
+
+/// Locks the folder for `what`.
+fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
+    let mut lock = File::from(open_beneath(root, LOCK.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut who = Vec::new();
+            let _ = (&lock).take(4096).read_to_end(&mut who);
+            let who = tarnfs_format::name::escape(who.trim_ascii()).to_string();
+            let what = format!("is in use by {who}; an overlay is for one mount at a time");
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    lock.set_len(0)?;
+    lock.rewind()?;
+    lock.write_all(what.as_bytes())?;
+    Ok(lock)
+}
+
+/// True if somebody holds the overlay in this folder.
+pub(super) fn is_in_use(folder: &Path) -> bool {
+    let Ok(lock) = File::options().read(true).open(folder.join(LOCK)) else { return false };
+    flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+/// True for names in the root of the folder that are not of the mount.
+pub(super) fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(OURS) || name.starts_with(THEIRS)
+}
+
+/// Whether there is something of that name in the folder.
+pub(super) fn has(root: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    match statat(root, OsStr::from_bytes(name.as_bytes()), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,169 @@
+//! What is in a folder: names that are only here, and then those that are below, as they are by now.
+//!
+//! A name that is below stays where it is in the listing, also if something else has it by now: who lists a folder
+//! while others change it gets each name once.
+
+use super::rows::{self, Said};
+use super::{NodePlace, Overlay, lock};
+use crate::{Child, Error, Lifetime, Node, UNKNOWN};
+
+/// Positions in a listing below this are those of names that are only here; behind it are those of what is below,
+/// moved by as much.
+pub(super) const BELOW: u64 = 1 << 32;
+
+/// Names that are read at once for a listing.
+const BATCH: usize = 128;
+
+impl Overlay {
+    /// True if nothing below a folder can have changed since its names were compared with that.
+    pub(super) fn is_compared(&self, id: u64, lower: Node) -> bool {
+        self.lower.lifetime(lower) == Lifetime::Forever && lock(&self.compared).contains(&id)
+    }
+
+    /// Names in a folder that are said to be over something below, and are not any more, or the other way round:
+    /// another archive is below, or a folder in which somebody has made or removed something.
+    fn compare(&self, id: u64, lower: Node) -> Result<(), Error> {
+        if self.is_compared(id, lower) {
+            return Ok(());
+        }
+        let mut wrong = Vec::new();
+        for is_over in [false, true] {
+            let mut seq = 0;
+            loop {
+                let batch = self.database.ask(|connection| rows::names(connection, id, is_over, seq, BATCH))?;
+                let Some(last) = batch.last() else { break };
+                seq = last.seq;
+                for row in batch {
+                    if self.lower.has_name(lower, &row.name)? != is_over {
+                        wrong.push((row, !is_over));
+                    }
+                }
+            }
+        }
+        if !wrong.is_empty() {
+            self.edit(|editing| {
+                for (row, is_over) in &wrong {
+                    editing.put_name(id, &row.name, row.node, *is_over)?;
+                }
+                Ok(())
+            })?;
+        }
+        lock(&self.compared).insert(id);
+        Ok(())
+    }
+
+    /// The children of a folder that are only here. False if `receive` takes no more.
+    fn list_own(&self, id: u64, mut seq: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<bool, Error> {
+        loop {
+            let batch = self.database.ask(|connection| {
+                let names = rows::names(connection, id, false, seq, BATCH)?;
+                let with_node = |row: rows::NameRow| match row.node {
+                    Some(node) => Ok(rows::node(connection, node)?.map(|node| (row.seq, row.name, Some(node)))),
+                    None => Ok(Some((row.seq, row.name, None))),
+                };
+                names.into_iter().filter_map(|row| with_node(row).transpose()).collect::<Result<Vec<_>, Error>>()
+            })?;
+            let Some((last, _, _)) = batch.last() else { return Ok(true) };
+            seq = *last;
+            for (next, name, node) in batch {
+                let Some(node) = node else { continue };
+                let attributes = self.shown(&node);
+                let node = attributes.node;
+                self.known.hold(node);
+                if !receive(Child { name: &name, attributes, next }) {
+                    self.forget(node, 1);
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// The children of a folder that are below, as they are by now.
+    fn list_below(
+        &self,
+        folder: Node,
+        lower: Node,
+        id: Option<u64>,
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let mut failure = None;
+        self.lower.read_dir(lower, from, &mut |child| {
+            let found = child.attributes.node;
+            let next = child.next.saturating_add(BELOW);
+            let said = id.map_or(Ok(Said::Nothing), |id| self.said(id, child.name));
+            let given = match said {
+                Ok(Said::Gone) => Ok(None),
+                Ok(Said::Node(own)) => self.give(own).map(Some),
+                Ok(Said::Nothing) if found == UNKNOWN => {
+                    return receive(Child { next, ..child });
+                }
+                Ok(Said::Nothing) => {
+                    if let Some(own) = self.met.id(found) {
+                        self.give(own).map(Some)
+                    } else {
+                        self.known.hold_seen(found, folder, child.name);
+                        let is_taken = receive(Child { next, ..child });
+                        if !is_taken {
+                            // What is below takes its own back.
+                            self.known.forget(found, 1);
+                        }
+                        return is_taken;
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            let goes_on = match given {
+                Ok(None) => true,
+                Ok(Some(attributes)) => {
+                    let node = attributes.node;
+                    let is_taken = receive(Child { name: child.name, attributes, next });
+                    if !is_taken {
+                        self.forget(node, 1);
+                    }
+                    is_taken
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    false
+                }
+            };
+            // What is refused below counts as not given.
+            if goes_on && found != UNKNOWN {
+                self.lower.forget(found, 1);
+            }
+            goes_on
+        })?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn read_dir(
+        &self,
+        folder: Node,
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let lower = self.below(folder);
+        let id = match self.place(folder) {
+            NodePlace::Own(id) => Some(id),
+            NodePlace::Lower => None,
+        };
+        if let Some(id) = id
+            && from < BELOW
+        {
+            if let Some(lower) = lower
+                && from == 0
+            {
+                self.compare(id, lower)?;
+            }
+            if !self.list_own(id, from, receive)? {
+                return Ok(());
+            }
+        }
+        match lower {
+            Some(lower) => self.list_below(folder, lower, id, from.saturating_sub(BELOW), receive),
+            None if id.is_none() => Err(Error::NotFound),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Overlays that ratarmount has made: a folder with what was written, each file at its path, and beside it an SQLite
+//! file of what was removed and of attributes.
+//!
+//! It is taken over once, when there is nothing of ours in the folder. The files stay where they are. The same holds
+//! for a folder that somebody has filled by hand, as ratarmount takes it.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
+
+use super::database::failed;
+use super::editing::{Editing, of};
+use super::files::{has, is_ours, join, times};
+use super::rows::{self, NodeRow, ROOT, changed};
+use super::{Overlay, lock};
+use crate::{Attributes, Device, Error, Kind, Node, Time, folder};
+
+/// Its file.
+const NAME: &str = ".ratarmount.overlay.sqlite";
+
+/// Folders in one another, at most.
+const DEEPEST: usize = 2000;
+
+/// What it says of a path.
+#[derive(Debug, Default, Clone)]
+struct Said {
+    mtime: Option<Time>,
+    mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    is_deleted: bool,
+}
+
+type All = HashMap<(Vec<u8>, Vec<u8>), Said>;
+
+/// Takes over what is in the folder.
+pub(super) fn import(overlay: &Overlay) -> Result<(), Error> {
+    let said = if has(overlay.files.root(), NAME)? { read(&overlay.files.path().join(NAME))? } else { All::new() };
+    let root = openat(overlay.files.root(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let count = overlay.edit(|editing| {
+        let mut import = Import { overlay, editing, said, links: HashMap::new(), count: 0 };
+        import.folder(&root, ROOT, b"", Some(Node::ROOT), 0)?;
+        import.others()?;
+        Ok(import.count)
+    })?;
+    if count > 0 {
+        let folder = tarnfs_format::name::escape(overlay.files.path().as_os_str().as_encoded_bytes()).to_string();
+        log::info!("{folder}: what was written there before is taken over: {count} files and folders");
+    }
+    // They are met as what is below is.
+    lock(&overlay.quiet).folders.clear();
+    Ok(())
+}
+
+/// All that ratarmount's file says.
+fn read(path: &Path) -> Result<All, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let mut query =
+        connection.prepare("SELECT path, name, mtime, mode, uid, gid, deleted FROM files").map_err(failed)?;
+    let rows = query
+        .query_map([], |row| {
+            let bytes = |column| match row.get_ref(column)? {
+                ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok::<_, rusqlite::Error>(bytes.to_vec()),
+                _ => Ok(Vec::new()),
+            };
+            let number = |column| match row.get_ref(column)? {
+                ValueRef::Integer(number) => Ok::<_, rusqlite::Error>(Some(number as f64)),
+                ValueRef::Real(number) => Ok(Some(number)),
+                _ => Ok(None),
+            };
+            let time = |seconds: f64| Time {
+                seconds: seconds.floor() as i64,
+                nanoseconds: ((seconds - seconds.floor()) * 1e9) as u32,
+            };
+            let small = |column| Ok::<_, rusqlite::Error>(number(column)?.map(|number| number as u32));
+            let said = Said {
+                mtime: number(2)?.map(time),
+                mode: small(3)?.map(|mode| mode & 0o7777),
+                uid: small(4)?,
+                gid: small(5)?,
+                is_deleted: number(6)?.is_some_and(|is_deleted| is_deleted != 0.0),
+            };
+            let path = bytes(0)?;
+            let path = path.strip_prefix(b"/").unwrap_or(&path).to_vec();
+            Ok(((path, bytes(1)?), said))
+        })
+        .map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
+}
+
+struct Import<'a, 'b> {
+    overlay: &'a Overlay,
+    editing: &'a Editing<'b>,
+    said: All,
+    /// Numbers of files that have several names.
+    links: HashMap<(u64, u64), u64>,
+    count: u64,
+}
+
+impl Import<'_, '_> {
+    /// What lies in a folder: its number, its path, what is below.
+    fn folder(&mut self, open: &OwnedFd, id: u64, path: &[u8], lower: Option<Node>, depth: usize) -> Result<(), Error> {
+        for entry in Dir::read_from(open)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") || (path.is_empty() && is_ours(name)) {
+                continue;
+            }
+            let stat = statat(open, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let below = match lower.map(|lower| self.overlay.lower.lookup(lower, name)) {
+                None | Some(Err(Error::NotFound)) => None,
+                Some(found) => Some(found?),
+            };
+            let said = self.said.remove(&(path.to_vec(), name.to_vec())).unwrap_or_default();
+            let (child, met) = self.entry(open, id, path, name, &stat, below.as_ref(), &said)?;
+            self.count += 1;
+            if let Some(met) = met {
+                self.editing.meet(met, child);
+            }
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && depth < DEEPEST {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let inner = openat(open, name, flags, Mode::empty())?;
+                self.folder(&inner, child, &join(path, name), met, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One of them. Returns its number, and the node of what is below that it stands for.
+    #[allow(clippy::too_many_arguments, reason = "all that is known of it")]
+    fn entry(
+        &mut self,
+        open: &OwnedFd,
+        folder: u64,
+        path: &[u8],
+        name: &[u8],
+        stat: &Stat,
+        below: Option<&Attributes>,
+        said: &Said,
+    ) -> Result<(u64, Option<Node>), Error> {
+        let kind = kind(stat);
+        let number = (stat.st_dev, stat.st_ino);
+        if kind != Kind::Folder
+            && let Some(&id) = self.links.get(&number)
+        {
+            let mut row = self.editing.node(id)?;
+            row.links = row.links.saturating_add(1);
+            rows::put_node(self.editing.connection, &row)?;
+            self.editing.put_name(folder, name, Some(id), below.is_some())?;
+            return Ok((id, None));
+        }
+        // What was written over a file that has other names below is one of its own.
+        let same = below.filter(|below| below.kind == kind && (kind == Kind::Folder || below.links <= 1));
+        let written = attributes(stat, kind);
+        // ratarmount does not keep what the archive says of mode and owner, but for what was changed.
+        let base = match same {
+            Some(below) if kind == Kind::Folder => below.clone(),
+            Some(below) => Attributes { mode: below.mode, uid: below.uid, gid: below.gid, ..written },
+            None => written,
+        };
+        let place = join(path, name);
+        let mut row = NodeRow {
+            target: if kind == Kind::Symlink { readlinkat(open, name, Vec::new())?.into_bytes() } else { Vec::new() },
+            lower: same.map(|_| place.clone()),
+            place: matches!(kind, Kind::File | Kind::Folder).then_some(place),
+            changed: if same.is_some() && kind != Kind::Folder { changed::CONTENT } else { 0 },
+            ..of(&base)
+        };
+        if kind != Kind::Folder || same.is_none() {
+            row.links = 1;
+        }
+        Self::say(&mut row, said);
+        row.id = rows::put_node(self.editing.connection, &row)?;
+        if let Some(below) = same {
+            for (name, value) in self.overlay.lower.xattrs(below.node)? {
+                if !name.starts_with(crate::hashes::PREFIX.as_bytes()) || kind == Kind::Folder {
+                    rows::put_xattr(self.editing.connection, row.id, &name, Some(&value))?;
+                }
+            }
+        }
+        if stat.st_nlink > 1 && kind != Kind::Folder {
+            self.links.insert(number, row.id);
+        }
+        self.editing.put_name(folder, name, Some(row.id), below.is_some())?;
+        Ok((row.id, same.map(|below| below.node)))
+    }
+
+    fn say(row: &mut NodeRow, said: &Said) {
+        let is_said = said.mode.or(said.uid).or(said.gid).is_some() || said.mtime.is_some();
+        row.mode = said.mode.unwrap_or(row.mode);
+        row.uid = said.uid.unwrap_or(row.uid);
+        row.gid = said.gid.unwrap_or(row.gid);
+        if row.place.is_none() || row.kind == Kind::Folder {
+            row.mtime = said.mtime.unwrap_or(row.mtime);
+        }
+        if is_said && row.lower.is_some() {
+            row.changed |= changed::ATTRIBUTES;
+        }
+    }
+
+    /// What is said of what was not written: that it is removed, or has other attributes.
+    fn others(&mut self) -> Result<(), Error> {
+        // A folder before what is in it: of one that was removed nothing is left.
+        let mut all: Vec<_> = std::mem::take(&mut self.said).into_iter().collect();
+        all.sort_by(|(left, _), (right, _)| left.cmp(right));
+        for ((path, name), said) in all {
+            let found = if name.is_empty() { Ok(None) } else { self.touch_path(&path) };
+            match found {
+                Ok(Some((folder, lower))) => {
+                    let Some(lower) = lower else { continue };
+                    if rows::name(self.editing.connection, folder, &name)? != rows::Said::Nothing {
+                        continue;
+                    }
+                    let below = match self.overlay.lower.lookup(lower, &name) {
+                        Ok(below) => below,
+                        Err(Error::NotFound) => continue,
+                        Err(error) => return Err(error),
+                    };
+                    self.count += 1;
+                    if said.is_deleted {
+                        self.editing.put_name(folder, &name, None, true)?;
+                        continue;
+                    }
+                    let prepared = self.overlay.prepare_one(below.node, lower, &name)?;
+                    let id = match self.editing.id(below.node) {
+                        Some(id) => id,
+                        None => self.editing.touch_one(&prepared)?,
+                    };
+                    let mut row = self.editing.node(id)?;
+                    Self::say(&mut row, &said);
+                    rows::put_node(self.editing.connection, &row)?;
+                }
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the folder at a path, and what is below of it.
+    fn touch_path(&self, path: &[u8]) -> Result<Option<(u64, Option<Node>)>, Error> {
+        let (mut id, mut lower) = (ROOT, Some(Node::ROOT));
+        for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            let found = lower.map(|lower| self.overlay.lower.lookup(lower, name));
+            let below = match found {
+                None | Some(Err(Error::NotFound | Error::NotAFolder)) => None,
+                Some(found) => Some(found?),
+            };
+            id = match (rows::name(self.editing.connection, id, name)?, &below, lower) {
+                (rows::Said::Node(child), _, _) => child,
+                (rows::Said::Nothing, Some(below), Some(lower)) => {
+                    self.editing.touch_one(&self.overlay.prepare_one(below.node, lower, name)?)?
+                }
+                _ => return Ok(None),
+            };
+            let row = self.editing.node(id)?;
+            if row.kind != Kind::Folder {
+                return Ok(None);
+            }
+            lower = below.filter(|_| row.lower.is_some()).map(|below| below.node);
+        }
+        Ok(Some((id, lower)))
+    }
+}
+
+fn kind(stat: &Stat) -> Kind {
+    let device = Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) };
+    folder::kind(FileType::from_raw_mode(stat.st_mode), device)
+}
+
+fn attributes(stat: &Stat, kind: Kind) -> Attributes {
+    let [atime, mtime, ctime] = times(stat);
+    Attributes {
+        node: Node(0),
+        kind,
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        links: 1,
+        size: 0,
+        blocks: 0,
+        mtime,
+        atime,
+        ctime,
+    }
+}

@@ -1,0 +1,144 @@
+//! What an overlay changes, read from its folder alone: what lies below need not be there.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::content::path_of;
+use super::files::{is_in_use, join};
+use super::rows::{self, ROOT};
+use super::{OverlayError, database};
+use crate::{Error, Kind};
+
+/// How something is not as it is below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was made.
+    Added,
+    /// Its content or its attributes were changed, or something else has its name.
+    Modified,
+    /// It was removed.
+    Deleted,
+    /// It has another name.
+    Renamed,
+}
+
+impl Change {
+    /// `A`, `M`, `D` or `R`.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Added => 'A',
+            Self::Modified => 'M',
+            Self::Deleted => 'D',
+            Self::Renamed => 'R',
+        }
+    }
+}
+
+/// Something that an overlay changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// How.
+    pub change: Change,
+    /// The path in the mount.
+    pub path: Vec<u8>,
+    /// It is a folder. Of what was removed that is not known.
+    pub is_folder: bool,
+    /// Of something with another name: the path that it has below.
+    pub from: Option<Vec<u8>>,
+    /// Of a file that was written: where its content lies.
+    pub content: Option<PathBuf>,
+}
+
+/// The folder of an overlay, to look into it. It may be in use.
+#[derive(Debug)]
+pub struct OverlayStatus {
+    folder: PathBuf,
+    connection: Connection,
+}
+
+/// A folder that is walked.
+struct Walked {
+    id: u64,
+    path: Vec<u8>,
+    lower: Option<Vec<u8>>,
+}
+
+impl OverlayStatus {
+    /// Opens the overlay in `folder`.
+    pub fn open(folder: &Path) -> Result<Self, OverlayError> {
+        let open = || {
+            let folder = folder.canonicalize()?;
+            let path = folder.join(database::NAME);
+            if !path.is_file() {
+                let what = format!("is no overlay of tarnfs: there is no {} in it", database::NAME);
+                return Err(std::io::Error::new(std::io::ErrorKind::NotFound, what).into());
+            }
+            Ok(Self { connection: database::Database::look(&path)?, folder })
+        };
+        open().map_err(|error: Error| OverlayError { path: folder.to_owned(), error })
+    }
+
+    /// True if a mount uses it now.
+    pub fn is_in_use(&self) -> bool {
+        is_in_use(&self.folder)
+    }
+
+    /// Hands all that it changes to `receive`, until that returns false: folder by folder, in each by name, a folder
+    /// before what is in it.
+    pub fn each(&self, receive: &mut dyn FnMut(Changed) -> bool) -> Result<(), OverlayError> {
+        self.walk(receive).map_err(|error| OverlayError { path: self.folder.clone(), error })
+    }
+
+    fn walk(&self, receive: &mut dyn FnMut(Changed) -> bool) -> Result<(), Error> {
+        let Some(root) = rows::node(&self.connection, ROOT)? else { return Ok(()) };
+        let nothing =
+            Changed { change: Change::Modified, path: b"/".to_vec(), is_folder: true, from: None, content: None };
+        if root.changed != 0 && !receive(nothing.clone()) {
+            return Ok(());
+        }
+        let mut folders = vec![Walked { id: ROOT, path: Vec::new(), lower: root.lower }];
+        let mut seen = std::collections::HashSet::from([ROOT]);
+        while let Some(folder) = folders.pop() {
+            let mut inner = Vec::new();
+            for (row, is_over) in rows::all_names(&self.connection, folder.id)? {
+                let rows::NameRow { name, node, .. } = row;
+                let path = join(&folder.path, &name);
+                let below = folder.lower.as_ref().map(|lower| join(lower, &name));
+                let Some(node) = node else {
+                    let has_moved = below.as_ref().map(|below| rows::has_moved(&self.connection, below)).transpose()?;
+                    let gone = Changed { change: Change::Deleted, path, is_folder: false, ..nothing.clone() };
+                    if is_over && has_moved != Some(true) && !receive(gone) {
+                        return Ok(());
+                    }
+                    continue;
+                };
+                let Some(row) = rows::node(&self.connection, node)? else { continue };
+                let is_folder = row.kind == Kind::Folder;
+                let content = row.place.as_deref().filter(|_| row.kind == Kind::File);
+                let content = content.map(|place| self.folder.join(path_of(place)));
+                let said = Changed { path: path.clone(), is_folder, content, ..nothing.clone() };
+                let (is_in_place, is_modified) = (row.lower.is_some() && row.lower == below, row.changed != 0);
+                let changes = match &row.lower {
+                    Some(_) if is_in_place && is_modified => vec![said],
+                    Some(_) if is_in_place => Vec::new(),
+                    Some(from) => {
+                        let renamed = Changed { change: Change::Renamed, from: Some(from.clone()), ..said.clone() };
+                        if is_modified { vec![renamed, said] } else { vec![renamed] }
+                    }
+                    None if is_over => vec![said],
+                    None => vec![Changed { change: Change::Added, ..said }],
+                };
+                if changes.into_iter().any(|change| !receive(change)) {
+                    return Ok(());
+                }
+                // A file that somebody has made for us may have a folder in itself.
+                if is_folder && seen.insert(node) {
+                    inner.push(Walked { id: node, path, lower: row.lower });
+                }
+            }
+            folders.extend(inner.into_iter().rev());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Where what is written in a mount goes (`--write-overlay`).
+
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock, statfs};
+use tarnfs_fuse::MountedTree;
+use tarnfs_tree::{Error, OverlayError, OverlayTree, Tree};
+
+use crate::args::shown;
+use crate::exit::{Code, Failure};
+use crate::made::Temporary;
+use crate::mountpoint::resolved;
+use crate::watcher::Watcher;
+
+/// What folders that go with their mount are called, and a number behind it.
+const NAME: &str = "tarnfs-overlay-";
+
+/// How long a mount that has just ended is waited for, and how often is looked.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where files are in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// `f_type` of a tmpfs (`linux/magic.h`).
+const TMPFS: u64 = 0x0102_1994;
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A folder that stays.
+    Folder(PathBuf),
+    /// `:temp:`
+    Temporary,
+    /// `:memory:`
+    Memory,
+}
+
+impl Place {
+    /// What `--write-overlay` says; relative names are from the folder that this process is in now.
+    pub(crate) fn of(given: &OsStr) -> Result<Self, Failure> {
+        Ok(match given.to_str() {
+            Some(":temp:") => Self::Temporary,
+            Some(":memory:") => Self::Memory,
+            _ => Self::Folder(std::path::absolute(given).map_err(|error| cannot(Path::new(given), &error))?),
+        })
+    }
+}
+
+fn cannot(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Code::CannotOpen, format!("--write-overlay {}: {error}", shown(path.as_os_str())))
+}
+
+/// A tree that can be written to.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) tree: Arc<OverlayTree>,
+    /// Removed when it is dropped.
+    temporary: Option<Temporary>,
+}
+
+impl Written {
+    /// Lets `lower` be written to, of which `sources` are shown at `mountpoint`. The watcher removes what goes with
+    /// the mount also where this process is killed.
+    pub(crate) fn open(
+        place: &Place,
+        lower: &Arc<dyn Tree>,
+        (sources, mountpoint): (&[PathBuf], &Path),
+        watcher: Option<&Watcher>,
+    ) -> Result<Self, Failure> {
+        let temporary = match place {
+            Place::Folder(folder) => {
+                not_mixed(folder, sources, mountpoint)?;
+                None
+            }
+            Place::Temporary => Some(temporary(&std::env::temp_dir(), watcher)?),
+            Place::Memory => {
+                let memory = Path::new(MEMORY);
+                if !statfs(memory).is_ok_and(|found| found.f_type as u64 == TMPFS) {
+                    let what = format!("{MEMORY} is not in memory here; give a folder, or :temp:");
+                    return Err(cannot(Path::new(":memory:"), &what));
+                }
+                Some(temporary(memory, watcher)?)
+            }
+        };
+        let folder = match (place, &temporary) {
+            (Place::Folder(folder), _) => folder,
+            (_, Some(temporary)) => temporary.path(),
+            (_, None) => return Err(cannot(Path::new(":temp:"), &"no folder")),
+        };
+        let user = format!("process {}, {}", std::process::id(), mounted_at(&resolved(mountpoint)));
+        let begun = Instant::now();
+        let tree = loop {
+            match OverlayTree::open(Arc::clone(lower), folder, &user) {
+                // Whoever has just unmounted it still brings it to the disk.
+                Err(error) if is_ending(&error) && begun.elapsed() < PATIENCE => thread::sleep(LOOK),
+                opened => break opened,
+            }
+        };
+        let tree = tree.map_err(|error| Failure::new(Code::CannotOpen, format!("--write-overlay {error}")))?;
+        Ok(Self { tree: Arc::new(tree), temporary })
+    }
+
+    /// What was written is brought to the disk, where it stays.
+    pub(crate) fn finish(&self) {
+        if self.temporary.is_none() {
+            self.tree.finish();
+        }
+    }
+}
+
+/// How a mount calls itself for others who want the same folder.
+fn mounted_at(mountpoint: &Path) -> String {
+    format!("mounted at {}", shown(mountpoint.as_os_str()))
+}
+
+/// True if the folder is in use by a mount that is not there any more.
+fn is_ending(error: &OverlayError) -> bool {
+    let is_in_use = matches!(&error.error, Error::Io(error) if error.kind() == io::ErrorKind::ResourceBusy);
+    let said = error.to_string();
+    let is_it = |mount: &MountedTree| said.contains(&format!("{};", mounted_at(&mount.mount_point)));
+    is_in_use && !tarnfs_fuse::mounts().unwrap_or_default().iter().any(is_it)
+}
+
+/// Fails if what is written would be hidden by the mount, or be written to what is shown.
+fn not_mixed(folder: &Path, sources: &[PathBuf], mountpoint: &Path) -> Result<(), Failure> {
+    let real = resolved(folder);
+    if real.starts_with(resolved(mountpoint)) {
+        return Err(cannot(folder, &"the mount would hide it: name a folder outside of the mount point"));
+    }
+    match sources.iter().find(|source| resolved(source).starts_with(&real)) {
+        Some(source) => {
+            let source = shown(source.as_os_str());
+            Err(cannot(folder, &format!("{source} lies in it, and stays as it is: name another folder")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A new folder in `parent` that goes with the mount.
+fn temporary(parent: &Path, watcher: Option<&Watcher>) -> Result<Temporary, Failure> {
+    remove_left(parent);
+    let number = rustix_random();
+    let path = parent.join(format!("{NAME}{number:016x}"));
+    let made = DirBuilder::new().mode(0o700).create(&path).and_then(|()| Temporary::find(&path));
+    let made = made.map_err(|error| cannot(&path, &error))?;
+    if let Some(watcher) = watcher {
+        watcher.temporary(&path, &made).map_err(|error| cannot(&path, &error))?;
+    }
+    Ok(made)
+}
+
+fn rustix_random() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+/// Removes folders that mounts have left which were killed together with their watchers.
+fn remove_left(parent: &Path) {
+    let Ok(entries) = parent.read_dir() else { return };
+    for entry in entries.flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(NAME));
+        if is_ours
+            && let Ok(found) = Temporary::find(&entry.path())
+            && found.is_own()
+            && is_unused(&entry.path())
+            && let Err(error) = found.remove()
+        {
+            log::debug!("{}: stays: {error}", entry.path().display());
+        }
+    }
+}
+
+/// True if there is a lock in it that nobody holds: one that is just being made has none yet.
+fn is_unused(folder: &Path) -> bool {
+    let lock = std::fs::File::open(folder.join(".tarnfs-overlay.lock"));
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // Where the sandbox is on, the watcher does that.
+        if let Some(Err(error)) = self.temporary.as_ref().map(Temporary::remove)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            log::debug!("what was written goes with the watcher: {error}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What is found after a mount was killed, and two mounts that want the same overlay.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{
+    DEFAULT_SIGNALS, Daemon, Mounted, Scratch, behind, can_mount, daemon, is_mounted, run, tarnfs, wait_until,
+};
+
+fn archive(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/d; for i in $(seq 50); do echo old $i > tree/d/$i; done; seq 200000 > tree/large
+        ln tree/d/1 tree/hard; tar -C tree -cf a.tar .",
+    );
+}
+
+fn options(scratch: &Scratch) -> Vec<String> {
+    vec!["-w".to_owned(), scratch.path("overlay").display().to_string()]
+}
+
+/// A mount in the foreground, to be killed.
+fn foreground(scratch: &Scratch, at: &Path) -> Daemon {
+    let mut command = behind(scratch, DEFAULT_SIGNALS);
+    command.arg("-f").args(options(scratch)).arg(scratch.path("a.tar")).arg(at);
+    let daemon = daemon(command, at);
+    wait_until("it is served", || at.join("large").exists());
+    daemon
+}
+
+fn mount(scratch: &Scratch) -> Mounted {
+    let options = options(scratch);
+    Mounted::new(scratch, scratch.path("a.tar"), &options.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// > What was written is found after the program was killed.
+#[test]
+fn what_was_written_is_found_after_a_kill() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let before = fs::read(scratch.path("a.tar")).unwrap();
+    let mut expected = 0;
+    for round in 0..6 {
+        let at = scratch.folder("at");
+        let mut daemon = foreground(&scratch, &at);
+        // All that an earlier round has done is there.
+        for number in 0..expected {
+            assert_eq!(
+                fs::read_to_string(at.join(format!("new/{number}"))).unwrap(),
+                format!("{number}\n").repeat(100)
+            );
+        }
+        fs::create_dir_all(at.join("new")).unwrap();
+        // Killed in the middle: a thread writes on and on.
+        let process = Pid::from_child(&daemon);
+        let (folder, first) = (at.clone(), expected);
+        let writer = std::thread::spawn(move || {
+            let mut done = first;
+            while fs::write(folder.join(format!("new/{done}.part")), format!("{done}\n").repeat(100)).is_ok()
+                && fs::rename(folder.join(format!("new/{done}.part")), folder.join(format!("new/{done}"))).is_ok()
+            {
+                let old = 1 + done % 50;
+                let _ = fs::write(folder.join(format!("d/{old}")), "changed\n");
+                done += 1;
+            }
+            done
+        });
+        wait_until("something is written", || at.join(format!("new/{}", expected + 20 + round)).exists());
+        kill_process(process, Signal::KILL).unwrap();
+        daemon.wait().unwrap();
+        // What it has seen come to its end is there, perhaps one more.
+        expected = writer.join().unwrap();
+        wait_until("the mount is gone", || !is_mounted(&at));
+    }
+    let mounted = mount(&scratch);
+    let mut found = 0;
+    for entry in mounted.path("new").read_dir().unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let content = fs::read_to_string(mounted.path("new").join(&name)).unwrap();
+        if name.strip_suffix(".part").is_none() {
+            assert_eq!(content, format!("{name}\n").repeat(100), "{name}");
+            found += 1;
+        }
+    }
+    assert!(found == expected || found == expected + 1, "{found} of {expected}");
+    for number in 1..=50 {
+        let content = fs::read_to_string(mounted.path(format!("d/{number}"))).unwrap();
+        // Emptied, and not written yet, it may have been in the last moment.
+        assert!(["changed\n", "", &format!("old {number}\n")].contains(&content.as_str()), "{number}: {content}");
+    }
+    assert_eq!(fs::read_to_string(mounted.path("large")).unwrap().lines().count(), 200_000);
+    mounted.unmount();
+    assert!(fs::read(scratch.path("a.tar")).unwrap() == before, "the archive has changed");
+    assert_eq!(left(&scratch), 0, "parts are left");
+}
+
+/// Files that were being copied.
+fn left(scratch: &Scratch) -> usize {
+    let folder = scratch.path("overlay/.tarnfs-overlay.files");
+    folder
+        .read_dir()
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().as_encoded_bytes().ends_with(b".part"))
+        .count()
+}
+
+/// > A file that was removed while it was open goes when it is closed, or with the next mount.
+#[test]
+fn nothing_is_left_of_what_was_removed() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let contents = |scratch: &Scratch| {
+        scratch.shell("find overlay -type f -not -name '.tarnfs-overlay.*' | wc -l").trim().parse::<u32>().unwrap()
+    };
+    let at = scratch.folder("at");
+    let mut daemon = foreground(&scratch, &at);
+    fs::write(at.join("a"), "a").unwrap();
+    let open = fs::File::open(at.join("a")).unwrap();
+    fs::remove_file(at.join("a")).unwrap();
+    assert_eq!(open.metadata().unwrap().nlink(), 0);
+    fs::write(at.join("b"), "b").unwrap();
+    fs::remove_file(at.join("b")).unwrap();
+    wait_until("one is gone", || contents(&scratch) == 1);
+    kill_process(Pid::from_child(&daemon), Signal::KILL).unwrap();
+    daemon.wait().unwrap();
+    drop(open);
+    wait_until("the mount is gone", || !is_mounted(&at));
+    let mounted = mount(&scratch);
+    assert_eq!(contents(&scratch), 0);
+    assert!(!mounted.path("a").exists());
+    mounted.unmount();
+    assert_eq!(
+        run(&scratch, ["overlay".as_ref(), "status".as_ref(), scratch.path("overlay").as_os_str()]).ok().text(),
+        ""
+    );
+}
+
+/// > An overlay is for one mount at a time. The second one is refused, and names the first.
+#[test]
+fn two_mounts_do_not_share_an_overlay() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let mounted = mount(&scratch);
+    fs::write(mounted.path("a"), "a").unwrap();
+    let second = scratch.path("second");
+    let output = tarnfs(&scratch)
+        .args(options(&scratch))
+        .arg(scratch.path("a.tar"))
+        .arg(&second)
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("in use by process") && said.contains(&mounted.at.display().to_string()), "{said}");
+    assert!(!second.exists());
+    assert_eq!(fs::read_to_string(mounted.path("a")).unwrap(), "a");
+    mounted.unmount();
+    mount(&scratch).unmount();
+}
+
+/// > `:temp:` and `:memory:` go with the mount, also where the program is killed.
+#[test]
+fn what_is_temporary_goes_with_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let temporary = scratch.folder("tmp");
+    let found = |folder: &Path| {
+        let entries = folder.read_dir().unwrap().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("tarnfs-overlay-")).count()
+    };
+    for (place, folder) in [(":temp:", temporary.as_path()), (":memory:", Path::new("/dev/shm"))] {
+        for kill in [false, true] {
+            let before = found(folder);
+            let at = scratch.folder("at");
+            let mut command = tarnfs(&scratch);
+            command.env("TMPDIR", &temporary).args(["-f", "-w", place]).arg(scratch.path("a.tar")).arg(&at);
+            let mut daemon = crate::support::daemon(command, &at);
+            wait_until("it is mounted", || is_mounted(&at));
+            fs::write(at.join("d/new"), "new").unwrap();
+            fs::write(at.join("d/1"), "other").unwrap();
+            assert_eq!(found(folder), before + 1, "{place}");
+            let process = Pid::from_child(&daemon);
+            kill_process(process, if kill { Signal::KILL } else { Signal::INT }).unwrap();
+            daemon.wait().unwrap();
+            wait_until("nothing is left", || found(folder) == before && !is_mounted(&at));
+        }
+    }
+}
+
+/// > Where the disk is full, whoever writes is told so, what was there stays, and files can be removed.
+#[test]
+fn a_full_disk_is_an_error_and_loses_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    scratch.shell("mkdir disk; mount -t tmpfs -o size=3m tmpfs disk");
+    let overlay = scratch.path("disk/overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    fs::write(mounted.path("kept"), "kept").unwrap();
+    let mut failed = 0;
+    for number in 0..100 {
+        match fs::write(mounted.path(format!("big-{number}")), vec![7; 100_000]) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()), "{number}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 10, "{failed}");
+    // There is no room to copy it, and it stays as it is.
+    assert!(
+        fs::OpenOptions::new()
+            .append(true)
+            .open(mounted.path("large"))
+            .and_then(|mut file| std::io::Write::write_all(&mut file, b"x"))
+            .is_err()
+    );
+    assert_eq!(fs::read_to_string(mounted.path("large")).unwrap().lines().count(), 200_000);
+    assert_eq!(fs::read_to_string(mounted.path("kept")).unwrap(), "kept");
+    for number in 0..100 {
+        let _ = fs::remove_file(mounted.path(format!("big-{number}")));
+    }
+    wait_until("there is room again", || fs::write(mounted.path("again"), vec![1; 500_000]).is_ok());
+    mounted.unmount();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    assert_eq!(fs::read_to_string(mounted.path("kept")).unwrap(), "kept");
+    assert_eq!(fs::read(mounted.path("again")).unwrap().len(), 500_000);
+    mounted.unmount();
+    scratch.unmount("disk");
+}
