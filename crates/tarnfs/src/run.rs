@@ -133,6 +133,7 @@ pub(crate) fn paths_of(cli: &mut Cli) -> Vec<&mut PathBuf> {
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Overlay(_)
             | Command::Bench(_)
             | Command::Create(_)
             | Command::Completions { .. }
