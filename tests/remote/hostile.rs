@@ -72,7 +72,7 @@ impl Answer {
 
     /// So many zeros, or as many as are taken.
     pub(crate) fn zeros(&mut self, mut count: u64) -> std::io::Result<()> {
-        let zeros = [0; 1 << 16];
+        let zeros = vec![0; 1 << 16];
         while count > 0 {
             let part = count.min(zeros.len() as u64);
             self.write_all(&zeros[..part as usize])?;

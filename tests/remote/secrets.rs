@@ -63,7 +63,7 @@ fn secrets_stay_where_they_are() {
     let mut all = vec![command];
     let other = format!("http://me:{SECRET}@127.0.0.1:1/x?{SECRET}");
     let chain = format!("tar::{other}");
-    for secret in [format!("{SECRET}/1"), format!("1/{SECRET}"), format!("1#{SECRET}"), format!("1?{SECRET}")] {
+    for secret in [format!("{SECRET}/1"), format!("a1/{SECRET}"), format!("a1#{SECRET}"), format!("a1?{SECRET}")] {
         let mut command = tarnfs(&scratch);
         command.args(["ls", &format!("http://me:{secret}@127.0.0.1:1/x.tar")]);
         all.push(command);

@@ -160,8 +160,9 @@ fn is_private(address: IpAddr) -> bool {
             let is_local = address.is_unique_local() || address.is_unicast_link_local() || parts[0] & 0xffc0 == 0xfec0;
             match parts {
                 // An address of IPv4 as it is, or translated by this network (NAT64), or in a tunnel (6to4).
-                [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of_parts(high, low),
-                [0x2002, high, low, ..] => of_parts(high, low),
+                [0, 0, 0, 0, 0, 0xffff, high, low]
+                | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+                | [0x2002, high, low, ..] => of_parts(high, low),
                 // All others that begin so are of this machine or network.
                 [0, 0, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => true,
                 _ => is_local || address.is_multicast(),

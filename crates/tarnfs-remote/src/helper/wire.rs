@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn a_message_comes_in_any_parts() {
         let mut bytes = Vec::new();
-        for payload in [&b"abc"[..], b"", &[7; 100_000]] {
-            send(&mut bytes, FOUND, payload).unwrap();
+        for payload in [b"abc".to_vec(), Vec::new(), vec![7; 100_000]] {
+            send(&mut bytes, FOUND, &payload).unwrap();
         }
         for step in [1, 3, 4096, 1 << 20] {
             let (mut incoming, mut came) = (Incoming::default(), Vec::new());
