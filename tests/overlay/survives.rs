@@ -203,6 +203,54 @@ fn what_is_temporary_goes_with_the_mount() {
     }
 }
 
+/// > What mounts have left that were killed together with their watchers is removed by the next one. Nothing else is,
+/// > whatever its name.
+#[test]
+fn folders_of_somebody_else_stay() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let temporary = scratch.folder("tmp");
+    let own = ["tarnfs-overlay-project", "tarnfs-overlay-0123456789abcdef"].map(|name| temporary.join(name));
+    for folder in &own {
+        let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", folder.to_str().unwrap()]);
+        fs::write(mounted.path("work"), "mine").unwrap();
+        mounted.unmount();
+    }
+    // As it is left: locked by nobody; and one whose name is no number, though all else is there.
+    let left = ["tarnfs-overlay-00000000deadbeef", "tarnfs-overlay-00000000DEADBEEF"].map(|name| temporary.join(name));
+    for folder in &left {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join(".tarnfs-overlay.lock"), "process 1").unwrap();
+        fs::write(folder.join(".tarnfs-overlay.temporary"), "").unwrap();
+    }
+    let at = scratch.folder("at");
+    let mut command = tarnfs(&scratch);
+    command.env("TMPDIR", &temporary).args(["-f", "-w", ":temp:"]).arg(scratch.path("a.tar")).arg(&at);
+    let mut first = daemon(command, &at);
+    wait_until("it is mounted", || is_mounted(&at));
+    for folder in &own {
+        assert_eq!(fs::read_to_string(folder.join("work")).unwrap(), "mine");
+    }
+    assert!(!left[0].exists() && left[1].exists());
+    // One that is in use stays, too.
+    fs::write(at.join("new"), "new").unwrap();
+    let other = scratch.folder("other");
+    let mut command = tarnfs(&scratch);
+    command.env("TMPDIR", &temporary).args(["-f", "-w", ":temp:"]).arg(scratch.path("a.tar")).arg(&other);
+    let mut second = daemon(command, &other);
+    wait_until("it is mounted", || is_mounted(&other));
+    fs::write(at.join("newer"), "newer").unwrap();
+    assert_eq!(fs::read_to_string(at.join("new")).unwrap(), "new");
+    for (daemon, at) in [(&mut first, &at), (&mut second, &other)] {
+        kill_process(Pid::from_child(daemon), Signal::INT).unwrap();
+        daemon.wait().unwrap();
+        wait_until("the mount is gone", || !is_mounted(at));
+    }
+}
+
 /// > Where the disk is full, whoever writes is told so, what was there stays, and files can be removed.
 #[test]
 fn a_full_disk_is_an_error_and_loses_nothing() {

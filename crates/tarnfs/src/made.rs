@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags, fcntl_lock, mkdirat, openat, statat,
-    statx, unlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags, fcntl_lock, fstat, mkdirat, openat,
+    statat, statx, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -55,6 +55,12 @@ impl Temporary {
     /// True if it belongs to who runs this.
     pub(crate) fn is_own(&self) -> bool {
         self.owner == rustix::process::geteuid().as_raw()
+    }
+
+    /// True if `folder` is it.
+    pub(crate) fn is(&self, folder: &OwnedFd) -> io::Result<bool> {
+        let stat = fstat(folder)?;
+        Ok((stat.st_dev, stat.st_ino) == (self.device, self.inode))
     }
 
     /// Removes it with all that is in it, if it is still the same.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, statfs};
+use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
 use tarnfs_tree::{Error, OverlayError, OverlayTree, Tree};
 
@@ -19,8 +20,14 @@ use crate::made::Temporary;
 use crate::mountpoint::resolved;
 use crate::watcher::Watcher;
 
-/// What folders that go with their mount are called, and a number behind it.
+/// What folders that go with their mount are called, and 16 hexadecimal digits behind it.
 const NAME: &str = "tarnfs-overlay-";
+
+/// Lies in them. It is made while the lock is held, so who finds it and the lock free knows that the mount has ended.
+const MARK: &str = ".tarnfs-overlay.temporary";
+
+/// Held by the mount that uses an overlay.
+const LOCK: &str = ".tarnfs-overlay.lock";
 
 /// How long a mount that has just ended is waited for, and how often is looked.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,6 +112,9 @@ impl Written {
             }
         };
         let tree = tree.map_err(|error| Failure::new(Code::CannotOpen, format!("--write-overlay {error}")))?;
+        if temporary.is_some() {
+            std::fs::File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
+        }
         Ok(Self { tree: Arc::new(tree), temporary })
     }
 
@@ -168,22 +178,42 @@ fn rustix_random() -> u64 {
 fn remove_left(parent: &Path) {
     let Ok(entries) = parent.read_dir() else { return };
     for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(NAME));
-        if is_ours
-            && let Ok(found) = Temporary::find(&entry.path())
-            && found.is_own()
-            && is_unused(&entry.path())
-            && let Err(error) = found.remove()
+        if is_temporary(&entry.file_name())
+            && let Err(error) = remove_if_left(&entry.path())
         {
             log::debug!("{}: stays: {error}", entry.path().display());
         }
     }
 }
 
-/// True if there is a lock in it that nobody holds: one that is just being made has none yet.
-fn is_unused(folder: &Path) -> bool {
-    let lock = std::fs::File::open(folder.join(".tarnfs-overlay.lock"));
-    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+/// True for names that [`temporary`] gives.
+fn is_temporary(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix(NAME));
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    number.is_some_and(|number| number.len() == 16 && number.bytes().all(is_digit))
+}
+
+/// Removes the folder at `path`, if a mount has made it to go with it, and that has ended. A name says nothing: people
+/// may give their own folders any.
+fn remove_if_left(path: &Path) -> io::Result<()> {
+    let found = Temporary::find(path)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = openat(CWD, path, flags | OFlags::DIRECTORY, Mode::empty())?;
+    if !found.is_own() || !found.is(&folder)? {
+        return Ok(());
+    }
+    // One that is just being made has no mark yet, and one of somebody's own never has.
+    let lock =
+        match openat(&folder, MARK, flags, Mode::empty()).and_then(|_| openat(&folder, LOCK, flags, Mode::empty())) {
+            Err(Errno::NOENT) => return Ok(()),
+            lock => lock?,
+        };
+    // Held until it is gone.
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(()) => found.remove(),
+    }
 }
 
 impl Drop for Written {
