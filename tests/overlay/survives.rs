@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
-    DEFAULT_SIGNALS, Daemon, Mounted, Scratch, behind, can_mount, daemon, is_mounted, run, tarnfs, wait_until,
+    DEFAULT_SIGNALS, Daemon, Mounted, Scratch, behind, can_mount, daemon, have, is_mounted, run, tarnfs, wait_until,
 };
 
 fn archive(scratch: &Scratch) {
@@ -142,6 +142,57 @@ fn nothing_is_left_of_what_was_removed() {
         run(&scratch, ["overlay".as_ref(), "status".as_ref(), scratch.path("overlay").as_os_str()]).ok().text(),
         ""
     );
+}
+
+/// > Who replaces a file, or removes one, and loses power, finds the old file or the new one: contents are removed when
+/// > what has taken their names is on the disk.
+#[test]
+fn contents_go_when_the_log_is_on_the_disk() {
+    if !can_mount() || !have("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let at = scratch.folder("at");
+    let mut daemon = foreground(&scratch, &at);
+    for name in ["conf", "conf.new", "other"] {
+        fs::write(at.join(name), name).unwrap();
+    }
+    let trace = scratch.path("trace");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-y", "-e", "trace=fdatasync,pwrite64,unlinkat", "-o"])
+        .arg(&trace)
+        .args(["-p", &daemon.id().to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let tasks = format!("/proc/{}/task", daemon.id());
+    let is_traced = |task: &Path| {
+        let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+        !status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == "0"))
+    };
+    wait_until("it is traced", || fs::read_dir(&tasks).unwrap().flatten().all(|task| is_traced(&task.path())));
+    fs::rename(at.join("conf.new"), at.join("conf")).unwrap();
+    wait_until("the old content is gone", || !scratch.path("overlay/conf").exists());
+    fs::remove_file(at.join("other")).unwrap();
+    wait_until("the removed one is gone", || !scratch.path("overlay/other").exists());
+    kill_process(Pid::from_child(&strace), Signal::INT).unwrap();
+    strace.wait().unwrap();
+    let (mut is_on_disk, mut removed) = (true, 0);
+    for line in fs::read_to_string(&trace).unwrap().lines() {
+        if line.contains("pwrite64(") && line.contains(".sqlite-wal") {
+            is_on_disk = false;
+        } else if line.contains("fdatasync(") && line.contains(".sqlite-wal") {
+            is_on_disk = true;
+        } else if line.contains("unlinkat(") && (line.contains("\"conf\"") || line.contains("\"other\"")) {
+            assert!(is_on_disk, "{line}");
+            removed += 1;
+        }
+    }
+    assert_eq!(removed, 2);
+    assert_eq!(fs::read_to_string(at.join("conf")).unwrap(), "conf.new");
+    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
+    daemon.wait().unwrap();
 }
 
 /// > An overlay is for one mount at a time. The second one is refused, and names the first.

@@ -35,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource};
@@ -53,6 +54,13 @@ pub use status::{Change, Changed, OverlayStatus};
 
 /// Nodes that can be made.
 const OWN: u64 = 1 << 40;
+
+/// How long what was removed is gathered, and how many files at most, before it is removed at once.
+const GATHERED: Duration = Duration::from_millis(500);
+const MOST_REAPED: usize = 1000;
+
+/// Where there is less room, what was removed goes without waiting for more: bytes.
+const SHORT: u64 = 64 << 20;
 
 /// The longest name of a file (`NAME_MAX`).
 const LONGEST_NAME: usize = 255;
@@ -155,9 +163,7 @@ impl OverlayTree {
     /// Everything is on the disk, and nothing is left of files that were removed.
     pub fn finish(&self) {
         let orphans: Vec<u64> = lock(&self.0.orphans).iter().copied().collect();
-        for id in orphans {
-            self.0.reap(id);
-        }
+        self.0.reap(&orphans);
         if let Err(error) = self.0.sync() {
             log::error!("{}: bringing what was written to the disk: {error}", self.0.files.path().display());
         }
@@ -177,11 +183,19 @@ impl AsFd for OverlayTree {
     }
 }
 
-/// Removes what has no name, when nobody knows it any more.
+/// Removes what has no name, when nobody knows it any more: many at once, as that takes bringing the log to the disk.
 fn reap(overlay: &Weak<Overlay>, ids: &Receiver<u64>) {
-    for id in ids {
+    while let Ok(first) = ids.recv() {
+        let Some(is_needed) = overlay.upgrade().map(|overlay| overlay.is_short_of_room()) else { return };
+        let until = Instant::now() + if is_needed { Duration::ZERO } else { GATHERED };
+        let mut all = vec![first];
+        while all.len() < MOST_REAPED
+            && let Ok(next) = ids.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            all.push(next);
+        }
         let Some(overlay) = overlay.upgrade() else { return };
-        overlay.reap(id);
+        overlay.reap(&all);
     }
 }
 
@@ -208,10 +222,8 @@ impl Overlay {
         }
         let (orphans, shared) =
             self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;
-        for id in orphans {
-            lock(&self.orphans).insert(id);
-            self.reap(id);
-        }
+        lock(&self.orphans).extend(&orphans);
+        self.reap(&orphans);
         for id in shared {
             if let Some(row) = self.row(id)? {
                 self.node_of(&row);
@@ -424,10 +436,38 @@ impl Overlay {
         }
     }
 
-    /// Removes a node that has no name, if nobody knows it any more.
-    fn reap(&self, id: u64) {
+    /// True where what was removed is to make room for others.
+    fn is_short_of_room(&self) -> bool {
+        self.files.space().is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) < SHORT)
+    }
+
+    /// True if a node has no name, and nobody knows it any more.
+    fn is_left(&self, id: u64) -> bool {
         let node = self.met.lower(id).unwrap_or(Node(self.first.saturating_add(id)));
-        if self.known.is_known(node) || self.opened(node).is_some() || !lock(&self.orphans).contains(&id) {
+        !self.known.is_known(node) && self.opened(node).is_none() && lock(&self.orphans).contains(&id)
+    }
+
+    /// Removes nodes that have no name, those that nobody knows any more.
+    ///
+    /// First, what has taken their names is brought to the disk: after a loss of power they have them again, and what
+    /// has replaced them is not there.
+    fn reap(&self, ids: &[u64]) {
+        let left: Vec<u64> = ids.iter().copied().filter(|&id| self.is_left(id)).collect();
+        if left.is_empty() {
+            return;
+        }
+        if let Err(error) = self.sync() {
+            let folder = self.files.path().display();
+            log::warn!("{folder}: removed files stay, as what was done cannot be brought to the disk: {error}");
+            return;
+        }
+        for id in left {
+            self.reap_one(id);
+        }
+    }
+
+    fn reap_one(&self, id: u64) {
+        if !self.is_left(id) {
             return;
         }
         let removed = self.row(id).and_then(|row| {
