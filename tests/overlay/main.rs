@@ -7,6 +7,7 @@ mod peers;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beside;
 mod operations;
 mod programs;
 mod random;

@@ -9,6 +9,7 @@
 //! something else is there now, the kernel is told (ESTALE) and looks again. Nothing stays open of what is not being
 //! read or listed.
 
+mod hidden;
 mod listing;
 mod numbers;
 mod served;
@@ -38,6 +39,7 @@ use listing::{Listing, Listings};
 use numbers::{Identity, Numbers, stale};
 use waits::Waits;
 
+pub(crate) use hidden::HiddenFolder;
 pub use served::Served;
 
 /// The longest path that the kernel takes at once, with its end (`PATH_MAX`).
@@ -97,6 +99,26 @@ impl FolderTree {
             listings: Listings::default(),
             opened: Mutex::default(),
         })
+    }
+
+    /// True if `folder` is the root, or lies below it, as far as whoever asks may look.
+    pub fn holds(&self, folder: BorrowedFd<'_>) -> Result<bool, Error> {
+        let number = |folder: BorrowedFd<'_>| -> Result<hidden::Number, Error> {
+            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+            Ok(hidden::number(&statx(folder, "", flags, StatxFlags::BASIC_STATS)?))
+        };
+        let own = number(self.root.as_fd())?;
+        let mut at = folder.try_clone_to_owned()?;
+        let mut last = number(at.as_fd())?;
+        while last != own {
+            at = openat(&at, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            let next = number(at.as_fd())?;
+            if next == last {
+                return Ok(false);
+            }
+            last = next;
+        }
+        Ok(true)
     }
 
     /// The path that was given at opening.
@@ -281,6 +303,9 @@ fn ask(folder: BorrowedFd<'_>, name: &[u8], how: AtFlags) -> Result<Statx, Error
     let stat = statx(folder, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID)?;
     if served::is_served(stat.stx_dev_major, stat.stx_dev_minor) {
         return Err(Error::TooManyLinks);
+    }
+    if hidden::is_hidden(&stat) {
+        return Err(Error::NotFound);
     }
     Ok(stat)
 }

@@ -41,6 +41,7 @@ use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource};
 
 use crate::edit::{Edit, Space};
+use crate::folder::HiddenFolder;
 use crate::lanes::new_lane;
 use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
 use content::{Content, OpenedFile};
@@ -100,6 +101,8 @@ struct Overlay {
     lane: u64,
     /// Starts with the first of them, as threads that are there before have rights that are given up.
     reaper: OnceLock<Option<Mutex<Sender<u64>>>>,
+    /// What is below may show the folder, too, by another way.
+    _hidden: HiddenFolder,
     me: Weak<Overlay>,
 }
 
@@ -139,7 +142,9 @@ impl OverlayTree {
             return Err(io::Error::other("there are no numbers left for what is to be written").into());
         }
         let files = Files::open(folder, user)?;
+        let hidden = HiddenFolder::new(files.root())?;
         let is_new = !files::has(files.root(), database::NAME)?;
+        files.check_names(database::NAME)?;
         let database = Database::open(&files.prepare(database::NAME)?)?;
         let overlay = Arc::new_cyclic(|me| Overlay {
             me: Weak::clone(me),
@@ -155,6 +160,7 @@ impl OverlayTree {
             compared: Mutex::default(),
             lane: new_lane(),
             reaper: OnceLock::new(),
+            _hidden: hidden,
         });
         overlay.begin(is_new)?;
         Ok(Self(overlay))

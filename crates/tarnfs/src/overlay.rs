@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
-use tarnfs_tree::{Error, OverlayError, OverlayTree, Tree};
+use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
@@ -79,12 +80,13 @@ impl Written {
     pub(crate) fn open(
         place: &Place,
         lower: &Arc<dyn Tree>,
-        (sources, mountpoint): (&[PathBuf], &Path),
+        (sources, folders, mountpoint): (&[PathBuf], &[Arc<FolderTree>], &Path),
         watcher: Option<&Watcher>,
     ) -> Result<Self, Failure> {
         let temporary = match place {
             Place::Folder(folder) => {
                 not_mixed(folder, sources, mountpoint)?;
+                not_shown(folder, folders)?;
                 None
             }
             Place::Temporary => Some(temporary(&std::env::temp_dir(), watcher)?),
@@ -152,6 +154,28 @@ fn not_mixed(folder: &Path, sources: &[PathBuf], mountpoint: &Path) -> Result<()
         }
         None => Ok(()),
     }
+}
+
+/// Fails if what is written would be part of what is shown, by whatever way that is reached.
+fn not_shown(folder: &Path, shown_folders: &[Arc<FolderTree>]) -> Result<(), Failure> {
+    let real = resolved(folder);
+    // It may be made only now.
+    let Some(there) = real.ancestors().find(|path| path.is_dir()) else { return Ok(()) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = openat(CWD, there, flags, Mode::empty()).map_err(|error| cannot(folder, &error))?;
+    for tree in shown_folders {
+        match tree.holds(open.as_fd()) {
+            Ok(false) => {}
+            Ok(true) => {
+                let source = shown(tree.path().as_os_str());
+                let what = format!("it lies in {source}, which is shown: name a folder outside of it");
+                return Err(cannot(folder, &what));
+            }
+            // It is hidden there all the same.
+            Err(error) => log::debug!("{}: what it lies in: {error}", real.display()),
+        }
+    }
+    Ok(())
 }
 
 /// A new folder in `parent` that goes with the mount.

@@ -73,7 +73,7 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
 impl Database {
     /// Opens the file at `path`; an empty one gets its tables.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let writer = connect(path, true)?;
+        let writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
         if !mode.eq_ignore_ascii_case("wal") {
             let what = "this file system cannot hold an overlay: it shares no memory between programs";
@@ -84,7 +84,7 @@ impl Database {
             .map_err(failed)?;
         // By one transaction, so that the log is there.
         begin_or_check(&writer)?;
-        let reader = connect(path, false)?;
+        let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         reader.query_row("SELECT count(*) FROM overlay", [], |row| row.get::<_, i64>(0)).map_err(failed)?;
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
@@ -99,9 +99,11 @@ impl Database {
         })
     }
 
-    /// Opens the file at `path`, which another process may have in use, to look into it.
+    /// Opens the file at `path`, which another process may have in use, to look into it. Nothing is changed: neither is
+    /// the log brought back into it, nor removed.
     pub(super) fn look(path: &Path) -> Result<Connection, Error> {
-        let reader = connect(path, false)?;
+        let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        reader.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
         check(&reader)?;
         Ok(reader)
     }
@@ -167,13 +169,10 @@ impl Database {
     }
 }
 
-fn connect(path: &Path, to_write: bool) -> Result<Connection, Error> {
-    let how = if to_write { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_NOFOLLOW
-        | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE
-        | how;
+/// A connection that runs nothing of what is in the file.
+pub(super) fn connect(path: &Path, how: OpenFlags) -> Result<Connection, Error> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE | how;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     // Somebody may have made it for us: nothing in it is run.
     for (setting, value) in [

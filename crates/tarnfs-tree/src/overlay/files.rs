@@ -97,6 +97,19 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     if folder.is_empty() { name.to_vec() } else { [folder, name].join(&b'/') }
 }
 
+/// True if a file may lie there.
+fn may_have(place: &[u8]) -> bool {
+    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..") && !name.contains(&0);
+    place.len() <= LONGEST_PATH && place.split(|&byte| byte == b'/').all(is_name) && !is_ours(place)
+}
+
+/// Fails for what no content lies at: somebody else may have written what says so.
+fn is_place(place: &[u8]) -> Result<(), Errno> {
+    let number = place.strip_prefix(NUMBERED.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+    let is_numbered = number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
+    if is_numbered || may_have(place) { Ok(()) } else { Err(Errno::BADMSG) }
+}
+
 impl Files {
     /// Opens the folder at `path`, which is made if it is not there, for one mount alone. `what` says who that is.
     pub(super) fn open(path: &Path, what: &str) -> io::Result<Self> {
@@ -165,8 +178,25 @@ impl Files {
         Ok(self.path.join(name))
     }
 
+    /// Fails if a file of the database has another name: by that it could be read, and its locks would go.
+    pub(super) fn check_names(&self, database: &str) -> io::Result<()> {
+        for name in ["", "-wal", "-shm"].map(|end| format!("{database}{end}")) {
+            match statat(&self.root, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if stat.st_nlink == 1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {}
+                Ok(_) => {
+                    let what = format!("{name} has other names, or is no file: copy the folder, and use the copy");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the content at a place, to read and write it.
     pub(super) fn open_content(&self, place: &[u8]) -> io::Result<File> {
+        is_place(place)?;
         let file = File::from(open_beneath(self.root.as_fd(), place, OFlags::RDWR)?);
         if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "is no file any more"));
@@ -176,13 +206,8 @@ impl Files {
 
     /// What the system says of the content at a place.
     pub(super) fn stat(&self, place: &[u8]) -> Result<Stat, Errno> {
+        is_place(place)?;
         fstat(open_beneath(self.root.as_fd(), place, OFlags::PATH)?)
-    }
-
-    /// True if a file may lie there.
-    fn may_have(place: &[u8]) -> bool {
-        let first = place.split(|&byte| byte == b'/').next().unwrap_or_default();
-        place.len() <= LONGEST_PATH && !first.starts_with(OURS) && !first.starts_with(THEIRS)
     }
 
     fn numbered_place(id: u64) -> Vec<u8> {
@@ -192,7 +217,7 @@ impl Files {
     /// Makes an empty file for the node `id`, at `place` if that can be had, and says where it lies.
     pub(super) fn make(&self, place: &[u8], id: u64) -> io::Result<(Vec<u8>, File)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        if Self::may_have(place) {
+        if may_have(place) {
             let made = match open_beneath(self.root.as_fd(), place, flags) {
                 Err(Errno::NOENT) if self.make_folders(split(place).0) => open_beneath(self.root.as_fd(), place, flags),
                 made => made,
@@ -243,7 +268,7 @@ impl Files {
 
     /// Gives a [`Files::part`] its place.
     pub(super) fn settle(&self, part: &str, place: &[u8], id: u64) -> io::Result<Vec<u8>> {
-        if Self::may_have(place) {
+        if may_have(place) {
             let (folder, name) = split(place);
             let move_there = || {
                 let folder = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY)?;
@@ -271,6 +296,7 @@ impl Files {
 
     /// Removes the content at a place. That it is gone already is no error.
     pub(super) fn remove(&self, place: &[u8]) -> io::Result<()> {
+        is_place(place)?;
         let (folder, name) = split(place);
         let folder = match open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
@@ -285,7 +311,7 @@ impl Files {
     /// Removes a folder in which contents were, if there are none any more.
     pub(super) fn remove_folder(&self, place: &[u8]) {
         let (folder, name) = split(place);
-        if name.is_empty() || !Self::may_have(place) {
+        if name.is_empty() || !may_have(place) {
             return;
         }
         if let Ok(folder) = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY) {

@@ -557,7 +557,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     let has_folders = !folders.is_empty();
     let written = match &request.written {
         Some(place) => {
-            let of = (request.sources.as_slice(), mountpoint.as_path());
+            let of = (request.sources.as_slice(), folders.as_slice(), mountpoint.as_path());
             Some(Written::open(place, &tree, of, watcher.as_ref())?)
         }
         None => None,
