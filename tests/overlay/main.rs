@@ -10,6 +10,7 @@ mod support;
 mod beside;
 mod operations;
 mod programs;
+mod races;
 mod random;
 mod ratarmount;
 mod survives;

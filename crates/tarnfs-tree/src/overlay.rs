@@ -535,6 +535,21 @@ impl Overlay {
         }
     }
 
+    /// True if an error of what is below says that it is not there any more, and the folder itself is here: then what
+    /// was written in it is all that it has.
+    fn is_gone_below(&self, folder: Node, error: &Error) -> bool {
+        error.errno() == Errno::STALE && matches!(self.place(folder), NodePlace::Own(_))
+    }
+
+    /// True if there is something of that name below a folder.
+    fn is_over(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        let Some(lower) = self.below(folder) else { return Ok(false) };
+        match self.lower.has_name(lower, name) {
+            Err(error) if self.is_gone_below(folder, &error) => Ok(false),
+            found => found,
+        }
+    }
+
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         if name.len() > LONGEST_NAME {
             return Err(Errno::NAMETOOLONG.into());
@@ -547,7 +562,10 @@ impl Overlay {
             }
         }
         let lower = self.below(folder).ok_or(Error::NotFound)?;
-        self.give_lower(folder, name, self.lower.lookup(lower, name)?)
+        match self.lower.lookup(lower, name) {
+            Err(error) if self.is_gone_below(folder, &error) => Err(Error::NotFound),
+            found => self.give_lower(folder, name, found?),
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Editing<'a> {
     touched: RefCell<Vec<(Node, u64)>>,
     /// Nodes that have no name any more, or have one again.
     orphans: RefCell<Vec<(u64, Orphan)>>,
+    /// Nodes of what is below that have no name any more, and no number.
+    gone: RefCell<Vec<Node>>,
 }
 
 /// What has become of a node.
@@ -103,16 +105,22 @@ impl Editing<'_> {
         if below.attributes.kind == Kind::Symlink {
             row.target = self.overlay.lower.read_link(below.node)?;
         }
-        if below.is_gone {
-            row.links = 0;
+        // Somebody may have taken the name between the question and this transaction: written pages come at any time.
+        let is_gone = below.is_gone
+            || self.overlay.known.is_gone(below.node)
+            || rows::name(self.connection, folder.id, &below.name)? != Said::Nothing;
+        if is_gone {
+            row.links = if is_folder { 0 } else { row.links.saturating_sub(1) };
         }
         let id = rows::put_node(self.connection, &row)?;
         for (name, value) in &below.xattrs {
             rows::put_xattr(self.connection, id, name, Some(value))?;
         }
         self.touched.borrow_mut().push((below.node, id));
-        if below.is_gone {
-            self.orphans.borrow_mut().push((id, Orphan::Removed));
+        if is_gone {
+            if row.links == 0 {
+                self.orphans.borrow_mut().push((id, Orphan::Removed));
+            }
         } else {
             self.put_name(folder.id, &below.name, Some(id), true)?;
         }
@@ -168,7 +176,10 @@ impl Editing<'_> {
                 let id = self.touch_one(below)?;
                 self.unlink(id)
             }
-            (Some(_), None) => Ok(()),
+            (Some(below), None) => {
+                self.gone.borrow_mut().push(below.node);
+                Ok(())
+            }
             (_, Some(id)) => self.unlink(id),
             (None, None) => Err(stale()),
         }
@@ -292,14 +303,18 @@ impl Overlay {
     pub(super) fn edit<T>(&self, work: impl FnOnce(&Editing<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let edited = self.database.edit(
             |connection| {
-                let (touched, orphans) = (RefCell::default(), RefCell::default());
-                let editing = Editing { overlay: self, connection, touched, orphans };
+                let (touched, orphans, gone) = (RefCell::default(), RefCell::default(), RefCell::default());
+                let editing = Editing { overlay: self, connection, touched, orphans, gone };
                 let done = work(&editing)?;
-                Ok((done, editing.touched.into_inner(), editing.orphans.into_inner()))
+                let Editing { touched, orphans, gone, .. } = editing;
+                Ok((done, touched.into_inner(), orphans.into_inner(), gone.into_inner()))
             },
-            |(_, touched, orphans)| {
+            |(_, touched, orphans, gone)| {
                 for (node, id) in touched {
                     self.met.meet(*id, *node);
+                }
+                for node in gone {
+                    self.known.gone(*node);
                 }
                 let mut quiet = lock(&self.quiet);
                 quiet.changes += 1;
@@ -363,14 +378,6 @@ impl Overlay {
         })
     }
 
-    /// True if there is something of that name below a folder.
-    fn is_over(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
-        match self.below(folder) {
-            Some(lower) => self.lower.has_name(lower, name),
-            None => Ok(false),
-        }
-    }
-
     /// What has `name` in a folder. Nobody is given it.
     fn find(&self, folder: Node, name: &[u8]) -> Result<Option<Found>, Error> {
         is_name(name)?;
@@ -391,7 +398,10 @@ impl Overlay {
 
     /// Fails if something is in a folder.
     fn must_be_empty(&self, folder: Node) -> Result<(), Error> {
-        let mut is_empty = true;
+        let mut is_empty = match self.place(folder) {
+            NodePlace::Own(id) => !self.database.ask(|connection| rows::has_nodes(connection, id))?,
+            NodePlace::Lower => true,
+        };
         self.read_dir(folder, 0, &mut |_| {
             is_empty = false;
             false
@@ -410,13 +420,6 @@ impl Overlay {
             self.files.open_content(&place)?.sync_data()?;
         }
         Ok(())
-    }
-
-    /// What was removed or replaced, where it was below and has no number here.
-    fn gone(&self, found: &Found) {
-        if let NodePlace::Lower = self.place(found.attributes.node) {
-            self.known.gone(found.attributes.node);
-        }
     }
 
     fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Renaming) -> Result<(), Error> {
@@ -478,9 +481,6 @@ impl Overlay {
             editing.changed(folders[0], counts[0])?;
             editing.changed(folders[1], counts[1])
         })?;
-        if let (Some(target), Renaming::Replaces) = (&target, how) {
-            self.gone(target);
-        }
         Ok(())
     }
 }
@@ -581,9 +581,7 @@ impl Edit for OverlayTree {
             editing.drop_found(&found)?;
             editing.take_name(folder, name, is_over)?;
             editing.changed(folder, -i64::from(is_folder))
-        })?;
-        overlay.gone(&found);
-        Ok(())
+        })
     }
 
     fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Renaming) -> Result<(), Error> {

@@ -22,7 +22,7 @@ impl Overlay {
 
     /// Names in a folder that are said to be over something below, and are not any more, or the other way round:
     /// another archive is below, or a folder in which somebody has made or removed something.
-    fn compare(&self, id: u64, lower: Node) -> Result<(), Error> {
+    fn compare(&self, folder: Node, id: u64, lower: Node) -> Result<(), Error> {
         if self.is_compared(id, lower) {
             return Ok(());
         }
@@ -34,7 +34,7 @@ impl Overlay {
                 let Some(last) = batch.last() else { break };
                 seq = last.seq;
                 for row in batch {
-                    if self.lower.has_name(lower, &row.name)? != is_over {
+                    if self.is_over(folder, &row.name)? != is_over {
                         wrong.push((row, !is_over));
                     }
                 }
@@ -154,14 +154,17 @@ impl Overlay {
             if let Some(lower) = lower
                 && from == 0
             {
-                self.compare(id, lower)?;
+                self.compare(folder, id, lower)?;
             }
             if !self.list_own(id, from, receive)? {
                 return Ok(());
             }
         }
         match lower {
-            Some(lower) => self.list_below(folder, lower, id, from.saturating_sub(BELOW), receive),
+            Some(lower) => match self.list_below(folder, lower, id, from.saturating_sub(BELOW), receive) {
+                Err(error) if self.is_gone_below(folder, &error) => Ok(()),
+                listed => listed,
+            },
             None if id.is_none() => Err(Error::NotFound),
             None => Ok(()),
         }

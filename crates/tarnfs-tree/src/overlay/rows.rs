@@ -202,6 +202,12 @@ pub(super) fn has_names(connection: &Connection, folder: u64) -> Result<bool, Er
     query.exists([folder as i64]).map_err(failed)
 }
 
+/// True if something in this folder has a name here.
+pub(super) fn has_nodes(connection: &Connection, folder: u64) -> Result<bool, Error> {
+    let sql = "SELECT 1 FROM names WHERE folder = ? AND node IS NOT NULL LIMIT 1";
+    connection.prepare_cached(sql).and_then(|mut query| query.exists([folder as i64])).map_err(failed)
+}
+
 /// Says what `name` in a folder is. `is_over`: there is something of that name below.
 pub(super) fn put_name(
     connection: &Connection,

@@ -1,0 +1,105 @@
+//! What happens at once, and what changes below meanwhile.
+
+use std::fs;
+
+use crate::support::{Mounted, Scratch, can_mount, have, wait_until};
+
+/// > A file that is written through a mapping while it is removed, or replaced, stays removed, or replaced.
+#[test]
+fn what_is_removed_while_its_pages_are_written_stays_removed() {
+    if !can_mount() || !have("python3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in $(seq 0 299); do echo before > tree/f$i; done; tar -C tree -cf a.tar .");
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    fs::write(
+        scratch.path("race.py"),
+        "import mmap, os, random, sys, threading, time
+os.chdir(sys.argv[1])
+N = 300
+fds = [os.open(f'f{i}', os.O_RDWR) for i in range(N)]
+maps = [mmap.mmap(fd, 7) for fd in fds]
+both = threading.Barrier(2)
+done = False
+def noise(number):
+    os.mkdir(f'noise{number}')
+    while not done:
+        open(f'noise{number}/x', 'w').close()
+        os.unlink(f'noise{number}/x')
+def write():
+    for i in range(N):
+        both.wait()
+        maps[i][0:6] = b'WRITER'
+        maps[i].close()
+def remove():
+    for i in range(N):
+        if i % 2:
+            open(f'tmp{i}', 'w').write('new')
+        both.wait()
+        time.sleep(random.random() * 0.01)
+        os.rename(f'tmp{i}', f'f{i}') if i % 2 else os.unlink(f'f{i}')
+noises = [threading.Thread(target=noise, args=(k,)) for k in range(3)]
+work = [threading.Thread(target=write), threading.Thread(target=remove)]
+for thread in noises + work: thread.start()
+for thread in work: thread.join()
+done = True
+for thread in noises: thread.join()
+for fd in fds: os.close(fd)
+",
+    )
+    .unwrap();
+    scratch.shell(&format!("python3 race.py {}", mounted.at.display()));
+    let check = |mounted: &Mounted| {
+        for number in 0..300 {
+            let found = fs::read_to_string(mounted.path(format!("f{number}")));
+            if number % 2 == 0 {
+                assert!(found.is_err(), "f{number} is back: {found:?}");
+            } else {
+                assert_eq!(found.unwrap(), "new", "f{number}");
+            }
+        }
+    };
+    check(&mounted);
+    mounted.unmount();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    check(&mounted);
+    mounted.unmount();
+}
+
+/// > What was written stays, and is listed once, whatever becomes of the folder below.
+#[test]
+fn what_was_written_is_listed_once_while_the_folder_below_changes() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p low/d low/e; echo 1 > low/d/f; echo 2 > low/d/g; echo 3 > low/e/f");
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("low"), &["-w", &overlay]);
+    let list = |name: &str| {
+        let entries = mounted.path(name).read_dir().unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!((list("d"), list("e")), ("f g".to_owned(), "f".to_owned()));
+    scratch.shell(&format!("cd {}; echo mine >> d/f; echo x > new; echo mine >> e/f", mounted.at.display()));
+    scratch.shell("rm low/d/f; rm -r low/e; echo low > low/new; echo h > low/d/h");
+    wait_until("it is shown", || mounted.path("d/h").exists() && list("d").contains('h'));
+    assert_eq!(list("d"), "f g h");
+    assert_eq!(fs::read_to_string(mounted.path("d/f")).unwrap(), "1\nmine\n");
+    assert_eq!(list(""), "d e new");
+    assert_eq!(fs::read_to_string(mounted.path("new")).unwrap(), "x\n");
+    for folder in ["d", "e"] {
+        let refused = fs::remove_dir(mounted.path(folder)).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::NOTEMPTY.raw_os_error()), "{folder}");
+    }
+    assert_eq!(fs::read_to_string(mounted.path("e/f")).unwrap(), "3\nmine\n");
+    mounted.unmount();
+    let mounted = Mounted::new(&scratch, scratch.path("low"), &["-w", &overlay]);
+    assert_eq!(fs::read_to_string(mounted.path("e/f")).unwrap(), "3\nmine\n");
+    assert_eq!(fs::read_to_string(mounted.path("d/f")).unwrap(), "1\nmine\n");
+    mounted.unmount();
+}
