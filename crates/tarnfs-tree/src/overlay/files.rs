@@ -61,6 +61,8 @@ pub(super) struct Files {
     reserve: File,
     /// Folders in it whose names are not known to be on the disk.
     unsynced: Mutex<HashSet<Vec<u8>>>,
+    /// Held while they are brought there: who finds none left must not go before those of others are.
+    syncing: Mutex<()>,
 }
 
 fn beneath() -> ResolveFlags {
@@ -139,7 +141,7 @@ impl Files {
         // What is made here first, the database among them, is noted by nobody.
         let unsynced = Mutex::new(HashSet::from([Vec::new()]));
         let reserve = File::from(open_beneath(root.as_fd(), RESERVE.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
-        let files = Self { root, numbered, path, _lock: lock, reserve, unsynced };
+        let files = Self { root, numbered, path, _lock: lock, reserve, unsynced, syncing: Mutex::default() };
         files.take_reserve();
         Ok(files)
     }
@@ -344,6 +346,7 @@ impl Files {
 
     /// Waits until the names of all files made so far survive a loss of power.
     pub(super) fn sync_names(&self) -> io::Result<()> {
+        let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let unsynced = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
         let mut left = unsynced.into_iter();
         while let Some(place) = left.next() {
