@@ -1,9 +1,11 @@
 //! Overlays that the real ratarmount has made.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use crate::peers;
-use crate::support::{Mounted, Scratch, can_mount, is_mounted, wait_until};
+use crate::support::{Mounted, Scratch, can_mount, is_mounted, run, wait_until};
 
 /// > An overlay that ratarmount has made opens, and goes on.
 #[test]
@@ -52,5 +54,69 @@ fn an_overlay_of_ratarmount_goes_on() {
     mounted.unmount();
     let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
     assert_eq!(in_mount(&mounted, "cat hard other/in 3; test -e 1 || echo gone"), "new\nagain\nin\nback\ngone\n");
+    mounted.unmount();
+}
+
+/// > A file of somebody else that is called as ratarmount's is refused, whatever is in it, and nothing is lost.
+#[test]
+fn what_is_not_of_ratarmount_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p tree overlay/folder; echo 1 > tree/f; tar -C tree -cf a.tar .; echo x > overlay/folder/x");
+    let overlay = scratch.path("overlay").display().to_string();
+    let columns = "'/n' || i AS path, 'n' || i AS name, 0 AS mtime, 0 AS mode, 0 AS uid, 0 AS gid, 0 AS deleted";
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)";
+    for make in [
+        format!("CREATE VIEW files AS {endless} SELECT {columns} FROM n"),
+        "CREATE TABLE files (path, name, mtime, mode, uid, gid, deleted AS (hex(zeroblob(500000)))); \
+         INSERT INTO files VALUES ('/', 'f', 0, 0, 0, 0)"
+            .to_owned(),
+        "CREATE TABLE other (a)".to_owned(),
+    ] {
+        scratch.shell(&format!(
+            "python3 - <<'P'
+import sqlite3
+c = sqlite3.connect('overlay/.ratarmount.overlay.sqlite'); c.executescript(\"\"\"{make}\"\"\"); c.commit()
+P"
+        ));
+        for _ in 0..2 {
+            let at = scratch.path("at").display().to_string();
+            let ran = run(&scratch, ["-w", &overlay, scratch.path("a.tar").to_str().unwrap(), &at]);
+            assert!(
+                ran.code == 3 && ran.err.contains(".ratarmount.overlay.sqlite"),
+                "{make}: {}: {}",
+                ran.code,
+                ran.err
+            );
+        }
+        scratch.shell("rm overlay/.ratarmount.overlay.sqlite");
+    }
+    // Nothing was taken over, so now it is.
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    assert_eq!(fs::read_to_string(mounted.path("folder/x")).unwrap(), "x\n");
+    mounted.unmount();
+}
+
+/// > Who mounts may read and write what lies there, whatever mode it is shown with.
+#[test]
+fn contents_that_are_for_reading_are_taken_over() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree overlay/d; echo 1 > tree/f; tar -C tree -cf a.tar .; echo x > overlay/d/x; echo y > overlay/y
+        chmod 444 overlay/d/x; chmod 0 overlay/y; chmod 500 overlay/d",
+    );
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    let modes = |of: &dyn Fn(&str) -> std::path::PathBuf| {
+        ["d/x", "y", "d"].map(|name| fs::metadata(of(name)).unwrap().mode() & 0o777)
+    };
+    assert_eq!(modes(&|name| mounted.path(name)), [0o444, 0, 0o500]);
+    assert_eq!(modes(&|name| scratch.path("overlay").join(name)), [0o644, 0o600, 0o700]);
+    assert_eq!(fs::read_to_string(mounted.path("d/x")).unwrap(), "x\n");
     mounted.unmount();
 }

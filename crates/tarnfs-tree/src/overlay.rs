@@ -143,7 +143,6 @@ impl OverlayTree {
         }
         let files = Files::open(folder, user)?;
         let hidden = HiddenFolder::new(files.root())?;
-        let is_new = !files::has(files.root(), database::NAME)?;
         files.check_names(database::NAME)?;
         let database = Database::open(&files.prepare(database::NAME)?)?;
         let overlay = Arc::new_cyclic(|me| Overlay {
@@ -162,7 +161,7 @@ impl OverlayTree {
             reaper: OnceLock::new(),
             _hidden: hidden,
         });
-        overlay.begin(is_new)?;
+        overlay.begin()?;
         Ok(Self(overlay))
     }
 
@@ -214,17 +213,15 @@ enum NodePlace {
 }
 
 impl Overlay {
-    /// The root, and what a mount that was killed has left.
-    fn begin(self: &Arc<Self>, is_new: bool) -> Result<(), Error> {
+    /// The root, what lies in the folder already, and what a mount that was killed has left.
+    fn begin(self: &Arc<Self>) -> Result<(), Error> {
         self.met.meet(ROOT, Node::ROOT);
         let has_root = self.database.ask(|connection| Ok(rows::node(connection, ROOT)?.is_some()))?;
         if !has_root {
             let root = self.lower.attributes(Node::ROOT)?;
             let xattrs = self.lower.xattrs(Node::ROOT)?;
-            self.edit(|editing| editing.begin(&root, &xattrs))?;
-            if is_new {
-                ratarmount::import(self)?;
-            }
+            // Both or nothing: what cannot be taken over now can be next time.
+            ratarmount::import(self, &|editing| editing.begin(&root, &xattrs))?;
         }
         let (orphans, shared) =
             self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;

@@ -5,14 +5,17 @@
 //! for a folder that somebody has filled by hand, as ratarmount takes it.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, chmodat, openat, readlinkat, statat};
 
-use super::database::failed;
+use super::database::{self, failed};
 use super::editing::{Editing, of};
 use super::files::{has, is_ours, join, times};
 use super::rows::{self, NodeRow, ROOT, changed};
@@ -24,6 +27,13 @@ const NAME: &str = ".ratarmount.overlay.sqlite";
 
 /// Folders in one another, at most.
 const DEEPEST: usize = 2000;
+
+/// Bytes that a row takes in it, at least, besides its names.
+const SMALLEST_ROW: u64 = 4;
+
+/// How long reading it may take, and after how many steps of SQLite that is looked at.
+const PATIENCE: Duration = Duration::from_secs(60);
+const STEPS: i32 = 100_000;
 
 /// What it says of a path.
 #[derive(Debug, Default, Clone)]
@@ -37,11 +47,12 @@ struct Said {
 
 type All = HashMap<(Vec<u8>, Vec<u8>), Said>;
 
-/// Takes over what is in the folder.
-pub(super) fn import(overlay: &Overlay) -> Result<(), Error> {
+/// Takes over what is in the folder, after `begin`.
+pub(super) fn import(overlay: &Overlay, begin: &dyn Fn(&Editing<'_>) -> Result<(), Error>) -> Result<(), Error> {
     let said = if has(overlay.files.root(), NAME)? { read(&overlay.files.path().join(NAME))? } else { All::new() };
     let root = openat(overlay.files.root(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let count = overlay.edit(|editing| {
+        begin(editing)?;
         let mut import = Import { overlay, editing, said, links: HashMap::new(), count: 0 };
         import.folder(&root, ROOT, b"", Some(Node::ROOT), 0)?;
         import.others()?;
@@ -56,10 +67,17 @@ pub(super) fn import(overlay: &Overlay) -> Result<(), Error> {
     Ok(())
 }
 
-/// All that ratarmount's file says.
+/// All that ratarmount's file says. Anybody may have made it: there cannot be more in it than its length allows.
 fn read(path: &Path) -> Result<All, Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let connection = match open(path, OpenFlags::SQLITE_OPEN_READ_ONLY) {
+        // It was killed, and its last change is taken back first.
+        Err(Error::ReadOnly) => open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+        opened => opened?,
+    };
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let most = path.metadata()?.len() + Path::new(&log).metadata().map_or(0, |log| log.len());
+    let mut taken = 0;
     let mut query =
         connection.prepare("SELECT path, name, mtime, mode, uid, gid, deleted FROM files").map_err(failed)?;
     let rows = query
@@ -90,7 +108,38 @@ fn read(path: &Path) -> Result<All, Error> {
             Ok(((path, bytes(1)?), said))
         })
         .map_err(failed)?;
-    rows.collect::<Result<_, _>>().map_err(failed)
+    let mut all = All::new();
+    for row in rows {
+        let ((path, name), said) = row.map_err(failed)?;
+        taken += (path.len() + name.len()) as u64 + SMALLEST_ROW;
+        if taken > most {
+            return Err(not_theirs("says more than there is room for in it"));
+        }
+        all.insert((path, name), said);
+    }
+    Ok(all)
+}
+
+/// Opens it, if it has their table, which is made of rows alone.
+fn open(path: &Path, how: OpenFlags) -> Result<Connection, Error> {
+    let mut connection = database::connect(path, how)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
+    let begun = Instant::now();
+    connection.progress_handler(STEPS, Some(move || begun.elapsed() > PATIENCE)).map_err(failed)?;
+    let sql = "SELECT sql FROM sqlite_schema WHERE name = 'files' AND type = 'table' AND rootpage > 0";
+    let made: Option<String> = connection.query_row(sql, [], |row| row.get(0)).optional().map_err(failed)?;
+    let Some(made) = made else { return Err(not_theirs("has no table \"files\"")) };
+    // Columns that are computed could take any time.
+    let made = made.to_ascii_uppercase();
+    if made.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| matches!(word, "GENERATED" | "AS")) {
+        return Err(not_theirs("has a table \"files\" that is computed"));
+    }
+    Ok(connection)
+}
+
+fn not_theirs(what: &str) -> Error {
+    let what = format!("{NAME} {what}: it is not of ratarmount. Without it, the files beside it are taken over");
+    io::Error::new(io::ErrorKind::InvalidData, what).into()
 }
 
 struct Import<'a, 'b> {
@@ -112,6 +161,7 @@ impl Import<'_, '_> {
                 continue;
             }
             let stat = statat(open, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            make_usable(open, name, &stat);
             let below = match lower.map(|lower| self.overlay.lower.lookup(lower, name)) {
                 None | Some(Err(Error::NotFound)) => None,
                 Some(found) => Some(found?),
@@ -265,6 +315,22 @@ impl Import<'_, '_> {
             lower = below.filter(|_| row.lower.is_some()).map(|below| below.node);
         }
         Ok(Some((id, lower)))
+    }
+}
+
+/// Lets us read and write what lies there: ratarmount has given it the mode that is shown. That is in a row from now on.
+fn make_usable(folder: &OwnedFd, name: &[u8], stat: &Stat) {
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let needed = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Mode::RUSR | Mode::WUSR,
+        FileType::Directory => Mode::RWXU,
+        _ => return,
+    };
+    if !mode.contains(needed)
+        && let Err(error) = chmodat(folder, name, mode | needed, AtFlags::empty())
+    {
+        let name = tarnfs_format::name::escape(name).to_string();
+        log::warn!("{name}, which was written before, may not be readable: changing its mode: {error}");
     }
 }
 
