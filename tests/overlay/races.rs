@@ -1,6 +1,7 @@
 //! What happens at once, and what changes below meanwhile.
 
 use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 
 use crate::support::{Mounted, Scratch, can_mount, have, wait_until};
 
@@ -101,5 +102,33 @@ fn what_was_written_is_listed_once_while_the_folder_below_changes() {
     let mounted = Mounted::new(&scratch, scratch.path("low"), &["-w", &overlay]);
     assert_eq!(fs::read_to_string(mounted.path("e/f")).unwrap(), "3\nmine\n");
     assert_eq!(fs::read_to_string(mounted.path("d/f")).unwrap(), "1\nmine\n");
+    mounted.unmount();
+}
+
+/// > A file that is open is written also when the kernel has forgotten the folder in which its other name lies.
+#[test]
+fn a_file_whose_other_name_is_forgotten_can_be_written() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir -p tree/d1/in tree/d2; echo 1 > tree/d2/a; ln tree/d2/a tree/d1/in/b; tar -C tree -cf a.tar .");
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    let file = fs::OpenOptions::new().read(true).write(true).open(mounted.path("d2/a")).unwrap();
+    assert_eq!(fs::metadata(mounted.path("d1/in/b")).unwrap().nlink(), 2);
+    for _ in 0..3 {
+        if fs::write("/proc/sys/vm/drop_caches", "2").is_err() {
+            return;
+        }
+    }
+    file.write_at(b"2", 0).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    for name in ["d1/in/b", "d2/a"] {
+        assert_eq!(fs::read_to_string(mounted.path(name)).unwrap(), "2\n");
+        assert_eq!(fs::metadata(mounted.path(name)).unwrap().mode() & 0o777, 0o600);
+    }
+    drop(file);
     mounted.unmount();
 }

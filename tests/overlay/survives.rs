@@ -346,3 +346,37 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
     mounted.unmount();
     scratch.unmount("disk");
 }
+
+/// > Where there is room for a copy, but not for saying so, nothing is left of it.
+#[test]
+fn a_copy_that_came_to_nothing_goes() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    scratch.shell("mkdir disk; mount -t tmpfs -o size=6m tmpfs disk");
+    let overlay = scratch.path("disk/overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    let whole = fs::metadata(mounted.path("large")).unwrap().len();
+    let large = whole.next_multiple_of(4096);
+    let mut failed = 0;
+    for pages in 0..40 {
+        let room = rustix::fs::statvfs(scratch.path("disk")).unwrap();
+        let fill = (room.f_bavail * room.f_frsize).checked_sub(large + pages * 4096).unwrap();
+        fs::write(scratch.path("disk/fill"), vec![1; usize::try_from(fill).unwrap()]).unwrap();
+        let appended = fs::OpenOptions::new()
+            .append(true)
+            .open(mounted.path("large"))
+            .and_then(|file| rustix::fs::ftruncate(&file, whole).map_err(Into::into));
+        fs::remove_file(scratch.path("disk/fill")).unwrap();
+        if appended.is_ok() {
+            break;
+        }
+        failed += 1;
+        assert!(!Path::new(&overlay).join("large").exists(), "{pages}: a copy is left");
+    }
+    assert!(failed > 0);
+    mounted.unmount();
+    scratch.unmount("disk");
+}

@@ -38,6 +38,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::process::{Gid, getgroups};
 use tarnfs_source::{FollowedFile, SharedSource};
 
 use crate::edit::{Edit, Space};
@@ -101,6 +102,8 @@ struct Overlay {
     lane: u64,
     /// Starts with the first of them, as threads that are there before have rights that are given up.
     reaper: OnceLock<Option<Mutex<Sender<u64>>>>,
+    /// Those that who mounts is in.
+    groups: Vec<Gid>,
     /// What is below may show the folder, too, by another way.
     _hidden: HiddenFolder,
     me: Weak<Overlay>,
@@ -121,6 +124,11 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// That a node is not where it was.
 fn stale() -> Error {
     Errno::STALE.into()
+}
+
+/// True of errors that say that nothing is at a path, and not that it cannot be said.
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::NotFound | Error::NotAFolder) || error.errno() == Errno::STALE
 }
 
 impl fmt::Debug for Overlay {
@@ -145,6 +153,7 @@ impl OverlayTree {
         let hidden = HiddenFolder::new(files.root())?;
         files.check_names(database::NAME)?;
         let database = Database::open(&files.prepare(database::NAME)?)?;
+        let groups = getgroups()?;
         let overlay = Arc::new_cyclic(|me| Overlay {
             me: Weak::clone(me),
             lower,
@@ -159,6 +168,7 @@ impl OverlayTree {
             compared: Mutex::default(),
             lane: new_lane(),
             reaper: OnceLock::new(),
+            groups,
             _hidden: hidden,
         });
         overlay.begin()?;
@@ -229,7 +239,7 @@ impl Overlay {
         self.reap(&orphans);
         for id in shared {
             if let Some(row) = self.row(id)? {
-                self.node_of(&row);
+                self.node_of(&row)?;
             }
         }
         self.files.sweep(&|place| {
@@ -253,37 +263,39 @@ impl Overlay {
         self.row(id)?.ok_or_else(stale)
     }
 
-    /// The node of what is below that a node of the overlay stands for, if that is still there.
-    fn lower_of(&self, row: &NodeRow) -> Option<Node> {
-        let path = row.lower.as_ref()?;
+    /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked now
+    /// is an error: it may have what is not seen, and keeps its number.
+    fn lower_of(&self, row: &NodeRow) -> Result<Option<Node>, Error> {
+        let Some(path) = row.lower.as_ref() else { return Ok(None) };
         if let Some(known) = self.met.lower(row.id) {
-            return Some(known);
+            return Ok(Some(known));
         }
         let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
         match path::find(&*self.lower, path, false) {
             Ok(found) if same(&found) => {
                 self.met.meet(row.id, found.node);
-                Some(found.node)
+                Ok(Some(found.node))
             }
             Ok(found) => {
                 self.lower.forget(found.node, 1);
-                None
+                Ok(None)
             }
-            Err(error) => {
+            Err(error) if is_gone(&error) => {
                 log::debug!("{}: is no longer below the overlay: {error}", tarnfs_format::name::escape(path));
-                None
+                Ok(None)
             }
+            Err(error) => Err(error),
         }
     }
 
     /// The number that a node of the overlay has.
-    fn node_of(&self, row: &NodeRow) -> Node {
-        self.lower_of(row).unwrap_or(Node(self.first.saturating_add(row.id)))
+    fn node_of(&self, row: &NodeRow) -> Result<Node, Error> {
+        Ok(self.lower_of(row)?.unwrap_or(Node(self.first.saturating_add(row.id))))
     }
 
     /// What is said of a node of the overlay.
-    fn shown(&self, row: &NodeRow) -> Attributes {
-        let node = self.node_of(row);
+    fn shown(&self, row: &NodeRow) -> Result<Attributes, Error> {
+        let node = self.node_of(row)?;
         let mut shown = Attributes {
             node,
             kind: row.kind,
@@ -316,12 +328,12 @@ impl Overlay {
                 }
             }
         }
-        shown
+        Ok(shown)
     }
 
     /// What a node of the overlay is, for somebody who is given it.
     fn give(&self, id: u64) -> Result<Attributes, Error> {
-        let shown = self.shown(&self.known_row(id)?);
+        let shown = self.shown(&self.known_row(id)?)?;
         self.known.hold(shown.node);
         Ok(shown)
     }
@@ -384,7 +396,7 @@ impl Overlay {
                         Content::above(self, node, FollowedFile::new(file, path)?)
                     }
                     (Kind::File, None) => {
-                        let lower = self.lower_of(&row).ok_or_else(stale)?;
+                        let lower = self.lower_of(&row)?.ok_or_else(stale)?;
                         let source = self.lower.open(lower)?;
                         if source.len() != row.size {
                             let what = "is another one than when its name or attributes were changed";
@@ -520,7 +532,7 @@ impl Overlay {
                 }
                 Ok(attributes)
             }
-            NodePlace::Own(id) => Ok(self.shown(&self.known_row(id)?)),
+            NodePlace::Own(id) => self.shown(&self.known_row(id)?),
         }
     }
 
@@ -589,7 +601,7 @@ impl Tree for OverlayTree {
             NodePlace::Own(id) => {
                 let parent = self.0.database.ask(|connection| rows::name_of(connection, id))?;
                 let (parent, _) = parent.ok_or(Error::NotFound)?;
-                Ok(self.0.node_of(&self.0.known_row(parent)?))
+                self.0.node_of(&self.0.known_row(parent)?)
             }
         }
     }

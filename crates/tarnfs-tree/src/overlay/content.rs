@@ -297,6 +297,7 @@ impl Overlay {
                 None => None,
             };
             let place = self.files.settle(part, wished.as_deref().unwrap_or_default(), id)?;
+            editing.has_placed(&place);
             row.place = Some(place.clone());
             row.changed |= changed::CONTENT;
             // They are those of other bytes.

@@ -7,9 +7,11 @@ use std::time::SystemTime;
 
 use rusqlite::Connection;
 use rustix::io::Errno;
+use rustix::process::{Gid, getegid, geteuid};
 
-use super::content::{OpenedFile, stamp};
+use super::content::{OpenedFile, path_of, stamp};
 use super::files::{LONGEST_PATH, join};
+use super::known::SeenAt;
 use super::rows::{self, NodeRow, ROOT, Said, changed};
 use super::{DEEPEST, LONGEST_NAME, NodePlace, Overlay, OverlayTree, access, lock, stale};
 use crate::edit::{Change, Edit, New, Renaming, Setting, Space, WritableFile};
@@ -46,6 +48,8 @@ pub(super) struct Editing<'a> {
     orphans: RefCell<Vec<(u64, Orphan)>>,
     /// Nodes of what is below that have no name any more, and no number.
     gone: RefCell<Vec<Node>>,
+    /// Where contents were put for it. They go if it comes to nothing.
+    placed: &'a RefCell<Vec<Vec<u8>>>,
 }
 
 /// What has become of a node.
@@ -194,6 +198,11 @@ impl Editing<'_> {
         }
     }
 
+    /// A content was put there.
+    pub(super) fn has_placed(&self, place: &[u8]) {
+        self.placed.borrow_mut().push(place.to_vec());
+    }
+
     /// Makes something new, without a name yet. `folder` is what it will be in, near `place`.
     fn make(&self, folder: &NodeRow, name: &[u8], new: &New) -> Result<NodeRow, Error> {
         let is_folder = new.kind == Kind::Folder;
@@ -250,6 +259,7 @@ impl Editing<'_> {
         if new.kind == Kind::File {
             let wished = folder.place.as_ref().filter(|_| !name.is_empty()).map(|place| join(place, name));
             let (place, _) = self.overlay.files.make(wished.as_deref().unwrap_or_default(), row.id)?;
+            self.has_placed(&place);
             row.place = Some(place);
             rows::put_node(self.connection, &row)?;
         }
@@ -301,10 +311,11 @@ fn is_name(name: &[u8]) -> Result<(), Error> {
 impl Overlay {
     /// Does `work` as one transaction.
     pub(super) fn edit<T>(&self, work: impl FnOnce(&Editing<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let placed = RefCell::default();
         let edited = self.database.edit(
             |connection| {
                 let (touched, orphans, gone) = (RefCell::default(), RefCell::default(), RefCell::default());
-                let editing = Editing { overlay: self, connection, touched, orphans, gone };
+                let editing = Editing { overlay: self, connection, touched, orphans, gone, placed: &placed };
                 let done = work(&editing)?;
                 let Editing { touched, orphans, gone, .. } = editing;
                 Ok((done, touched.into_inner(), orphans.into_inner(), gone.into_inner()))
@@ -329,7 +340,15 @@ impl Overlay {
                     };
                 }
             },
-        )?;
+        );
+        let edited = edited.inspect_err(|_| {
+            for place in placed.take() {
+                if let Err(error) = self.files.remove(&place) {
+                    let place = self.files.path().join(path_of(&place));
+                    log::warn!("{}: is not used, and stays: {error}", place.display());
+                }
+            }
+        })?;
         // Those that nobody knows.
         for (id, what) in edited.2 {
             if what == Orphan::Removed {
@@ -355,7 +374,7 @@ impl Overlay {
     pub(super) fn prepare(&self, node: Node) -> Result<Vec<Below>, Error> {
         let (mut all, mut at) = (Vec::new(), node);
         while let NodePlace::Lower = self.place(at) {
-            let seen = self.known.seen(at).ok_or_else(stale)?;
+            let seen = self.known.seen(at).or_else(|| self.seen_below(at)).ok_or_else(stale)?;
             let below = self.prepare_one(at, seen.folder, &seen.name)?;
             all.push(below);
             at = seen.folder;
@@ -365,6 +384,17 @@ impl Overlay {
         }
         all.reverse();
         Ok(all)
+    }
+
+    /// Where a folder is below that the kernel has forgotten: a file in it has another name, by which it is still known.
+    fn seen_below(&self, folder: Node) -> Option<SeenAt> {
+        let path = self.lower.path_of(folder)?;
+        let name = path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty())?;
+        let parent = self.lower.parent(folder).ok()?;
+        // It may be called otherwise here than where it comes from.
+        let found = self.lower.lookup(parent, name).ok()?;
+        self.lower.forget(found.node, 1);
+        (found.node == folder).then(|| SeenAt { folder: parent, name: name.into() })
     }
 
     pub(super) fn prepare_one(&self, node: Node, folder: Node, name: &[u8]) -> Result<Below, Error> {
@@ -492,6 +522,17 @@ fn touch_time(editing: &Editing<'_>, id: u64) -> Result<(), Error> {
     rows::put_node(editing.connection, &row).map(drop)
 }
 
+/// Fails where an ordinary user who has mounted something gives it to somebody else. The kernel asks only where the
+/// mount is for others, too.
+fn may_give(now: &Attributes, uid: Option<u32>, gid: Option<u32>, groups: &[Gid]) -> Result<(), Error> {
+    if geteuid().is_root() || uid.unwrap_or(now.uid) == now.uid && gid.unwrap_or(now.gid) == now.gid {
+        return Ok(());
+    }
+    let is_own = now.uid == geteuid().as_raw() && uid.unwrap_or(now.uid) == now.uid;
+    let gid = Gid::from_raw(gid.unwrap_or(now.gid));
+    if is_own && (gid == getegid() || groups.contains(&gid)) { Ok(()) } else { Err(Errno::PERM.into()) }
+}
+
 impl Edit for OverlayTree {
     fn may_change(&self, _: Node) -> bool {
         true
@@ -592,6 +633,9 @@ impl Edit for OverlayTree {
     fn change(&self, node: Node, change: &Change) -> Result<Attributes, Error> {
         let overlay = &*self.0;
         let Change { mode, uid, gid, size, atime, mtime } = *change;
+        if uid.is_some() || gid.is_some() {
+            may_give(&overlay.attributes(node)?, uid, gid, &overlay.groups)?;
+        }
         if let Some(size) = size {
             let file = OpenedFile::new(&self.0, self.0.content(node)?);
             file.set_len(size).map_err(Error::Io)?;
@@ -630,7 +674,7 @@ impl Edit for OverlayTree {
             }
             Ok(row)
         })?;
-        Ok(overlay.shown(&row))
+        overlay.shown(&row)
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], how: Setting) -> Result<(), Error> {

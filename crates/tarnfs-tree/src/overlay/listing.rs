@@ -67,7 +67,7 @@ impl Overlay {
             seq = *last;
             for (next, name, node) in batch {
                 let Some(node) = node else { continue };
-                let attributes = self.shown(&node);
+                let attributes = self.shown(&node)?;
                 let node = attributes.node;
                 self.known.hold(node);
                 if !receive(Child { name: &name, attributes, next }) {
