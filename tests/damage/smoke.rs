@@ -1,5 +1,5 @@
 //! A short run of each fuzz target on stable Rust: seeds that are the same everywhere, changed by numbers that are the
-//! same in each run. `TARNFS_SMOKE_RUNS` says how many inputs each target gets; `make smoke` asks for thousands.
+//! same in each run. `TARNFS_SMOKE_RUNS` says how many inputs each target gets; `make smoke` asks for a thousand.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
