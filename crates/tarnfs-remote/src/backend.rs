@@ -34,8 +34,8 @@ pub trait Backend: Sync {
 /// One object. Each call is one attempt, which has an answer or an error soon after `deadline`: who calls tries again,
 /// and knows how long.
 pub trait Object: Send + Sync + fmt::Debug {
-    /// Asks for the first `most` bytes of whatever version is there now. Where that is `known`, the server need not send
-    /// them.
+    /// Asks for the first `most` bytes of whatever version is there now. Where that is `known`, the server need not
+    /// send them.
     /// The deadline is not for the bytes of the answer, which may be all there are.
     fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault>;
 

@@ -34,7 +34,8 @@ pub(crate) fn tried<T>(
             Err(fault) => return Err(error(fault)),
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        // What the server says may be nothing: then it is not asked more often than without. Not all come again at once.
+        // What the server says may be nothing: then it is not asked more often than without. And not all come again at
+        // once.
         let pause = after.unwrap_or_default().max(wait);
         let pause = pause + pause.mul_f64(chance() / 4.0);
         if pause >= left || (is_first && after.is_none() && attempts >= AT_FIRST) {
@@ -70,8 +71,8 @@ pub(crate) fn error(fault: Fault) -> io::Error {
     }
 }
 
-/// Reads `range` of the object to the end of `bytes`, which is empty. What came before a connection was cut is not asked
-/// for again, and is there also after an error.
+/// Reads `range` of the object to the end of `bytes`, which is empty. What came before a connection was cut is not
+/// asked for again, and is there also after an error.
 pub(crate) fn fetch(
     object: &dyn Object,
     version: &Version,

@@ -1,7 +1,7 @@
 //! `http://` and `https://`: ranges of an object, pinned to its version.
 //!
-//! Each request says which version it is for (`If-Match`, `If-Unmodified-Since`), and each answer is compared with that:
-//! not all servers look at the conditions.
+//! Each request says which version it is for (`If-Match`, `If-Unmodified-Since`), and each answer is compared with
+//! that: not all servers look at the conditions.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -373,11 +373,11 @@ fn is_strong(tag: &str) -> bool {
     !tag.starts_with("W/")
 }
 
-/// Whether the version that the answer tells will not be that of other bytes, too, as those are that were written in the
-/// same second (RFC 9110, 8.8.2.2). There are servers that make tags of that second, and call them strong.
+/// Whether the version that the answer tells will not be that of other bytes, too, as those are that were written in
+/// the same second (RFC 9110, 8.8.2.2). There are servers that make tags of that second, and call them strong.
 fn is_lasting(answer: &Answer) -> bool {
-    /// As old a change must be, by the clock of the server: with its tag, and without, where the clock that the file has
-    /// may be another one.
+    /// As old a change must be, by the clock of the server: with its tag, and without, where the clock that the file
+    /// has may be another one.
     const WITH_TAG: Duration = Duration::from_secs(2);
     const WITHOUT: Duration = Duration::from_secs(60);
     let time = |name| text(answer, &name).and_then(|text| httpdate::parse_http_date(&text).ok());

@@ -21,8 +21,8 @@ pub struct Url {
 }
 
 impl Url {
-    /// Takes what a person has typed: spaces and other letters that no URL has are escaped. An error says what is wrong,
-    /// and shows nothing of the URL.
+    /// Takes what a person has typed: spaces and other letters that no URL has are escaped. An error says what is
+    /// wrong, and shows nothing of the URL.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or("it has no scheme, as in https://")?;
         let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
