@@ -380,3 +380,37 @@ fn a_copy_that_came_to_nothing_goes() {
     mounted.unmount();
     scratch.unmount("disk");
 }
+
+/// > However many files are open that were written to, other files can be made, renamed and synced.
+#[test]
+fn many_open_files_leave_descriptors_for_others() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in $(seq 400); do echo $i > tree/$i; done; tar -C tree -cf a.tar .");
+    let at = scratch.folder("at");
+    let mut command = behind(&scratch, &["sh", "-c", "ulimit -n 256; exec \"$0\" \"$@\""]);
+    command.arg("-f").args(options(&scratch)).arg(scratch.path("a.tar")).arg(&at);
+    let mut daemon = daemon(command, &at);
+    wait_until("it is served", || at.join("400").exists());
+    let mut files = Vec::new();
+    for number in 1..=400 {
+        let opened = fs::OpenOptions::new().append(true).open(at.join(number.to_string()));
+        match opened.and_then(|mut file| std::io::Write::write_all(&mut file, b"x").map(|()| file)) {
+            Ok(file) => files.push(file),
+            Err(_) => break,
+        }
+    }
+    assert!((50..400).contains(&files.len()), "{}", files.len());
+    files[0].sync_all().unwrap();
+    drop(files.pop());
+    fs::write(at.join("new"), "new").unwrap();
+    fs::rename(at.join("new"), at.join("400")).unwrap();
+    fs::remove_file(at.join("399")).unwrap();
+    files[1].sync_all().unwrap();
+    drop(files);
+    assert_eq!(fs::read_to_string(at.join("400")).unwrap(), "new");
+    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
+    daemon.wait().unwrap();
+}

@@ -45,7 +45,7 @@ use crate::edit::{Edit, Space};
 use crate::folder::HiddenFolder;
 use crate::lanes::new_lane;
 use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
-use content::{Content, OpenedFile};
+use content::{Content, Descriptors, OpenedFile};
 use database::Database;
 use files::Files;
 use known::{Known, Met};
@@ -102,6 +102,7 @@ struct Overlay {
     lane: u64,
     /// Starts with the first of them, as threads that are there before have rights that are given up.
     reaper: OnceLock<Option<Mutex<Sender<u64>>>>,
+    descriptors: Arc<Descriptors>,
     /// Those that who mounts is in.
     groups: Vec<Gid>,
     /// What is below may show the folder, too, by another way.
@@ -169,6 +170,7 @@ impl OverlayTree {
             lane: new_lane(),
             reaper: OnceLock::new(),
             groups,
+            descriptors: Descriptors::new(),
             _hidden: hidden,
         });
         overlay.begin()?;
@@ -263,8 +265,8 @@ impl Overlay {
         self.row(id)?.ok_or_else(stale)
     }
 
-    /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked now
-    /// is an error: it may have what is not seen, and keeps its number.
+    /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked
+    /// now is an error: it may have what is not seen, and keeps its number.
     fn lower_of(&self, row: &NodeRow) -> Result<Option<Node>, Error> {
         let Some(path) = row.lower.as_ref() else { return Ok(None) };
         if let Some(known) = self.met.lower(row.id) {
@@ -393,7 +395,7 @@ impl Overlay {
                             .files
                             .open_content(place)
                             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-                        Content::above(self, node, FollowedFile::new(file, path)?)
+                        Content::above(self, node, FollowedFile::new(file, path)?)?
                     }
                     (Kind::File, None) => {
                         let lower = self.lower_of(&row)?.ok_or_else(stale)?;

@@ -4,11 +4,12 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, fdatasync, fsync, ftruncate};
 use rustix::io::{Errno, pwrite};
+use rustix::process::{Resource, getrlimit};
 use tarnfs_source::{FollowedFile, SharedSource, Source};
 
 use super::files::{join, set_times};
@@ -20,13 +21,48 @@ use crate::{Error, Node, Time};
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
+/// Descriptors that files take which are open and were written to. The others are for what is opened for a moment, so
+/// that `fsync`, making and renaming work whatever is open.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    taken: AtomicUsize,
+    most: usize,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Descriptor(Arc<Descriptors>);
+
+impl Descriptors {
+    /// Half of what this process may have.
+    pub(super) fn new() -> Arc<Self> {
+        let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| (most / 2) as usize);
+        Arc::new(Self { taken: AtomicUsize::new(0), most })
+    }
+
+    fn take(self: &Arc<Self>) -> io::Result<Descriptor> {
+        let more = |taken| (taken < self.most).then_some(taken + 1);
+        if self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok() {
+            return Ok(Descriptor(Arc::clone(self)));
+        }
+        log::error!("{} files are open that were written to: no more can be, see `ulimit -n`", self.most);
+        Err(Errno::NFILE.into())
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// What a file holds, for all who have it open.
 pub(super) struct Content {
     pub(super) node: Node,
     overlay: Weak<Overlay>,
     /// What is below, of a file that was not written to when it was opened.
     lower: Option<SharedSource>,
-    upper: OnceLock<FollowedFile>,
+    upper: OnceLock<(FollowedFile, Descriptor)>,
     /// Held by who copies it.
     copying: Mutex<()>,
     /// Bytes copied so far; and whether it is being copied.
@@ -47,11 +83,17 @@ impl Content {
     }
 
     /// A file in the folder of the overlay.
-    pub(super) fn above(overlay: &Arc<Overlay>, node: Node, file: FollowedFile) -> Self {
-        Self::new(overlay, node, None, OnceLock::from(file))
+    pub(super) fn above(overlay: &Arc<Overlay>, node: Node, file: FollowedFile) -> io::Result<Self> {
+        let descriptor = overlay.descriptors.take()?;
+        Ok(Self::new(overlay, node, None, OnceLock::from((file, descriptor))))
     }
 
-    fn new(overlay: &Arc<Overlay>, node: Node, lower: Option<SharedSource>, upper: OnceLock<FollowedFile>) -> Self {
+    fn new(
+        overlay: &Arc<Overlay>,
+        node: Node,
+        lower: Option<SharedSource>,
+        upper: OnceLock<(FollowedFile, Descriptor)>,
+    ) -> Self {
         Self {
             node,
             overlay: Arc::downgrade(overlay),
@@ -65,12 +107,12 @@ impl Content {
 
     /// The file in the folder of the overlay, if there is one.
     pub(super) fn upper(&self) -> Option<BorrowedFd<'_>> {
-        self.upper.get().map(|file| file.as_fd())
+        self.upper.get().map(|(file, _)| file.as_fd())
     }
 
     fn source(&self) -> io::Result<&dyn Source> {
         match (self.upper.get(), &self.lower) {
-            (Some(upper), _) => Ok(upper),
+            (Some((upper, _)), _) => Ok(upper),
             (None, Some(lower)) => Ok(&**lower),
             (None, None) => Err(Errno::STALE.into()),
         }
@@ -102,12 +144,13 @@ impl Content {
             return Ok(upper);
         }
         let lower = self.lower.as_deref().ok_or(Errno::STALE)?;
+        let descriptor = overlay.descriptors.take()?;
         self.copied.store(0, Ordering::SeqCst);
         self.is_copying.store(true, Ordering::SeqCst);
         let made = overlay.copy_up(self.node, lower, keep, &self.copied);
         self.is_copying.store(false, Ordering::SeqCst);
         let made = made?;
-        Ok(self.upper.get_or_init(|| made).as_fd())
+        Ok(self.upper.get_or_init(|| (made, descriptor)).0.as_fd())
     }
 }
 

@@ -298,7 +298,8 @@ pub(super) fn of(attributes: &Attributes) -> NodeRow {
     }
 }
 
-fn is_name(name: &[u8]) -> Result<(), Error> {
+/// Fails for what cannot be a name.
+pub(super) fn is_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > LONGEST_NAME {
         return Err(Errno::NAMETOOLONG.into());
     }
@@ -386,7 +387,7 @@ impl Overlay {
         Ok(all)
     }
 
-    /// Where a folder is below that the kernel has forgotten: a file in it has another name, by which it is still known.
+    /// Where a folder is below that the kernel has forgotten: a file in it has another name, by which it is known.
     fn seen_below(&self, folder: Node) -> Option<SeenAt> {
         let path = self.lower.path_of(folder)?;
         let name = path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty())?;

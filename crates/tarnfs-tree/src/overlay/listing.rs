@@ -3,6 +3,7 @@
 //! A name that is below stays where it is in the listing, also if something else has it by now: who lists a folder
 //! while others change it gets each name once.
 
+use super::editing::is_name;
 use super::rows::{self, Said};
 use super::{NodePlace, Overlay, lock};
 use crate::{Child, Error, Lifetime, Node, UNKNOWN};
@@ -67,6 +68,10 @@ impl Overlay {
             seq = *last;
             for (next, name, node) in batch {
                 let Some(node) = node else { continue };
+                if is_name(&name).is_err() {
+                    log::warn!("{}: is no name, and not shown", tarnfs_format::name::excerpt(&name));
+                    continue;
+                }
                 let attributes = self.shown(&node)?;
                 let node = attributes.node;
                 self.known.hold(node);

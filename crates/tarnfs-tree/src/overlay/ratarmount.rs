@@ -318,7 +318,7 @@ impl Import<'_, '_> {
     }
 }
 
-/// Lets us read and write what lies there: ratarmount has given it the mode that is shown. That is in a row from now on.
+/// Lets us read and write what lies there: ratarmount has given it the mode that is shown. That is in a row by now.
 fn make_usable(folder: &OwnedFd, name: &[u8], stat: &Stat) {
     let mode = Mode::from_raw_mode(stat.st_mode);
     let needed = match FileType::from_raw_mode(stat.st_mode) {

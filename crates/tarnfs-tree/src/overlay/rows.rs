@@ -93,8 +93,13 @@ fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
     };
     let device = Device { major: small(6)?, minor: small(7)? };
     let kind = kind_of(number(1)?, device).ok_or(rusqlite::Error::IntegralValueOutOfRange(1, number(1)?))?;
+    let id = number(0)?;
+    // Behind them are numbers of others.
+    if !(1..super::OWN as i64).contains(&id) {
+        return Err(rusqlite::Error::IntegralValueOutOfRange(0, id));
+    }
     Ok(NodeRow {
-        id: number(0)? as u64,
+        id: id as u64,
         kind,
         mode: small(2)? & 0o7777,
         uid: small(3)?,
