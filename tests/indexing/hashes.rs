@@ -75,8 +75,8 @@ fn hashes_are_those_of_the_content() {
 }
 
 /// Samples do not see each change of a plain tar, and nothing that is read is compared with the hash.
-/// > With `--hashes`, the index of a plain archive is used only if the archive has the time of change that it had when it
-/// > was indexed.
+/// > With `--hashes`, the index of a plain archive is used only if the archive has the time of change that it had when
+/// > it was indexed.
 #[test]
 fn hashes_are_those_of_a_tar_that_was_changed_in_place() {
     if !can_mount() {

@@ -78,8 +78,8 @@ impl Opener {
     }
 
     /// A local copy of the database (SQLite) at `url`, kept in the cache; `None` if there is none, or no cache. It may
-    /// be half of the cache. `archive`: the length of the object that it is an index of, if nobody has asked for it; then
-    /// it is none if it is longer than any index of that need be.
+    /// be half of the cache. `archive`: the length of the object that it is an index of, if nobody has asked for it;
+    /// then it is none if it is longer than any index of that need be.
     pub fn copy(&self, url: &Url, archive: Option<u64>) -> io::Result<Option<PathBuf>> {
         let Some(cache) = &self.settings.cache else { return Ok(None) };
         let key = url.key();

@@ -33,8 +33,8 @@ pub struct DecodedCache {
 }
 
 /// The archive that kept pieces belong to: its bytes, as far as samples tell, and its file. Two archives may have the
-/// same samples, and one of them may have been made to have those of the other. So what was decoded of one file is never
-/// shown for another.
+/// same samples, and one of them may have been made to have those of the other. So what was decoded of one file is
+/// never shown for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptAs {
     hash: u64,
@@ -94,8 +94,8 @@ impl DecodedCache {
         Self { is_filled: true, ..self }
     }
 
-    /// The file of what `codec` makes of that archive, if there is one that nobody else could have written. What is known
-    /// of its pieces takes memory of `budget`.
+    /// The file of what `codec` makes of that archive, if there is one that nobody else could have written. What is
+    /// known of its pieces takes memory of `budget`.
     pub(crate) fn open(&self, of: KeptAs, codec: &str, budget: &Budget) -> Option<Arc<DecodedFile>> {
         let path = self.path(of, codec);
         let file = match trust::open(&path, None, false) {

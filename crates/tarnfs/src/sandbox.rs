@@ -128,8 +128,8 @@ fn restrict(folders: &[impl AsFd], written: Option<BorrowedFd<'_>>) -> Result<Ru
 }
 
 /// Restricts which system calls all threads of this process can make. Those that are left out fail with EPERM, as
-/// nothing here ends because a call failed. `has_folders`: what is below folders is still to be looked at; `is_written`:
-/// files are still to be written in the folder of an overlay. Says in the log what came of it.
+/// nothing here ends because a call failed. `has_folders`: what is below folders is still to be looked at;
+/// `is_written`: files are still to be written in the folder of an overlay. Says in the log what came of it.
 pub(crate) fn give_up_calls(has_folders: bool, is_written: bool) {
     accounts::ask_nobody();
     if CALLS.is_empty() {

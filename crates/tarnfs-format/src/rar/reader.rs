@@ -31,8 +31,8 @@ const MOST_KEPT: usize = 1 << 18;
 /// number of parts. Further copies of such files are taken for hard links as well.
 const MOST_COPIED: usize = 1 << 18;
 
-/// Parts of a file whose places are kept: a header makes one, and none has to have a byte. A file lies in no more volumes
-/// than have numbers, some ten thousand. Only of what is stored as it is are they needed.
+/// Parts of a file whose places are kept: a header makes one, and none has to have a byte. A file lies in no more
+/// volumes than have numbers, some ten thousand. Only of what is stored as it is are they needed.
 const MOST_PARTS: usize = 1 << 18;
 
 /// What a coder is made of: how the headers are encrypted, what it decodes, and the codec.
@@ -305,8 +305,8 @@ fn is_solid(file: &File, archive: bool, is_first: bool) -> bool {
 }
 
 /// Finds the groups, in their order: of more than one file, or of one that counts on another one before it, which has
-/// left nothing. It goes on as far as they are asked for, so that no more than two are kept: 68 bytes of an archive make
-/// one. What is wrong is told by who reads the archive at the same time.
+/// left nothing. It goes on as far as they are asked for, so that no more than two are kept: 68 bytes of an archive
+/// make one. What is wrong is told by who reads the archive at the same time.
 struct Groups<'s> {
     walk: Walk<'s>,
     /// Those that were found and not handed out yet.

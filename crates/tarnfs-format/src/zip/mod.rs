@@ -13,8 +13,8 @@
 //!   is the later one. The directory has the same order, unless an archive was put together in another way.
 //! - Times of DOS are local time of nobody knows whom: they are taken for UTC. Most archives of today have better ones
 //!   beside them.
-//! - Names that are not UTF-8 and do not say what they are: see `guess.rs`. Where there is no directory they stay as they
-//!   are.
+//! - Names that are not UTF-8 and do not say what they are: see `guess.rs`. Where there is no directory they stay as
+//!   they are.
 //! - Only the directory is read, so times of the last access that stand in local headers only are not told. Times of
 //!   creation have no place in an [`Entry`].
 //! - A member without an owner belongs to user and group 0, and has the mode 0644 or 0755 if it has none.

@@ -1,5 +1,5 @@
-//! What an archive has that is in no member: a comment, a program before them, what lies between them, comments on single
-//! ones, and what else headers say of them.
+//! What an archive has that is in no member: a comment, a program before them, what lies between them, comments on
+//! single ones, and what else headers say of them.
 
 use std::io;
 
@@ -63,8 +63,8 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     Ok(found)
 }
 
-/// What lies between members, of which the first one begins at byte `start`, and what their headers say that they do not
-/// show.
+/// What lies between members, of which the first one begins at byte `start`, and what their headers say that they do
+/// not show.
 fn beside(
     source: &dyn Source,
     walk: &mut Walk<'_>,
@@ -123,8 +123,8 @@ fn end_of(
         return Ok(Some(end));
     }
     let bytes = window.bytes(end, u64::MAX, 24)?;
-    // With its signature and without, and with numbers of eight bytes and of four, the longer ones first. Some have none
-    // at all.
+    // With its signature and without, and with numbers of eight bytes and of four, the longer ones first. Some have
+    // none at all.
     let kinds = [(24, true), (16, true), (20, false), (12, false)];
     let length = kinds.into_iter().find_map(|(length, has_signature)| {
         let rest = bytes.get(..length)?;

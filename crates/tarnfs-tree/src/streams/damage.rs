@@ -53,7 +53,8 @@ const MOST_LISTS_OF_PLACES: usize = MOST_IN_PIECES as usize;
 /// Parts of streams whose answers are kept.
 const MOST_ANSWERS: usize = 64;
 
-/// What was answered last, the one first that was of use last. Many files may lie in one packed piece, and each asks for all of it.
+/// What was answered last, the one first that was of use last. Many files may lie in one packed piece, and each asks
+/// for all of it.
 #[derive(Debug, Default)]
 pub(super) struct Asked(VecDeque<Answer>);
 

@@ -180,9 +180,9 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Index")]
     pub(crate) verify_mtime: bool,
 
-    /// Path of the index file, in a folder that exists, or a URL, which is only read. The index of another archive is replaced only with -c. With
-    /// `:memory:` no index is kept: a small one is held in memory, a large one in a temporary file. Where the file
-    /// cannot be written, it is an error, and nothing is mounted
+    /// Path of the index file, in a folder that exists, or a URL, which is only read. The index of another archive is
+    /// replaced only with -c. With `:memory:` no index is kept: a small one is held in memory, a large one in a
+    /// temporary file. Where the file cannot be written, it is an error, and nothing is mounted
     #[arg(
         hide_short_help = true,
         long,
@@ -228,8 +228,9 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 
-    /// Disk space for decoded data of archives that are slow to decode, and as much for what was read of archives behind
-    /// a URL. It is kept in the user's cache folder. 0 keeps none [default: 2G, at most a tenth of the free space]
+    /// Disk space for decoded data of archives that are slow to decode, and as much for what was read of archives
+    /// behind a URL. It is kept in the user's cache folder. 0 keeps none [default: 2G, at most a tenth of the free
+    /// space]
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
