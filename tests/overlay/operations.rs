@@ -425,7 +425,7 @@ fn what_lies_in_an_archive_in_an_archive_can_be_changed() {
     }
 }
 
-/// > Who may do what is asked by the kernel, also of what is new.
+/// > In a mount that is for others, too (`allow_other`), the kernel asks who may do what, also of what is new.
 #[test]
 fn others_may_do_what_they_may_do_on_tmpfs() {
     if !can_mount() || !crate::support::have("setpriv") {

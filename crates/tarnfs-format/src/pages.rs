@@ -20,14 +20,14 @@ pub(crate) struct Pages<'s> {
     source: &'s dyn Source,
     cancel: Option<&'s Cancel>,
     /// By the remainder of their numbers. One without bytes is damaged somewhere.
-    pages: Vec<(u64, Vec<u8>)>,
+    kept: Vec<(u64, Vec<u8>)>,
     /// What was read without its page.
     alone: Vec<u8>,
 }
 
 impl<'s> Pages<'s> {
     pub(crate) fn new(source: &'s dyn Source) -> Self {
-        Self { source, cancel: None, pages: Vec::new(), alone: Vec::new() }
+        Self { source, cancel: None, kept: Vec::new(), alone: Vec::new() }
     }
 
     /// Reads no more once `cancel` says so.
@@ -48,21 +48,21 @@ impl<'s> Pages<'s> {
         if end > PAGE as usize {
             return self.alone(at, length, budget);
         }
-        let place = (number % KEPT as u64) as usize;
-        if self.pages.is_empty() {
-            self.pages.resize(KEPT, (u64::MAX, Vec::new()));
+        let place = number.checked_rem(KEPT as u64).unwrap_or(0) as usize;
+        if self.kept.is_empty() {
+            self.kept.resize(KEPT, (u64::MAX, Vec::new()));
         }
-        let is_known = self.pages.get(place).is_some_and(|(known, _)| *known == number);
+        let is_known = self.kept.get(place).is_some_and(|(known, _)| *known == number);
         if !is_known {
             let page = self.page(number, budget)?;
-            if let Some(kept) = self.pages.get_mut(place) {
+            if let Some(kept) = self.kept.get_mut(place) {
                 *kept = (number, page);
             }
         }
-        if self.pages.get(place).is_none_or(|(_, page)| page.is_empty()) {
+        if self.kept.get(place).is_none_or(|(_, page)| page.is_empty()) {
             return self.alone(at, length, budget);
         }
-        let page = self.pages.get(place).map_or(&[][..], |(_, page)| page);
+        let page = self.kept.get(place).map_or(&[][..], |(_, page)| page);
         Ok(page.get(inside..end).unwrap_or_default())
     }
 

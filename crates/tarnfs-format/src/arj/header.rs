@@ -28,6 +28,7 @@ pub(super) enum Kind {
 
 /// What a header says.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
 pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) method: u8,

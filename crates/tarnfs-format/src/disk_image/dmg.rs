@@ -250,7 +250,7 @@ impl Table {
     fn add(&mut self, text: &[u8], blocks: &mut Vec<Block>) {
         for part in text.chunks(DECODED_AT_ONCE) {
             self.text.extend(part.iter().filter(|byte| !byte.is_ascii_whitespace()));
-            let whole = self.text.len() / 4 * 4;
+            let whole = self.text.len() & !3;
             self.decode(whole, blocks);
         }
     }

@@ -24,6 +24,7 @@ pub(super) type Method = [u8; 5];
 
 /// What a header says.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
 pub(super) struct Header {
     pub(super) method: Method,
     /// Bytes of the header with its extensions, and of the file behind it.

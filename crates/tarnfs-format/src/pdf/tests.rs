@@ -685,7 +685,9 @@ fn what_an_update_has_replaced_is_not_shown() {
         let decode = Decode::default().with_each(|_, stored, take| {
             let mut bytes = vec![0; usize::try_from(stored.len()).unwrap()];
             stored.read_exact_at(&mut bytes, 0)?;
-            bytes.iter_mut().for_each(|byte| *byte ^= KEY);
+            for byte in &mut bytes {
+                *byte ^= KEY;
+            }
             take(&bytes)
         });
         let found = lengths(&bytes, &Options { decode, ..Options::default() });

@@ -56,7 +56,7 @@ struct Kept {
 /// Fonts that were read.
 #[derive(Debug, Default)]
 pub(super) struct Fonts {
-    fonts: HashMap<Key, Kept>,
+    kept: HashMap<Key, Kept>,
     /// What they are called, in no order.
     keys: Vec<Key>,
     bytes: usize,
@@ -71,7 +71,7 @@ impl Fonts {
             Object::Dict(dict) => Key::Inline(Arc::as_ptr(&dict.0).addr()),
             _ => Key::Nothing,
         };
-        if let Some(kept) = self.fonts.get(&key) {
+        if let Some(kept) = self.kept.get(&key) {
             return Ok(Arc::clone(&kept.font));
         }
         let dict = document.resolve(object)?.dict().cloned().unwrap_or_default();
@@ -86,21 +86,21 @@ impl Fonts {
         let weight = font.weight().saturating_add(of_dict);
         self.bytes = self.bytes.saturating_add(weight);
         self.keys.push(key);
-        self.fonts.insert(key, Kept { font: Arc::clone(&font), _dict: dict, weight });
+        self.kept.insert(key, Kept { font: Arc::clone(&font), _dict: dict, weight });
         Ok(font)
     }
 
     /// Drops fonts until one more may be kept. A page may use some more than are kept, in turn: whichever was used
     /// longest ago comes next then, so any of them goes.
     fn make_room(&mut self) {
-        while self.fonts.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
+        while self.kept.len() >= MOST_FONTS || self.bytes > MOST_OF_FONTS {
             // The xorshift of Marsaglia.
             self.random = self.random.max(1);
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
             let Some(place) = (self.random as usize).checked_rem(self.keys.len()) else { return };
-            let gone = self.fonts.remove(&self.keys.swap_remove(place));
+            let gone = self.kept.remove(&self.keys.swap_remove(place));
             self.bytes = self.bytes.saturating_sub(gone.map_or(0, |kept| kept.weight));
         }
     }

@@ -307,6 +307,7 @@ fn is_solid(file: &File, archive: bool, is_first: bool) -> bool {
 /// Finds the groups, in their order: of more than one file, or of one that counts on another one before it, which has
 /// left nothing. It goes on as far as they are asked for, so that no more than two are kept: 68 bytes of an archive
 /// make one. What is wrong is told by who reads the archive at the same time.
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
 struct Groups<'s> {
     walk: Walk<'s>,
     /// Those that were found and not handed out yet.

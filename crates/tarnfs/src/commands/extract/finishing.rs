@@ -66,7 +66,7 @@ impl Folders {
     pub(super) fn finish(self) -> io::Result<Finishing> {
         Ok(match self {
             Self::Each(folders) => Finishing::Each(folders),
-            Self::Merged(sorter, _) => Finishing::Merged(sorter.finish()?, None),
+            Self::Merged(sorter, _) => Finishing::Merged(Box::new(sorter.finish()?), None),
         })
     }
 }
@@ -81,7 +81,7 @@ fn unfinished(item: &Item) -> Unfinished {
 pub(super) enum Finishing {
     Each(Backwards),
     /// With the one that comes next, and its path.
-    Merged(Items, Option<(Unfinished, Vec<Vec<u8>>)>),
+    Merged(Box<Items>, Option<(Unfinished, Vec<Vec<u8>>)>),
 }
 
 impl Finishing {

@@ -473,7 +473,7 @@ mod tests {
         for count in [0, 1, Backwards::MOST as u64, 3 * Backwards::MOST as u64 + 5] {
             let folder = |number: u64| Unfinished {
                 node: Node(number),
-                is_made: number % 3 == 0,
+                is_made: number.is_multiple_of(3),
                 identity: (u64::MAX - number, number << 40),
             };
             let mut folders = Backwards::default();
