@@ -68,7 +68,7 @@ fn an_overlay_is_hidden_in_what_is_shown() {
     scratch.unmount("elsewhere");
 }
 
-/// > The database is not trusted: a place in it leads to contents alone.
+/// > The database of an overlay is not trusted: a place in it leads to contents alone.
 #[test]
 fn a_planted_place_does_not_lead_to_the_database() {
     if !can_mount() {

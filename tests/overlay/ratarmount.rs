@@ -99,7 +99,7 @@ P"
     mounted.unmount();
 }
 
-/// > Who mounts may read and write what lies there, whatever mode it is shown with.
+/// > Who mounts may read and write what lies in an overlay that was taken over, whatever mode it has.
 #[test]
 fn contents_that_are_for_reading_are_taken_over() {
     if !can_mount() {
