@@ -145,8 +145,8 @@ pub(super) fn says_more(mut fields: &[u8]) -> bool {
         let Some((_, rest)) = rest.split_at_checked(u16_at(head, 2).into()) else { break };
         fields = rest;
         match u16_at(head, 0) {
-            // Sizes, times, owners, names, and how content is encrypted; a comment is told for itself. The last five are
-            // of `zipalign`, Apache's and Android's alignment, Office, and Java.
+            // Sizes, times, owners, names, and how content is encrypted; a comment is told for itself. The last five
+            // are of `zipalign`, Apache's and Android's alignment, Office, and Java.
             0x0001 | 0x000a | 0x000d | 0x0017 | 0x5455 | 0x5855 | 0x6375 | 0x7075 | 0x756e | 0x7855 | 0x7875
             | 0x9901 | 0x0000 | 0xa11e | 0xd935 | 0xa220 | 0xcafe => {}
             _ => return true,
