@@ -1,4 +1,4 @@
-//! For tests of whatever reads: a source that misbehaves at its n-th read.
+//! For tests of whatever reads: a source that counts what is read of it, and one that misbehaves at its n-th read.
 //!
 //! A test runs an operation with the fault at read 1, 2, 3, ... until one run ends before the fault: then every read
 //! that the operation makes has failed once, and what it did each time has been looked at.
@@ -8,6 +8,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::{SharedSource, Source};
+
+/// Another source, which counts the bytes that are read of it.
+#[derive(Debug)]
+pub struct CountedSource {
+    inner: SharedSource,
+    bytes: AtomicU64,
+}
+
+impl CountedSource {
+    /// `inner`, of which nothing was read yet.
+    pub fn new(inner: SharedSource) -> Self {
+        Self { inner, bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes that were read so far, the same ones as often as they were read.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Source for CountedSource {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = self.inner.read_at(buffer, offset)?;
+        self.bytes.fetch_add(read as u64, Ordering::SeqCst);
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
 
 /// How a read goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -173,29 +173,7 @@ fn all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
-
-    use tarnfs_source::Source;
-
-    /// Counts what is read of it.
-    #[derive(Debug)]
-    struct Counted(MemorySource, AtomicU64);
-
-    impl Source for Counted {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let read = self.0.read_at(buffer, offset)?;
-            self.1.fetch_add(read as u64, Ordering::Relaxed);
-            Ok(read)
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    }
+    use tarnfs_source::testing::CountedSource;
 
     #[test]
     fn the_password_that_fitted_last_is_tried_first() {
@@ -229,11 +207,11 @@ mod tests {
         let step = Step { codec: "chunked-solid".to_owned(), decoded_length: Some(LENGTH), ..Step::default() };
         let coder = Coder { steps: vec![step], is_behind_header: None };
         for wanted in [100_000, LENGTH] {
-            let counted = Arc::new(Counted(MemorySource::new(stored.clone(), "solid"), AtomicU64::new(0)));
-            let source: SharedSource = Arc::<Counted>::clone(&counted);
+            let counted = Arc::new(CountedSource::new(Arc::new(MemorySource::new(stored.clone(), "solid"))));
+            let source: SharedSource = Arc::<CountedSource>::clone(&counted);
             let found = decode(&Options::default()).decode(&coder, source, wanted, &|_| true).unwrap();
             assert!(found == content[..wanted as usize]);
-            let read = counted.1.load(Ordering::Relaxed);
+            let read = counted.bytes();
             assert!((wanted..wanted + (1 << 20)).contains(&read), "{read} bytes read for {wanted}");
         }
     }

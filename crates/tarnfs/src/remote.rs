@@ -50,11 +50,12 @@ pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
         }
         Ok(Some(shown))
     };
-    for path in run::paths_of(cli) {
+    run::each_path(cli, |path| {
         if let Some(shown) = take(path)? {
             *path = PathBuf::from(shown);
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     if let Some(file) = run::options_of_mut(cli).and_then(Open::index_file_mut)
         && let Some(shown) = take(Path::new(file))?
     {

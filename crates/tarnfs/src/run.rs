@@ -75,73 +75,55 @@ pub(crate) fn options_of_mut(cli: &mut Cli) -> Option<&mut Open> {
     options_in!(cli, &mut cli.command, mut)
 }
 
-/// The paths among which the archives are.
-pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
-    match &cli.command {
-        None => &cli.mount.paths,
-        Some(Command::Mount(mount)) => &mount.paths,
-        Some(
-            Command::Index(Index { archives, .. })
-            | Command::Check(Check { archives, .. })
-            | Command::Info(Info { archives, .. })
-            | Command::Serve(Serve { archives, .. }),
-        ) => archives,
-        Some(
-            Command::Ls(List { archive, .. })
-            | Command::Find(Find { archive, .. })
-            | Command::Cat(Cat { archive, .. })
-            | Command::Extract(Extract { archive, .. })
-            | Command::Compare(Compare { archive, .. })
-            | Command::Stat(Stat { archive, .. })
-            | Command::Convert(Convert { archive, .. })
-            | Command::Advise(Advise { path: archive, .. }),
-        ) => std::slice::from_ref(archive),
-        Some(
-            Command::Unmount { .. }
-            | Command::Mounts { .. }
-            | Command::Overlay(_)
-            | Command::Bench(_)
-            | Command::Create(_)
-            | Command::Completions { .. }
-            | Command::Man { .. }
-            | Command::Complete { .. },
-        ) => &[],
-    }
+/// The paths of whatever is done with archives.
+macro_rules! archives_in {
+    ($cli:ident, $command:expr, $one:path $(, $mutable:tt)?) => {
+        match $command {
+            None => &$($mutable)? $cli.mount.paths,
+            Some(Command::Mount(mount)) => &$($mutable)? mount.paths,
+            Some(
+                Command::Index(Index { archives, .. })
+                | Command::Check(Check { archives, .. })
+                | Command::Info(Info { archives, .. })
+                | Command::Serve(Serve { archives, .. }),
+            ) => archives,
+            Some(
+                Command::Ls(List { archive, .. })
+                | Command::Find(Find { archive, .. })
+                | Command::Cat(Cat { archive, .. })
+                | Command::Extract(Extract { archive, .. })
+                | Command::Compare(Compare { archive, .. })
+                | Command::Stat(Stat { archive, .. })
+                | Command::Convert(Convert { archive, .. })
+                | Command::Advise(Advise { path: archive, .. }),
+            ) => $one(archive),
+            Some(
+                Command::Unmount { .. }
+                | Command::Mounts { .. }
+                | Command::Overlay(_)
+                | Command::Bench(_)
+                | Command::Create(_)
+                | Command::Completions { .. }
+                | Command::Man { .. }
+                | Command::Complete { .. },
+            ) => &$($mutable)? [],
+        }
+    };
 }
 
-/// Whatever may be a URL.
-pub(crate) fn paths_of(cli: &mut Cli) -> Vec<&mut PathBuf> {
-    let paths: Vec<&mut PathBuf> = match &mut cli.command {
-        None => cli.mount.paths.iter_mut().collect(),
-        Some(Command::Mount(mount)) => mount.paths.iter_mut().collect(),
-        Some(
-            Command::Index(Index { archives, .. })
-            | Command::Check(Check { archives, .. })
-            | Command::Info(Info { archives, .. })
-            | Command::Serve(Serve { archives, .. }),
-        ) => archives.iter_mut().collect(),
-        Some(Command::Compare(Compare { archive, other, .. })) => std::iter::once(archive).chain(other).collect(),
-        Some(
-            Command::Ls(List { archive, .. })
-            | Command::Find(Find { archive, .. })
-            | Command::Cat(Cat { archive, .. })
-            | Command::Extract(Extract { archive, .. })
-            | Command::Stat(Stat { archive, .. })
-            | Command::Convert(Convert { archive, .. })
-            | Command::Advise(Advise { path: archive, .. }),
-        ) => vec![archive],
-        Some(
-            Command::Unmount { .. }
-            | Command::Mounts { .. }
-            | Command::Overlay(_)
-            | Command::Bench(_)
-            | Command::Create(_)
-            | Command::Completions { .. }
-            | Command::Man { .. }
-            | Command::Complete { .. },
-        ) => Vec::new(),
-    };
-    paths
+/// The paths among which the archives are.
+pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
+    archives_in!(cli, &cli.command, std::slice::from_ref)
+}
+
+/// Changes each path that may be a URL, until that fails.
+pub(crate) fn each_path<E>(cli: &mut Cli, mut change: impl FnMut(&mut PathBuf) -> Result<(), E>) -> Result<(), E> {
+    let archives: &mut [PathBuf] = archives_in!(cli, &mut cli.command, std::slice::from_mut, mut);
+    archives.iter_mut().try_for_each(&mut change)?;
+    match &mut cli.command {
+        Some(Command::Compare(Compare { other: Some(other), .. })) => change(other),
+        _ => Ok(()),
+    }
 }
 
 /// Fails if the log would be appended to one of the archives, which may be a text (a compressed file need not be one).

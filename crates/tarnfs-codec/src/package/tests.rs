@@ -1,8 +1,7 @@
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Source};
+use tarnfs_source::testing::CountedSource;
+use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::{DEB, deb};
 use crate::testing::{Pass, noise, tool};
@@ -220,26 +219,6 @@ fn what_is_out_of_step_too_often_is_lost() {
     assert_eq!(damage.decoded, deb::MOST_REPORTS as u64 + 1..1000);
 }
 
-/// What was read of it.
-#[derive(Debug)]
-struct Counted(Vec<u8>, AtomicUsize);
-
-impl Source for Counted {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let read = MemorySource::new(self.0.clone(), "").read_at(buffer, offset)?;
-        self.1.fetch_add(read, Ordering::Relaxed);
-        Ok(read)
-    }
-
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn describe(&self) -> String {
-        "a package".to_owned()
-    }
-}
-
 /// Each seek point decoded the members before the payload again, up to 64 MiB of them, before it said that there was
 /// no memory for it.
 #[test]
@@ -249,7 +228,7 @@ fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
     let members = [member("debian-binary", b"2.0\n"), member("control.tar.x", &tool("gzip -nc", &control))];
     let package = [&b"!<arch>\n"[..], &members.concat(), &member("data.tar.bz2", &packed)].concat();
     let before = CONTROL + control.len() + 60;
-    let source = Arc::new(Counted(package, AtomicUsize::new(0)));
+    let source = Arc::new(CountedSource::new(crate::testing::source(&package)));
     let shared: SharedSource = Arc::clone(&source) as _;
     let points = {
         let mut pass = DEB.first_pass(Arc::clone(&shared), &Options::default()).unwrap();
@@ -261,17 +240,15 @@ fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
     let last = points.last().unwrap();
     assert!(last.decoded >= before as u64, "{points:?}");
     let read = || {
-        let taken = source.1.swap(0, Ordering::Relaxed);
+        let taken = source.bytes();
         let mut decoder = DEB.resume(Arc::clone(&shared), last, &DecodeContext::default()).unwrap();
         let mut byte = [0];
         assert_eq!(decoder.read(&mut byte).unwrap(), 1);
         assert_eq!(byte[0], data[last.decoded as usize - before]);
         assert!(decoder.memory_after(u64::MAX) >= decoder.memory());
-        taken
+        (source.bytes() - taken) as usize
     };
-    read();
-    let first = read();
-    let (second, third) = (read(), read());
+    let (first, second, third) = (read(), read(), read());
     assert!(first > control.len() / 2, "{first} bytes were read to find the payload");
     assert!(second < control.len() / 2 && third == second, "{second} and {third} bytes for the next ones");
 }

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_source::{Cancel, Source};
+use tarnfs_source::testing::CountedSource;
+use tarnfs_source::{Cancel, MemorySource, Source};
 
 use crate::testing::{Pass, assert_points_lead_to, decode, noise, resume, sample, source, tool};
 use crate::{Codec, DecodeContext, Options, by_name};
@@ -245,28 +246,6 @@ fn short_files_of_the_same_kind_one_behind_the_other_are_no_next_start() {
     }
 }
 
-/// A source that counts what is read of it.
-#[derive(Debug)]
-struct Counted(Vec<u8>, AtomicU64);
-
-impl Source for Counted {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let rest = self.0.get(offset as usize..).unwrap_or_default();
-        let length = rest.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&rest[..length]);
-        self.1.fetch_add(length as u64, Ordering::Relaxed);
-        Ok(length)
-    }
-
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn describe(&self) -> String {
-        "a test".into()
-    }
-}
-
 /// > No archive makes tarnfs crash, hang, or use memory without bound.
 #[test]
 fn what_only_looks_like_a_start_costs_a_few_times_what_there_is_to_read() {
@@ -295,11 +274,11 @@ fn what_only_looks_like_a_start_costs_a_few_times_what_there_is_to_read() {
     };
     for (name, bytes) in [("lz4", lz4), ("xz", xz)] {
         let most = 6 * bytes.len() as u64 + (80 << 20);
-        let counted = Arc::new(Counted(bytes, AtomicU64::new(0)));
+        let counted = Arc::new(CountedSource::new(Arc::new(MemorySource::new(bytes, "counted"))));
         let mut pass = codec(name).first_pass(counted.clone(), &Options::default()).unwrap();
         let mut buffer = vec![0; 100_000];
         while pass.read(&mut buffer).is_ok_and(|read| read > 0) {}
-        let read = counted.1.load(Ordering::Relaxed);
+        let read = counted.bytes();
         assert!(read < most, "{name}: {read} bytes");
     }
 }

@@ -16,6 +16,7 @@ mod block;
 mod container;
 mod decoder;
 mod index;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod version;

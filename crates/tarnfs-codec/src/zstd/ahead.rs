@@ -380,9 +380,7 @@ impl Ahead {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use tarnfs_source::Source;
+    use tarnfs_source::testing::CountedSource;
 
     use super::*;
     use crate::testing;
@@ -428,37 +426,17 @@ mod tests {
         }
     }
 
-    /// Counts the bytes that are read.
-    #[derive(Debug)]
-    struct Counted(SharedSource, AtomicU64);
-
-    impl Source for Counted {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let read = self.0.read_at(buffer, offset)?;
-            self.1.fetch_add(read as u64, Ordering::Relaxed);
-            Ok(read)
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    }
-
     #[test]
     fn frames_to_skip_are_read_once_and_not_for_each_of_them() {
         const SKIPPABLE: &[u8] = b"\x50\x2a\x4d\x18\0\0\0\0";
         let stream = SKIPPABLE.repeat(LARGEST_FRAME / SKIPPABLE.len() + 100_000);
-        let source = Arc::new(Counted(testing::source(&stream), AtomicU64::new(0)));
+        let source = Arc::new(CountedSource::new(testing::source(&stream)));
         let options = Options { threads: 3, ..Options::default() };
         let mut ahead = Ahead::new(source.clone(), &options).unwrap();
         for number in 0..20 {
             assert!(ahead.take(number * SKIPPABLE.len() as u64).unwrap().is_none());
         }
-        let read = source.1.load(Ordering::Relaxed);
+        let read = source.bytes();
         assert!(read <= stream.len() as u64, "{read} of {} bytes", stream.len());
         // Behind what it has seen it looks again.
         assert!(ahead.take(LARGEST_FRAME as u64 + SKIPPABLE.len() as u64).unwrap().is_none());

@@ -397,9 +397,8 @@ impl<'s> Page<'s> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use tarnfs_source::{MemorySource, Source};
+    use tarnfs_source::MemorySource;
+    use tarnfs_source::testing::CountedSource;
 
     use super::*;
     use crate::{Decode, Event};
@@ -455,31 +454,11 @@ mod tests {
         }
     }
 
-    /// Counts the bytes that are read of it.
-    #[derive(Debug)]
-    struct Counted(MemorySource, AtomicU64);
-
-    impl Source for Counted {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let read = self.0.read_at(buffer, offset)?;
-            self.1.fetch_add(read as u64, Ordering::Relaxed);
-            Ok(read)
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    }
-
     /// How many files a page has, and how many bytes were read for them, searched for their ends, and looked at in
     /// vain.
     fn work(page: &str) -> (u64, u64, u64, u64) {
-        let counted = Arc::new(Counted(MemorySource::new(page.as_bytes(), "a page"), AtomicU64::new(0)));
-        let source: SharedSource = Arc::<Counted>::clone(&counted);
+        let counted = Arc::new(CountedSource::new(Arc::new(MemorySource::new(page.as_bytes(), "a page"))));
+        let source: SharedSource = Arc::<CountedSource>::clone(&counted);
         let options = Options::default();
         let mut page = Page::new(&source, &options);
         let mut files = 0;
@@ -489,7 +468,7 @@ mod tests {
         }))
         .unwrap();
         let (searched, in_vain) = (page.searched, page.in_vain);
-        (files, counted.1.load(Ordering::Relaxed), searched, in_vain)
+        (files, counted.bytes(), searched, in_vain)
     }
 
     /// What ends the short content of very many may be far away, in all of the ways in which one may end.

@@ -208,31 +208,10 @@ fn piece(header: &Header, data: u64) -> Piece {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use tarnfs_source::MemorySource;
+    use tarnfs_source::testing::CountedSource;
 
     use super::*;
-
-    /// Counts the bytes that are read of it.
-    #[derive(Debug)]
-    struct Counted(MemorySource, AtomicU64);
-
-    impl Source for Counted {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let read = self.0.read_at(buffer, offset)?;
-            self.1.fetch_add(read as u64, Ordering::Relaxed);
-            Ok(read)
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    }
 
     /// Each header of level 1 may say that it has an extension which is longer than any.
     #[test]
@@ -241,15 +220,16 @@ mod tests {
         let fields = [&b"-lh0-"[..], &[0; 12], &[0x20, 1, 1, b'a', 0, 0, b'U', 0xff, 0xff]].concat();
         let sum = fields.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
         let header = [&[fields.len() as u8, sum][..], &fields].concat();
-        let counted = Arc::new(Counted(MemorySource::new(header.repeat(COUNT as usize), "headers"), AtomicU64::new(0)));
-        let source: SharedSource = Arc::<Counted>::clone(&counted);
+        let counted =
+            Arc::new(CountedSource::new(Arc::new(MemorySource::new(header.repeat(COUNT as usize), "headers"))));
+        let source: SharedSource = Arc::<CountedSource>::clone(&counted);
         let mut count = 0;
         let mut receive = |event| {
             count += u64::from(matches!(event, crate::Event::Entry(_)));
             Ok(())
         };
         read(&source, &Options::default(), &mut receive).unwrap();
-        let (read, length) = (counted.1.load(Ordering::Relaxed), source.len());
+        let (read, length) = (counted.bytes(), source.len());
         assert_eq!(count, COUNT);
         assert!(read <= 4 * length, "{read} bytes read of {length}");
     }

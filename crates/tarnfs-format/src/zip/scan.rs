@@ -178,31 +178,12 @@ fn is_plausible(local: &Local<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::Arc;
 
+    use tarnfs_source::testing::CountedSource;
     use tarnfs_source::{Cancel, MemorySource, Source};
 
     use super::*;
-
-    /// Counts the bytes that are read of it.
-    #[derive(Debug)]
-    struct Counted(MemorySource, AtomicU64);
-
-    impl Source for Counted {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let read = self.0.read_at(buffer, offset)?;
-            self.1.fetch_add(read as u64, Ordering::Relaxed);
-            Ok(read)
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    }
 
     /// Headers one behind the other, of 31 bytes, each of which says that its content ends far away.
     #[test]
@@ -213,7 +194,7 @@ mod tests {
         let header = [&b"PK\x03\x04"[..], &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0], &numbers, &[1, 0, 0, 0, b'a']].concat();
         let mut bytes = header.repeat(COUNT);
         bytes.resize(bytes.len() + STORED as usize + 100, 0);
-        let source = Counted(MemorySource::new(bytes, "headers"), AtomicU64::new(0));
+        let source = CountedSource::new(Arc::new(MemorySource::new(bytes, "headers")));
         let cancel = Cancel::default();
         let mut scan = Scan::new(Window::new(&source, &cancel), u64::MAX);
         let (mut from, mut left_out, mut members) = (0, 0, 0);
@@ -225,7 +206,7 @@ mod tests {
         }
         // In the content of the last one there is no other.
         assert_eq!((left_out, members), (COUNT - 1, 1));
-        let read = source.1.load(Ordering::Relaxed);
+        let read = source.bytes();
         assert!(read < 8 * source.len(), "{read} bytes read of {}", source.len());
     }
 }

@@ -72,7 +72,7 @@ fn beneath() -> ResolveFlags {
 fn open_beneath(root: BorrowedFd<'_>, place: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let place = if place.is_empty() { b"." } else { place };
     loop {
-        match openat2(root, place, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, PRIVATE_OF(flags), beneath()) {
+        match openat2(root, place, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode_for(flags), beneath()) {
             // Somebody has renamed something meanwhile.
             Err(Errno::AGAIN) => {}
             result => return result,
@@ -81,8 +81,7 @@ fn open_beneath(root: BorrowedFd<'_>, place: &[u8], flags: OFlags) -> Result<Own
 }
 
 /// The mode of what is made, which must be none where nothing is.
-#[allow(non_snake_case, reason = "a constant that depends on its argument")]
-fn PRIVATE_OF(flags: OFlags) -> Mode {
+fn mode_for(flags: OFlags) -> Mode {
     if flags.contains(OFlags::CREATE) { PRIVATE } else { Mode::empty() }
 }
 

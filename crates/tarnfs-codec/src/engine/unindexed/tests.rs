@@ -1,5 +1,6 @@
 use super::*;
 use crate::coder_by_name;
+use tarnfs_source::testing::CountedSource;
 use tarnfs_source::{Budget, MemorySource};
 use zlib_rs::{DeflateConfig, compress_slice};
 
@@ -140,32 +141,12 @@ fn many_readers_see_the_same() {
     });
 }
 
-/// Counts the bytes that are read of it.
-#[derive(Debug)]
-struct Counted(MemorySource, AtomicUsize);
-
-impl Source for Counted {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let read = self.0.read_at(buffer, offset)?;
-        self.1.fetch_add(read, Ordering::Relaxed);
-        Ok(read)
-    }
-
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-}
-
 #[test]
 fn what_is_verified_first_is_decoded_once_where_there_is_memory() {
     let bytes = content(12 << 20);
     let (packed, crc) = deflated(&bytes);
     for (budget, most) in [(128 << 20, 1), (4 << 20, 2)] {
-        let source = Arc::new(Counted(MemorySource::new(packed.clone(), "a member"), AtomicUsize::new(0)));
+        let source = Arc::new(CountedSource::new(Arc::new(MemorySource::new(packed.clone(), "a member"))));
         let (cache, workers) = (PieceCache::new(Budget::new(budget)), Workers::new(0));
         let (codec, options) = (coder_by_name("deflate").unwrap(), Options::default());
         let (length, context) = (bytes.len() as u64, DecodeContext::default());
@@ -176,7 +157,7 @@ fn what_is_verified_first_is_decoded_once_where_there_is_memory() {
             let read = member.read_at(&mut buffer, at as u64).unwrap();
             assert!(buffer[..read] == bytes[at..at + read], "at {at}");
         }
-        let read = source.1.load(Ordering::Relaxed);
+        let read = source.bytes() as usize;
         assert!(read <= most * packed.len() + packed.len() / 2, "{read} bytes of {}", packed.len());
     }
 }

@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tarnfs_tree::Time;
 
-use super::destination::{Destination, Listed, folded, stat};
+use super::destination::{Destination, stat};
+use super::folding::{Listed, folded};
 use super::plan::{Item, What};
 use crate::args::Extract;
 use crate::terminal::escaped;

@@ -12,6 +12,7 @@ mod destination;
 mod existing;
 mod finishing;
 mod folders;
+mod folding;
 pub(super) mod owners;
 pub(super) mod plan;
 pub(super) mod report;
