@@ -56,6 +56,20 @@ E",
     }
 }
 
+/// An index that another version has made may not know of all that is lost.
+#[test]
+fn an_archive_that_is_to_be_replaced_is_read_anew() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("echo x > f; tar --format=pax --pax-option=VENDOR.key:=y --numeric-owner -cf a.tar f; cp a.tar before");
+    assert_eq!(run_in(&scratch, "index --index-minimum-file-count=0 a.tar").0, 0);
+    let deleted = "sqlite3 a.tar.tarnfs.sqlite \"DELETE FROM summary WHERE key = 'unlisted'; SELECT changes()\"";
+    assert_eq!(scratch.shell(deleted).trim(), "1");
+    let (code, said) = run_in(&scratch, "convert --replace a.tar a.zip");
+    assert!(code == 1 && said.contains("'VENDOR.key'"), "{code} {said}");
+    scratch.shell("cmp a.tar before; test ! -e a.zip");
+}
+
 /// > `convert` makes a tar or a zip of any archive that can be mounted, with all that both can hold.
 #[test]
 fn times_and_names_of_owners_are_kept_where_there_is_room() {

@@ -133,7 +133,8 @@ impl BlockCache {
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(folder.join(LOCK))?;
         let folder = OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(folder)?;
-        Ok(Blocks { cache: Arc::clone(self), folder, lock })
+        let fleeting = is_fleeting(version).then(|| (key.to_owned(), version.to_owned()));
+        Ok(Blocks { cache: Arc::clone(self), folder, lock, fleeting })
     }
 
     /// Where a whole file lies that belongs to the object of this key.
@@ -209,6 +210,16 @@ impl BlockCache {
             for version in folders_in(&object)? {
                 let is_held = open(&version.join(LOCK))
                     .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err());
+                let age =
+                    version.metadata().and_then(|found| found.modified()).map(|at| at.elapsed().unwrap_or_default());
+                // Whoever made it was killed.
+                if !is_held
+                    && version.file_name().and_then(|name| name.to_str()).is_some_and(is_fleeting)
+                    && age.is_ok_and(|age| age >= OLD)
+                {
+                    let _ = fs::remove_dir_all(&version);
+                    continue;
+                }
                 gather(&version, is_held, &mut sum, &mut files)?;
             }
             gather(&object, false, &mut sum, &mut files)?;
@@ -246,6 +257,11 @@ fn mark(folder: &File) -> io::Result<()> {
     // Another process may just have done it.
     let is_ours = is_empty || is_marked();
     if is_ours { Ok(()) } else { Err(io::Error::other("there are files of something else in it")) }
+}
+
+/// True of the name of a version that nobody can find again ([`crate::backend::Version::name`]).
+fn is_fleeting(version: &str) -> bool {
+    version.contains('-')
 }
 
 /// True of what folders of objects and of versions are called, and files of blocks and copies.
@@ -344,9 +360,24 @@ pub(crate) struct Blocks {
     cache: Arc<BlockCache>,
     folder: File,
     lock: File,
+    /// Object and version, if nobody will find it again.
+    fleeting: Option<(String, String)>,
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl Blocks {
+    /// Nobody reads them any more: those that nobody will find again are removed.
+    pub(crate) fn end(&self) {
+        if let Some((key, version)) = &self.fleeting {
+            let _ = fs::remove_dir_all(self.cache.at(key).join(version));
+        }
+    }
+
     fn path(&self, number: u64) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{number:x}", self.folder.as_raw_fd()))
     }

@@ -15,6 +15,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(45);
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// What a server may ask for: any number. Nobody waits so long.
+const MOST_ASKED: Duration = Duration::from_secs(24 * 3600);
+
 /// Attempts without an answer at an object that nobody has seen yet: its name may be mistyped.
 const AT_FIRST: u32 = 4;
 
@@ -30,7 +33,7 @@ pub(crate) fn tried<T>(
         attempts += 1;
         let (what, after) = match attempt() {
             Ok(found) => return Ok(found),
-            Err(Fault::Again(what, after)) => (what, after),
+            Err(Fault::Again(what, after)) => (what, after.map(|after| after.min(MOST_ASKED))),
             Err(fault) => return Err(error(fault)),
         };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -147,6 +150,9 @@ mod tests {
         let late = Some(Duration::from_secs(3600));
         let error = tried(soon(), false, || Err::<(), _>(Fault::Again("busy".to_owned(), late))).unwrap_err();
         assert_eq!(error.to_string(), "busy, and to come again after 3600 s in 0 s");
+        let error =
+            tried(soon(), false, || Err::<(), _>(Fault::Again("busy".to_owned(), Some(Duration::MAX)))).unwrap_err();
+        assert!(error.to_string().starts_with("busy, and to come again after "), "{error}");
         let error = tried(soon(), true, || Err::<(), _>(Fault::Again("gone".to_owned(), None))).unwrap_err();
         assert!(error.to_string().starts_with("gone, 4 times in "), "{error}");
         // 100, 200, 400 ms, and up to a quarter more each.

@@ -58,22 +58,31 @@ pub(crate) fn prepare() {
     agent(false);
 }
 
-/// Who asks, and keeps the connections. `is_public`: not from hosts of this machine or a private network.
+/// Who asks, and keeps the connections. `is_public`: not from hosts of this machine or a private network. Both trust the
+/// same certificates.
 fn agent(is_public: bool) -> &'static Agent {
-    static ANY: OnceLock<Agent> = OnceLock::new();
-    static PUBLIC: OnceLock<Agent> = OnceLock::new();
-    if is_public {
-        PUBLIC.get_or_init(|| Agent::with_parts(config(), DefaultConnector::new(), Public::default()))
-    } else {
-        ANY.get_or_init(|| Agent::with_parts(config(), DefaultConnector::new(), Any::default()))
-    }
+    static BOTH: OnceLock<[Agent; 2]> = OnceLock::new();
+    let [any, public] = BOTH.get_or_init(|| {
+        let config = config();
+        let any = Agent::with_parts(config.clone(), DefaultConnector::new(), Any::default());
+        [any, Agent::with_parts(config, DefaultConnector::new(), Public::default())]
+    });
+    if is_public { public } else { any }
 }
 
 fn config() -> ureq::config::Config {
     let found = rustls_native_certs::load_native_certs();
     let certificates: Vec<_> = found.certs.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
-    // Where the system has none, those that Mozilla trusts.
-    let roots = if certificates.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&certificates) };
+    // Where the system has none, those that Mozilla trusts. Who names others trusts no more than those.
+    let are_named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
+    let roots = if certificates.is_empty() && !are_named {
+        RootCerts::WebPki
+    } else {
+        RootCerts::new_with_certs(&certificates)
+    };
+    if certificates.is_empty() && are_named {
+        log::warn!("what SSL_CERT_FILE or SSL_CERT_DIR names has no certificates: no server is trusted");
+    }
     Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)

@@ -102,6 +102,13 @@ impl RemoteSource {
         Self(Arc::new(Shared { name, object, version, blocks, missing, state, work }))
     }
 
+    /// Removes what of it nobody will find again. To be called when nobody reads it any more.
+    pub(crate) fn end(&self) {
+        if let Some(blocks) = &self.0.blocks {
+            blocks.end();
+        }
+    }
+
     /// The version that it is pinned to.
     pub fn version(&self) -> &Version {
         &self.0.version

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,21 @@ pub fn take_log() {
     }
 }
 
+/// What one connection has opened.
+#[derive(Default)]
+struct Asker {
+    source: Option<Arc<RemoteSource>>,
+    url: Option<Url>,
+    buffer: Vec<u8>,
+}
+
+enum Reply {
+    Nothing,
+    Bytes(Vec<u8>),
+    /// So many bytes in the buffer.
+    Read(usize),
+}
+
 /// What all connections share.
 struct Helper {
     urls: Vec<Url>,
@@ -65,59 +81,66 @@ pub fn serve(control: &UnixStream, urls: Vec<Url>, opener: Opener) -> io::Result
         // Whoever is not served sees the end of the socket.
         let _ = std::thread::Builder::new().name("tarnfs-remote".into()).spawn(move || helper.connection(socket));
     }
+    helper.open.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|source| source.end());
     Ok(())
 }
 
 impl Helper {
     /// Answers over one socket until its other end is closed.
     fn connection(&self, mut socket: UnixStream) -> Option<()> {
-        let mut source: Option<Arc<RemoteSource>> = None;
-        let mut url = None;
-        let mut buffer = Vec::new();
+        let mut asker = Asker::default();
         loop {
             let (kind, payload) = wire::receive(&mut socket).ok()?;
-            let answer = match kind {
-                wire::OPEN => self.open(&payload).map(|(named, opened, answer)| {
-                    (url, source) = (Some(named), Some(opened));
-                    answer
-                }),
-                wire::ATTACH => self.attach(&payload).map(|opened| {
-                    source = Some(opened);
-                    Vec::new()
-                }),
-                wire::READ => {
-                    let [offset, length, most, milliseconds] = numbers(&payload)?;
-                    let length = usize::try_from(length).ok().filter(|&length| length <= wire::MOST_READ)?;
-                    buffer.resize(length, 0);
-                    // Somewhat sooner than the other process gives up.
-                    let left = Duration::from_millis(milliseconds.min(60_000)).saturating_sub(MARGIN);
-                    let deadline = Instant::now().checked_add(left)?;
-                    let read = source.as_ref()?.read_by(deadline, &mut buffer, offset, most);
-                    match read {
-                        Ok(read) => {
-                            tell(&mut socket)?;
-                            wire::send(&mut socket, wire::FOUND, &buffer[..read]).ok()?;
-                            continue;
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
-                wire::PREFETCH => {
-                    let [offset, length] = numbers(&payload)?;
-                    source.as_ref()?.prefetch(offset, length);
-                    continue;
-                }
-                wire::BESIDE => self.beside(url.as_ref()?, source.as_ref()?.len(), &payload),
-                wire::COPY => self.copy(&payload),
-                _ => return None,
-            };
+            // A fault of ours costs this question, and not the socket.
+            let reply = catch_unwind(AssertUnwindSafe(|| self.answer(&mut asker, kind, &payload)));
+            let reply = reply.unwrap_or_else(|_| {
+                Some(Err(io::Error::other("a fault in the process that reads over the network: please report it")))
+            })?;
+            if matches!(reply, Ok(Reply::Nothing)) {
+                continue;
+            }
             tell(&mut socket)?;
-            let (kind, payload) = match answer {
-                Ok(answer) => (wire::FOUND, answer),
-                Err(error) => (wire::FAILED, wire::of_error(&error)),
-            };
-            wire::send(&mut socket, kind, &payload).ok()?;
+            match &reply {
+                Ok(Reply::Nothing) => Ok(()),
+                Ok(Reply::Bytes(bytes)) => wire::send(&mut socket, wire::FOUND, bytes),
+                Ok(Reply::Read(count)) => wire::send(&mut socket, wire::FOUND, asker.buffer.get(..*count)?),
+                Err(error) => wire::send(&mut socket, wire::FAILED, &wire::of_error(error)),
+            }
+            .ok()?;
         }
+    }
+
+    /// Answers one question. `None` if it is none.
+    fn answer(&self, asker: &mut Asker, kind: u8, payload: &[u8]) -> Option<io::Result<Reply>> {
+        let bytes = match kind {
+            wire::OPEN => self.open(payload).map(|(url, source, answer)| {
+                (asker.url, asker.source) = (Some(url), Some(source));
+                answer
+            }),
+            wire::ATTACH => self.attach(payload).map(|source| {
+                asker.source = Some(source);
+                Vec::new()
+            }),
+            wire::READ => {
+                let [offset, length, most, milliseconds] = numbers(payload)?;
+                let length = usize::try_from(length).ok().filter(|&length| length <= wire::MOST_READ)?;
+                asker.buffer.resize(length, 0);
+                // Somewhat sooner than the other process gives up.
+                let left = Duration::from_millis(milliseconds.min(60_000)).saturating_sub(MARGIN);
+                let deadline = Instant::now().checked_add(left)?;
+                let read = asker.source.as_ref()?.read_by(deadline, &mut asker.buffer, offset, most);
+                return Some(read.map(Reply::Read));
+            }
+            wire::PREFETCH => {
+                let [offset, length] = numbers(payload)?;
+                asker.source.as_ref()?.prefetch(offset, length);
+                return Some(Ok(Reply::Nothing));
+            }
+            wire::BESIDE => self.beside(asker.url.as_ref()?, asker.source.as_ref()?.len(), payload),
+            wire::COPY => self.copy(payload),
+            _ => return None,
+        };
+        Some(bytes.map(Reply::Bytes))
     }
 
     /// The URL that is shown so, and its place. No other one is asked for.

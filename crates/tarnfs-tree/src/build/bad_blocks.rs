@@ -1,6 +1,7 @@
 //! A file on a disk that cannot read some of its blocks, while it is walked.
 
 use std::io;
+use std::ops::Range;
 
 use tarnfs_format::{SourceStream, Stream};
 
@@ -60,6 +61,10 @@ impl Stream for PastBadBlocks {
 
     fn hole(&self) -> u64 {
         self.stream.hole()
+    }
+
+    fn is_filled(&self, range: Range<u64>) -> bool {
+        self.stream.is_filled(range)
     }
 }
 

@@ -16,7 +16,9 @@ use rustix::io::Errno;
 use tarnfs_format::{Entry, Format, Kind, Unlisted};
 use tarnfs_source::{Cancel, SharedSource, Source};
 use tarnfs_tree::build::Progress;
-use tarnfs_tree::open::{IndexFile, IndexPlace, OpenArchive, Options, Problem, indexes_of, is_single_file, is_url};
+use tarnfs_tree::open::{
+    IndexFile, IndexPlace, OpenArchive, Options, Problem, Recreate, indexes_of, is_single_file, is_url,
+};
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
 use tarnfs_write::{ArchiveWriter, BlockStream, Finished, LEFT_OUT, Output, Refill, RefillError, Target};
@@ -75,7 +77,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         let what = format!("{}: cannot be opened: {error}", shown(from.as_os_str()));
         if is_remote { Ok(None) } else { Err(Failure::new(Code::CannotOpen, what)) }
     })?;
-    let opened = inside::open_quietly(from, &options)
+    let opened = inside::open_quietly(from, &if arguments.replace { read_anew(&options) } else { options.clone() })
         .map_err(|failure| inside::of_folder(from, failure, "`tarnfs create` makes an archive of it"))?;
     let code = inside::tell_of_damage_and(from, &opened, &options, "`tarnfs extract --force` takes it");
     if code != Code::Success {
@@ -209,6 +211,14 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
         Some(target) => create::checked(target, &arguments.how),
         None => create::target(&arguments.output, &arguments.how),
     }
+}
+
+/// To read an archive that will be removed: an index may say less of it than a first pass of this program does, or be of
+/// another state of it.
+fn read_anew(options: &Options) -> Options {
+    let mut options = options.clone();
+    (options.index.place, options.index.recreate) = (IndexPlace::Memory, Recreate::Always);
+    options
 }
 
 /// What is in an archive and in none of its entries.
