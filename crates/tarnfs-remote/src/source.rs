@@ -274,11 +274,12 @@ impl Shared {
                 let flight = state.flights.get(&number).map(Arc::clone);
                 drop(state);
                 let Some(flight) = flight else { continue };
-                let found = flight.wait(number, deadline)?;
-                if found.is_empty() {
-                    continue;
+                match flight.wait(number, deadline) {
+                    Ok(found) if found.is_empty() => continue,
+                    // Who has fetched it may have had less time.
+                    Err(error) if error.kind() == io::ErrorKind::Other && Instant::now() < deadline => continue,
+                    found => return found,
                 }
-                return Ok(found);
             };
             drop(state);
             return self.fly(run, flight, deadline);

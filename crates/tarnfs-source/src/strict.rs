@@ -15,21 +15,35 @@ impl Strict {
     pub fn new(source: SharedSource) -> Self {
         Self(source)
     }
-}
 
-impl Source for Strict {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// What `read` brings, if that is all that there should be at byte `offset`.
+    fn whole(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let wanted = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
         if wanted == 0 {
             return Ok(0);
         }
-        let read = self.0.read_at(&mut buffer[..wanted], offset)?;
+        let read = read(&mut buffer[..wanted])?;
         if read == wanted {
             return Ok(read);
         }
         // Not `UnexpectedEof`, which says of a stream that it is cut: the next answer may be another one.
         let described = self.describe();
         Err(io::Error::other(format!("{described}: {read} of {wanted} bytes could be read at byte {offset}")))
+    }
+}
+
+impl Source for Strict {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.whole(buffer, offset, |buffer| self.0.read_at(buffer, offset))
+    }
+
+    fn read_before(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<usize> {
+        self.whole(buffer, offset, |buffer| self.0.read_before(buffer, offset, end))
     }
 
     fn len(&self) -> u64 {

@@ -181,6 +181,8 @@ fn a_strict_source_passes_everything_on() {
     strict.prefetch(1, 2);
     assert!(strict.is_ready(3, 4));
     assert_eq!(whole.calls(), [("prefetch", 1, 2), ("ready", 3, 4)]);
+    assert_eq!(strict.read_before(&mut [0; 4], 2, 7).unwrap(), 4);
+    assert_eq!(whole.calls(), [("end", 2, 7), ("read", 2, 4)]);
     assert!(!Strict::new(Arc::new(Asked { is_busy: true, ..Asked::default() })).is_ready(0, 1));
 }
 

@@ -694,11 +694,11 @@ impl Tree for ArchiveTree {
     /// a link may have to be decoded, and so may the header of a file. A folder is listed from the index alone, also
     /// where an archive is shown as one.
     fn is_ready(&self, node: Node) -> bool {
-        if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {
-            return true;
-        }
         if self.may_wait_for_header(node) {
             return false;
+        }
+        if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {
+            return true;
         }
         // What cannot be read now counts as one.
         let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);

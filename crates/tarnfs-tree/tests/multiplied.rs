@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::{Node, Tree};
+use tarnfs_tree::{Base, Lazily, LazyTree, Node, Tree};
 
 use common::{ImageFile, deflated, image, member, memory, open, options, paths};
 
@@ -256,6 +256,7 @@ fn nothing_is_made_up_of_a_damaged_block() {
         let file = ImageFile { name: "x.cpio".to_owned(), size: cpio.len() as u64, start: 0, blocks };
         let recursion = Recursion { extensions: [".cpio".to_owned()].into(), ..Recursion::default() };
         let shape = Shape { recursion: Some(recursion), ..Shape::default() };
+        let lazily = shape.clone();
         let image = image(SMALL as u32, &[run], &[file]);
         let opened = open(memory("image", &image), &common_options(shape)).unwrap();
         let tree = &*opened.tree;
@@ -267,6 +268,21 @@ fn nothing_is_made_up_of_a_damaged_block() {
         }
         let notes = &opened.index.summary().notes;
         assert!(notes.iter().any(|(_, what)| what.contains("it is left out")), "{notes:?}");
+        // So it is where the archive is opened when somebody looks into it.
+        let plain = open(memory("image", &image), &common_options(Shape::default())).unwrap();
+        let mut options = common_options(lazily);
+        options.decoding.force = true;
+        let how = Lazily { options, all: false, most_open: 4, mountpoint: None };
+        let tree = LazyTree::new(Base::Other(plain.tree), how).unwrap();
+        let folder = tree.lookup(Node::ROOT, b"x.cpio").unwrap().node;
+        let mut names = Vec::new();
+        tree.read_dir(folder, 0, &mut |child| {
+            names.push(child.name.to_vec());
+            true
+        })
+        .unwrap();
+        names.sort();
+        assert_eq!(names, [&b"first"[..], b"last"], "{in_name}");
     }
 }
 

@@ -33,7 +33,9 @@ pub(crate) fn urls() {
             // Of a password with a slash, what stands before that is looked up as a host.
             let start = secret.split(|&byte| byte == b'/').next().unwrap_or(secret);
             let parts = [secret, start].into_iter().filter(|part| part.len() > 1);
-            found.extend(parts.map(|part| String::from_utf8_lossy(part).into_owned()));
+            // Messages show names escaped.
+            let shown = |part| [String::from_utf8_lossy(part).into_owned(), crate::terminal::escaped(part)];
+            found.extend(parts.flat_map(shown));
         }
     }
     if found.is_empty() {
@@ -138,6 +140,9 @@ fn secrets_of_urls(word: &[u8]) -> Vec<Range<usize>> {
             found.push(start..word.len());
             break;
         }
+        // A password with a slash may begin with digits.
+        let behind = rest[end..].iter().position(|&byte| byte == b'@').filter(|_| login == 0 && colon.is_some());
+        let login = behind.map_or(login, |behind| end + behind + 1);
         found.push(start..start + login);
         if let Some(query) = rest.iter().position(|byte| b"?#".contains(byte)).filter(|&query| query + 1 < rest.len()) {
             found.push(start + query..word.len());
@@ -159,6 +164,7 @@ mod tests {
             ("https://me:secret@host/x?sig=abc", "https://**********host/x********"),
             ("--index-file=http://a@b/?", "--index-file=http://**b/?"),
             ("http://host/a@b", "http://host/a@b"),
+            ("http://me:12/S3cret@h/x?sig", "http://*************h/x****"),
             ("http://host?a@b", "http://host****"),
             ("tar::http://a:b@host:80/x,ftp://c@[::1]:/", "tar::http://****host:80/x,ftp://**[::1]:/"),
             ("http://me:a/b@host/x", "http://*************"),

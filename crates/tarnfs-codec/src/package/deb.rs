@@ -40,6 +40,9 @@ pub(super) const MOST: u64 = 64 << 20;
 /// of it is lost: each may be one byte, and takes a hundred bytes of memory.
 pub(super) const MOST_REPORTS: usize = 256;
 
+/// Stored bytes that may hold nothing: a block of bzip2 says nothing before its end.
+const FOR_NOTHING: u64 = 2 << 20;
+
 /// Bytes that are decoded together. Reports of damage are taken behind each of these.
 const STEP: usize = 8 << 10;
 
@@ -223,6 +226,12 @@ pub(super) fn member(
                 return Err(io::Error::new(io::ErrorKind::Unsupported, format!("it has more than {MOST} bytes")));
             }
             member.content.extend_from_slice(&buffer[..read]);
+            // Blocks and streams that hold nothing can be any number, and are decoded again for other readers.
+            let most = FOR_NOTHING.saturating_add(4 * member.content.len() as u64);
+            if is_coded && pass.compressed_position() > most {
+                let what = format!("it takes more than {most} bytes to say {}", member.content.len());
+                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+            }
         }
     };
     let what = match decode() {

@@ -177,6 +177,8 @@ struct Known {
     /// Held while it is found out: the source is read, which waits only for decoders of a lesser depth. So the memory
     /// for a head is taken once, however many want it.
     layout: Mutex<Option<Layout>>,
+    /// Its head, as long as somebody has it.
+    head: Mutex<Weak<dyn Source>>,
 }
 
 impl Known {
@@ -187,7 +189,11 @@ impl Known {
         if let Some(known) = all.iter().find(is_it) {
             return Arc::clone(known);
         }
-        let known = Arc::new(Self { source: Arc::downgrade(source), layout: Mutex::default() });
+        let known = Arc::new(Self {
+            source: Arc::downgrade(source),
+            layout: Mutex::default(),
+            head: Mutex::new(Weak::<MemorySource>::new()),
+        });
         all.truncate(MOST_KNOWN - 1);
         all.push_front(Arc::clone(&known));
         known
@@ -199,11 +205,14 @@ impl Package {
     fn known(&self, source: &SharedSource, limits: &Limits, with_head: bool) -> io::Result<Layout> {
         let known = Known::of(source);
         let mut layout = known.layout.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(layout) = layout.as_ref().filter(|_| !with_head) {
-            return Ok(layout.headless());
+        let mut head = known.head.lock().unwrap_or_else(PoisonError::into_inner);
+        match (layout.as_ref(), head.upgrade()) {
+            (Some(layout), _) if !with_head => return Ok(layout.headless()),
+            (Some(layout), Some(head)) => return Ok(Layout { head, ..layout.headless() }),
+            _ => {}
         }
         let found = (self.layout)(source, limits, &Cancel::default())?;
-        *layout = Some(found.headless());
+        (*layout, *head) = (Some(found.headless()), Arc::downgrade(&found.head));
         Ok(if with_head { found } else { found.headless() })
     }
 }

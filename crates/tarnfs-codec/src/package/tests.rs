@@ -252,3 +252,23 @@ fn what_comes_before_the_payload_is_decoded_once_for_all_seek_points() {
     assert!(first > control.len() / 2, "{first} bytes were read to find the payload");
     assert!(second < control.len() / 2 && third == second, "{second} and {third} bytes for the next ones");
 }
+
+/// Two readers of the first chunk have one head. What holds nothing is not decoded without an end.
+#[test]
+fn a_head_is_decoded_once_for_all_who_have_it_and_not_without_an_end() {
+    let control = noise(600_000);
+    let source = Arc::new(CountedSource::new(crate::testing::source(&package(&tool("gzip -nc", &control)))));
+    let shared: SharedSource = Arc::clone(&source) as _;
+    let start = || DEB.resume(Arc::clone(&shared), &SeekPoint::default(), &DecodeContext::default()).unwrap();
+    let held = start();
+    let before = source.bytes();
+    let other = start();
+    assert!(source.bytes() - before < 300_000, "{} bytes", source.bytes() - before);
+    drop((held, other));
+    // Streams of one byte.
+    let one = tool("bzip2 -c", b"x");
+    let pass = decoded(&package(&one.repeat(3_000_000 / one.len())));
+    let (length, damaged) = self::control(&pass);
+    assert!(length < 70_000 && !pass.damage.is_empty(), "{length} {damaged:?}");
+    assert!(pass.damage[0].what.contains("it takes more than"), "{:?}", pass.damage[0]);
+}

@@ -339,6 +339,7 @@ impl<'run> Reader<'run> {
                 mode: (inode.mode & 0o7777).into(),
                 ..Entry::default()
             };
+            self.metadata.told_one();
             self.teller.entry(entry)?;
             return Ok(None);
         }
@@ -384,6 +385,7 @@ impl<'run> Reader<'run> {
         if (links > 1 || is_large) && is_first && self.has_memory(PER_INODE, &name) {
             self.known.insert(reference, (folder, name.into()));
         }
+        self.metadata.told_one();
         self.teller.entry(entry)?;
         Ok(None)
     }

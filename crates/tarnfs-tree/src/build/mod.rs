@@ -181,6 +181,7 @@ impl FirstPass<'_> {
         summary.notes = notes;
         summary.has_locked |= expansion.has_locked();
         summary.has_directories = expansion.has_directories();
+        tarnfs_index::join_unlisted(&mut summary.unlisted, expansion.take_unlisted());
         Ok((writer, summary))
     }
 

@@ -184,6 +184,8 @@ pub(super) struct Expansion<'a> {
     unsupported: AtomicU64,
     /// Set once an archive was read by its directory.
     has_directories: AtomicBool,
+    /// What the archive has that is in none of its entries, where it lies in a layer and has a directory.
+    unlisted: Mutex<Vec<String>>,
     /// Some of the archive could not be read, and what comes before it is served.
     unread: AtomicBool,
 }
@@ -198,7 +200,7 @@ impl<'a> Expansion<'a> {
     ) -> Self {
         let (amount, holes) = (Arc::new(Amount::new(archive_length)), Holes::new(archive_length));
         let (locked, unsupported) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (has_directories, unread) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (has_directories, unread, unlisted) = Default::default();
         Self {
             names,
             options,
@@ -210,6 +212,7 @@ impl<'a> Expansion<'a> {
             locked,
             unsupported,
             has_directories,
+            unlisted,
             unread,
         }
     }
@@ -222,6 +225,11 @@ impl<'a> Expansion<'a> {
     /// True if some archive stayed a file for want of a password.
     pub(super) fn has_locked(&self) -> bool {
         self.locked.load(Ordering::Relaxed) > 0
+    }
+
+    /// What the archive in the layers has that is in none of its entries.
+    pub(super) fn take_unlisted(&self) -> Vec<String> {
+        std::mem::take(&mut *self.unlisted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// True if some archive was read by its directory.
@@ -456,6 +464,9 @@ impl<'a> Expansion<'a> {
             _ => return Ok(receiver.end(0)?),
         };
         match members {
+            Ok(members) if candidate.is_layer => {
+                self.unlisted.lock().unwrap_or_else(PoisonError::into_inner).extend(members.unlisted);
+            }
             Ok(_) | Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
             // What was found before it is served.
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,

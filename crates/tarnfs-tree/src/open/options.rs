@@ -175,7 +175,7 @@ impl std::fmt::Debug for Passwords {
 
 impl Options {
     /// Who opens what lies at `path`, where that is a URL and no file.
-    pub(crate) fn remotes_for(&self, path: &Path) -> Option<&dyn Remotes> {
+    pub fn remotes_for(&self, path: &Path) -> Option<&dyn Remotes> {
         let remotes = self.remotes.as_deref()?;
         (location::is_url(path) && path.symlink_metadata().is_err()).then_some(remotes)
     }

@@ -61,6 +61,10 @@ pub(crate) fn one(
 
 /// `is_named`: the folders for it were named, and it goes nowhere else.
 fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<Code, Failure> {
+    if options.remotes_for(archive).is_some() {
+        let what = "is a URL: an index for ratarmount is made beside a file of this machine";
+        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(archive.as_os_str()))));
+    }
     let destinations = match &options.index.place {
         IndexPlace::File(path) => vec![path.clone()],
         IndexPlace::Folders(folders) => {
