@@ -58,8 +58,8 @@ pub(crate) fn prepare() {
     agent(false);
 }
 
-/// Who asks, and keeps the connections. `is_public`: not from hosts of this machine or a private network. Both trust the
-/// same certificates.
+/// Who asks, and keeps the connections. `is_public`: not from hosts of this machine or a private network. Both trust
+/// the same certificates.
 fn agent(is_public: bool) -> &'static Agent {
     static BOTH: OnceLock<[Agent; 2]> = OnceLock::new();
     let [any, public] = BOTH.get_or_init(|| {

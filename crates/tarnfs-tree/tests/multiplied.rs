@@ -270,8 +270,7 @@ fn nothing_is_made_up_of_a_damaged_block() {
         assert!(notes.iter().any(|(_, what)| what.contains("it is left out")), "{notes:?}");
         // So it is where the archive is opened when somebody looks into it.
         let plain = open(memory("image", &image), &common_options(Shape::default())).unwrap();
-        let mut options = common_options(lazily);
-        options.decoding.force = true;
+        let options = common_options(lazily);
         let how = Lazily { options, all: false, most_open: 4, mountpoint: None };
         let tree = LazyTree::new(Base::Other(plain.tree), how).unwrap();
         let folder = tree.lookup(Node::ROOT, b"x.cpio").unwrap().node;

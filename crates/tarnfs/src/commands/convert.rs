@@ -213,8 +213,8 @@ fn target(arguments: &Convert) -> Result<Target, Failure> {
     }
 }
 
-/// To read an archive that will be removed: an index may say less of it than a first pass of this program does, or be of
-/// another state of it.
+/// To read an archive that will be removed: an index may say less of it than a first pass of this program does, or be
+/// of another state of it.
 fn read_anew(options: &Options) -> Options {
     let mut options = options.clone();
     (options.index.place, options.index.recreate) = (IndexPlace::Memory, Recreate::Always);
