@@ -3,7 +3,7 @@ use std::sync::mpsc::sync_channel;
 use super::command::Commands;
 use super::*;
 use crate::Subvolumes;
-use crate::edit::{New, Renaming, Setting};
+use crate::edit::{Change, New, Renaming, Setting};
 use crate::toy::Toy;
 
 fn whole(line: &str) -> Line {
@@ -230,6 +230,31 @@ fn commands_are_written_to_one_file_alone() {
     ] {
         assert!(matches!(refused, Err(Error::ReadOnly)));
     }
+}
+
+/// > A folder in which something was mounted is not empty.
+#[test]
+fn a_folder_with_a_tree_in_it_is_not_removed() {
+    let written = tempfile::tempdir().unwrap();
+    let lower = Arc::new(Toy::with_contents([("file", Vec::new())]));
+    let overlay = crate::OverlayTree::open(lower, written.path(), "a test").unwrap();
+    let tree = ControlTree::new(Arc::new(overlay), sync_channel(1).0).unwrap();
+    let edit = tree.edit().unwrap();
+    let new = New { kind: Kind::Folder, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
+    for name in [b"folder", b"second"] {
+        edit.make(Node::ROOT, name, &new).unwrap();
+    }
+    tree.add(b"folder/added", empty()).unwrap();
+    let onto = |name: &[u8], how| edit.rename((Node::ROOT, b"second"), (Node::ROOT, name), how);
+    for refused in [edit.remove(Node::ROOT, b"folder", true), onto(b"folder", Renaming::Replaces)] {
+        assert_eq!(refused.unwrap_err().errno(), rustix::io::Errno::NOTEMPTY);
+    }
+    // Its name is no matter.
+    onto(b"folder", Renaming::Exchanges).unwrap();
+    tree.lookup(tree.lookup(Node::ROOT, b"second").unwrap().node, b"added").unwrap();
+    edit.remove(Node::ROOT, b"folder", true).unwrap();
+    tree.remove(b"second/added").unwrap();
+    edit.remove(Node::ROOT, b"second", true).unwrap();
 }
 
 /// Each who has it open writes lines of his own, and waits for those that he has written.
