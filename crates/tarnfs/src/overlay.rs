@@ -1,16 +1,16 @@
 //! Where what is written in a mount goes (`--write-overlay`).
 
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, statfs};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
 use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
@@ -29,6 +29,9 @@ const MARK: &str = ".tarnfs-overlay.temporary";
 
 /// Held by the mount that uses an overlay.
 const LOCK: &str = ".tarnfs-overlay.lock";
+
+/// How old an empty folder is that is not just being made.
+const UNUSED: Duration = Duration::from_secs(3600);
 
 /// How long a mount that has just ended is waited for, and how often is looked.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,7 +118,7 @@ impl Written {
         };
         let tree = tree.map_err(|error| Failure::new(Code::CannotOpen, format!("--write-overlay {error}")))?;
         if temporary.is_some() {
-            std::fs::File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
+            File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
         }
         Ok(Self { tree: Arc::new(tree), temporary })
     }
@@ -229,6 +232,8 @@ fn remove_if_left(path: &Path) -> io::Result<()> {
     // One that is just being made has no mark yet, and one of somebody's own never has.
     let lock =
         match openat(&folder, MARK, flags, Mode::empty()).and_then(|_| openat(&folder, LOCK, flags, Mode::empty())) {
+            // Nothing is lost with an empty one, and nobody takes so long to put something into it.
+            Err(Errno::NOENT) if is_old(&folder)? => return Ok(rmdir(path)?),
             Err(Errno::NOENT) => return Ok(()),
             lock => lock?,
         };
@@ -238,6 +243,12 @@ fn remove_if_left(path: &Path) -> io::Result<()> {
         Err(error) => Err(error.into()),
         Ok(()) => found.remove(),
     }
+}
+
+/// True if nothing was put into a folder for a long time.
+fn is_old(folder: &OwnedFd) -> io::Result<bool> {
+    let changed = File::from(folder.try_clone()?).metadata()?.modified()?;
+    Ok(changed.elapsed().is_ok_and(|age| age > UNUSED))
 }
 
 impl Drop for Written {

@@ -420,13 +420,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = CString::new(folder.path().as_os_str().as_bytes()).unwrap();
         let new = CString::new(folder.path().join("new").as_os_str().as_bytes()).unwrap();
-        for (has_folders, own) in [(true, bad), (false, refused)] {
+        for (has_folders, is_written) in [(true, false), (false, false), (false, true), (true, true)] {
+            let own = if has_folders || is_written { bad } else { refused };
             let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             // SAFETY: the child makes system calls and ends; it allocates as the C library lets it after a fork.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "no process can be started");
             if child == 0 {
-                let done = filters(has_folders, false, std::process::id()).and_then(|filters| {
+                let done = filters(has_folders, is_written, std::process::id()).and_then(|filters| {
                     filters.iter().try_for_each(|filter| seccompiler::apply_filter_all_threads(filter))
                 });
                 let said = make_calls(&path, &new);
@@ -448,7 +449,7 @@ mod tests {
                 refused, own, own, refused, 0, refused, 0, refused, refused, 0, refused, refused, refused, no_call,
                 refused, refused, invalid, refused, refused, refused, bad, bad, bad, 0, refused,
             ];
-            assert_eq!(said, expected, "folders: {has_folders}");
+            assert_eq!(said, expected, "folders: {has_folders}, overlay: {is_written}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         }
     }
