@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use crate::peers;
-use crate::support::{Mounted, Scratch, can_mount, is_mounted, run, wait_until};
+use crate::support::{Mounted, Scratch, behind, can_mount, is_mounted, run, wait_until};
 
 /// > An overlay that ratarmount has made opens, and goes on.
 #[test]
@@ -118,5 +118,32 @@ fn contents_that_are_for_reading_are_taken_over() {
     assert_eq!(modes(&|name| mounted.path(name)), [0o444, 0, 0o500]);
     assert_eq!(modes(&|name| scratch.path("overlay").join(name)), [0o644, 0o600, 0o700]);
     assert_eq!(fs::read_to_string(mounted.path("d/x")).unwrap(), "x\n");
+    mounted.unmount();
+}
+
+/// > What cannot be taken over stays as it was, and is taken over by the next mount.
+#[test]
+fn what_fails_to_be_taken_over_keeps_its_mode() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree overlay/d; echo 1 > tree/f; tar -C tree -cf a.tar .; cd overlay/d; echo x > x
+        seq -f 'a-file-with-a-long-name-%g' 3000 | xargs touch; chmod 444 x",
+    );
+    let (overlay, at) = (scratch.path("overlay").display().to_string(), scratch.folder("at"));
+    let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().mode() & 0o777;
+    // There is no room for all that is to be said of them.
+    let limited = ["sh", "-c", "ulimit -f 400; exec \"$0\" \"$@\""];
+    let ran = behind(&scratch, &limited).args(["-w", &overlay]).arg(scratch.path("a.tar")).arg(&at).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(said.contains(&overlay) && !is_mounted(&at), "{said}");
+    assert_eq!(mode(scratch.path("overlay/d/x")), 0o444);
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    assert_eq!(mode(mounted.path("d/x")), 0o444);
+    assert_eq!(mounted.path("d").read_dir().unwrap().count(), 3001);
+    assert_eq!(mode(scratch.path("overlay/d/x")), 0o644);
     mounted.unmount();
 }

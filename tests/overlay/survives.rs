@@ -1,9 +1,9 @@
 //! What is found after a mount was killed, and two mounts that want the same overlay.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -144,6 +144,94 @@ fn nothing_is_left_of_what_was_removed() {
     );
 }
 
+/// A mount of which the system calls are noted.
+struct Traced {
+    strace: Child,
+    said: PathBuf,
+}
+
+impl Traced {
+    fn new(scratch: &Scratch, daemon: &Daemon, calls: &str) -> Self {
+        let said = scratch.path("trace");
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-y", "-e", &format!("trace={calls}"), "-o"]).arg(&said);
+        strace.args(["-p", &daemon.id().to_string()]).stderr(Stdio::null());
+        let strace = strace.spawn().unwrap();
+        let tasks = format!("/proc/{}/task", daemon.id());
+        let is_traced = |task: &Path| {
+            let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+            !status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == "0"))
+        };
+        wait_until("it is traced", || fs::read_dir(&tasks).unwrap().flatten().all(|task| is_traced(&task.path())));
+        Self { strace, said }
+    }
+
+    fn end(mut self) -> String {
+        kill_process(Pid::from_child(&self.strace), Signal::INT).unwrap();
+        self.strace.wait().unwrap();
+        fs::read_to_string(&self.said).unwrap()
+    }
+}
+
+/// > A file that is copied from below is on the disk, with its name, before a transaction names it.
+#[test]
+fn a_copy_is_on_the_disk_before_it_is_named() {
+    if !can_mount() || !have("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let at = scratch.folder("at");
+    let mut daemon = foreground(&scratch, &at);
+    let strace = Traced::new(&scratch, &daemon, "fsync,pwrite64,renameat2");
+    fs::set_permissions(at.join("d/7"), fs::Permissions::from_mode(0o600)).unwrap();
+    std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(at.join("d/7")).unwrap(), b"more").unwrap();
+    let trace = strace.end();
+    let after_rename = trace.split_once("renameat2(").unwrap().1;
+    let named = after_rename.find(".sqlite-wal").unwrap();
+    let (before, synced) =
+        (&after_rename[..named], |line: &str| line.contains("fsync(") && line.contains("/overlay/d>"));
+    assert!(before.lines().any(synced), "{trace}");
+    assert_eq!(fs::read_to_string(at.join("d/7")).unwrap(), "old 7\nmore");
+    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
+    daemon.wait().unwrap();
+}
+
+/// > Values that cannot be are passed over: the other names of a folder are there.
+#[test]
+fn a_folder_is_listed_without_what_cannot_be() {
+    if !can_mount() || !have("python3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let mounted = mount(&scratch);
+    let make = |name: &str| fs::write(mounted.path("d").join(name), name).unwrap();
+    (0..300).for_each(|number| make(&format!("x{number:03}")));
+    ["a", "b", "c", "long", "e"].into_iter().for_each(make);
+    mounted.unmount();
+    scratch.shell(
+        "python3 - <<'P'
+import sqlite3
+c = sqlite3.connect('overlay/.tarnfs-overlay.sqlite')
+node = lambda name: c.execute('select node from names where name = ?', (name,)).fetchone()[0]
+c.execute('update nodes set kind = 99 where id = ?', (node(b'a'),))
+c.execute('update nodes set mode = ? where id = ?', ('text', node(b'b')))
+c.execute('update names set name = ? where name = ?', ('text', b'c'))
+c.execute('update names set name = ? where name = ?', (b'n' * 300, b'long'))
+# A whole batch of rows, one after the other, is of nobody.
+c.execute(\"delete from nodes where id in (select node from names where cast(name as text) like 'x%')\")
+c.commit()
+P",
+    );
+    let mounted = mount(&scratch);
+    let names: Vec<_> = mounted.path("d").read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.contains(&"e".into()) && names.len() == 51, "{names:?}");
+    assert_eq!(fs::read_to_string(mounted.path("d/e")).unwrap(), "e");
+    assert!(fs::metadata(mounted.path("d/a")).is_err());
+    mounted.unmount();
+}
+
 /// > Who replaces a file, or removes one, and loses power, finds the old file or the new one: contents are removed when
 /// > what has taken their names is on the disk.
 #[test]
@@ -158,28 +246,13 @@ fn contents_go_when_the_log_is_on_the_disk() {
     for name in ["conf", "conf.new", "other"] {
         fs::write(at.join(name), name).unwrap();
     }
-    let trace = scratch.path("trace");
-    let mut strace = Command::new("strace")
-        .args(["-f", "-y", "-e", "trace=fdatasync,pwrite64,unlinkat", "-o"])
-        .arg(&trace)
-        .args(["-p", &daemon.id().to_string()])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let tasks = format!("/proc/{}/task", daemon.id());
-    let is_traced = |task: &Path| {
-        let status = fs::read_to_string(task.join("status")).unwrap_or_default();
-        !status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == "0"))
-    };
-    wait_until("it is traced", || fs::read_dir(&tasks).unwrap().flatten().all(|task| is_traced(&task.path())));
+    let strace = Traced::new(&scratch, &daemon, "fdatasync,pwrite64,unlinkat");
     fs::rename(at.join("conf.new"), at.join("conf")).unwrap();
     wait_until("the old content is gone", || !scratch.path("overlay/conf").exists());
     fs::remove_file(at.join("other")).unwrap();
     wait_until("the removed one is gone", || !scratch.path("overlay/other").exists());
-    kill_process(Pid::from_child(&strace), Signal::INT).unwrap();
-    strace.wait().unwrap();
     let (mut is_on_disk, mut removed) = (true, 0);
-    for line in fs::read_to_string(&trace).unwrap().lines() {
+    for line in strace.end().lines() {
         if line.contains("pwrite64(") && line.contains(".sqlite-wal") {
             is_on_disk = false;
         } else if line.contains("fdatasync(") && line.contains(".sqlite-wal") {

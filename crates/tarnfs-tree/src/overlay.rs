@@ -48,7 +48,7 @@ use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree
 use content::{Content, Descriptors, OpenedFile};
 use database::Database;
 use files::Files;
-use known::{Known, Met};
+use known::{Forgotten, Known, Met};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
@@ -60,6 +60,9 @@ const OWN: u64 = 1 << 40;
 /// How long what was removed is gathered, and how many files at most, before it is removed at once.
 const GATHERED: Duration = Duration::from_millis(500);
 const MOST_REAPED: usize = 1000;
+
+/// How long what is gone below is not looked for again.
+const LOST: Duration = Duration::from_secs(1);
 
 /// Where there is less room, what was removed goes without waiting for more: bytes.
 const SHORT: u64 = 64 << 20;
@@ -97,6 +100,8 @@ struct Overlay {
     quiet: Mutex<Quiet>,
     /// Nodes without a name, which go when nobody knows them any more.
     orphans: Mutex<HashSet<u64>>,
+    /// Nodes whose path below leads to nothing, and when that was seen.
+    lost: Mutex<HashMap<u64, Instant>>,
     /// Folders whose names were compared with what is below.
     compared: Mutex<HashSet<u64>>,
     lane: u64,
@@ -166,6 +171,7 @@ impl OverlayTree {
             contents: Mutex::default(),
             quiet: Mutex::default(),
             orphans: Mutex::default(),
+            lost: Mutex::default(),
             compared: Mutex::default(),
             lane: new_lane(),
             reaper: OnceLock::new(),
@@ -272,22 +278,24 @@ impl Overlay {
         if let Some(known) = self.met.lower(row.id) {
             return Ok(Some(known));
         }
+        if lock(&self.lost).get(&row.id).is_some_and(|since| since.elapsed() < LOST) {
+            return Ok(None);
+        }
         let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
         match path::find(&*self.lower, path, false) {
             Ok(found) if same(&found) => {
+                lock(&self.lost).remove(&row.id);
                 self.met.meet(row.id, found.node);
-                Ok(Some(found.node))
+                return Ok(Some(found.node));
             }
-            Ok(found) => {
-                self.lower.forget(found.node, 1);
-                Ok(None)
-            }
+            Ok(found) => self.lower.forget(found.node, 1),
             Err(error) if is_gone(&error) => {
                 log::debug!("{}: is no longer below the overlay: {error}", tarnfs_format::name::escape(path));
-                Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
         }
+        lock(&self.lost).insert(row.id, Instant::now());
+        Ok(None)
     }
 
     /// The number that a node of the overlay has.
@@ -347,7 +355,7 @@ impl Overlay {
             self.lower.forget(found.node, 1);
             return self.give(id);
         }
-        self.known.hold_seen(found.node, folder, name);
+        self.hold_seen(found.node, folder, name);
         Ok(found)
     }
 
@@ -517,11 +525,23 @@ impl Overlay {
         if node == Node::ROOT {
             return;
         }
-        let is_unknown = self.known.forget(node, times);
-        match self.place(node) {
-            NodePlace::Lower => self.lower.forget(node, times),
-            NodePlace::Own(_) if is_unknown => self.unused(node),
-            NodePlace::Own(_) => {}
+        self.pass_on(self.known.forget(node, times));
+    }
+
+    /// A node of what is below is given to somebody, who has seen it as `name` in `folder`.
+    fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) {
+        self.pass_on(self.known.hold_seen(node, folder, name));
+    }
+
+    /// Nodes are held less often: for who holds them below, or removes them.
+    fn pass_on(&self, all: Vec<Forgotten>) {
+        for Forgotten { node, times, is_unknown } in all {
+            match self.place(node) {
+                _ if node == Node::ROOT => {}
+                NodePlace::Lower if times > 0 => self.lower.forget(node, times),
+                NodePlace::Own(_) if is_unknown => self.unused(node),
+                NodePlace::Lower | NodePlace::Own(_) => {}
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, getrlimit};
 use tarnfs_source::{FollowedFile, SharedSource, Source};
 
-use super::files::{join, set_times};
+use super::files::{join, set_times, split};
 use super::rows::{self, changed};
 use super::{Overlay, access};
 use crate::edit::{Allocation, WritableFile};
@@ -313,7 +313,7 @@ impl Overlay {
             if length > 0 {
                 fsync(&file)?;
             }
-            self.settle_copy(node, &part).map_err(to_io)
+            self.settle_copy(node, &part, length > 0).map_err(to_io)
         };
         match copy() {
             Ok(place) => FollowedFile::new(file, self.files.path().join(path_of(&place))),
@@ -329,29 +329,44 @@ impl Overlay {
         }
     }
 
-    /// Says that what was copied is the content of `node`, and returns where it lies.
-    fn settle_copy(&self, node: Node, part: &str) -> Result<Vec<u8>, Error> {
+    /// Says that what was copied is the content of `node`, and returns where it lies. `is_needed`: something of what is
+    /// below is in it, so its name must be on the disk before what says so can be.
+    fn settle_copy(&self, node: Node, part: &str, is_needed: bool) -> Result<Vec<u8>, Error> {
         let below = self.prepare(node)?;
-        self.edit(|editing| {
+        let (id, wished) = self.edit(|editing| {
             let id = editing.touch(&below, node)?;
-            let mut row = editing.node(id)?;
             let wished = match rows::name_of(editing.connection, id)? {
                 Some((folder, name)) => editing.node(folder)?.place.map(|folder| join(&folder, &name)),
                 None => None,
             };
-            let place = self.files.settle(part, wished.as_deref().unwrap_or_default(), id)?;
-            editing.has_placed(&place);
-            row.place = Some(place.clone());
-            row.changed |= changed::CONTENT;
-            // They are those of other bytes.
-            for (name, _) in rows::xattrs(editing.connection, id)? {
-                if name.starts_with(crate::hashes::PREFIX.as_bytes()) {
-                    rows::put_xattr(editing.connection, id, &name, None)?;
-                }
+            Ok((id, wished))
+        })?;
+        let place = self.files.settle(part, wished.as_deref().unwrap_or_default(), id)?;
+        let say = || {
+            if is_needed {
+                self.files.sync_folder(split(&place).0)?;
             }
-            rows::put_node(editing.connection, &row)?;
-            Ok(place)
-        })
+            self.edit(|editing| {
+                let mut row = editing.node(id)?;
+                row.place = Some(place.clone());
+                row.changed |= changed::CONTENT;
+                // They are those of other bytes.
+                for (name, _) in rows::xattrs(editing.connection, id)? {
+                    if name.starts_with(crate::hashes::PREFIX.as_bytes()) {
+                        rows::put_xattr(editing.connection, id, &name, None)?;
+                    }
+                }
+                rows::put_node(editing.connection, &row)
+            })
+        };
+        match say() {
+            Ok(_) => Ok(place),
+            Err(error) => {
+                // Its number is that of this node, and nobody else copies that: nobody has put something else there.
+                self.files.remove_unused(&place);
+                Err(error)
+            }
+        }
     }
 
     /// What becomes of the access control list of a file whose mode has changed.
@@ -379,7 +394,6 @@ fn copy_bytes(lower: &dyn Source, to: BorrowedFd<'_>, length: u64, copied: &Atom
         let end = if end == data { length } else { end };
         while at < end {
             let piece = &mut buffer[..usize::try_from(end - at).unwrap_or(PIECE).min(PIECE)];
-            let piece = &mut piece[..];
             let read = lower.read_at(piece, at)?;
             if read == 0 {
                 let what = format!("{}: ends at byte {at}, and should have {length}", lower.describe());

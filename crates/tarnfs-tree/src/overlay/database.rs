@@ -47,9 +47,18 @@ pub(super) struct Database {
     reader: Mutex<Connection>,
     /// The log itself, to bring it to the disk.
     log: File,
-    /// Transactions so far, and how many of them are on the disk.
+    /// Transactions so far.
     committed: AtomicU64,
-    synced: Mutex<u64>,
+    synced: Mutex<Synced>,
+}
+
+/// What is on the disk.
+#[derive(Debug, Default)]
+struct Synced {
+    /// So many transactions are.
+    transactions: u64,
+    /// The disk has refused some of the log. The kernel takes what it could not write for written.
+    has_failed: bool,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,7 +104,7 @@ impl Database {
             reader: Mutex::new(reader),
             log,
             committed: AtomicU64::new(1),
-            synced: Mutex::new(0),
+            synced: Mutex::default(),
         })
     }
 
@@ -113,39 +122,43 @@ impl Database {
         ask(&lock(&self.reader))
     }
 
-    /// Changes something: all that `edit` does, or nothing. `done` is called before anybody else changes something.
+    /// Changes something: all that `edit` does, or nothing. `done` is called before anybody else changes something, or
+    /// `undone` where it came to nothing: numbers that were taken back are given out again at once.
     pub(super) fn edit<T>(
         &self,
         edit: impl FnOnce(&Connection) -> Result<T, Error>,
         done: impl FnOnce(&T),
+        undone: impl FnOnce(),
     ) -> Result<T, Error> {
         let writer = lock(&self.writer);
         let run = |sql: &str| writer.prepare_cached(sql).and_then(|mut sql| sql.execute([])).map_err(failed);
         run("BEGIN IMMEDIATE")?;
-        let edited = edit(&writer).and_then(|edited| run("COMMIT").map(|_| edited));
-        match edited {
-            Ok(edited) => {
-                self.committed.fetch_add(1, Ordering::SeqCst);
-                done(&edited);
-                Ok(edited)
-            }
-            Err(error) => {
-                // It may have been ended by what failed.
-                if !writer.is_autocommit() {
-                    run("ROLLBACK")?;
-                }
-                Err(error)
-            }
-        }
+        // Behind the lock, so that it goes before that is given back.
+        let mut begun = Begun { writer: &writer, undone: Some(undone) };
+        let edited = edit(&writer)?;
+        run("COMMIT")?;
+        begun.undone = None;
+        self.committed.fetch_add(1, Ordering::SeqCst);
+        done(&edited);
+        Ok(edited)
     }
 
-    /// Waits until all that was done so far survives a loss of power.
+    /// Waits until all that was done so far survives a loss of power. Where the disk has once refused it, that is the
+    /// answer for ever: who asks again would be told that all is well.
     pub(super) fn sync(&self) -> io::Result<()> {
         let so_far = self.committed.load(Ordering::SeqCst);
         let mut synced = lock(&self.synced);
-        if *synced < so_far {
-            self.log.sync_data()?;
-            *synced = so_far;
+        if synced.has_failed {
+            let what = "the disk has refused what was written before: copy what is needed, and mount again";
+            return Err(io::Error::other(format!("{}: {what}", self.path.display())));
+        }
+        if synced.transactions < so_far {
+            if let Err(error) = self.log.sync_data() {
+                synced.has_failed = true;
+                log::error!("{}: bringing what was done to the disk: {error}", self.path.display());
+                return Err(error);
+            }
+            synced.transactions = so_far;
         }
         Ok(())
     }
@@ -166,6 +179,26 @@ impl Database {
         if let Err(error) = done {
             log::warn!("{}: {}; nothing is lost, it is in the log beside it", self.path.display(), failed(error));
         }
+    }
+}
+
+/// A transaction, which is taken back unless it came to its end: also where a mistake of ours (a panic) ends it.
+struct Begun<'a, F: FnOnce()> {
+    writer: &'a Connection,
+    undone: Option<F>,
+}
+
+impl<F: FnOnce()> Drop for Begun<'_, F> {
+    fn drop(&mut self) {
+        let Some(undone) = self.undone.take() else { return };
+        // It may have been ended by what failed.
+        if !self.writer.is_autocommit()
+            && let Err(error) = self.writer.execute_batch("ROLLBACK")
+        {
+            log::error!("a change to the overlay could not be taken back: {}", failed(error));
+            return;
+        }
+        undone();
     }
 }
 
@@ -198,15 +231,33 @@ fn number(connection: &Connection, pragma: &str) -> Result<i64, Error> {
     connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0)).map_err(failed)
 }
 
-/// Fails unless it is a file of this version.
+/// Fails unless it is a file of this version, with its tables and no others: what is in them may be anything, but none
+/// of it is computed.
 fn check(connection: &Connection) -> Result<(), Error> {
     let (application, version) = (number(connection, "application_id")?, number(connection, "user_version")?);
     let what = match (application, version) {
-        (APPLICATION, VERSION) => return Ok(()),
+        (APPLICATION, VERSION) => {
+            let own = Connection::open_in_memory().map_err(failed)?;
+            own.execute_batch(SCHEMA).map_err(failed)?;
+            let expected = tables(&own, i64::MAX)?;
+            // One more, if it has more: there may be any number.
+            if tables(connection, expected.len() as i64 + 1)? == expected {
+                return Ok(());
+            }
+            "has other tables than tarnfs makes"
+        }
         (APPLICATION, later) if later > VERSION => "was made by a later tarnfs",
         _ => "is no overlay of tarnfs",
     };
     Err(io::Error::new(io::ErrorKind::InvalidData, format!("{NAME} {what}")).into())
+}
+
+/// What is in a database, and how it was made, by name.
+fn tables(connection: &Connection, most: i64) -> Result<Vec<[Option<String>; 4]>, Error> {
+    let sql = "SELECT name, tbl_name, type, sql FROM sqlite_schema ORDER BY name LIMIT ?";
+    let mut query = connection.prepare(sql).map_err(failed)?;
+    let rows = query.query_map([most], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]));
+    rows.and_then(Iterator::collect).map_err(failed)
 }
 
 /// Makes the tables in an empty file; else it must be one of ours.
@@ -223,4 +274,81 @@ fn begin_or_check(connection: &Connection) -> Result<(), Error> {
     // So that there is a log from the first moment on.
     let touch = "INSERT OR REPLACE INTO overlay VALUES ('opened', datetime('now'))";
     connection.execute_batch(touch).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::TryLockError;
+
+    use super::*;
+
+    fn put(connection: &Connection) -> Result<(), Error> {
+        connection.execute_batch("INSERT INTO overlay VALUES ('a', 'b')").map_err(failed)
+    }
+
+    #[test]
+    fn what_came_to_nothing_is_undone_before_anybody_else_changes_something() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let database = Database::open(&path).unwrap();
+        let undone = Cell::new(0);
+        let undo = || {
+            // The lock of this process is held yet, that of the file is not: the transaction is taken back.
+            assert!(matches!(database.writer.try_lock(), Err(TryLockError::WouldBlock)));
+            let other = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+            other.busy_timeout(Duration::ZERO).unwrap();
+            other.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();
+            undone.set(undone.get() + 1);
+        };
+        let failing = |connection: &Connection| put(connection).and_then(|()| Err::<(), _>(Error::NotFound));
+        assert!(database.edit(failing, |()| unreachable!(), undo).is_err());
+        assert_eq!(undone.get(), 1);
+        // A mistake of ours leaves no transaction that nobody ends.
+        let wrong = |connection: &Connection| -> Result<(), Error> { put(connection).map(|()| unreachable!()) };
+        assert!(catch_unwind(AssertUnwindSafe(|| database.edit(wrong, |()| (), undo))).is_err());
+        assert_eq!(undone.get(), 2);
+        database.edit(put, |()| (), || unreachable!()).unwrap();
+    }
+
+    /// > A database that has other tables is refused: a value could be computed, and be of any length.
+    #[test]
+    fn tables_of_somebody_else_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, change) in [
+            "DROP TABLE names; CREATE TABLE names (seq INTEGER PRIMARY KEY AUTOINCREMENT, folder INTEGER NOT NULL, \
+             name BLOB AS (zeroblob(999000) || cast(seq AS BLOB)), node INTEGER, is_over INTEGER NOT NULL)",
+            "CREATE TABLE other (a)",
+            "CREATE VIEW other AS SELECT 1",
+            "DROP INDEX names_of_nodes",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let path = folder.path().join(number.to_string());
+            drop(Database::open(&path).unwrap());
+            Database::look(&path).unwrap();
+            Connection::open(&path).unwrap().execute_batch(change).unwrap();
+            for refused in [Database::open(&path).map(drop), Database::look(&path).map(drop)] {
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("has other tables"), "{change}: {refused}");
+            }
+        }
+    }
+
+    /// > Once the disk has refused something that was written, no `fsync` says that all is there.
+    #[test]
+    fn what_the_disk_has_refused_is_not_said_to_be_on_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = Database::open(&folder.path().join(NAME)).unwrap();
+        // Nothing of a pipe can be brought to a disk.
+        let (_, pipe) = std::io::pipe().unwrap();
+        let log = std::mem::replace(&mut database.log, File::from(std::os::fd::OwnedFd::from(pipe)));
+        database.edit(put, |()| (), || unreachable!()).unwrap();
+        database.sync().unwrap_err();
+        database.log = log;
+        let refused = database.sync().unwrap_err().to_string();
+        assert!(refused.contains("mount again"), "{refused}");
+    }
 }

@@ -9,9 +9,8 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid};
 
-use super::content::{OpenedFile, path_of, stamp};
+use super::content::{OpenedFile, stamp};
 use super::files::{LONGEST_PATH, join};
-use super::known::SeenAt;
 use super::rows::{self, NodeRow, ROOT, Said, changed};
 use super::{DEEPEST, LONGEST_NAME, NodePlace, Overlay, OverlayTree, access, lock, stale};
 use crate::edit::{Change, Edit, New, Renaming, Setting, Space, WritableFile};
@@ -341,15 +340,13 @@ impl Overlay {
                     };
                 }
             },
-        );
-        let edited = edited.inspect_err(|_| {
-            for place in placed.take() {
-                if let Err(error) = self.files.remove(&place) {
-                    let place = self.files.path().join(path_of(&place));
-                    log::warn!("{}: is not used, and stays: {error}", place.display());
+            // Whoever makes something next gets the same number, and with it the same place.
+            || {
+                for place in placed.take() {
+                    self.files.remove_unused(&place);
                 }
-            }
-        })?;
+            },
+        )?;
         // Those that nobody knows.
         for (id, what) in edited.2 {
             if what == Orphan::Removed {
@@ -375,7 +372,7 @@ impl Overlay {
     pub(super) fn prepare(&self, node: Node) -> Result<Vec<Below>, Error> {
         let (mut all, mut at) = (Vec::new(), node);
         while let NodePlace::Lower = self.place(at) {
-            let seen = self.known.seen(at).or_else(|| self.seen_below(at)).ok_or_else(stale)?;
+            let seen = self.known.seen(at).ok_or_else(stale)?;
             let below = self.prepare_one(at, seen.folder, &seen.name)?;
             all.push(below);
             at = seen.folder;
@@ -385,17 +382,6 @@ impl Overlay {
         }
         all.reverse();
         Ok(all)
-    }
-
-    /// Where a folder is below that the kernel has forgotten: a file in it has another name, by which it is known.
-    fn seen_below(&self, folder: Node) -> Option<SeenAt> {
-        let path = self.lower.path_of(folder)?;
-        let name = path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty())?;
-        let parent = self.lower.parent(folder).ok()?;
-        // It may be called otherwise here than where it comes from.
-        let found = self.lower.lookup(parent, name).ok()?;
-        self.lower.forget(found.node, 1);
-        (found.node == folder).then(|| SeenAt { folder: parent, name: name.into() })
     }
 
     pub(super) fn prepare_one(&self, node: Node, folder: Node, name: &[u8]) -> Result<Below, Error> {

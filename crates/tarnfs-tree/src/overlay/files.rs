@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat,
-    StatVfs, Timestamps, fallocate, flock, fstat, fstatvfs, fsync, futimens, mkdirat, openat, openat2, renameat_with,
-    statat, unlinkat,
+    StatVfs, Timestamps, chmodat, fallocate, fchmod, flock, fstat, fstatvfs, fsync, futimens, mkdirat, openat, openat2,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -86,7 +86,7 @@ fn mode_for(flags: OFlags) -> Mode {
 }
 
 /// The folder that a place is in, and its name there.
-fn split(place: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(place: &[u8]) -> (&[u8], &[u8]) {
     match place.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (&place[..slash], &place[slash + 1..]),
         None => (b"", place),
@@ -211,6 +211,26 @@ impl Files {
         fstat(open_beneath(self.root.as_fd(), place, OFlags::PATH)?)
     }
 
+    /// Lets us read and write what lies at a place: ratarmount has given it the mode that is shown.
+    pub(super) fn make_usable(&self, place: &[u8]) -> io::Result<()> {
+        let (folder, name) = split(place);
+        let folder = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY)?;
+        let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let needed = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => PRIVATE,
+            FileType::Directory => PRIVATE_FOLDER,
+            _ => return Ok(()),
+        };
+        if mode.contains(needed) { Ok(()) } else { Ok(chmodat(&folder, name, mode | needed, AtFlags::empty())?) }
+    }
+
+    /// Gives the folder at a place a mode.
+    pub(super) fn set_mode(&self, place: &[u8], mode: Mode) -> io::Result<()> {
+        let folder = open_beneath(self.root.as_fd(), place, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(fchmod(folder, mode)?)
+    }
+
     fn numbered_place(id: u64) -> Vec<u8> {
         format!("{NUMBERED}/{id}").into_bytes()
     }
@@ -309,6 +329,14 @@ impl Files {
         }
     }
 
+    /// The same for a content that nothing names.
+    pub(super) fn remove_unused(&self, place: &[u8]) {
+        if let Err(error) = self.remove(place) {
+            let place = self.path.join(OsStr::from_bytes(place));
+            log::warn!("{}: is not used, and stays: {error}", place.display());
+        }
+    }
+
     /// Removes a folder in which contents were, if there are none any more.
     pub(super) fn remove_folder(&self, place: &[u8]) {
         let (folder, name) = split(place);
@@ -345,20 +373,28 @@ impl Files {
 
     /// Waits until the names of all files made so far survive a loss of power.
     pub(super) fn sync_names(&self) -> io::Result<()> {
+        self.sync_each(&|place| self.sync_folder(place))
+    }
+
+    /// Waits until the names in the folder at a place survive a loss of power.
+    pub(super) fn sync_folder(&self, place: &[u8]) -> io::Result<()> {
+        match open_beneath(self.root.as_fd(), place, OFlags::RDONLY | OFlags::DIRECTORY) {
+            // It is gone, and so are the files in it.
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            folder => Ok(fsync(folder?)?),
+        }
+    }
+
+    fn sync_each(&self, sync: &dyn Fn(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let unsynced = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
         let mut left = unsynced.into_iter();
         while let Some(place) = left.next() {
-            let synced = match open_beneath(self.root.as_fd(), &place, OFlags::RDONLY | OFlags::DIRECTORY) {
-                // It is gone, and so are the files in it.
-                Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-                folder => folder.and_then(fsync),
-            };
-            if let Err(error) = synced {
+            if let Err(error) = sync(&place) {
                 let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
                 unsynced.insert(place);
                 unsynced.extend(left);
-                return Err(error.into());
+                return Err(error);
             }
         }
         Ok(())
@@ -414,12 +450,6 @@ fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
     Ok(lock)
 }
 
-/// True if somebody holds the overlay in this folder.
-pub(super) fn is_in_use(folder: &Path) -> bool {
-    let Ok(lock) = File::options().read(true).open(folder.join(LOCK)) else { return false };
-    flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-}
-
 /// True for names in the root of the folder that are not of the mount.
 pub(super) fn is_ours(name: &[u8]) -> bool {
     name.starts_with(OURS) || name.starts_with(THEIRS)
@@ -431,5 +461,56 @@ pub(super) fn has(root: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// > `fsync` of any file brings the names of all to the disk: also those that another `fsync` has taken on.
+    #[test]
+    fn who_finds_no_name_left_waits_for_those_that_are_on_their_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::open(folder.path(), "a test").unwrap();
+        let is_on_disk = AtomicBool::new(false);
+        thread::scope(|scope| {
+            files
+                .sync_each(&|_| {
+                    // It has begun, and takes its time.
+                    let second = scope.spawn(|| {
+                        files.sync_names().unwrap();
+                        assert!(is_on_disk.load(Ordering::SeqCst));
+                    });
+                    thread::sleep(Duration::from_millis(200));
+                    is_on_disk.store(true, Ordering::SeqCst);
+                    drop(second);
+                    Ok(())
+                })
+                .unwrap();
+        });
+    }
+
+    /// > What could not be brought to the disk is tried again.
+    #[test]
+    fn names_that_fail_are_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::open(folder.path(), "a test").unwrap();
+        files.make(b"d/file", 1).unwrap();
+        files.sync_each(&|_| Err(Errno::IO.into())).unwrap_err();
+        let synced = Mutex::new(Vec::new());
+        let note = |place: &[u8]| {
+            synced.lock().unwrap().push(place.to_vec());
+            Ok(())
+        };
+        files.sync_each(&note).unwrap();
+        files.sync_each(&note).unwrap();
+        let mut synced = synced.into_inner().unwrap();
+        synced.sort();
+        assert_eq!(synced, [b"".to_vec(), b"d".to_vec()]);
     }
 }

@@ -19,10 +19,24 @@ pub(super) struct SeenAt {
 struct Entry {
     /// How often it was given out and not forgotten.
     holders: u64,
+    /// Nodes that were seen in it last: they are found again by it.
+    children: u64,
+    /// Nobody holds it but those: what is below holds it for them, once.
+    is_kept: bool,
     /// Of what is below and is not changed.
     seen: Option<SeenAt>,
     /// It has no name any more.
     is_gone: bool,
+}
+
+/// A node that is held less often than before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Forgotten {
+    pub(super) node: Node,
+    /// How often what is below is to forget it, if it is of that.
+    pub(super) times: u64,
+    /// Nobody knows it any more.
+    pub(super) is_unknown: bool,
 }
 
 /// Nodes that somebody knows.
@@ -39,28 +53,64 @@ impl Known {
         self.entries().entry(node).or_default().holders += 1;
     }
 
-    /// A node of what is below is.
-    pub(super) fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) {
+    /// A node of what is below is, which was seen as `name` in `folder`: that is known as long as it is. Returns what
+    /// is to be forgotten of where it was seen before.
+    #[must_use]
+    pub(super) fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) -> Vec<Forgotten> {
         let mut entries = self.entries();
         let entry = entries.entry(node).or_default();
         entry.holders += 1;
-        match &mut entry.seen {
-            Some(seen) if seen.folder == folder && *seen.name == *name => {}
-            seen => *seen = Some(SeenAt { folder, name: name.into() }),
-        }
         entry.is_gone = false;
+        match &mut entry.seen {
+            Some(seen) if seen.folder == folder && *seen.name == *name => return Vec::new(),
+            Some(seen) if seen.folder == folder => {
+                seen.name = name.into();
+                return Vec::new();
+            }
+            _ => {}
+        }
+        let before = entry.seen.replace(SeenAt { folder, name: name.into() });
+        entries.entry(folder).or_default().children += 1;
+        let mut forgotten = Vec::new();
+        if let Some(before) = before {
+            disown(&mut entries, before.folder, &mut forgotten);
+        }
+        forgotten
     }
 
-    /// Somebody forgets it; true if nobody knows it any more.
-    pub(super) fn forget(&self, node: Node, times: u64) -> bool {
+    /// Somebody forgets it. Returns what that means for it, and for where it was seen.
+    pub(super) fn forget(&self, node: Node, times: u64) -> Vec<Forgotten> {
         let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(&node) else { return true };
+        let mut forgotten = Vec::new();
+        let Some(entry) = entries.get_mut(&node) else {
+            return vec![Forgotten { node, times, is_unknown: true }];
+        };
         entry.holders = entry.holders.saturating_sub(times);
-        let is_unknown = entry.holders == 0;
-        if is_unknown {
-            entries.remove(&node);
+        if entry.holders == 0 && entry.children > 0 && !entry.is_kept {
+            entry.is_kept = true;
+            return vec![Forgotten { node, times: times.saturating_sub(1), is_unknown: false }];
         }
-        is_unknown
+        let is_unknown = entry.holders == 0 && entry.children == 0;
+        forgotten.push(Forgotten { node, times, is_unknown });
+        if is_unknown && let Some(Entry { seen: Some(seen), .. }) = entries.remove(&node) {
+            disown(&mut entries, seen.folder, &mut forgotten);
+        }
+        forgotten
+    }
+
+    /// A node of what is below was not given to anybody after all. What is below knows that already.
+    pub(super) fn take_back(&self, node: Node) -> Vec<Forgotten> {
+        let mut entries = self.entries();
+        let mut forgotten = Vec::new();
+        let Some(entry) = entries.get_mut(&node) else { return forgotten };
+        entry.holders = entry.holders.saturating_sub(1);
+        if entry.holders == 0
+            && entry.children == 0
+            && let Some(Entry { seen: Some(seen), .. }) = entries.remove(&node)
+        {
+            disown(&mut entries, seen.folder, &mut forgotten);
+        }
+        forgotten
     }
 
     pub(super) fn is_known(&self, node: Node) -> bool {
@@ -80,6 +130,26 @@ impl Known {
 
     pub(super) fn is_gone(&self, node: Node) -> bool {
         self.entries().get(&node).is_some_and(|entry| entry.is_gone)
+    }
+}
+
+/// Something that was seen in `folder` is not known any more, or was seen elsewhere.
+fn disown(entries: &mut HashMap<Node, Entry>, mut folder: Node, forgotten: &mut Vec<Forgotten>) {
+    while let Some(entry) = entries.get_mut(&folder) {
+        entry.children = entry.children.saturating_sub(1);
+        if entry.children > 0 {
+            return;
+        }
+        let (was_kept, is_unknown) = (std::mem::take(&mut entry.is_kept), entry.holders == 0);
+        if was_kept || is_unknown {
+            // One that nobody has held was known for what is in it alone.
+            forgotten.push(Forgotten { node: folder, times: u64::from(was_kept), is_unknown });
+        }
+        if !is_unknown {
+            return;
+        }
+        let Some(Entry { seen: Some(seen), .. }) = entries.remove(&folder) else { return };
+        folder = seen.folder;
     }
 }
 
@@ -117,5 +187,51 @@ impl Met {
         if let Some(lower) = both.by_id.remove(&id) {
             both.by_lower.remove(&lower);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forgotten(node: u64, times: u64, is_unknown: bool) -> Forgotten {
+        Forgotten { node: Node(node), times, is_unknown }
+    }
+
+    #[test]
+    fn a_folder_is_held_for_what_was_seen_in_it() {
+        let known = Known::default();
+        let (root, outer, inner, other, file) = (Node::ROOT, Node(10), Node(11), Node(12), Node(13));
+        for (node, folder) in [(outer, root), (inner, outer), (other, root), (file, other), (file, inner)] {
+            assert_eq!(known.hold_seen(node, folder, b"name"), []);
+        }
+        // The file was seen elsewhere by now.
+        assert_eq!(known.forget(other, 1), [forgotten(12, 1, true)]);
+        assert_eq!(known.forget(outer, 1), [forgotten(10, 0, false)]);
+        assert_eq!(known.forget(inner, 1), [forgotten(11, 0, false)]);
+        assert_eq!(known.seen(file).unwrap().folder, inner);
+        assert_eq!(known.seen(inner).unwrap().folder, outer);
+        // Looked up once more, and forgotten: what is held for the file stays.
+        assert_eq!(known.hold_seen(inner, outer, b"name"), []);
+        assert_eq!(known.forget(inner, 1), [forgotten(11, 1, false)]);
+        assert_eq!(known.forget(file, 1), [forgotten(13, 1, false)]);
+        let all = [forgotten(13, 1, true), forgotten(11, 1, true), forgotten(10, 1, true), forgotten(1, 0, true)];
+        assert_eq!(known.forget(file, 1), all);
+        assert!(known.entries().is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_looked_up_again_is_held_by_who_did() {
+        let known = Known::default();
+        let (folder, file) = (Node(10), Node(11));
+        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder"), []);
+        assert_eq!(known.hold_seen(file, folder, b"file"), []);
+        assert_eq!(known.forget(folder, 1), [forgotten(10, 0, false)]);
+        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder"), []);
+        assert_eq!(known.hold_seen(file, Node::ROOT, b"file"), [forgotten(10, 1, false)]);
+        assert_eq!(known.take_back(file), []);
+        assert_eq!(known.forget(folder, 1), [forgotten(10, 1, true)]);
+        assert_eq!(known.forget(file, 1), [forgotten(11, 1, true), forgotten(1, 0, true)]);
+        assert!(known.entries().is_empty());
     }
 }

@@ -34,7 +34,7 @@ impl Overlay {
                 let batch = self.database.ask(|connection| rows::names(connection, id, is_over, seq, BATCH))?;
                 let Some(last) = batch.last() else { break };
                 seq = last.seq;
-                for row in batch {
+                for row in batch.into_iter().filter(|row| is_name(&row.name).is_ok()) {
                     if self.is_over(folder, &row.name)? != is_over {
                         wrong.push((row, !is_over));
                     }
@@ -43,10 +43,11 @@ impl Overlay {
         }
         if !wrong.is_empty() {
             self.edit(|editing| {
-                for (row, is_over) in &wrong {
-                    editing.put_name(id, &row.name, row.node, *is_over)?;
-                }
-                Ok(())
+                // By name alone: what has it may be another by now.
+                let set = |(row, is_over): &(rows::NameRow, bool)| {
+                    rows::set_over(editing.connection, id, &row.name, *is_over)
+                };
+                wrong.iter().try_for_each(set)
             })?;
         }
         lock(&self.compared).insert(id);
@@ -56,18 +57,25 @@ impl Overlay {
     /// The children of a folder that are only here. False if `receive` takes no more.
     fn list_own(&self, id: u64, mut seq: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<bool, Error> {
         loop {
-            let batch = self.database.ask(|connection| {
+            let (last, batch) = self.database.ask(|connection| {
                 let names = rows::names(connection, id, false, seq, BATCH)?;
-                let with_node = |row: rows::NameRow| match row.node {
-                    Some(node) => Ok(rows::node(connection, node)?.map(|node| (row.seq, row.name, Some(node)))),
-                    None => Ok(Some((row.seq, row.name, None))),
+                let last = names.last().map(|row| row.seq);
+                let with_node = |row: rows::NameRow| {
+                    let node = row.node.map_or(Ok(None), |node| rows::node(connection, node));
+                    match node {
+                        Err(error) if rows::is_wrong(&error) => {
+                            log::warn!("{}: is not shown: {error}", tarnfs_format::name::excerpt(&row.name));
+                            Ok(None)
+                        }
+                        node => node.map(|node| Some((row.seq, row.name, node?))),
+                    }
                 };
-                names.into_iter().filter_map(|row| with_node(row).transpose()).collect::<Result<Vec<_>, Error>>()
+                let with_nodes = names.into_iter().filter_map(|row| with_node(row).transpose());
+                Ok((last, with_nodes.collect::<Result<Vec<_>, Error>>()?))
             })?;
-            let Some((last, _, _)) = batch.last() else { return Ok(true) };
-            seq = *last;
+            let Some(last) = last else { return Ok(true) };
+            seq = last;
             for (next, name, node) in batch {
-                let Some(node) = node else { continue };
                 if is_name(&name).is_err() {
                     log::warn!("{}: is no name, and not shown", tarnfs_format::name::excerpt(&name));
                     continue;
@@ -107,11 +115,11 @@ impl Overlay {
                     if let Some(own) = self.met.id(found) {
                         self.give(own).map(Some)
                     } else {
-                        self.known.hold_seen(found, folder, child.name);
+                        self.hold_seen(found, folder, child.name);
                         let is_taken = receive(Child { next, ..child });
                         if !is_taken {
                             // What is below takes its own back.
-                            self.known.forget(found, 1);
+                            self.pass_on(self.known.take_back(found));
                         }
                         return is_taken;
                     }

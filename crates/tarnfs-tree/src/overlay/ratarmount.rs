@@ -4,6 +4,7 @@
 //! It is taken over once, when there is nothing of ours in the folder. The files stay where they are. The same holds
 //! for a folder that somebody has filled by hand, as ratarmount takes it.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,13 +14,14 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, chmodat, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
+use rustix::io::Errno;
 
+use super::Overlay;
 use super::database::{self, failed};
 use super::editing::{Editing, of};
 use super::files::{has, is_ours, join, times};
 use super::rows::{self, NodeRow, ROOT, changed};
-use super::{Overlay, lock};
 use crate::{Attributes, Device, Error, Kind, Node, Time, folder};
 
 /// Its file.
@@ -51,20 +53,56 @@ type All = HashMap<(Vec<u8>, Vec<u8>), Said>;
 pub(super) fn import(overlay: &Overlay, begin: &dyn Fn(&Editing<'_>) -> Result<(), Error>) -> Result<(), Error> {
     let said = if has(overlay.files.root(), NAME)? { read(&overlay.files.path().join(NAME))? } else { All::new() };
     let root = openat(overlay.files.root(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let count = overlay.edit(|editing| {
+    let unusable = RefCell::default();
+    let imported = overlay.edit(|editing| {
         begin(editing)?;
-        let mut import = Import { overlay, editing, said, links: HashMap::new(), count: 0 };
+        let mut import = Import { overlay, editing, said, links: HashMap::new(), unusable: &unusable, count: 0 };
         import.folder(&root, ROOT, b"", Some(Node::ROOT), 0)?;
         import.others()?;
         Ok(import.count)
-    })?;
+    });
+    let unusable = unusable.into_inner();
+    let count = match imported {
+        Ok(count) => count,
+        Err(error) => {
+            unusable.iter().for_each(|one| one.put_back(overlay));
+            return Err(error);
+        }
+    };
+    // Only now: the mode that a file has is the one that is shown, and that is in a row from here on.
+    unusable.iter().for_each(|one| one.make_usable(overlay));
     if count > 0 {
         let folder = tarnfs_format::name::escape(overlay.files.path().as_os_str().as_encoded_bytes()).to_string();
         log::info!("{folder}: what was written there before is taken over: {count} files and folders");
     }
-    // They are met as what is below is.
-    lock(&overlay.quiet).folders.clear();
     Ok(())
+}
+
+/// What we may not read and write, as ratarmount has given it the mode that is shown.
+struct Unusable {
+    place: Vec<u8>,
+    mode: Mode,
+    /// A folder that had to be read, and was made usable for that.
+    was_needed: bool,
+}
+
+impl Unusable {
+    fn make_usable(&self, overlay: &Overlay) {
+        if let Err(error) = overlay.files.make_usable(&self.place) {
+            let name = tarnfs_format::name::escape(&self.place).to_string();
+            log::warn!("{name}, which was written before, may not be readable: changing its mode: {error}");
+        }
+    }
+
+    /// It was not taken over: the next one who does must find the mode that it had.
+    fn put_back(&self, overlay: &Overlay) {
+        if self.was_needed
+            && let Err(error) = overlay.files.set_mode(&self.place, self.mode)
+        {
+            let name = tarnfs_format::name::escape(&self.place).to_string();
+            log::warn!("{name}, which was written before: giving it its mode {:o} back: {error}", self.mode);
+        }
+    }
 }
 
 /// All that ratarmount's file says. Anybody may have made it: there cannot be more in it than its length allows.
@@ -148,6 +186,7 @@ struct Import<'a, 'b> {
     said: All,
     /// Numbers of files that have several names.
     links: HashMap<(u64, u64), u64>,
+    unusable: &'a RefCell<Vec<Unusable>>,
     count: u64,
 }
 
@@ -161,7 +200,7 @@ impl Import<'_, '_> {
                 continue;
             }
             let stat = statat(open, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            make_usable(open, name, &stat);
+            self.note_unusable(&join(path, name), &stat);
             let below = match lower.map(|lower| self.overlay.lower.lookup(lower, name)) {
                 None | Some(Err(Error::NotFound)) => None,
                 Some(found) => Some(found?),
@@ -172,13 +211,44 @@ impl Import<'_, '_> {
             if let Some(met) = met {
                 self.editing.meet(met, child);
             }
-            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && depth < DEEPEST {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let inner = openat(open, name, flags, Mode::empty())?;
-                self.folder(&inner, child, &join(path, name), met, depth + 1)?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let place = join(path, name);
+                if depth == DEEPEST {
+                    let name = tarnfs_format::name::escape(&place).to_string();
+                    log::warn!("{name}: what lies in it is not taken over, as it is {DEEPEST} folders deep");
+                    continue;
+                }
+                let inner = self.open_folder(open, name)?;
+                self.folder(&inner, child, &place, met, depth + 1)?;
             }
         }
         Ok(())
+    }
+
+    fn note_unusable(&self, place: &[u8], stat: &Stat) {
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let needed = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Mode::RUSR | Mode::WUSR,
+            FileType::Directory => Mode::RWXU,
+            _ => return,
+        };
+        if !mode.contains(needed) {
+            self.unusable.borrow_mut().push(Unusable { place: place.to_vec(), mode, was_needed: false });
+        }
+    }
+
+    /// Opens the folder of which something was noted last.
+    fn open_folder(&self, folder: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut unusable = self.unusable.borrow_mut();
+        match (openat(folder, name, flags, Mode::empty()), unusable.last_mut()) {
+            (Err(Errno::ACCESS), Some(last)) if last.place.ends_with(name) => {
+                self.overlay.files.make_usable(&last.place)?;
+                last.was_needed = true;
+                Ok(openat(folder, name, flags, Mode::empty())?)
+            }
+            (opened, _) => Ok(opened?),
+        }
     }
 
     /// One of them. Returns its number, and the node of what is below that it stands for.
@@ -315,22 +385,6 @@ impl Import<'_, '_> {
             lower = below.filter(|_| row.lower.is_some()).map(|below| below.node);
         }
         Ok(Some((id, lower)))
-    }
-}
-
-/// Lets us read and write what lies there: ratarmount has given it the mode that is shown. That is in a row by now.
-fn make_usable(folder: &OwnedFd, name: &[u8], stat: &Stat) {
-    let mode = Mode::from_raw_mode(stat.st_mode);
-    let needed = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Mode::RUSR | Mode::WUSR,
-        FileType::Directory => Mode::RWXU,
-        _ => return,
-    };
-    if !mode.contains(needed)
-        && let Err(error) = chmodat(folder, name, mode | needed, AtFlags::empty())
-    {
-        let name = tarnfs_format::name::escape(name).to_string();
-        log::warn!("{name}, which was written before, may not be readable: changing its mode: {error}");
     }
 }
 

@@ -1,5 +1,8 @@
 //! What is in the tables.
 
+use std::io;
+
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::database::failed;
@@ -54,8 +57,26 @@ pub(super) struct NameRow {
     pub(super) node: Option<u64>,
 }
 
-const COLUMNS: &str = "id, kind, mode, uid, gid, links, major, minor, size, blocks, atime, atime_ns, mtime, mtime_ns, \
-                       ctime, ctime_ns, target, place, lower, is_shared, changed";
+/// Names of extended attributes and values of one node, at most: bytes. No archive has more of them for a file.
+const MOST_XATTRS: usize = 64 << 20;
+
+/// A statement with the columns of a node between `$before` and `$after`.
+macro_rules! with_columns {
+    ($before:literal, $after:literal) => {
+        concat!(
+            $before,
+            "id, kind, mode, uid, gid, links, major, minor, size, blocks, atime, atime_ns, mtime, mtime_ns, ctime, ",
+            "ctime_ns, target, place, lower, is_shared, changed",
+            $after
+        )
+    };
+}
+
+const GET_NODE: &str = with_columns!("SELECT ", " FROM nodes WHERE id = ?");
+const PUT_NODE: &str = with_columns!(
+    "INSERT OR REPLACE INTO nodes (",
+    ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+);
 
 /// Kinds as `st_mode` has them, without their permissions.
 pub(super) fn number_of(kind: Kind) -> (i64, Device) {
@@ -118,38 +139,47 @@ fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
     })
 }
 
+/// A value that is no name is an empty one, which nothing can have.
 fn name_row(row: &Row<'_>) -> rusqlite::Result<NameRow> {
-    let node = row.get::<_, Option<i64>>(2)?.map(|node| node as u64);
-    Ok(NameRow { seq: row.get::<_, i64>(0)? as u64, name: row.get(1)?, node })
+    let name = match row.get_ref(1)? {
+        ValueRef::Blob(name) if name.len() <= super::LONGEST_NAME => name.to_vec(),
+        _ => Vec::new(),
+    };
+    let node = match row.get_ref(2)? {
+        ValueRef::Integer(node) => Some(node as u64),
+        _ => None,
+    };
+    Ok(NameRow { seq: row.get::<_, i64>(0)? as u64, name, node })
 }
 
-/// The node of this number.
+/// The node of this number. A row that cannot be one of a node is an error of its own: see [`is_wrong`].
 pub(super) fn node(connection: &Connection, id: u64) -> Result<Option<NodeRow>, Error> {
-    let mut query = connection
-        .prepare_cached(const_format(&QUERY_NODE, || format!("SELECT {COLUMNS} FROM nodes WHERE id = ?")))
-        .map_err(failed)?;
-    query.query_row([id as i64], node_row).optional().map_err(failed)
+    let mut query = connection.prepare_cached(GET_NODE).map_err(failed)?;
+    query.query_row([id as i64], node_row).optional().map_err(|error| match error {
+        rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::FromSqlConversionFailure(..) => {
+            let what = format!("the overlay's database: what is said of number {id} cannot be: {error}");
+            io::Error::new(io::ErrorKind::InvalidData, what).into()
+        }
+        error => failed(error),
+    })
 }
 
-static QUERY_NODE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-static QUERY_INSERT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-
-fn const_format(once: &'static std::sync::OnceLock<String>, make: impl FnOnce() -> String) -> &'static str {
-    once.get_or_init(make)
+/// True of errors that say that a row is not one of ours: others are as they were.
+pub(super) fn is_wrong(error: &Error) -> bool {
+    matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Adds a node, or replaces the one that has its number; with number 0 it gets a new one, which is returned.
 pub(super) fn put_node(connection: &Connection, row: &NodeRow) -> Result<u64, Error> {
-    let sql = const_format(&QUERY_INSERT, || {
-        format!("INSERT OR REPLACE INTO nodes ({COLUMNS}) VALUES (?{})", ", ?".repeat(20))
-    });
     let (kind, device) = number_of(row.kind);
     let id = (row.id > 0).then_some(row.id as i64);
     let seconds = |time: Time| (time.seconds, i64::from(time.nanoseconds));
     let ((atime, atime_ns), (mtime, mtime_ns), (ctime, ctime_ns)) =
         (seconds(row.atime), seconds(row.mtime), seconds(row.ctime));
     let target = (row.kind == Kind::Symlink).then_some(&row.target);
-    let mut insert = connection.prepare_cached(sql).map_err(failed)?;
+    let mut insert = connection.prepare_cached(PUT_NODE).map_err(failed)?;
     insert
         .execute(params![
             id,
@@ -229,6 +259,13 @@ pub(super) fn put_name(
     Ok(())
 }
 
+/// Says whether there is something below of a name of which something is said.
+pub(super) fn set_over(connection: &Connection, folder: u64, name: &[u8], is_over: bool) -> Result<(), Error> {
+    let sql = "UPDATE names SET is_over = ? WHERE folder = ? AND name = ?";
+    let mut update = connection.prepare_cached(sql).map_err(failed)?;
+    update.execute(params![is_over, folder as i64, name]).map(drop).map_err(failed)
+}
+
 /// Takes out what is said of a name.
 pub(super) fn remove_name(connection: &Connection, folder: u64, name: &[u8]) -> Result<(), Error> {
     let mut delete = connection.prepare_cached("DELETE FROM names WHERE folder = ? AND name = ?").map_err(failed)?;
@@ -264,7 +301,17 @@ pub(super) fn xattrs(connection: &Connection, node: u64) -> Result<Xattrs, Error
     let mut query =
         connection.prepare_cached("SELECT name, value FROM xattrs WHERE node = ? ORDER BY name").map_err(failed)?;
     let rows = query.query_map([node as i64], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
-    rows.collect::<Result<_, _>>().map_err(failed)
+    let (mut all, mut bytes) = (Xattrs::new(), 0);
+    for row in rows {
+        let (name, value): (Vec<u8>, Vec<u8>) = row.map_err(failed)?;
+        bytes += name.len() + value.len();
+        if bytes > MOST_XATTRS {
+            let what = format!("the overlay's database: more extended attributes of number {node} than any file has");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+        }
+        all.push((name, value));
+    }
+    Ok(all)
 }
 
 /// One of them.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::content::path_of;
-use super::files::{is_in_use, join};
+use super::files::join;
 use super::rows::{self, ROOT};
 use super::{OverlayError, database};
 use crate::{Error, Kind};
@@ -77,11 +77,6 @@ impl OverlayStatus {
             Ok(Self { connection: database::Database::look(&path)?, folder })
         };
         open().map_err(|error: Error| OverlayError { path: folder.to_owned(), error })
-    }
-
-    /// True if a mount uses it now.
-    pub fn is_in_use(&self) -> bool {
-        is_in_use(&self.folder)
     }
 
     /// Hands all that it changes to `receive`, until that returns false: folder by folder, in each by name, a folder

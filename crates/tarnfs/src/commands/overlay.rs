@@ -1,7 +1,6 @@
 //! `tarnfs overlay`: what is in the folder of a write overlay.
 
 use std::io::{self, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use tarnfs_tree::{Changed, OverlayStatus};
@@ -31,9 +30,6 @@ fn status(folder: &Path, as_json: bool) -> Result<Code, Failure> {
         })
         .map_err(failed)?;
     written.and_then(|()| out.flush()).map_err(|error| output_failure(&error))?;
-    if status.is_in_use() {
-        log::debug!("{}: a mount uses it now", tarnfs_tree::escape(folder.as_os_str().as_bytes()));
-    }
     Ok(Code::Success)
 }
 
