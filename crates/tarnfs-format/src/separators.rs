@@ -30,8 +30,7 @@ impl Separators {
         path: &[u8],
         gather: impl FnOnce(&mut Names) -> Result<(), Error>,
     ) -> Result<Option<Encoding>, Error> {
-        let is_doubtful = |path: &[u8]| path.windows(2).any(|pair| matches!(pair, [0x80..=0xff, b'\\' | b'|']));
-        if !is_doubtful(path) || std::str::from_utf8(path).is_ok() {
+        if !is_doubtful(path) {
             return Ok(None);
         }
         if std::mem::take(&mut self.is_open) {
@@ -41,6 +40,11 @@ impl Separators {
         }
         Ok(self.encoding)
     }
+}
+
+/// True if a backslash or a bar of `path` may be the second half of a character.
+pub(crate) fn is_doubtful(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| matches!(pair, [0x80..=0xff, b'\\' | b'|'])) && std::str::from_utf8(path).is_err()
 }
 
 /// Says of each byte of a path, one after the other, whether it is a character of its own.

@@ -60,7 +60,9 @@ pub(crate) fn write(
     let mut refill = Refill::new(&**tree, &mut *writer, cancel, &progress, &is_added);
     let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
     for (what, (count, first)) in refill.left_out().0 {
-        log::warn!("{}", told(&what, count, &first));
+        // Who downloads a folder does not expect what its kind of archive has no place for, like names of owners.
+        let level = if what.starts_with(LEFT_OUT) { log::Level::Warn } else { log::Level::Debug };
+        log::log!(level, "{}", told(&what, count, &first));
     }
     drop(refill);
     filled.map_err(|error| match error {

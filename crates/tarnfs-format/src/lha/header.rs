@@ -298,7 +298,7 @@ impl Header {
     /// of characters in `encoding`.
     pub(super) fn split(&mut self, encoding: Option<Encoding>) {
         let mut path = std::mem::take(&mut self.path);
-        if self.has_backslashes || encoding.is_some() || std::str::from_utf8(&path).is_ok() {
+        if self.has_backslashes || encoding.is_some() || !separators::is_doubtful(&path) {
             path = separators::with_slashes(path, encoding);
         }
         if self.kind == Kind::Symlink

@@ -48,8 +48,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let mut options = inside::options(&arguments.open, &keys, &ending.cancel())?;
-    // Ratarmount's has no checksums: what is wrong might be found when it was sent.
     settings.salt = salt(&arguments.archives, &options);
+    // Ratarmount's has no checksums: what is wrong might be found when it was sent.
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     // Which file, and which bytes of it, a path leads to: a client that has what was served with others has nothing.
