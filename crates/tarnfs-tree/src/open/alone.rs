@@ -35,6 +35,11 @@ pub(crate) fn is_index(path: &Path, limits: Limits) -> bool {
     }
 }
 
+/// True if what [`super::open`] finds at `path` is an index, and not an archive.
+pub fn is_index_alone(path: &Path, limits: Limits) -> bool {
+    is_database(path) && is_index(path, limits)
+}
+
 /// In place of an archive that is not there. Reading it is an error that says so.
 #[derive(Debug)]
 struct Absent {

@@ -43,6 +43,7 @@ pub(crate) use bad_block::is_bad_block;
 use split::Parts;
 
 pub use crate::problem::Problem;
+pub use alone::is_index_alone;
 pub use indexes::{IndexFile, indexes_of};
 pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
 pub use remote::{Beside, Remote, Remotes};

@@ -17,7 +17,7 @@ use tarnfs_format::{Entry, Format, Kind, Unlisted};
 use tarnfs_source::{Cancel, SharedSource, Source};
 use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{
-    IndexFile, IndexPlace, OpenArchive, Options, Problem, Recreate, indexes_of, is_single_file, is_url,
+    IndexFile, IndexPlace, OpenArchive, Options, Problem, Recreate, indexes_of, is_index_alone, is_single_file, is_url,
 };
 use tarnfs_tree::{Attributes, LockedFiles, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
@@ -77,6 +77,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         let what = format!("{}: cannot be opened: {error}", shown(from.as_os_str()));
         if is_remote { Ok(None) } else { Err(Failure::new(Code::CannotOpen, what)) }
     })?;
+    if arguments.replace && is_index_alone(from, options.limits) {
+        let what = "it is an index without its archive, and what files hold is not in it";
+        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
+    }
     let opened = inside::open_quietly(from, &if arguments.replace { read_anew(&options) } else { options.clone() })
         .map_err(|failure| inside::of_folder(from, failure, "`tarnfs create` makes an archive of it"))?;
     let code = inside::tell_of_damage_and(from, &opened, &options, "`tarnfs extract --force` takes it");
@@ -85,10 +89,6 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         return Err(Failure::new(code, format!("{}: {what}", shown(from.as_os_str()))));
     }
     let locked = inside::tell_of_locked(from, &opened, &options)?.filter(|_| !arguments.decrypt);
-    if arguments.replace && opened.index_path.as_deref() == Some(from.as_path()) {
-        let what = "it is an index without its archive, and what files hold is not in it";
-        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
-    }
     let length = opened.index.summary().archive.length;
     if arguments.replace && known.as_ref().is_some_and(|known| known.len() != length) {
         let what = "it lies in several files, which --replace cannot replace: convert it without that, and remove them";
