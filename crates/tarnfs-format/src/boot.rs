@@ -12,7 +12,7 @@ use crate::{Body, Entry, Kind, Piece};
 pub(crate) const SECTOR: u64 = 2048;
 
 /// The folder of what a computer boots from.
-pub(crate) const FOLDER: &[u8] = b"[BOOT]";
+const FOLDER: &[u8] = b"[BOOT]";
 
 /// Permission bits where nothing says any.
 pub(crate) const FOLDER_MODE: u32 = 0o755;
@@ -37,16 +37,43 @@ pub(crate) fn catalogue(descriptor: &[u8]) -> Option<u64> {
     u32_at(descriptor, 0x47).filter(|_| is_one).map(u64::from)
 }
 
-/// A folder of `images`, if there are any. `known` are the lengths of files by the byte at which each begins; the whole
-/// has `there` bytes. `taken` are the names in the root that begin as that of the folder.
-pub(crate) fn entries(images: &[Image], known: &HashMap<u64, u64>, taken: &HashSet<Vec<u8>>, there: u64) -> Vec<Entry> {
-    let mut path = FOLDER.to_vec();
-    let mut number = 0_u64;
-    // The image may have files that were unpacked from another one.
-    while taken.contains(&path) {
-        number = number.saturating_add(1);
-        path = [FOLDER, format!(" ({number})").as_bytes()].concat();
+/// Names of that folder that may be taken. Of an image with more of them, the last one leads to two folders.
+const MOST_TAKEN: u64 = 1000;
+
+/// Which names of the folder are those of something else in the root: the image may have files that were unpacked from
+/// another one. An image may have any number of names, and long ones, so only numbers are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Taken(HashSet<u64>);
+
+impl Taken {
+    /// Takes note of a name in the root.
+    pub(crate) fn note(&mut self, name: &[u8]) {
+        let Some(behind) = name.strip_prefix(FOLDER) else { return };
+        let number = if behind.is_empty() {
+            Some(0)
+        } else {
+            let digits = behind.strip_prefix(b" (").and_then(|behind| behind.strip_suffix(b")"));
+            let number = digits.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+            number.filter(|number| Self::name(*number) == name)
+        };
+        self.0.extend(number.filter(|number| *number < MOST_TAKEN));
     }
+
+    /// The first name that is free.
+    fn free(&self) -> Vec<u8> {
+        let number = (0..MOST_TAKEN).find(|number| !self.0.contains(number)).unwrap_or(MOST_TAKEN);
+        Self::name(number)
+    }
+
+    fn name(number: u64) -> Vec<u8> {
+        if number == 0 { FOLDER.to_vec() } else { [FOLDER, format!(" ({number})").as_bytes()].concat() }
+    }
+}
+
+/// A folder of `images`, if there are any. `known` are the lengths of files by the byte at which each begins; the whole
+/// has `there` bytes.
+pub(crate) fn entries(images: &[Image], known: &HashMap<u64, u64>, taken: &Taken, there: u64) -> Vec<Entry> {
+    let path = taken.free();
     let folder = |header| Entry {
         path: path.clone(),
         kind: Kind::Folder,
@@ -122,4 +149,38 @@ fn hard_disk(source: &dyn Source, start: u64) -> io::Result<Option<u64>> {
     Ok(numbers
         .filter(|_| is_table)
         .map(|(first, count)| u64::from(first).saturating_add(count.into()).saturating_mul(512)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_has_the_first_name_that_is_free() {
+        let mut taken = Taken::default();
+        assert_eq!(taken.free(), b"[BOOT]");
+        taken.note(b"[BOOT] (1)");
+        assert_eq!(taken.free(), b"[BOOT]");
+        taken.note(b"[BOOT]");
+        assert_eq!(taken.free(), b"[BOOT] (2)");
+        for other in ["[BOOT] (02)", "[BOOT] (+2)", "[BOOT](2)", "[BOOT] (2) ", "[BOOT] ()", "[boot] (2)", "[BOOT]2"] {
+            taken.note(other.as_bytes());
+        }
+        assert_eq!(taken.free(), b"[BOOT] (2)");
+    }
+
+    /// An image may have millions of names in its root, each of up to 60 KiB.
+    #[test]
+    fn few_names_are_kept_and_no_long_ones() {
+        let mut taken = Taken::default();
+        for number in 0..10_000_u64 {
+            taken.note(&[FOLDER, &number.to_le_bytes(), &[b'x'; 200]].concat());
+        }
+        assert_eq!(taken.0.len(), 0);
+        for number in 0..10_000 {
+            taken.note(&Taken::name(number));
+        }
+        assert_eq!(taken.0.len() as u64, MOST_TAKEN);
+        assert_eq!(taken.free(), Taken::name(MOST_TAKEN));
+    }
 }

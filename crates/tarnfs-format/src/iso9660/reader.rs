@@ -80,8 +80,8 @@ pub(super) struct Reader<'run> {
     left_out: LeftOut,
     /// Where the content of files begins that may be booted, and how long they are.
     boot: HashMap<u64, u64>,
-    /// Names in the root that begin as that of the folder of these.
-    like_boot: HashSet<Vec<u8>>,
+    /// Names that the folder of these cannot have.
+    like_boot: boot::Taken,
 }
 
 /// What is in an image and is not told.
@@ -204,7 +204,7 @@ impl<'run> Reader<'run> {
             parts: PARTS_OF_ALL.of(data, options.shares).saturating_add(data / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
-            like_boot: HashSet::new(),
+            like_boot: boot::Taken::default(),
         })
     }
 
@@ -250,8 +250,8 @@ impl<'run> Reader<'run> {
             let before = path.len();
             if before > 0 {
                 path.push(b'/');
-            } else if found.name.starts_with(boot::FOLDER) {
-                self.like_boot.insert(found.name.clone());
+            } else {
+                self.like_boot.note(&found.name);
             }
             path.extend_from_slice(&found.name);
             if let Some(listing) = self.told(found, &path)?

@@ -58,8 +58,8 @@ pub(super) struct Reader<'run> {
     /// What a computer boots from, as ISO 9660 has it, and the lengths of the files that begin there.
     images: Vec<boot::Image>,
     boot: HashMap<u64, u64>,
-    /// Names in the root that begin as that of the folder of these.
-    like_boot: HashSet<Vec<u8>>,
+    /// Names that the folder of these cannot have.
+    like_boot: boot::Taken,
 }
 
 /// What is in an image and is not told.
@@ -182,7 +182,7 @@ impl<'run> Reader<'run> {
             left_out: LeftOut::default(),
             boot: images.iter().map(|image| (image.offset, 0)).collect(),
             images,
-            like_boot: HashSet::new(),
+            like_boot: boot::Taken::default(),
         };
         for (offset, what) in told {
             reader.teller.damage(offset, what)?;
@@ -282,10 +282,10 @@ impl<'run> Reader<'run> {
             return Ok(None);
         }
         self.left_out.hidden |= found.is_hidden;
-        if !path.is_empty() {
+        if path.is_empty() {
+            self.like_boot.note(&name);
+        } else {
             path.push(b'/');
-        } else if name.starts_with(boot::FOLDER) {
-            self.like_boot.insert(name.clone());
         }
         path.extend_from_slice(&name);
         if path.len() > self.options.limits.path {
