@@ -192,6 +192,21 @@ fn read_source(source: &SharedSource, most: usize) -> Result<(Vec<Entry>, Vec<St
     Ok((entries, damage))
 }
 
+/// The same of one of so many images that share what does not depend on their length.
+fn read_shared(source: &SharedSource, shares: u64) -> (Vec<Entry>, Vec<String>) {
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    let receive = &mut |event| {
+        match event {
+            Event::Entry(entry) if entry.path != b"." => entries.push(*entry),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    };
+    Squashfs.read(source, &Options { shares, ..Options::default() }, receive).unwrap();
+    (entries, damage)
+}
+
 fn each(source: &SharedSource, receive: &mut dyn FnMut(Event) -> io::Result<()>) -> Result<(), Error> {
     let decode = Decode::default().with_blocks(|_, _, _| Err(io::ErrorKind::InvalidData.into()));
     Squashfs.read(source, &Options { decode, ..Options::default() }, &mut |event| receive(event))
@@ -246,6 +261,27 @@ fn of_a_file_with_too_many_blocks_the_first_ones_are_there() {
     assert_eq!((entries[0].body.size, pieces.len(), last.length, last.stored), (size, MOST, 6 * 4096, 0));
     assert_eq!(pieces.iter().map(|piece| piece.hole + piece.length).sum::<u64>(), size);
     assert_eq!(last.coder.as_ref().unwrap().steps[0].codec, "more than 1048576 blocks of one file");
+}
+
+/// Lengths of blocks are packed well, and all files may lie at the same bytes.
+#[test]
+fn all_files_together_have_no_more_parts_than_the_image_allows() {
+    const BLOCKS: usize = 1000;
+    let mut image = Image { data: vec![7; BLOCKS], ..Image::default() };
+    let files: Vec<_> = (0..20).map(|_| image.file(4096 * BLOCKS as u64, &vec![1; BLOCKS])).collect();
+    let names: Vec<_> = (0..20).map(|number| format!("{number:02}").into_bytes()).collect();
+    let named: Vec<_> = names.iter().zip(&files).map(|(name, file)| (name.as_slice(), *file)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    // One that is alone has room for them.
+    let (entries, damage) = read(&image, 100);
+    assert_eq!((entries.len(), damage), (20, Vec::new()));
+    let (entries, damage) = read_shared(&source(&image), u64::MAX);
+    let parts: usize = entries.iter().map(|entry| entry.body.pieces.as_deref().unwrap().len()).sum();
+    // The image has some 82 KB, of which one part takes 16.
+    assert!((4 * BLOCKS..6 * BLOCKS).contains(&parts), "{parts}");
+    assert!(entries.len() == 20 && damage.len() >= 14, "{damage:?}");
+    assert!(damage.iter().all(|what| what.contains("too many parts")), "{damage:?}");
 }
 
 /// Blocks of inodes may begin in the middle of others, and any number of names may lead to inodes in each of them.

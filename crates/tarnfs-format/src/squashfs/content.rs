@@ -7,7 +7,7 @@ use super::inode::Fragment;
 use super::metadata::{Metadata, Place};
 use super::numbers::Fields;
 use super::start::{NO_TABLE, Superblock};
-use crate::image::damaged;
+use crate::image::{Budget, damaged};
 use crate::{Coder, Piece, Step};
 
 /// Bit of a block's length: it is stored as it is.
@@ -28,11 +28,39 @@ pub(super) struct Contents {
     coder: Arc<Coder>,
     /// The fragment block that was asked for last.
     last: Option<(u32, u64, u32)>,
+    /// What all files may take. Lengths of blocks are packed, and any number of files may lie at the same bytes.
+    budget: Budget,
 }
 
 impl Contents {
-    pub(super) fn new(base: u64, there: u64, superblock: Superblock, coder: Arc<Coder>) -> Self {
-        Self { base, there, superblock, coder, last: None }
+    pub(super) fn new(
+        (base, there): (u64, u64),
+        superblock: Superblock,
+        coder: Arc<Coder>,
+        (data, shares): (u64, u64),
+    ) -> Self {
+        Self { base, there, superblock, coder, last: None, budget: Budget::of_image(data, shares) }
+    }
+
+    /// How many blocks a file of `size` bytes has of its own.
+    fn count(&self, size: u64, has_fragment: bool) -> u64 {
+        let whole = u64::from(self.superblock.block_size);
+        if has_fragment { size.checked_div(whole).unwrap_or_default() } else { size.div_ceil(whole) }
+    }
+
+    /// Bytes of the list of their lengths.
+    pub(super) fn list(&self, size: u64, has_fragment: bool) -> u64 {
+        self.count(size, has_fragment).saturating_mul(4)
+    }
+
+    /// Takes so many bytes of an inode that may be read again and again.
+    pub(super) fn take_bytes(&mut self, count: u64) -> io::Result<()> {
+        self.budget.take_bytes(count)
+    }
+
+    /// Takes one more part of a file that has these. The first one is paid for with its name.
+    fn take_part(&mut self, pieces: &[Piece]) -> io::Result<()> {
+        self.budget.take_parts((!pieces.is_empty()).into())
     }
 
     /// The pieces of a file of `size` bytes whose blocks begin at byte `start` of the image. `lengths` is where the
@@ -46,7 +74,7 @@ impl Contents {
         fragment: Option<Fragment>,
     ) -> io::Result<Vec<Piece>> {
         let whole = u64::from(self.superblock.block_size);
-        let count = if fragment.is_some() { size.checked_div(whole).unwrap_or_default() } else { size.div_ceil(whole) };
+        let count = self.count(size, fragment.is_some());
         let (mut pieces, mut at, mut hole, mut left) = (Vec::<Piece>::new(), start, 0_u64, size);
         for _ in 0..count {
             let length = left.min(whole);
@@ -75,7 +103,10 @@ impl Contents {
                     let rest = piece.hole.saturating_add(length).saturating_add(left);
                     return Ok(with_rest(pieces, rest));
                 }
-                _ => pieces.push(piece),
+                _ => {
+                    self.take_part(&pieces)?;
+                    pieces.push(piece);
+                }
             }
         }
         if let Some(Fragment { number, skip }) = fragment.filter(|_| left > 0) {
@@ -85,6 +116,7 @@ impl Contents {
             if pieces.len() >= MOST_PIECES {
                 return Ok(with_rest(pieces, hole.saturating_add(left)));
             }
+            self.take_part(&pieces)?;
             pieces.push(piece);
         }
         Ok(pieces)

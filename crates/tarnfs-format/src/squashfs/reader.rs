@@ -173,7 +173,7 @@ impl<'run> Reader<'run> {
             base,
             options,
             teller: Teller::new(receive),
-            contents: Contents::new(base, there, superblock, coder),
+            contents: Contents::new((base, there), superblock, coder, of_all),
             attributes: attributes.map_err(|error| Error::Read { offset: base, error })?,
             ids: HashMap::new(),
             of_names: NAMES.of(data, options.shares).saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE)),
