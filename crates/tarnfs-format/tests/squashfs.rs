@@ -344,6 +344,33 @@ fn large_inodes_do_not_overlap() {
     assert_eq!(damage.len(), 1000, "the last one says that there is more");
 }
 
+/// Where there are more large ones than are kept in memory, each is paid for: those that overlap come to an end, others
+/// do not.
+#[test]
+fn more_large_inodes_than_are_kept_cost_their_bytes() {
+    let mut image = Image::default();
+    // Blocks that are holes take nothing but their lengths.
+    let apart: Vec<_> = (0..10).map(|_| image.file(4096 * 500, &[0; 500])).collect();
+    // Each has the 1000 numbers behind it as lengths of its blocks, which begin with those of others.
+    let blocks: u64 = 14 * 50 + 1000;
+    let overlapping: Vec<_> = (0..50).map(|_| image.file(4096 * blocks, &[])).collect();
+    image.inodes.resize(image.inodes.len() + 4 * blocks as usize, 0);
+    let names: Vec<_> = (0..60).map(|number| format!("{number:03}").into_bytes()).collect();
+    let inodes = apart.iter().chain(&overlapping);
+    let named: Vec<_> = names.iter().zip(inodes).map(|(name, inode)| (name.as_slice(), *inode)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let (entries, damage) = read_shared(&source(&image), u64::MAX);
+    let told = entries.iter().filter(|entry| entry.path.as_slice() < b"010".as_slice()).count();
+    assert_eq!(told, 10, "{damage:?}");
+    let over = entries.len() - told;
+    // Four times the bytes of the image, less what the first ones took, at 6800 bytes each.
+    let paid = 4 * (image.bytes().len() as u64) - 10 * 2000;
+    assert!(over < 50);
+    assert_eq!(over as u64, paid / (4 * blocks), "{damage:?}");
+    assert!(damage.iter().any(|what| what.contains("are read too often")), "{damage:?}");
+}
+
 /// Attributes of a few kilobytes that thousands of names have in turn, or that are too many each time.
 #[test]
 fn attributes_cost_no_more_than_they_tell() {

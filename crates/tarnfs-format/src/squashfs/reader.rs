@@ -25,6 +25,10 @@ const LONGEST_NAME: usize = 257;
 /// Bytes behind the fixed part of an inode from which on it may not overlap another one.
 const LARGE: u64 = 256;
 
+/// Large inodes of which it is kept where they lie, in some 60 bytes each. What has more of them pays for each of these
+/// with its bytes, as those may be read again and again.
+const MOST_LARGE: Quota = Quota { most: 1 << 19, least: 4096, of_small: 1 };
+
 /// Bytes of memory that may be taken for folders and for what has several names: an image has them in a few bits each.
 const MOST_MEMORY: usize = 256 << 20;
 
@@ -59,8 +63,9 @@ pub(super) struct Reader<'run> {
     of_names: u64,
     /// Where listings lie that were told.
     listings: Ranges,
-    /// Where inodes lie that are large.
+    /// Where inodes lie that are large, and how many of them may be kept.
     inodes: Ranges,
+    most_large: u64,
     /// Inodes that may be met again, and the folder and name under which they were met first.
     known: HashMap<u64, (usize, Box<[u8]>)>,
     /// References to the inodes of folders that were told.
@@ -179,6 +184,7 @@ impl<'run> Reader<'run> {
             of_names: NAMES.of(data, options.shares).saturating_add(data.saturating_mul(NAMES_FOR_EACH_BYTE)),
             listings: Ranges::default(),
             inodes: Ranges::default(),
+            most_large: MOST_LARGE.of(data, options.shares),
             known: HashMap::new(),
             known_folders: HashSet::new(),
             folders: Vec::new(),
@@ -354,6 +360,19 @@ impl<'run> Reader<'run> {
             self.teller.damage(header, what)?;
             return Ok(None);
         }
+        let behind = match &inode.content {
+            Content::File { size, fragment, .. } => self.contents.list(*size, fragment.is_some()),
+            Content::Link(target) => target.len() as u64,
+            _ => 0,
+        };
+        let is_kept = (self.inodes.0.len() as u64) < self.most_large;
+        if !is_kept
+            && behind > LARGE
+            && let Err(error) = self.contents.take_bytes(behind)
+        {
+            self.teller.damage(header, format!("{} is left out: {error}", excerpt(path)))?;
+            return Ok(None);
+        }
         let (links, mut end) = (inode.links, inode.end);
         let mut entry = self.entry(&inode, place, path)?;
         if let Content::File { start, size, fragment, mut blocks } = inode.content
@@ -377,7 +396,7 @@ impl<'run> Reader<'run> {
             };
         }
         let is_large = end.block != place.block || u64::from(end.byte) > u64::from(place.byte).saturating_add(LARGE);
-        if is_large {
+        if is_large && is_kept {
             self.inodes.set(place, end);
         }
         // One that is large would be told again and again with all its blocks.
