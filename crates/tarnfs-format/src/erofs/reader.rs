@@ -78,13 +78,14 @@ impl<'run> Reader<'run> {
             let what = format!("the file system has {length} bytes, only {there} are there: it was cut");
             teller.damage(source.len(), what)?;
         }
+        let of_all = (data_of(source), options.shares);
         Ok(Self {
-            volume: Volume::new(source, superblock, &options.decode, &options.cancel),
+            volume: Volume::new(source, superblock, (&options.decode, &options.cancel), of_all),
             options,
             teller,
             attributes: Attributes::default(),
             inodes: Inodes::default(),
-            budget: Budget::of_image(data_of(source), options.shares),
+            budget: Budget::of_image(of_all.0, of_all.1),
         })
     }
 

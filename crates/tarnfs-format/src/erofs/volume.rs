@@ -11,16 +11,23 @@ use super::content;
 use super::inode::{Inode, LONG};
 use super::superblock::{Superblock, incompatible};
 use crate::content::Content;
-use crate::image::{Budget, damaged, is_damage};
+use crate::image::{Budget, Quota, damaged, is_damage};
 use crate::window::Window;
 use crate::{Coder, Decode, Piece, Step};
 
 /// Bytes that are read at once.
 const AT_ONCE: u64 = 32 << 10;
 
-/// Blocks that are kept when they were decoded, and bytes of one: more are no block.
+/// Blocks that are kept when they were decoded, and bytes of all of these; the last one is kept, whatever it has.
 const KEPT: usize = 8;
+const MOST_KEPT: usize = 16 << 20;
+/// Bytes of one: more are no block.
 pub(super) const LONGEST_BLOCK: u64 = 16 << 20;
+
+/// Bytes that may be decoded to list what is in an image, and so many more for each byte of it. Any number of targets
+/// and listings may lie in different blocks, in turn, each of which is decoded whole for a few bytes.
+const TO_DECODE: Quota = Quota { most: 64 << 20, least: 32 << 20, of_small: 1024 };
+const DECODED_FOR_EACH_BYTE: u64 = 128;
 
 /// The coders, by their numbers.
 const CODERS: [&str; 4] = ["lz4-behind-zeros", "microlzma-behind-zeros", "deflate-behind-zeros", "zstd-behind-zeros"];
@@ -40,17 +47,27 @@ pub(super) struct Volume<'s> {
     inodes: Window<'s>,
     behind: Window<'s>,
     content: Window<'s>,
+    /// What was decoded, the last one that was used in front.
     blocks: VecDeque<Block>,
+    to_decode: u64,
     coders: Vec<Option<Arc<Coder>>>,
     /// What is in the inode of fragments, or why nothing is.
     fragments: Option<Result<Rc<Content>, String>>,
 }
 
 impl<'s> Volume<'s> {
-    pub(super) fn new(source: &'s dyn Source, superblock: Superblock, decode: &'s Decode, cancel: &'s Cancel) -> Self {
+    /// Of an image with `data` bytes that are no holes, one of so many `shares`.
+    pub(super) fn new(
+        source: &'s dyn Source,
+        superblock: Superblock,
+        (decode, cancel): (&'s Decode, &'s Cancel),
+        (data, shares): (u64, u64),
+    ) -> Self {
+        let of_bytes = data.saturating_mul(DECODED_FOR_EACH_BYTE);
+        let to_decode = TO_DECODE.of(data, shares).saturating_add(of_bytes);
         let [inodes, behind, content] = [(); 3].map(|()| Window::growing(source).until(cancel));
         let (blocks, coders, fragments) = (VecDeque::new(), vec![None; CODERS.len()], None);
-        Self { source, superblock, decode, cancel, inodes, behind, content, blocks, coders, fragments }
+        Self { source, superblock, decode, cancel, inodes, behind, content, blocks, to_decode, coders, fragments }
     }
 
     pub(super) fn there(&self) -> u64 {
@@ -151,19 +168,103 @@ impl<'s> Volume<'s> {
 
     fn block(&mut self, piece: &Piece) -> io::Result<Rc<[u8]>> {
         let key = (piece.offset, piece.stored, piece.decoded);
-        if let Some((_, known)) = self.blocks.iter().find(|(known, _)| *known == key) {
-            return Ok(Rc::clone(known));
+        if let Some(at) = self.blocks.iter().position(|(known, _)| *known == key)
+            && let Some(known) = self.blocks.remove(at)
+        {
+            let block = Rc::clone(&known.1);
+            self.blocks.push_front(known);
+            return Ok(block);
         }
         self.cancel.check()?;
         let Some(coder) = &piece.coder else { return Err(damaged("a block that is not packed")) };
-        let mut stored = vec![0; piece.stored.min(LONGEST_BLOCK) as usize];
+        let lengths = [piece.stored, piece.decoded].map(|length| length.min(LONGEST_BLOCK));
+        let left = self.to_decode.checked_sub(lengths.iter().sum());
+        self.to_decode =
+            left.ok_or_else(|| damaged("packed blocks are decoded too often to list what is in the image"))?;
+        let [mut stored, mut decoded] = lengths.map(|length| vec![0; length as usize]);
         self.source.read_exact_at(&mut stored, piece.offset)?;
-        let mut decoded = vec![0; piece.decoded.min(LONGEST_BLOCK) as usize];
         let length = self.decode.block(coder, &stored, &mut decoded)?;
         decoded.truncate(length);
         let block: Rc<[u8]> = decoded.into();
-        self.blocks.truncate(KEPT.saturating_sub(1));
         self.blocks.push_front((key, Rc::clone(&block)));
+        let mut bytes = 0_usize;
+        let kept = self.blocks.iter().take(KEPT).take_while(|(_, block)| {
+            bytes = bytes.saturating_add(block.len());
+            bytes <= MOST_KEPT
+        });
+        let kept = kept.count().max(1);
+        self.blocks.truncate(kept);
         Ok(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tarnfs_source::MemorySource;
+
+    use super::super::superblock;
+    use super::*;
+
+    const LENGTH: usize = 64 << 10;
+
+    /// An image in which something may be packed in each byte, one of so many; and how many were decoded of those that
+    /// `reads` lead to, and what was wrong. Each makes `decoded` bytes.
+    fn decoded(shares: u64, decoded: u64, reads: &[u64]) -> (u64, usize, Vec<String>) {
+        let mut image = vec![0; LENGTH];
+        for (at, number) in [(0, 0xe0f5_e1e2_u32), (36, 16), (40, 1)] {
+            image[1024 + at..1028 + at].copy_from_slice(&number.to_le_bytes());
+        }
+        image[1024 + 12] = 12;
+        let superblock = superblock::find(&|at, length| image[at as usize..at as usize + length].to_vec()).unwrap();
+        let source = MemorySource::new(image, "image");
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        let decode = Decode::default().with_blocks(move |_, _, block| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(block.len())
+        });
+        let cancel = Cancel::default();
+        let mut volume = Volume::new(&source, superblock, (&decode, &cancel), (LENGTH as u64, shares));
+        let (mut wrong, mut bytes) = (Vec::new(), Vec::new());
+        for offset in reads {
+            let mut content = Content::new(decoded);
+            let coder = volume.coder(0);
+            content.add_packed(Piece {
+                length: decoded,
+                offset: *offset,
+                stored: 4,
+                decoded,
+                coder,
+                ..Piece::default()
+            });
+            match volume.read(&content, 5, 10, &mut bytes) {
+                Ok(()) => assert_eq!(bytes.len(), 10),
+                Err(error) => wrong.push(error.to_string()),
+            }
+        }
+        (count.load(Ordering::Relaxed), volume.blocks.len(), wrong)
+    }
+
+    /// Thousands of links may have their targets in a dozen of packed blocks, in turn.
+    #[test]
+    fn what_is_decoded_again_and_again_is_paid_for() {
+        let reads: Vec<_> = (0..100).map(|number| number % 12).collect();
+        let (count, _, wrong) = decoded(u64::MAX, 1 << 20, &reads);
+        // 128 bytes for each of the image.
+        assert_eq!((count, wrong.len()), (7, 93));
+        assert!(wrong.iter().all(|what| what.contains("decoded too often")), "{:?}", wrong.first());
+        let (count, _, wrong) = decoded(1, 1 << 20, &reads[..60]);
+        assert_eq!((count, wrong), (60, Vec::new()));
+    }
+
+    #[test]
+    fn blocks_that_were_used_last_are_kept_and_few_bytes_of_them() {
+        // The first is asked for so often that it stays.
+        let reads: Vec<_> = (1..50).flat_map(|number| [0, number]).collect();
+        assert_eq!(decoded(1, 4096, &reads), (50, KEPT, Vec::new()));
+        assert_eq!(decoded(1, 6 << 20, &[1, 2, 3, 2]), (3, 2, Vec::new()));
+        assert_eq!(decoded(1, LONGEST_BLOCK, &[1, 1]), (1, 1, Vec::new()));
     }
 }
