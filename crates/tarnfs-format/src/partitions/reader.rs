@@ -1,5 +1,6 @@
 //! Tells what is in each partition, under its number.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -20,6 +21,10 @@ const AT_ONCE: usize = 2 << 10;
 
 /// Bytes of a path that are kept for the number of a partition and a slash.
 const OF_NUMBER: usize = 16;
+
+/// Partitions in which a file system is looked for though they overlap others: a table has thousands, all of which may
+/// be one. Disks that are images of CDs as well have two or three.
+const MOST_OVERLAPPING: usize = 64;
 
 /// The table of the disk `source`.
 pub(super) fn open(source: &dyn Source) -> io::Result<Option<Table>> {
@@ -77,6 +82,60 @@ fn file_system(source: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
     }
 }
 
+/// Bytes of a disk, as ranges that do not overlap.
+#[derive(Debug, Default)]
+struct Covered(BTreeMap<u64, u64>);
+
+impl Covered {
+    /// A range that has any of the bytes from `start` to `end`.
+    fn overlapping(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        self.0.range(..end).next_back().map(|(first, last)| (*first, *last)).filter(|(_, last)| *last > start)
+    }
+
+    fn add(&mut self, mut start: u64, mut end: u64) {
+        while let Some((first, last)) = self.overlapping(start, end) {
+            self.0.remove(&first);
+            (start, end) = (start.min(first), end.max(last));
+        }
+        self.0.insert(start, end);
+    }
+}
+
+/// What of a disk was looked at.
+#[derive(Debug)]
+struct Seen {
+    all: Covered,
+    /// Of it, what is shown as files of a file system.
+    shown: Covered,
+    /// How many may still be looked at that overlap others.
+    left: usize,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self { all: Covered::default(), shown: Covered::default(), left: MOST_OVERLAPPING }
+    }
+
+    /// The file system that is all of `inside`, which are the bytes of a partition, if it is to be shown as one.
+    fn file_system(&mut self, partition: Partition, inside: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
+        let (start, end) = (partition.start, partition.start.saturating_add(partition.length));
+        // Any number of them may share what is in one.
+        if self.shown.overlapping(start, end).is_some() {
+            return Ok(None);
+        }
+        if self.all.overlapping(start, end).is_some() {
+            let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+            self.left = left;
+        }
+        self.all.add(start, end);
+        let found = file_system(inside)?;
+        if found.is_some() {
+            self.shown.add(start, end);
+        }
+        Ok(found)
+    }
+}
+
 /// A partition of a disk that is only borrowed.
 #[derive(Debug)]
 struct Inside<'s> {
@@ -121,11 +180,11 @@ impl Source for Inside<'_> {
 
 /// The partitions that have a file system, in the format of that.
 pub(super) fn parts(disk: &dyn Source) -> io::Result<Vec<Part>> {
-    let mut parts = Vec::new();
+    let (mut parts, mut seen) = (Vec::new(), Seen::new());
     for partition in open(disk)?.map(|table| table.partitions).unwrap_or_default() {
         let length = partition.length.min(disk.len().saturating_sub(partition.start));
         let inside = Inside { disk, start: partition.start, length };
-        let known = file_system(&inside).and_then(|format| {
+        let known = seen.file_system(partition, &inside).and_then(|format| {
             Ok(match format {
                 Some(format) => Some((format, format.tells_of_unix(&inside)?)),
                 None => None,
@@ -160,20 +219,17 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     within.limits.path_components = within.limits.path_components.saturating_sub(1);
     // Together they may take what one image may.
     within.shares = within.shares.max(1).saturating_mul((table.partitions.len() as u64).max(1));
-    let mut read: Vec<Partition> = Vec::new();
+    let mut seen = Seen::new();
     for partition in table.partitions {
         options.cancel.check().map_err(|error| Error::Read { offset: partition.start, error })?;
         let name = partition.number.to_string().into_bytes();
-        let end = partition.start.saturating_add(partition.length);
-        let overlaps = read.iter().any(|one| one.start < end && partition.start < one.start.saturating_add(one.length));
         let slice = inside(source, partition);
         let damage = |receive: &mut ReceiveRandom<'_>, why: &dyn std::fmt::Display| {
             let what = format!("partition {}: {why}", partition.number);
             receive(Event::Damage(crate::Damage { offset: partition.start, what })).map_err(Error::Receiver)
         };
-        let format = match file_system(&*slice) {
-            // Any number of them may share what is in one.
-            Ok(format) => format.filter(|_| !overlaps),
+        let format = match seen.file_system(partition, &*slice) {
+            Ok(format) => format,
             // It costs none of those behind it.
             Err(error) if is_damage(&error) => {
                 damage(receive, &format_args!("what is in it is not known: {error}"))?;
@@ -182,7 +238,6 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
             Err(error) => return Err(Error::Read { offset: partition.start, error }),
         };
         if let Some(Reader::Random(reader)) = format.map(Format::reader) {
-            read.push(partition);
             let mut has_told = false;
             let mut told = |event: Event| {
                 has_told |= matches!(event, Event::Entry(_));
@@ -261,4 +316,63 @@ fn moved(event: Event, name: &[u8], start: u64) -> Option<Event> {
         Event::Label(_) => return None,
         other => other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Nothing but zeros, and how often they were read.
+    #[derive(Debug, Default)]
+    struct Zeros(AtomicUsize);
+
+    impl Source for Zeros {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let there = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+            buffer[..there].fill(0);
+            Ok(there)
+        }
+
+        fn len(&self) -> u64 {
+            8192
+        }
+
+        fn describe(&self) -> String {
+            "zeros".to_owned()
+        }
+    }
+
+    /// Reads that so many partitions cost, each of which begins so many bytes behind the one before.
+    fn reads(count: u64, step: u64) -> usize {
+        let (mut seen, zeros) = (Seen::new(), Zeros::default());
+        for number in 0..count {
+            let partition = Partition { number: number as u32, start: 4096 + number * step, length: zeros.len() };
+            assert!(seen.file_system(partition, &zeros).unwrap().is_none());
+        }
+        zeros.0.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn few_partitions_that_overlap_are_looked_at() {
+        let of_one = reads(1, 0);
+        assert!(of_one > 0);
+        for step in [0, 512] {
+            assert_eq!(reads(1000, step), of_one * (1 + MOST_OVERLAPPING), "{step}");
+        }
+        assert_eq!(reads(200, 8192), of_one * 200);
+    }
+
+    #[test]
+    fn ranges_that_overlap_are_one() {
+        let mut covered = Covered::default();
+        for (start, end) in [(10, 20), (30, 40), (20, 25), (50, 60)] {
+            assert_eq!(covered.overlapping(start, end), None);
+            covered.add(start, end);
+        }
+        covered.add(24, 35);
+        assert_eq!(covered.0.into_iter().collect::<Vec<_>>(), [(10, 20), (20, 40), (50, 60)]);
+    }
 }
