@@ -244,3 +244,19 @@ fn a_table_of_blocks_is_searched_for_once() {
         assert!((1000..2000).contains(&reads), "{reads}");
     }
 }
+
+/// Any number of partitions may have the same tables of half a megabyte.
+#[test]
+fn tables_of_packets_that_lie_elsewhere_are_read_for_one_partition() {
+    let name = [&b"\0*UDF Sparable Partition"[..], &[0; 8]].concat();
+    let tables = numbers(&[56 + 65_535 * 8, 4000, 5000, 6000, 7000]);
+    let map = [&[2, 64, 0, 0][..], &name, &[1, 0, 0, 0], &[32, 0, 4, 0], &tables].concat();
+    assert_eq!(map.len(), 64);
+    let mut image = Image::new(2048, 40 << 20, &map.repeat(20), 0);
+    image.root(&[]);
+    let (entries, damage, _) = image.read();
+    assert_eq!(paths(&entries), ["."]);
+    // Each of these tables is none, which is told when it was read.
+    let read = damage.iter().filter(|what| what.contains("a table of packets that lie elsewhere")).count();
+    assert_eq!(read, 4, "{damage:?}");
+}

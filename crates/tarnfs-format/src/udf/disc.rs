@@ -86,14 +86,19 @@ impl<'s> Disc<'s> {
             end: ends.max().unwrap_or_default(),
             root: Place::default(),
         };
+        let mut has_sparable = false;
         // Those that stand on others come behind all that stand by themselves.
         for map in &logical.maps {
             let start = map.partition().map(|number| volume.partitions.get(&number).ok_or(number));
             let part = match (start, map) {
                 (_, Map::Other(why)) => Part::Unreadable(why.clone()),
                 (Some(Err(number)), _) => Part::Unreadable(format!("there is no descriptor of partition {number}")),
+                // Each has long tables, and there is one.
+                (_, Map::Sparable { .. }) if std::mem::replace(&mut has_sparable, true) => {
+                    Part::Unreadable("there is more than one partition whose packets may lie elsewhere".to_owned())
+                }
                 (Some(Ok((_, start, _))), Map::Sparable { packet, tables, length, .. }) => {
-                    disc.sparable((byte(*start), *packet), (tables, *length), anchor.sector, told)?
+                    disc.sparable((byte(*start), *packet), (tables, *length), anchor.sector, (budget, told))?
                 }
                 (Some(Ok((_, start, _))), Map::Plain { .. }) => Part::Plain { start: byte(*start) },
                 _ => Part::Unreadable("it could not be read".to_owned()),
@@ -137,7 +142,7 @@ impl<'s> Disc<'s> {
         (start, packet): (u64, u32),
         (tables, length): (&[u32], u32),
         sector: u64,
-        told: &mut Vec<(u64, String)>,
+        (budget, told): (&mut Budget, &mut Vec<(u64, String)>),
     ) -> io::Result<Part> {
         if packet == 0 {
             return Ok(Part::Unreadable("its packets have no length".to_owned()));
@@ -146,6 +151,10 @@ impl<'s> Disc<'s> {
         for &at in tables {
             let byte = u64::from(at).saturating_mul(sector);
             let length = length.min(LONGEST_SPARING_TABLE);
+            // Each anchor may lead to it again.
+            if let Err(error) = budget.take_bytes(length.into()) {
+                return Ok(Part::Unreadable(error.to_string()));
+            }
             let mut bytes = Vec::new();
             while (bytes.len() as u64) < u64::from(length) {
                 let read = bytes.len() as u64;
