@@ -28,8 +28,7 @@ fn attributes(scratch: &Scratch, folder: &Path, of_unix: bool) -> String {
 }
 
 /// > Of a WIM image, a mount shows what `wimlib-imagex apply` makes of it, with its streams and attributes of Windows
-/// > as
-/// > extended attributes.
+/// > as extended attributes, and those that wimlib captured on Unix.
 #[test]
 fn what_wimlib_has_captured_is_read() {
     if !can_mount() || !is_root() || !have("wimlib-imagex") {

@@ -102,7 +102,7 @@ fn content<'a>(archive: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
 }
 
 /// > Of a WIM image, a mount shows what `wimlib-imagex apply` makes of it, with its streams and attributes of Windows
-/// > as extended attributes.
+/// > as extended attributes, and those that wimlib captured on Unix.
 ///
 /// What Windows keeps for a file is the first of its streams without a name, and the content is the second one.
 #[test]
@@ -159,4 +159,45 @@ fn the_content_of_a_file_is_not_what_windows_keeps_for_it() {
     ];
     assert_eq!(damage.len(), expected.len(), "{damage:?}");
     assert!(expected.iter().zip(&damage).all(|(expected, found)| found.starts_with(expected)), "{damage:?}");
+}
+
+/// A file with extended attributes, as `wimlib-imagex capture --unix-data` and Windows store them.
+fn with_xattrs(name: &str, list: &[u8]) -> Vec<u8> {
+    let item = [&[2, 0, 0, 0][..], &(list.len() as u32).to_le_bytes(), list].concat();
+    let mut own = [dentry(name, (FILE, 0), NONE, 0, &[]), padded(item)].concat();
+    let length = own.len() as u64;
+    own[..8].copy_from_slice(&length.to_le_bytes());
+    own
+}
+
+fn xattr(name: &str, value: &[u8]) -> Vec<u8> {
+    [&(value.len() as u16).to_le_bytes()[..], &[name.len() as u8, 0], name.as_bytes(), &[0], value].concat()
+}
+
+#[test]
+fn extended_attributes_are_those_that_were_captured() {
+    let access_list = [&[2, 0, 0, 0][..], &[0xff; 24]].concat();
+    let list = [
+        xattr("user.mine", b"hello"),
+        xattr("security.capability", &[1; 20]),
+        xattr("system.posix_acl_access", &access_list),
+        xattr("$KERNEL.PURGE", &[]),
+    ];
+    let all = list.concat();
+    let files = [with_xattrs("whole", &all), with_xattrs("cut", &all[..20]), with_xattrs("none", &[])];
+    let (entries, damage) = told(&archive(&files.concat(), &[]));
+    let shown = |number: usize| -> Vec<(String, &[u8])> {
+        let xattrs = entries[number].xattrs.iter();
+        let named = xattrs.map(|(name, value)| (String::from_utf8(name.clone()).unwrap(), value.as_slice()));
+        named.filter(|(name, _)| name != "user.ntfs.attributes").collect()
+    };
+    let expected: [(&str, &[u8]); 4] = [
+        ("user.mine", b"hello"),
+        ("security.capability", &[1; 20]),
+        ("system.posix_acl_access", &access_list),
+        ("user.ntfs.ea.$KERNEL.PURGE", b""),
+    ];
+    let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value)).into();
+    assert_eq!((shown(1), shown(2), shown(3)), (expected.clone(), expected[..1].to_vec(), Vec::new()));
+    assert_eq!(damage, ["'cut': some of its extended attributes are left out"]);
 }

@@ -1,5 +1,7 @@
 //! The tree of an image: security descriptors, and then what each folder has, one behind the other.
 
+use std::ops::Range;
+
 use crate::Time;
 use crate::little::{u16_at, u32_at, u64_at};
 use crate::time::file_time;
@@ -8,8 +10,9 @@ use crate::time::file_time;
 pub(super) const FIXED: usize = 102;
 const STREAM: usize = 38;
 
-/// What wimlib adds for files of Unix.
+/// What wimlib adds for files of Unix, and extended attributes, which Windows has, too.
 const UNIX: u32 = 0x337d_d873;
+const XATTRS: u32 = 2;
 
 /// Attributes; one says that there are no others.
 pub(super) const READ_ONLY: u32 = 1;
@@ -64,6 +67,8 @@ pub(super) struct Dentry {
     pub(super) name: Vec<u16>,
     pub(super) short_name: Vec<u16>,
     pub(super) unix: Option<Unix>,
+    /// Where in the tree its extended attributes lie.
+    pub(super) xattrs: Range<usize>,
     pub(super) streams: Vec<Stream>,
     /// Streams that are not among these, as their names are too long.
     pub(super) lost: u16,
@@ -150,6 +155,7 @@ pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(De
         let short_at = FIXED.checked_add(behind(length))?;
         let attributes = u32_at(own, 8)?;
         let is_reparse = attributes & REPARSE != 0;
+        let (unix, xattrs) = added(own, short_at.checked_add(behind(short_length))?);
         let dentry = Dentry {
             attributes,
             security: u32_at(own, 12).filter(|number| *number != u32::MAX),
@@ -162,7 +168,8 @@ pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(De
             group: if is_reparse { 0 } else { u64_at(own, 88)? },
             name: units(own, FIXED, length)?,
             short_name: units(own, short_at, short_length)?,
-            unix: unix(own, short_at.checked_add(behind(short_length))?),
+            unix,
+            xattrs: start.checked_add(xattrs.start)?..start.checked_add(xattrs.end)?,
             ..Dentry::default()
         };
         Some((dentry, u16_at(own, 96)?))
@@ -194,19 +201,44 @@ pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(De
     Ok(Some((dentry, next)))
 }
 
-/// What wimlib has added behind the names.
-fn unix(own: &[u8], names_end: usize) -> Option<Unix> {
-    let mut at = usize::try_from(aligned(names_end as u64)?).ok()?;
-    loop {
-        let [tag, length] = [0, 4].map(|behind| u32_at(own, at.checked_add(behind)?));
-        let (tag, length) = (tag?, length?);
-        let data = at.checked_add(8)?;
-        if tag == UNIX && length >= 16 {
-            let [uid, gid, mode, device] = [0, 4, 8, 12].map(|behind| u32_at(own, data.checked_add(behind)?));
-            return Some(Unix { uid: uid?, gid: gid?, mode: mode?, device: device? });
+/// What was added behind the names: what the file was on Unix, and where its extended attributes lie.
+fn added(own: &[u8], names_end: usize) -> (Option<Unix>, Range<usize>) {
+    let (mut unix, mut xattrs, mut at) = (None, 0..0, names_end);
+    while let Some((tag, data)) = item(own, at) {
+        at = data.end;
+        match tag {
+            UNIX if unix.is_none() && data.len() >= 16 => {
+                let [uid, gid, mode, device] =
+                    [0, 4, 8, 12].map(|behind| u32_at(own, data.start.saturating_add(behind)));
+                unix = (|| Some(Unix { uid: uid?, gid: gid?, mode: mode?, device: device? }))();
+            }
+            // No more than was paid for: what is cut shows as that.
+            XATTRS if xattrs.is_empty() => xattrs = data.start.min(own.len())..data.end.min(own.len()),
+            _ => {}
         }
-        at = usize::try_from(aligned(data.checked_add(length as usize)? as u64)?).ok()?;
     }
+    (unix, xattrs)
+}
+
+/// What an item is that begins at the next multiple of 8, and where its data lie.
+fn item(own: &[u8], at: usize) -> Option<(u32, Range<usize>)> {
+    let at = usize::try_from(aligned(at as u64)?).ok()?;
+    let [tag, length] = [0, 4].map(|behind| u32_at(own, at.checked_add(behind)?));
+    let (tag, length) = (tag?, length?);
+    let data = at.checked_add(8)?;
+    Some((tag, data..data.checked_add(length as usize)?))
+}
+
+/// An extended attribute: its name and value, and what is behind it.
+pub(super) type Xattr<'b> = (&'b [u8], &'b [u8], &'b [u8]);
+
+/// The first of the extended attributes `bytes`: the length of its value, that of its name, flags, the name and a zero,
+/// and the value.
+pub(super) fn xattr(bytes: &[u8]) -> Option<Xattr<'_>> {
+    let (value, name) = (usize::from(u16_at(bytes, 0)?), usize::from(*bytes.get(2)?));
+    let (name, rest) = bytes.get(4..)?.split_at_checked(name)?;
+    let (value, rest) = rest.get(1..)?.split_at_checked(value)?;
+    Some((name, value, rest))
 }
 
 /// Where the root is, and where each security descriptor begins and the last one ends: there may be millions.
@@ -288,6 +320,10 @@ mod tests {
         own.resize(own.len().next_multiple_of(8), 0);
         own.extend([&UNIX.to_le_bytes()[..], &16_u32.to_le_bytes()].concat());
         own.extend([1_u32, 2, 0o100_644, 0].iter().flat_map(|number| number.to_le_bytes()));
+        let of_xattrs = 8 + own.len();
+        own.extend([XATTRS, 13].iter().flat_map(|number| number.to_le_bytes()));
+        own.extend(b"\x02\0\x06\0user.x\0ab");
+        own.resize(own.len().next_multiple_of(8), 0);
         let length = own.len() as u64;
         own[..8].copy_from_slice(&length.to_le_bytes());
         bytes.extend(&own);
@@ -304,6 +340,9 @@ mod tests {
         assert_eq!((found.attributes, found.security, found.group), (0x21, None, 7));
         assert_eq!(String::from_utf16(&found.name).unwrap(), "name");
         assert_eq!(found.unix, Some(Unix { uid: 1, gid: 2, mode: 0o100_644, device: 0 }));
+        assert_eq!(found.xattrs, of_xattrs + 8..of_xattrs + 21);
+        assert_eq!(xattr(&bytes[found.xattrs]), Some((&b"user.x"[..], &b"ab"[..], &[][..])));
+        assert_eq!((xattr(b"\x02\0\x06\0user.x\0a"), xattr(b"\0\0\x06\0user."), xattr(b"")), (None, None, None));
         assert_eq!((found.streams.len(), found.streams[0].hash[0], &found.streams[0].name[..]), (1, 9, &[115][..]));
         assert_eq!(next + 8, bytes.len() as u64);
         assert!(read(&bytes, next, &mut 0).unwrap().is_none());

@@ -13,6 +13,8 @@
 //! - What Windows has encrypted (EFS) is damage where `apply` only warns: it cannot be read.
 //! - Alternate streams are extended attributes (`user.NAME`), and so are attributes, short names, times of creation and
 //!   security descriptors of Windows (`user.ntfs.*`).
+//! - Extended attributes that `wimlib-imagex capture --unix-data` has stored are shown, and those that Windows calls so
+//!   are `user.ntfs.ea.NAME`.
 //! - The SHA-1 of each file is compared when it is read; the table of SHA-1 over the whole archive (integrity table) is
 //!   not compared.
 //!

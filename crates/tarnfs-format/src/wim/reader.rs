@@ -561,6 +561,11 @@ impl Reader<'_> {
         tell: &mut Teller<'_>,
     ) -> Result<Xattrs, Error> {
         let mut xattrs = Xattrs::new();
+        let bytes = tree.get(dentry.xattrs.clone());
+        let is_whole = bytes.is_some_and(|bytes| self.stored_xattrs(bytes, is_symlink, &mut xattrs));
+        if !is_whole {
+            tell.damage(header, format!("'{}': some of its extended attributes are left out", excerpt(path)))?;
+        }
         // Linux has no such attributes of links.
         if is_symlink {
             return Ok(xattrs);
@@ -574,25 +579,34 @@ impl Reader<'_> {
         }
         let limits = self.options.limits;
         let short = name_of(dentry.short_name.iter().copied()).filter(|short| short.len() <= limits.xattr_value);
-        if let Some(short) = short
-            && self.budget.take_bytes(short.len() as u64).is_ok()
-        {
-            add("ntfs.short_name", short);
+        let mut paid = Ok(());
+        if let Some(short) = short {
+            match self.budget.take_bytes(short.len() as u64) {
+                Ok(()) => add("ntfs.short_name", short),
+                wrong => paid = wrong,
+            }
         }
         let place = |number: u32| descriptors.get(number as usize..)?.first_chunk::<2>();
         let descriptor = dentry.security.and_then(place);
         let descriptor = descriptor.and_then(|[start, end]| tree.get(*start as usize..*end as usize));
         let descriptor = descriptor.filter(|bytes| !bytes.is_empty() && bytes.len() <= limits.xattr_value);
         // Any number of files may share one.
-        if let Some(bytes) = descriptor
-            && self.budget.take_bytes(bytes.len() as u64).is_ok()
-        {
-            add("ntfs.security", bytes.to_vec());
+        if let Some(bytes) = descriptor {
+            match self.budget.take_bytes(bytes.len() as u64) {
+                Ok(()) => add("ntfs.security", bytes.to_vec()),
+                wrong => paid = wrong,
+            }
+        }
+        if let Err(why) = paid {
+            tell.damage(header, format!("'{}': attributes of Windows are left out: {why}", excerpt(path)))?;
         }
         let mut lost = usize::from(dentry.lost);
         let mut sum = xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum::<usize>();
         for stream in dentry.streams.iter().filter(|stream| !stream.name.is_empty()) {
-            let Some(name) = name_of(stream.name.iter().copied()) else { continue };
+            let Some(name) = name_of(stream.name.iter().copied()) else {
+                lost = lost.saturating_add(1);
+                continue;
+            };
             let full = [b"user.", name.as_slice()].concat();
             let room = limits.xattr_value.saturating_mul(16).saturating_sub(sum);
             let fits = full.len() <= LONGEST_NAME.min(room) && xattrs.len() < limits.xattrs;
@@ -613,9 +627,40 @@ impl Reader<'_> {
         }
         if lost > 0 {
             let what =
-                format!("'{}': {lost} of its streams are left out, for long names or as too many", excerpt(path));
+                format!("'{}': {lost} of its streams are left out, for their names or as too many", excerpt(path));
             tell.damage(header, what)?;
         }
         Ok(xattrs)
+    }
+
+    /// Adds the extended attributes that are stored as such: under their names, where Linux has such, as wimlib stores
+    /// those of Unix; those of Windows have others. False if some are left out.
+    fn stored_xattrs(&mut self, bytes: &[u8], is_symlink: bool, xattrs: &mut Xattrs) -> bool {
+        const SPACES: [&[u8]; 4] = [b"user.", b"security.", b"system.", b"trusted."];
+        let limits = self.options.limits;
+        let (mut rest, mut is_whole, mut sum) = (bytes, true, 0_usize);
+        while let Some((name, value, behind)) = dentry::xattr(rest).filter(|(name, ..)| !name.is_empty()) {
+            rest = behind;
+            let is_of_linux = SPACES.iter().any(|space| name.starts_with(space));
+            let name = if is_of_linux { name.to_vec() } else { [b"user.ntfs.ea.", name].concat() };
+            // Linux has no such attributes of links.
+            if is_symlink && name.starts_with(b"user.") {
+                continue;
+            }
+            let taken = name.len().saturating_add(value.len());
+            let all = sum.saturating_add(taken);
+            let fits = name.len() <= LONGEST_NAME
+                && !name.contains(&0)
+                && value.len() <= limits.xattr_value
+                && all <= limits.xattr_value.saturating_mul(16)
+                && xattrs.len() < limits.xattrs;
+            if fits && self.budget.take_bytes(taken as u64).is_ok() {
+                sum = all;
+                xattrs.push((name, value.to_vec()));
+            } else {
+                is_whole = false;
+            }
+        }
+        is_whole && rest.iter().all(|byte| *byte == 0)
     }
 }
