@@ -149,11 +149,22 @@ pub(super) fn has_older_session(source: &dyn Source, newest: &Volume, cancel: &C
     let end = newest.sectors.min(source.len() / SECTOR);
     let roots =
         |volume: &Volume| [volume.primary, volume.joliet, volume.enhanced].map(|tree| tree.map(|tree| tree.root));
-    for begins in (FIRST..end).step_by(FIRST as usize) {
+    let mut next = FIRST;
+    while next < end {
+        let begins = next;
+        next = begins.saturating_add(FIRST);
         cancel.check()?;
-        let (sector, mut head) = (begins.saturating_add(FIRST), [0; 7]);
-        if source.read_at(&mut head, sector.saturating_mul(SECTOR))? < head.len() {
+        let (sector, mut head) = (next, [0; 7]);
+        let at = sector.saturating_mul(SECTOR);
+        if source.read_at(&mut head, at)? < head.len() {
             break;
+        }
+        if head == [0; 7] {
+            // A hole may have any length.
+            let data = source.next_data(at).map_or(end, |data| data / SECTOR);
+            let before = data.saturating_sub(data % FIRST).saturating_sub(FIRST);
+            next = next.max(before);
+            continue;
         }
         let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
         if is_first
@@ -217,4 +228,61 @@ pub(super) fn find(source: &dyn Source, shares: u64, cancel: &Cancel) -> io::Res
     }
     volume.start = start;
     Ok(Some(volume))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A disk with one sector in which there is something, and how often it was read.
+    #[derive(Debug)]
+    struct Sparse {
+        sector: u64,
+        head: [u8; 7],
+        reads: AtomicU64,
+    }
+
+    impl Source for Sparse {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            buffer.fill(0);
+            if offset == self.sector * SECTOR {
+                buffer[..7].copy_from_slice(&self.head);
+            }
+            Ok(buffer.len())
+        }
+
+        fn len(&self) -> u64 {
+            8 << 40
+        }
+
+        fn describe(&self) -> String {
+            "sparse".to_owned()
+        }
+
+        fn next_data(&self, offset: u64) -> Option<u64> {
+            let (start, end) = (self.sector * SECTOR, (self.sector + 1) * SECTOR);
+            (offset < end).then_some(offset.max(start))
+        }
+    }
+
+    #[test]
+    fn holes_are_passed_at_once_where_older_sessions_are_looked_for() {
+        let newest = Volume { sectors: u64::MAX, ..Volume::default() };
+        for (sector, head, is_looked_at) in [
+            (160_000_000 * FIRST, *b"\x01CD001\x01", true),
+            (160_000_000 * FIRST, *b"nothing", false),
+            (160_000_000 * FIRST + 3, *b"\x01CD001\x01", false),
+            (FIRST, *b"\x01CD001\x01", false),
+        ] {
+            let source = Sparse { sector, head, reads: AtomicU64::new(0) };
+            assert!(!has_older_session(&source, &newest, &Cancel::default()).unwrap());
+            let reads = source.reads.load(Ordering::Relaxed);
+            assert!(reads < 80, "{sector}: {reads}");
+            // Its descriptors were read, which are none behind the first bytes.
+            assert_eq!(reads > 5, is_looked_at, "{sector}: {reads}");
+        }
+    }
 }
