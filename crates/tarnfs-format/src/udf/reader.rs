@@ -498,7 +498,11 @@ impl<'run> Reader<'run> {
             let found = match listing.next(&mut self.disc.image, &mut self.of_listings)? {
                 Next::Name(found) => found,
                 Next::Damage(_, why) => return Err(damaged(why)),
-                Next::TooMuch | Next::End => break,
+                Next::End => break,
+                Next::TooMuch => {
+                    self.left_out.streams = true;
+                    break;
+                }
             };
             let Some((place, name)) = found.entry.zip(names::name(&found.stored)) else {
                 self.left_out.streams = true;
