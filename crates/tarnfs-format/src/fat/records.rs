@@ -123,6 +123,29 @@ fn sum(short: &[u8; 11]) -> u8 {
     short.iter().fold(0, |sum: u8, byte| sum.rotate_right(1).wrapping_add(*byte))
 }
 
+/// Letters of the page that are not of ASCII, and the same in lower case (`charset2lower` of Linux's nls_cp437.c).
+const LOWER: [(u8, u8); 10] = [
+    (0x80, 0x87),
+    (0x8e, 0x84),
+    (0x8f, 0x86),
+    (0x90, 0x82),
+    (0x92, 0x91),
+    (0x99, 0x94),
+    (0x9a, 0x81),
+    (0xa5, 0xa4),
+    (0xe4, 0xe5),
+    (0xe8, 0xed),
+];
+
+fn lower(name: &mut [u8]) {
+    name.make_ascii_lowercase();
+    for byte in name.iter_mut().filter(|byte| !byte.is_ascii()) {
+        if let Some((_, lower)) = LOWER.iter().find(|(upper, _)| upper == byte) {
+            *byte = *lower;
+        }
+    }
+}
+
 /// The short name as Linux shows it.
 fn short_name(mut short: [u8; 11], case: u8, page: Option<Encoding>) -> Option<Vec<u8>> {
     if short.first() == Some(&STANDS_FOR_REMOVED) {
@@ -130,10 +153,10 @@ fn short_name(mut short: [u8; 11], case: u8, page: Option<Encoding>) -> Option<V
     }
     let (name, end) = short.split_at_mut(8);
     if case & LOWER_NAME != 0 {
-        name.make_ascii_lowercase();
+        lower(name);
     }
     if case & LOWER_END != 0 {
-        end.make_ascii_lowercase();
+        lower(end);
     }
     let (name, end) = (name.trim_ascii_end(), end.trim_ascii_end());
     let stored = if end.is_empty() { name.to_vec() } else { [name, b".", end].concat() };
@@ -190,12 +213,13 @@ mod tests {
             record(b"\x05BC     D  ", 0x20, 0),
             record(b"\xe5BC     D  ", 0x20, 0),
             record(b"GR\x9aN       ", 0x20, 0),
+            record(b"29\x90A    \x80\xe2\xe4", 0x20, LOWER_NAME | LOWER_END),
             record(b".          ", 0x10, 0),
             record(b"..         ", 0x10, 0),
             record(b"LABEL      ", 0x08, 0),
             record(b"\0          ", 0x20, 0),
             record(b"BEHIND     ", 0x20, 0),
         ]);
-        assert_eq!(found, ["README", "readme.txt", "A.b", "σBC.D", "GRÜN"]);
+        assert_eq!(found, ["README", "readme.txt", "A.b", "σBC.D", "GRÜN", "29éa.çΓσ"]);
     }
 }
