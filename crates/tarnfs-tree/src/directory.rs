@@ -137,18 +137,21 @@ fn decoded(
 }
 
 /// All that `codec` gives, which is up to `length` bytes. If fewer are wanted, little more than these.
+/// No more memory is touched than that takes: a hundred thousand values of few bytes may be decoded one by one.
 fn all(
     codec: &'static dyn Codec,
     source: SharedSource,
     (length, wanted): (u64, u64),
     options: &tarnfs_codec::Options,
 ) -> io::Result<Vec<u8>> {
-    const STEP: usize = 128 << 10;
+    const STEP: u64 = 128 << 10;
     let mut indexing = Indexing::new(codec, source, options)?;
     let (mut bytes, mut chunks, mut damage) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         let filled = bytes.len();
-        bytes.resize(filled + STEP, 0);
+        // One byte more shows that there is more.
+        let step = length.saturating_sub(filled as u64).saturating_add(1).min(STEP);
+        bytes.resize(filled + step as usize, 0);
         let read = indexing.read(&mut bytes[filled..])?;
         bytes.truncate(filled + read);
         // Nobody comes back to them.

@@ -11,6 +11,7 @@
 //!
 //! The format: <https://github.com/mackyle/xar/wiki/xarformat>.
 
+mod attributes;
 mod reader;
 mod toc;
 

@@ -38,7 +38,7 @@ pub(super) struct File {
 }
 
 /// Where something lies in the heap.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Data {
     pub(super) offset: u64,
     /// Bytes in the heap.
