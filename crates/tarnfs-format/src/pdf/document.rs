@@ -39,16 +39,17 @@ const PART: usize = 64 << 10;
 /// Bytes of a string that is decrypted.
 const LONGEST_STRING: usize = 64 << 10;
 
-/// Steps that are taken for a document, each of some nanoseconds to some hundreds: it may ask for the same thing any
-/// number of times. A small one may take few, as an archive may have any number of these. Not so few that eight fonts
-/// with a map of all codes of two bytes would not be read.
-const STEPS: Quota = Quota { most: 256 << 20, least: 8 << 20, of_small: 256 };
-/// So many more for each byte that it has.
-const STEPS_FOR_EACH_BYTE: u64 = 64;
+/// Steps that are taken for a document, each of some nanoseconds to some tens: it may ask for the same thing any
+/// number of times. A small one may take few, as an archive may have any number of these, and most of its bytes may be
+/// blanks. Where what pages draw is packed well, each byte of it takes some forty; a plot that draws its marker again
+/// and again takes some twenty.
+const STEPS: Quota = Quota { most: 256 << 20, least: 8 << 20, of_small: 32 };
+/// For each byte of a long one, if that is more.
+const STEPS_FOR_EACH_BYTE: u64 = 16;
 
 /// Steps that a document with `data` bytes that are no holes may take, which is one of `shares`.
 pub(super) fn steps(data: u64, shares: u64) -> u64 {
-    STEPS.of(data, shares).saturating_add(data.saturating_mul(STEPS_FOR_EACH_BYTE))
+    STEPS.of(data, shares).max(data.saturating_mul(STEPS_FOR_EACH_BYTE))
 }
 
 /// Steps that are taken for each stream that is decoded, beside one for each byte that is stored of it. What its
@@ -310,6 +311,7 @@ impl<'s> Document<'s> {
             let bytes = self.bytes(at, length)?;
             let mut parser = Parser::new(&bytes);
             let found = read(&mut parser);
+            self.spend(parser.steps())?;
             if !parser.is_cut || bytes.len() < length || length >= LONGEST_OBJECT {
                 return Ok(found);
             }
@@ -380,8 +382,9 @@ impl<'s> Document<'s> {
                 let Some(bytes) = place.and_then(|(_, at)| objects.bytes.get(*at as usize..)) else { return Ok(None) };
                 let mut parser = Parser::new(bytes.get(..LONGEST_OBJECT).unwrap_or(bytes));
                 let object = parser.object();
-                // It is read anew for each reference to it.
+                // It is read anew for each reference to it, and two bytes may be an object.
                 self.take_bytes(parser.at())?;
+                self.spend(parser.steps())?;
                 // They were decrypted with the stream.
                 return Ok(object.map(|object| Found { object, id: (number, 0), stream: None }));
             }

@@ -1,13 +1,13 @@
 //! What the codes of a font stand for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::LazyLock;
 
 use super::document::Document;
 use super::object::{Dict, Object, Parser};
 
-/// Codes of a font that are known.
+/// Codes of a font that are known, and ranges of them.
 const MOST_CODES: usize = 1 << 17;
 
 /// Codes of one range: they have two bytes.
@@ -19,8 +19,8 @@ const LONGEST: usize = 64;
 /// The same as it is stored, where each byte of a text takes at most two.
 const LONGEST_STORED: usize = 2 * LONGEST;
 
-/// Steps that a code of a range takes, and a name of a character: what they stand for is found out and kept.
-const STEPS_OF_CODE: usize = 4;
+/// Steps that a code takes, a range, and a name of a character: what they stand for is found out and kept.
+const STEPS_OF_CODE: usize = 6;
 
 /// What takes steps of those that may be taken.
 type Spend<'d> = dyn FnMut(usize) -> io::Result<()> + 'd;
@@ -30,8 +30,45 @@ type Spend<'d> = dyn FnMut(usize) -> io::Result<()> + 'd;
 pub(super) struct Font {
     /// Codes have two bytes, or one.
     is_wide: bool,
-    /// What codes stand for.
-    codes: HashMap<u32, String>,
+    /// What codes stand for, by the first code of each range. No two have one in common.
+    codes: BTreeMap<u32, Run>,
+}
+
+/// Codes that follow each other. Some programs write that of all codes for each font: it takes no more than one.
+#[derive(Debug)]
+struct Run {
+    last: u32,
+    text: Text,
+}
+
+/// What codes stand for.
+#[derive(Debug, Clone)]
+enum Text {
+    One(Box<str>),
+    /// What this code stands for, as it is stored; the last unit counts up.
+    From(u32, Box<[u8]>),
+}
+
+impl Text {
+    /// Appends what `code` stands for.
+    fn append(&self, code: u32, text: &mut String) {
+        let (first, stored) = match self {
+            Self::One(one) => return text.push_str(one),
+            Self::From(first, stored) => (*first, stored),
+        };
+        let Some((before, end)) = stored.split_last_chunk::<2>() else { return };
+        let unit = u16::from_be_bytes(*end).wrapping_add(code.wrapping_sub(first) as u16);
+        // Most have one unit.
+        if before.is_empty()
+            && let Some(letter) = char::from_u32(unit.into())
+        {
+            return text.push(letter);
+        }
+        let found = utf16(&[before, &unit.to_be_bytes()].concat());
+        if found.len() <= LONGEST {
+            text.push_str(&found);
+        }
+    }
 }
 
 /// Names of characters that are no letters, as fonts have them.
@@ -223,8 +260,8 @@ impl Font {
         };
         let table = if base == b"MacRomanEncoding" { encoding_rs::MACINTOSH } else { encoding_rs::WINDOWS_1252 };
         for code in 32..=255_u8 {
-            let text = table.decode_without_bom_handling(&[code]).0.into_owned();
-            self.codes.insert(code.into(), text);
+            let text = table.decode_without_bom_handling(&[code]).0.into();
+            self.set(code.into(), code.into(), Text::One(text));
         }
         document.spend(self.codes.len().saturating_add(differences.parts()) as u64)?;
         let mut code = 0_u32;
@@ -235,7 +272,7 @@ impl Font {
                 Object::Name(name) if code < 256 => {
                     document.spend(STEPS_OF_CODE as u64)?;
                     if let Some(text) = std::str::from_utf8(name).ok().and_then(character) {
-                        self.codes.insert(code, text);
+                        self.set(code, code, Text::One(text.into()));
                     }
                     code = code.saturating_add(1);
                 }
@@ -250,8 +287,10 @@ impl Font {
         let mut parser = Parser::of_content(bytes);
         // What waits for its operator, and how many objects are in it.
         let (mut waiting, mut held) = (Vec::<Object>::new(), 0_usize);
+        let mut spent = 0;
         while let Some(object) = parser.object() {
-            spend(parser.parts())?;
+            spend(parser.steps().saturating_sub(spent) as usize)?;
+            spent = parser.steps();
             let Object::Word(word) = object else {
                 held = held.saturating_add(parser.parts());
                 if held <= MOST_CODES {
@@ -297,15 +336,9 @@ impl Font {
                 }
             }
             Object::String(text) if text.len() <= LONGEST_STORED => {
-                // The last unit counts up.
-                let mut text = text.clone();
-                let Some((_, end)) = text.split_last_chunk::<2>() else { return Ok(()) };
-                let (unit, place) = (u16::from_be_bytes(*end), text.len().saturating_sub(2));
-                spend(last.checked_sub(first).map_or(0, |count| (count as usize).saturating_mul(STEPS_OF_CODE)))?;
-                for (count, code) in (first..=last).enumerate() {
-                    text.truncate(place);
-                    text.extend(unit.wrapping_add(count as u16).to_be_bytes());
-                    self.add(code, &text);
+                if text.len() >= 2 {
+                    spend(STEPS_OF_CODE)?;
+                    self.set(first, last, Text::From(first, text.as_slice().into()));
                 }
             }
             _ => {}
@@ -314,13 +347,41 @@ impl Font {
     }
 
     fn add(&mut self, code: u32, text: &[u8]) {
-        if text.len() > LONGEST_STORED || self.codes.len() >= MOST_CODES {
+        if text.len() > LONGEST_STORED {
             return;
         }
         let text = utf16(text);
         if text.len() <= LONGEST {
-            self.codes.insert(code, text);
+            self.set(code, code, Text::One(text.into()));
         }
+    }
+
+    /// Codes from `first` to `last` stand for `text`, whatever they stood for before. What is cut or removed here was
+    /// paid for when it came.
+    fn set(&mut self, first: u32, last: u32, text: Text) {
+        if first > last || self.codes.len() >= MOST_CODES {
+            return;
+        }
+        while let Some((&start, run)) = self.codes.range(..=last).next_back()
+            && run.last >= first
+        {
+            let Some(run) = self.codes.remove(&start) else { break };
+            if run.last > last {
+                let behind = Run { last: run.last, text: run.text.clone() };
+                self.codes.insert(last.saturating_add(1), behind);
+            }
+            if start < first {
+                self.codes.insert(start, Run { last: first.saturating_sub(1), text: run.text });
+                break;
+            }
+        }
+        self.codes.insert(first, Run { last, text });
+    }
+
+    /// What `code` stands for.
+    fn get(&self, code: u32) -> Option<&Text> {
+        let (_, run) = self.codes.range(..=code).next_back()?;
+        (run.last >= code).then_some(&run.text)
     }
 
     /// Appends what `codes` stand for, until `text` has `most` bytes.
@@ -330,8 +391,9 @@ impl Font {
             if text.len() >= most {
                 return;
             }
-            if let Some(found) = self.codes.get(&number(code)) {
-                text.push_str(found);
+            let code = number(code);
+            if let Some(found) = self.get(code) {
+                found.append(code, text);
             }
         }
     }
@@ -435,14 +497,46 @@ mod tests {
         (font, work)
     }
 
+    fn shown(font: &Font, code: u32) -> String {
+        let mut text = String::new();
+        font.get(code).into_iter().for_each(|found| found.append(code, &mut text));
+        text
+    }
+
     #[test]
     fn ranges_of_codes_are_no_longer_than_codes_are() {
-        let (font, work) = work(b"1 beginbfrange <0000> <FFFFFFFF> <0000> endbfrange");
-        assert_eq!(font.codes.len(), MOST_IN_RANGE as usize);
-        let steps = (MOST_IN_RANGE as usize - 1) * STEPS_OF_CODE;
-        assert!((steps..steps + 100).contains(&work), "{work}");
+        let (font, work) = work(b"1 beginbfrange <0000> <FFFFFFFF> <0041> endbfrange");
+        assert_eq!([0, 1, 0xffff, 0x10000].map(|code| shown(&font, code)), ["A", "B", "@", ""]);
+        // However many codes it has.
+        assert!(font.codes.len() == 1 && work < 50, "{work}");
         let (font, _) = self::work(b"1 beginbfrange <0005> <0004> <0000> <FFFFFFFF> <FFFFFFFF> <0041> endbfrange");
-        assert_eq!(font.codes.into_iter().collect::<Vec<_>>(), [(u32::MAX, "A".to_owned())]);
+        assert_eq!((font.codes.len(), shown(&font, u32::MAX)), (1, "A".to_owned()));
+    }
+
+    /// What a map says last counts, of each code.
+    #[test]
+    fn later_ranges_cut_those_before_them() {
+        let map =
+            b"4 beginbfrange <0000> <00FF> <0100> <0010> <001F> <0041> <0018> <0018> <0061> <00F0> <0110> <0391> \
+            endbfrange 1 beginbfchar <0014> <0021> endbfchar 1 beginbfrange <0012> <0016> <D83DDE00> endbfrange";
+        let (font, _) = work(map);
+        for (code, text) in [
+            (0xf, "\u{10f}"),
+            (0x10, "A"),
+            (0x11, "B"),
+            (0x12, "\u{1f600}"),
+            (0x14, "\u{1f602}"),
+            (0x17, "H"),
+            (0x18, "a"),
+            (0x19, "J"),
+            (0x20, "\u{120}"),
+            (0xef, "\u{1ef}"),
+            (0xf0, "\u{391}"),
+            (0x110, "\u{3b1}"),
+            (0x111, ""),
+        ] {
+            assert_eq!(shown(&font, code), text, "{code:x}");
+        }
     }
 
     /// Texts that are not kept let no table grow: neither may the loop wait for that.
@@ -450,11 +544,11 @@ mod tests {
     fn ranges_of_long_texts_take_nothing() {
         let map = format!("1 beginbfrange <00000000> <FFFFFFFF> <{}> endbfrange", "0061".repeat(2000));
         let (font, work) = work(map.as_bytes());
-        assert!(font.codes.is_empty() && work < 100, "{work}");
+        assert!(font.codes.is_empty() && work < 1000, "{work}");
         // Those that overlap count each time.
         let map = format!("1 beginbfrange {} endbfrange", "<0000> <0FFF> <0061> ".repeat(100));
         let (font, work) = self::work(map.as_bytes());
-        assert_eq!(font.codes.len(), 0x1000);
-        assert!(work >= 100 * 0xfff, "{work}");
+        assert_eq!((font.codes.len(), shown(&font, 0xfff)), (1, "\u{1060}".to_owned()));
+        assert!(work >= 100 * STEPS_OF_CODE, "{work}");
     }
 }

@@ -11,6 +11,12 @@ const MOST_PARTS: usize = 1 << 19;
 /// Bytes of a string or a name that take as much memory as one more object.
 const BYTES_OF_PART: usize = 64;
 
+/// Bytes of what is read that take one more step.
+const BYTES_OF_STEP: usize = 16;
+
+/// Steps that a list takes beside what is in it.
+const STEPS_OF_LIST: usize = 1;
+
 /// What an object is. A clone shares what is in it: a document may ask for one as often as it likes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Object {
@@ -124,6 +130,8 @@ pub(super) struct Parser<'b> {
     bytes: &'b [u8],
     at: usize,
     parts: usize,
+    /// Steps that all objects so far have taken, but for those of bytes.
+    steps: usize,
     /// What was asked for lies behind the last byte.
     pub(super) is_cut: bool,
     /// There are references: not in what a page draws.
@@ -157,7 +165,7 @@ fn number(text: &[u8]) -> Option<Object> {
 
 impl<'b> Parser<'b> {
     pub(super) fn new(bytes: &'b [u8]) -> Self {
-        Self { bytes, at: 0, parts: 0, is_cut: false, has_references: true }
+        Self { bytes, at: 0, parts: 0, steps: 0, is_cut: false, has_references: true }
     }
 
     /// Of what a page draws: there are operators, and no references.
@@ -168,6 +176,12 @@ impl<'b> Parser<'b> {
     /// Objects in the last one, and itself.
     pub(super) fn parts(&self) -> usize {
         self.parts
+    }
+
+    /// Steps that all so far have taken: one for each object, and some for those that take memory of their own, so that
+    /// a step is about as long wherever it is taken; and one for some bytes of what is passed.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.saturating_add(self.at / BYTES_OF_STEP) as u64
     }
 
     /// How far it has come.
@@ -217,6 +231,7 @@ impl<'b> Parser<'b> {
 
     fn at_level(&mut self, level: usize) -> Option<Object> {
         self.parts = self.parts.saturating_add(1);
+        self.steps = self.steps.saturating_add(1);
         if level > MOST_LEVELS || self.parts > MOST_PARTS {
             return None;
         }
@@ -227,6 +242,7 @@ impl<'b> Parser<'b> {
             b'(' => self.string(),
             b'[' => {
                 self.at = self.at.saturating_add(1);
+                self.steps = self.steps.saturating_add(STEPS_OF_LIST);
                 let mut array = Vec::new();
                 loop {
                     self.skip_white();
@@ -245,6 +261,7 @@ impl<'b> Parser<'b> {
             }
             b'<' if self.bytes.get(self.at.saturating_add(1)) == Some(&b'<') => {
                 self.at = self.at.saturating_add(2);
+                self.steps = self.steps.saturating_add(STEPS_OF_LIST);
                 self.dict(level).map(Object::Dict)
             }
             b'<' => self.hex(),

@@ -32,9 +32,6 @@ const GAP: f64 = -200.0;
 /// Bytes of memory that an object in a dictionary takes, about.
 const BYTES_OF_PART: usize = 96;
 
-/// Bytes of what is drawn that take one more step.
-const BYTES_OF_STEP: usize = 16;
-
 /// Which font it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
@@ -221,11 +218,10 @@ impl Drawn<'_, '_> {
         let mut parser = Parser::of_content(bytes);
         let (mut operands, mut waiting) = (Vec::new(), 0_usize);
         while self.text.len() < LONGEST {
-            let before = parser.at();
+            let (before, spent) = (parser.at(), parser.steps());
             let object = parser.object();
             // Each code of a long string is looked up.
-            let length = parser.at().saturating_sub(before) / BYTES_OF_STEP;
-            self.document.spend(parser.parts().saturating_add(length) as u64)?;
+            self.document.spend(parser.steps().saturating_sub(spent))?;
             let Some(object) = object else {
                 // What is none is passed.
                 if parser.at() <= before || parser.at() >= bytes.len() {

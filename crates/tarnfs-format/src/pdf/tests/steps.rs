@@ -1,0 +1,76 @@
+//! What a document may take of the work of who reads it.
+
+use super::super::document::steps;
+use super::{CATALOG, document, stream, told, work};
+
+#[test]
+fn a_small_document_takes_few_steps() {
+    assert!(steps(1000, 1) < 10 << 20);
+    // Whatever its bytes are: a comment may be long.
+    assert_eq!(steps(1 << 20, 1), 40 << 20);
+    assert_eq!(steps(4 << 20, 1), 136 << 20);
+    assert_eq!(steps(16 << 20, 1), 256 << 20);
+    assert_eq!(steps(64 << 20, 1), 16 << 26);
+    assert_eq!(steps(64 << 20, 1 << 10), 16 << 26);
+}
+
+/// Fonts with a map of all codes are kept, so many may be used in turn.
+#[test]
+fn fonts_with_maps_of_all_codes_are_read_once() {
+    const FONTS: u32 = 50;
+    let map = stream("", "1 beginbfrange <0000> <FFFF> <0061D83D0061> endbfrange");
+    let fonts: String = (0..FONTS).map(|font| format!("/F{font}<</Subtype/Type0/ToUnicode 10 0 R>>")).collect();
+    let round: String = (0..FONTS).map(|font| format!("/F{font} 1 Tf\n")).collect();
+    let (_, work) = work(&format!("<</Font<<{fonts}>>>>"), &round.repeat(100), &[(10, map)]);
+    assert!(work < 1_000_000, "{work}");
+}
+
+/// What lies in a stream of objects is read anew for each reference to it, with all that is in it.
+#[test]
+fn long_objects_in_a_stream_take_steps_each_time() {
+    const PAGES: u32 = 100;
+    let kids: String = (0..PAGES).map(|page| format!("{} 0 R ", page + 100)).collect();
+    let mut objects = vec![(1, CATALOG.to_owned()), (2, format!("<</Kids[{kids}]>>"))];
+    let page = "<</Type/Page/Resources<</XObject 11 0 R>>>>";
+    objects.extend((0..PAGES).map(|page_number| (page_number + 100, page.to_owned())));
+    objects.push((20, stream("/Type/ObjStm/N 1/First 5", &format!("11 0 [{}]", "[]".repeat(100_000)))));
+    let mut bytes = document(&objects);
+    // The table says where that one is.
+    let text = String::from_utf8(bytes.clone()).unwrap();
+    let place = text.find("xref\n").unwrap();
+    bytes.truncate(place);
+    let table = text[place..].split_once("trailer").unwrap().0;
+    let rows = stream("/Type/XRef/W[1 1 1]/Index[11 1]", "\u{2}\u{14}\0");
+    let coded = bytes.len();
+    bytes.extend(format!("30 0 obj\n{rows}\nendobj\n").into_bytes());
+    let start = bytes.len();
+    bytes.extend(format!("{table}trailer\n<</Root 1 0 R/XRefStm {coded}>>\nstartxref\n{start}\n%%EOF\n").into_bytes());
+    let (_, damage) = told(&bytes);
+    assert!(damage.iter().any(|what| what.contains("too much work")), "{damage:?}");
+}
+
+/// Some programs write a map of all codes for each font, however short the document is.
+#[test]
+fn a_small_document_may_have_maps_of_all_codes() {
+    const FONTS: u32 = 8;
+    let map = stream("", "1 beginbfrange <0000> <FFFF> <0000> endbfrange");
+    let more: Vec<_> = (0..FONTS).map(|font| (10 + font, map.clone())).collect();
+    let fonts: String =
+        (0..FONTS).map(|font| format!("/F{font}<</Subtype/Type0/ToUnicode {} 0 R>>", 10 + font)).collect();
+    let content: String = (0..FONTS).map(|font| format!("/F{font} 1 Tf <004{font}> Tj\n")).collect();
+    let (text, _) = work(&format!("<</Font<<{fonts}>>>>"), &content, &more);
+    assert_eq!(text, "@ABCDEFG\n");
+}
+
+/// A page may use some more fonts than are kept, in turn.
+#[test]
+fn most_fonts_are_kept_where_there_are_some_too_many() {
+    let fonts: String =
+        (0..300).map(|font| format!("/F{font}<</Encoding<</Differences[65{}]>>>>", "/a".repeat(190))).collect();
+    let resources = format!("<</Font<<{fonts}>>>>");
+    let round: String = (0..300).map(|font| format!("/F{font} 1 Tf\n")).collect();
+    // The names themselves are looked up once.
+    let (_, once) = work(&resources, &round, &[]);
+    let (_, often) = work(&resources, &round.repeat(10), &[]);
+    assert!(often < 5 * once, "{once} {often}");
+}
