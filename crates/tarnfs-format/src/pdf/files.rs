@@ -10,6 +10,7 @@ use super::object::{Dict, Object, text};
 use super::reader::Reader;
 use crate::image::damaged;
 use crate::name::{bounded_path, excerpt};
+use crate::naming::Names;
 use crate::{Error, Time, calendar};
 
 /// Characters of a name in the document: the standard allows 127.
@@ -93,13 +94,10 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The same of an image. Others of the page may have that path: it is called as the forms that it is in and itself.
+    /// The same of an image of the page whose paths are `on_page`.
     pub(super) fn path_of_image(&mut self, name: &str, on_page: &mut HashSet<u64>) -> Vec<u8> {
-        let mut path = self.path_on_page(name.to_owned());
-        while !on_page.insert(xxh3_64(&path)) {
-            path = self.names.path(b"", name);
-        }
-        path
+        let Self { images_called, names, like_pages, .. } = self;
+        images_called.path(name, on_page, names, like_pages)
     }
 
     /// Tells of a file that was attached, if it was not told before. The list has a name for it.
@@ -135,6 +133,64 @@ impl Reader<'_, '_> {
         let Some((stream, time)) = found else { return Ok(()) };
         let content = self.content(&stream, What::File)?;
         self.file(path, time.unwrap_or_default(), &content)
+    }
+}
+
+/// Paths of images on one page that are remembered, and such of all pages that had to get a number. Forms that are in
+/// each other give one image any number of names.
+const MOST_ON_PAGE: usize = 1 << 18;
+const MOST_NUMBERED: usize = 1 << 16;
+
+/// What images on pages are called.
+#[derive(Debug)]
+pub(super) struct Called {
+    most_on_page: usize,
+    most_numbered: usize,
+    /// Those that got a number which is remembered, and others.
+    numbered: usize,
+    forgotten: u64,
+}
+
+impl Default for Called {
+    fn default() -> Self {
+        Self { most_on_page: MOST_ON_PAGE, most_numbered: MOST_NUMBERED, numbered: 0, forgotten: 0 }
+    }
+}
+
+impl Called {
+    /// `name` as a path that nothing has: neither another image of the page, with `on_page` the hashes of their paths,
+    /// nor what was attached. An image is called as the forms that it is in and itself, so two may have one name.
+    /// Where there are too many to remember them all, each gets a number that no other one has.
+    fn path(
+        &mut self,
+        name: &str,
+        on_page: &mut HashSet<u64>,
+        names: &mut Names,
+        like_pages: &HashSet<u64>,
+    ) -> Vec<u8> {
+        let hash = xxh3_64(name.as_bytes());
+        let is_kept = on_page.len() < self.most_on_page;
+        if is_kept && !like_pages.contains(&hash) && on_page.insert(hash) {
+            return name.as_bytes().to_vec();
+        }
+        let may_number = is_kept && self.numbered < self.most_numbered;
+        let dot = name.rfind('.').filter(|dot| *dot > 0);
+        let (stem, end) = dot.and_then(|dot| name.split_at_checked(dot)).unwrap_or((name, ""));
+        loop {
+            let path = if may_number {
+                self.numbered = self.numbered.saturating_add(1);
+                names.path(b"", name)
+            } else {
+                self.forgotten = self.forgotten.saturating_add(1);
+                format!("{stem} (+{}){end}", self.forgotten).into_bytes()
+            };
+            let hash = xxh3_64(&path);
+            // Where no more are kept, no later one has its name without a number.
+            let is_free = if is_kept { on_page.insert(hash) } else { !on_page.contains(&hash) };
+            if is_free && !like_pages.contains(&hash) {
+                return path;
+            }
+        }
     }
 }
 
@@ -203,6 +259,27 @@ mod tests {
             ("x/page_0.txt", None),
         ] {
             assert_eq!(page_of(name), expected, "{name}");
+        }
+    }
+
+    /// However many there are, all paths differ, and few are remembered.
+    #[test]
+    fn images_have_paths_of_their_own() {
+        let mut called = Called { most_on_page: 20, most_numbered: 10, ..Called::default() };
+        let (mut names, like_pages) = (Names::default(), HashSet::from([xxh3_64(b"page_0_a.png")]));
+        assert_eq!(names.path(b"", "page_0_a.png"), b"page_0_a.png");
+        for page in 0..3 {
+            let (mut on_page, mut all) = (HashSet::new(), HashSet::new());
+            for round in 0..100 {
+                for name in ["a", "b", "a (2)", "b (+3)", &format!("c{round}")] {
+                    let path = called.path(&format!("page_{page}_{name}.png"), &mut on_page, &mut names, &like_pages);
+                    let path = String::from_utf8(path).unwrap();
+                    assert!(path != "page_0_a.png" && path.ends_with(".png"), "{path}");
+                    assert!(all.insert(path.clone()), "{path} is there twice");
+                }
+            }
+            assert!(on_page.len() <= 20 && called.numbered <= 20, "{} {}", on_page.len(), called.numbered);
+            assert!(all.contains(&format!("page_{page}_b.png")));
         }
     }
 

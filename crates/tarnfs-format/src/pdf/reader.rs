@@ -9,7 +9,7 @@ use tarnfs_source::SharedSource;
 use super::NAME;
 use super::crypt::What;
 use super::document::{Document, Stream, step};
-use super::files::{or_nothing, plain};
+use super::files::{Called, or_nothing, plain};
 use super::filters::{self, Tail};
 use super::images;
 use super::object::{Dict, Object};
@@ -53,8 +53,9 @@ pub(super) struct Reader<'s, 'run> {
     pub(super) names: Names,
     /// Hashes of the paths of what was attached, which are as those of what is on pages.
     pub(super) like_pages: HashSet<u64>,
-    /// Pages of which was told what is on them.
+    /// Pages of which was told what is on them, and what the images on them are called.
     pub(super) pages: u64,
+    pub(super) images_called: Called,
     /// By the number of the stream: what it is, and what its name ends in. `None` of what is none.
     images: HashMap<u32, Option<(&'static str, Found)>>,
     counted: u64,
@@ -87,6 +88,7 @@ pub(super) fn read<'run>(
         names: Names::default(),
         like_pages: HashSet::new(),
         pages: 0,
+        images_called: Called::default(),
         images: HashMap::new(),
         counted: 0,
         fonts: Fonts::default(),
