@@ -159,6 +159,11 @@ impl File {
         (FILE as u64).saturating_add(self.name.len() as u64).saturating_add(1)
     }
 
+    /// Hidden, or of the system.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.attributes & 6 != 0
+    }
+
     /// Permission bits: of DOS there is one, and another one of the format says that it is a program.
     pub(super) fn mode(&self) -> u32 {
         const READ_ONLY: u16 = 1;

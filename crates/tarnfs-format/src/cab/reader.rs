@@ -13,7 +13,7 @@ use crate::name::{bounded_path, excerpt};
 use crate::separators::{Separators, with_slashes};
 use crate::time::dos_time;
 use crate::window::Window;
-use crate::{Body, Coder, Entry, Error, Kind, Options, Piece, Probe, ReceiveRandom, Step, Unlisted, Volume};
+use crate::{Body, Coder, Entry, Error, Event, Kind, Options, Piece, Probe, ReceiveRandom, Step, Unlisted, Volume};
 
 /// The compression of folders that nothing is compressed in, and of the last one that is known.
 const LAST_METHOD: u8 = 3;
@@ -145,6 +145,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         separators: Separators::new(options),
         names: Names::default(),
         folders: Vec::new(),
+        has_hidden: false,
     };
     let cabinets = reader.cabinets(first, source.part_starts())?;
     reader.measure(&cabinets)?;
@@ -165,6 +166,8 @@ struct Reader<'o, 'r> {
     /// Names that may say which encoding they have.
     names: Names,
     folders: Vec<Whole>,
+    /// Whether it was told that files have attributes which nothing shows.
+    has_hidden: bool,
 }
 
 impl Reader<'_, '_> {
@@ -362,6 +365,10 @@ impl Reader<'_, '_> {
                     Piece::unreadable(header, file.size)
                 }
             }]);
+        }
+        if file.is_hidden() && !self.has_hidden {
+            self.has_hidden = true;
+            self.tell.event(Event::Unlisted("attributes of DOS that are not shown".to_owned()))?;
         }
         self.tell.entry(Entry {
             path: bounded_path(path, self.most),
