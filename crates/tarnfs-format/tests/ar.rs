@@ -180,3 +180,17 @@ fn cut_at_every_byte_and_altered() {
         }
     }
 }
+
+/// Of a table that is the first member, whoever asks the format learns without reading all of it.
+#[test]
+fn tables_of_symbols_behind_other_members_are_told_once() {
+    let symbols = [&header("/", 4)[..], b"\0\0\0\0"].concat();
+    let member = [&header("a/", 2)[..], b"aa"].concat();
+    for (parts, count) in
+        [(vec![&symbols, &symbols, &member], 0), (vec![&member, &symbols, &symbols], 1), (vec![&member], 0)]
+    {
+        let archive = parts.iter().fold(b"!<arch>\n".to_vec(), |before, part| [&before[..], &part[..]].concat());
+        let told = told(&archive);
+        assert_eq!((told.paths(), told.unlisted.len()), (vec!["a".to_owned()], count), "{told:?}");
+    }
+}

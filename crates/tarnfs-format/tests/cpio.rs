@@ -371,3 +371,22 @@ fn the_sums_of_an_archive_that_is_not_compressed_are_compared_where_somebody_wan
     assert_eq!(wrong(&archive), None);
     assert_eq!(wrong(b"0707"), None);
 }
+
+/// Only files show what is stored of them.
+#[test]
+fn content_of_what_is_no_file_is_told_once() {
+    const FOLDER: u32 = 0o040_755;
+    const FIFO: u32 = 0o010_644;
+    let file = newc("a", FILE, 1, 1, b"text");
+    for (member, is_told) in [
+        (newc("d", FOLDER, 2, 2, b""), false),
+        (newc("l", 0o120_777, 1, 2, b"a"), false),
+        (newc("d", FOLDER, 2, 2, b"secret"), true),
+        (newc("p", FIFO, 1, 2, b"secret"), true),
+    ] {
+        let told = told(&[&file[..], &member, &member, &trailer()].concat());
+        assert_eq!((told.damage.len(), told.unlisted.len()), (0, usize::from(is_told)), "{told:?}");
+    }
+    let told = told(&[file, newc("TRAILER!!!", 0, 1, 0, b"secret")].concat());
+    assert_eq!(told.unlisted, ["content of folders and the like, which is not shown"]);
+}

@@ -764,3 +764,24 @@ fn records_that_no_entry_shows_are_told_once() {
     assert_eq!(told.unlisted, keys.map(|key| format!("'{key}' in its extended headers")));
     assert_eq!(told.paths(), ["one", "two", "three"]);
 }
+
+/// What folders hold beside files has no place in a tree.
+#[test]
+fn content_of_folders_is_told_once() {
+    let list = b"Ya\0\0";
+    let archive = [
+        member(Block::new("d/", b'5').ustar(), b""),
+        member(Block::new("d/", b'D').gnu(), list),
+        member(Block::new("e/", b'D').gnu(), list),
+        member(Block::new("f/", b'0').ustar(), &[7; 600]),
+        member(Block::new("g/", b'0').ustar(), b""),
+        file("a", b"1"),
+        END.to_vec(),
+    ];
+    let told = read_whole(&archive.concat());
+    assert_eq!(told.paths(), ["d/", "d/", "e/", "f/", "g/", "a"]);
+    let lists = "lists of what was in its folders (incremental dumps)";
+    assert_eq!(told.unlisted, [lists, "content of folders, which is not shown"]);
+    let without = read_whole(&[&archive[0][..], &archive[4], &archive[5], &END].concat());
+    assert!(without.unlisted.is_empty(), "{:?}", without.unlisted);
+}

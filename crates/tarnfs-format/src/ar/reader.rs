@@ -25,12 +25,25 @@ pub(super) struct Reader<'run> {
     outside: u64,
     /// Whether a member was found that is no symbol table: those come first.
     found: bool,
+    /// Whether the first member is a symbol table, of which [`crate::Format::unlisted`] tells; else whether another one
+    /// was told.
+    has_symbols: Option<bool>,
 }
 
 impl<'run> Reader<'run> {
     pub(super) fn new(stream: &'run mut dyn Stream, options: &'run Options, receive: &'run mut Receive<'run>) -> Self {
         let start = stream.position();
-        Self { stream, options, receive, start, names: Vec::new(), is_thin: false, outside: 0, found: false }
+        Self {
+            stream,
+            options,
+            receive,
+            start,
+            names: Vec::new(),
+            is_thin: false,
+            outside: 0,
+            found: false,
+            has_symbols: None,
+        }
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
@@ -85,8 +98,9 @@ impl<'run> Reader<'run> {
         let mut before = 0;
         let mut inherits = false;
         let path = match header.name {
-            Name::Symbols => return self.pass(at, offset, size),
+            Name::Symbols => return self.symbols(at, offset, size),
             Name::Names => {
+                self.has_symbols.get_or_insert(false);
                 if size > most_of_table {
                     self.damage(at, format!("a table of names of {size} bytes, more than {most_of_table}"))?;
                 } else if let Some(names) = self.read(size, "a table of names", at)? {
@@ -95,6 +109,7 @@ impl<'run> Reader<'run> {
                 return self.pass(at, offset, size);
             }
             _ if self.is_thin => {
+                self.has_symbols.get_or_insert(false);
                 self.outside = self.outside.saturating_add(1);
                 return Ok(());
             }
@@ -121,8 +136,9 @@ impl<'run> Reader<'run> {
             }
         };
         if !self.found && is_symbols(&path) {
-            return self.pass(at, offset, size);
+            return self.symbols(at, offset, size);
         }
+        self.has_symbols.get_or_insert(false);
         self.found = true;
         if path.len() > most_of_path {
             self.damage(at, format!("{}: a path of {} bytes was cut to {most_of_path}", excerpt(&path), path.len()))?;
@@ -141,6 +157,15 @@ impl<'run> Reader<'run> {
             body: Body { offset: content, stored: length, size: length, ..Body::default() },
             ..Entry::default()
         })))?;
+        self.pass(at, offset, size)
+    }
+
+    /// Moves past a table of symbols. One that is not the first member is told once.
+    fn symbols(&mut self, at: u64, offset: u64, size: u64) -> Result<(), Error> {
+        if self.has_symbols == Some(false) {
+            self.tell(Event::Unlisted("its table of symbols, behind its first member".to_owned()))?;
+        }
+        self.has_symbols = Some(true);
         self.pass(at, offset, size)
     }
 

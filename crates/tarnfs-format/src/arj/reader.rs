@@ -73,7 +73,8 @@ fn gather(source: &dyn Source, options: &Options, names: &mut Names) -> Result<(
 /// What is in the archive and in none of its files: comments, and what else headers have.
 pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
     let mut headers = Headers::new(source, cancel);
-    let (mut unlisted, mut commented, mut extended, mut others, mut at) = (Unlisted::default(), 0_u64, 0_u64, 0_u64, 0);
+    let (mut unlisted, mut at) = (Unlisted::default(), 0);
+    let (mut commented, mut extended, mut others, mut hidden) = (0_u64, 0_u64, 0_u64, 0_u64);
     loop {
         cancel.check()?;
         let found = headers.at(at)?;
@@ -91,6 +92,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
         }
         commented = commented.saturating_add((!header.comment.is_empty()).into());
         others = others.saturating_add((header.kind == Kind::Other).into());
+        hidden = hidden.saturating_add((header.kind == Kind::Folder && header.stored > 0).into());
         at = behind.saturating_add(header.stored);
     }
     if at == 0 {
@@ -100,6 +102,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
         (commented, "comments on its files"),
         (extended, "what is told in extended headers"),
         (others, "labels of disks, or chapters"),
+        (hidden, "content of folders, which is not shown"),
     ] {
         if count > 0 {
             unlisted.others.push(format!("{what} ({count})"));

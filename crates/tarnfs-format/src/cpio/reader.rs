@@ -39,6 +39,8 @@ pub(super) struct Reader<'run> {
     archives: u64,
     /// Whether anything here was a header.
     found: bool,
+    /// Whether it was told that there is content which nothing shows.
+    has_hidden: bool,
     /// Of the header that is being read.
     name: Vec<u8>,
 }
@@ -54,6 +56,7 @@ impl<'run> Reader<'run> {
             is_whole: true,
             archives: 0,
             found: false,
+            has_hidden: false,
             name: Vec::new(),
         }
     }
@@ -115,6 +118,7 @@ impl<'run> Reader<'run> {
         self.dialect = Some(dialect);
         self.found = true;
         if path == TRAILER {
+            self.hides(header)?;
             self.skip(header.size.saturating_add(dialect.padding(header.size)))?;
             let waited = self.links.end(self.is_whole);
             self.waited(waited)?;
@@ -132,6 +136,9 @@ impl<'run> Reader<'run> {
             self.damage(at, format!("{}: a path of {} bytes was cut to {most}", excerpt(&path), path.len()))?;
         }
         let size = if kind == Kind::File { header.size } else { 0 };
+        if !matches!(kind, Kind::File | Kind::Symlink) {
+            self.hides(header)?;
+        }
         let mut entry = Box::new(Entry {
             path: bounded_path(path, most),
             kind,
@@ -167,6 +174,15 @@ impl<'run> Reader<'run> {
         self.end_content(at, offset, header)?;
         let waited = if header.names > 1 { self.links.behind(header) } else { Waited::default() };
         self.waited(waited).map(|()| false)
+    }
+
+    /// Tells once of content that nothing shows: that of a folder, of a device, of the end.
+    fn hides(&mut self, header: &Header) -> Result<(), Error> {
+        if header.size == 0 || self.has_hidden {
+            return Ok(());
+        }
+        self.has_hidden = true;
+        self.tell(Event::Unlisted("content of folders and the like, which is not shown".to_owned()))
     }
 
     /// Tells of a file with a checksum. Where its content goes by anyway, that is compared.

@@ -40,7 +40,7 @@ impl Format for Deb {
     }
 
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
-        // Each member is shown.
+        // Each member is shown, and what is behind the end of a tar in one is told on the way.
         Ok(Unlisted::default())
     }
 

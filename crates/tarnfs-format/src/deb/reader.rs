@@ -14,6 +14,9 @@ const FOLDERS: [(&[u8], &[u8]); 2] = [(b"control.tar", b"control/"), (b"data.tar
 const NAME_FIELD: std::ops::Range<usize> = 0..16;
 const SIZE: std::ops::Range<usize> = 48..58;
 
+/// Bytes that are looked at together behind the end of a tar.
+const AT_ONCE: usize = 64 << 10;
+
 pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
     if peek(stream, MAGIC.len())? != MAGIC {
         return Err(Error::NotThisFormat { format: NAME, reason: "it does not begin as one does".to_owned() });
@@ -105,12 +108,30 @@ fn folder(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut R
         receive(event, stream)
     });
     match read {
+        Ok(()) => behind(part, folder, options, receive),
         Err(Error::NotThisFormat { reason, .. }) if part.position() > start || !peek(part, 1)?.is_empty() => {
             let what = format!("what should be a tar is none: {reason}");
             receive(Event::Damage(Damage { offset: start, what }), part).map_err(Error::Receiver)
         }
         Err(Error::NotThisFormat { .. }) => Ok(()),
         read => read,
+    }
+}
+
+/// Tells that something is behind the end of the tar in a member, but for zeros that fill it up.
+fn behind(part: &mut Part<'_>, folder: &[u8], options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
+    loop {
+        options.cancel.check().map_err(Error::Receiver)?;
+        let bytes = peek(part, AT_ONCE)?;
+        let length = bytes.len() as u64;
+        if bytes.iter().any(|&byte| byte != 0) {
+            let member = excerpt(folder.strip_suffix(b"/").unwrap_or(folder)).to_string();
+            let what = format!("what is behind the end of its {member}.tar");
+            return receive(Event::Unlisted(what), part).map_err(Error::Receiver);
+        }
+        if skip(part, length)? == 0 {
+            return Ok(());
+        }
     }
 }
 

@@ -113,11 +113,12 @@ fn header_at(window: &mut Window<'_>, at: u64, end: u64) -> io::Result<Option<He
 pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
     let mut window = Window::new(source, cancel);
     window.jumps(true);
-    let (mut others, mut count, mut at, end) = (Vec::new(), 0_u64, 0_u64, source.len());
+    let (mut others, mut count, mut hidden, mut at, end) = (Vec::new(), 0_u64, 0_u64, 0_u64, source.len());
     while !ends_at(&mut window, at, end)? {
         cancel.check()?;
         let Some(header) = header_at(&mut window, at, end)? else { return Ok(Unlisted::unknown()) };
         count = count.saturating_add(header.tells_more.into());
+        hidden = hidden.saturating_add((header.kind != Kind::File && header.stored > 0).into());
         let next = at.saturating_add(header.length).saturating_add(header.stored);
         if next <= at {
             return Ok(Unlisted::unknown());
@@ -129,6 +130,9 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     }
     if count > 0 {
         others.push(format!("comments, or what else headers have that is not shown ({count})"));
+    }
+    if hidden > 0 {
+        others.push(format!("content of folders and the like, which is not shown ({hidden})"));
     }
     others.extend(crate::around(source, 0..at.saturating_add(1).min(end), cancel)?);
     Ok(Unlisted::of(others))

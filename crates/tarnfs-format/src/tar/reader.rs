@@ -338,7 +338,15 @@ impl<'run> Reader<'run> {
         let plain = Body { offset, stored: size, size, extents: None, pieces: None };
         let (body, length) = match content {
             Content::None => (Body { offset, ..Body::default() }, 0),
-            Content::Skipped => (Body { offset, stored: size, ..Body::default() }, size),
+            Content::Skipped => {
+                if size > 0 {
+                    let is_list = header.typeflag() == b'D';
+                    let of_dumps = "lists of what was in its folders (incremental dumps)";
+                    let what = if is_list { of_dumps } else { "content of folders, which is not shown" };
+                    self.tell_of_unlisted(what.to_owned())?;
+                }
+                (Body { offset, stored: size, ..Body::default() }, size)
+            }
             Content::Plain => (plain, size),
             Content::Link => {
                 let length = self.link_content(size, pax_size.is_some())?;

@@ -137,6 +137,16 @@ fn path(header: &Header<'_>, extra: &Extra<'_>, encoding: Option<Encoding>) -> V
     path
 }
 
+/// True if it has content that nothing shows: that of a folder, or of a link whose target stands in a header.
+pub(super) fn hides_content(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers) -> bool {
+    let has_slash = path(header, extra, None).ends_with(b"/");
+    match kind_and_mode(header, extra, numbers, has_slash).0 {
+        Kind::File => false,
+        Kind::Symlink => extra.link.is_some_and(|link| !link.is_empty() && link.len() as u64 != numbers.size),
+        _ => numbers.size > 0,
+    }
+}
+
 fn kind_and_mode(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers, has_slash: bool) -> (Kind, u32) {
     let Numbers { size, stored, .. } = numbers;
     let (kind, mode) = told_kind_and_mode(header, extra, has_slash);

@@ -10,7 +10,7 @@ use super::central::{Central, Walk};
 use super::end::{self, Directory, End};
 use super::extra::{self, Extra};
 use super::local::Local;
-use super::member::{FLAG_DESCRIPTOR, is_hidden};
+use super::member::{FLAG_DESCRIPTOR, hides_content, is_hidden};
 use super::reader::{head, offset, shift};
 use crate::Unlisted;
 use crate::name::excerpt;
@@ -74,11 +74,15 @@ fn beside(
 ) -> io::Result<Vec<String>> {
     let mut window = Window::new(source, cancel);
     window.jumps(true);
-    let (mut stored, mut end, mut is_known, mut more) = (0_u64, start, true, 0_u64);
+    let (mut stored, mut end, mut is_known, mut more, mut hidden) = (0_u64, start, true, 0_u64, 0_u64);
     walk.rewind();
     while let Some(header) = walk.next_header()? {
         let at = offset(&header, directory).and_then(|at| at.checked_add_signed(directory.shift));
         let member = at.map(|at| Local::read(&mut window, at, u64::MAX)).transpose()?.flatten();
+        let extra = Extra::read(header.extra, header.name, header.date);
+        let numbers = extra.numbers(header.size, header.stored, header.offset);
+        hidden =
+            hidden.saturating_add(numbers.is_some_and(|numbers| hides_content(&head(&header), &extra, numbers)).into());
         let says_more = is_hidden(&head(&header)) || extra::says_more(header.extra);
         let (Some(at), Some(local)) = (at, member) else {
             is_known = false;
@@ -102,6 +106,9 @@ fn beside(
             }
         }
         _ => others.push("what may lie between its files, which cannot be told".to_owned()),
+    }
+    if hidden > 0 {
+        others.push(format!("content of folders and the like, which is not shown ({hidden})"));
     }
     if more > 0 {
         others.push(format!("extra fields, or attributes of DOS, that are not shown ({more})"));
@@ -181,13 +188,16 @@ mod tests {
         attributes: u32,
         /// What follows the content of the second one, where its sizes do.
         descriptor: Option<&'a [u8]>,
+        /// The second one is a folder.
+        is_folder: bool,
     }
 
     impl Archive<'_> {
         fn others(&self) -> Vec<String> {
             let (mut bytes, mut directory) = (Vec::<u8>::new(), Vec::<u8>::new());
-            for (name, local, central) in [(b"a", &b""[..], &b""[..]), (b"b", self.local, self.central)] {
-                let is_second = name == b"b";
+            let second = if self.is_folder { &b"b/"[..] } else { b"b" };
+            for (name, local, central) in [(&b"a"[..], &b""[..], &b""[..]), (second, self.local, self.central)] {
+                let is_second = name == second;
                 if is_second {
                     bytes.extend(self.between);
                 }
@@ -196,7 +206,7 @@ mod tests {
                 let flags = if descriptor.is_some() { FLAG_DESCRIPTOR } else { 0 };
                 let sizes = [0, 4, 4].map(u32::to_le_bytes).concat();
                 let common = |extra: &[u8]| {
-                    let lengths = [1, extra.len() as u16].map(u16::to_le_bytes).concat();
+                    let lengths = [name.len() as u16, extra.len() as u16].map(u16::to_le_bytes).concat();
                     [&[20, 0][..], &flags.to_le_bytes(), &[0, 0, 0, 0, 0x21, 0], &sizes, &lengths].concat()
                 };
                 bytes.extend([b"PK\x03\x04", &common(local)[..], name, local, b"text"].concat());
@@ -218,6 +228,13 @@ mod tests {
         assert_eq!(Archive::default().others(), Vec::<String>::new());
         let both = Archive { between: &[7; 30], before: b"APK Sig Block 42", ..Archive::default() };
         assert_eq!(both.others(), ["30 bytes between its files", "16 bytes between its files and its directory"]);
+    }
+
+    /// A folder shows nothing of it.
+    #[test]
+    fn content_of_folders_is_told() {
+        let folder = Archive { is_folder: true, ..Archive::default() };
+        assert_eq!(folder.others(), ["content of folders and the like, which is not shown (1)"]);
     }
 
     /// The sizes that follow content belong to it.
