@@ -3,7 +3,7 @@
 set -u
 cd "$(dirname "$0")/.."
 missing=()
-for package in archivemount libarchive-tools bzip2 lbzip2 xz-utils zstd lz4 pigz pixz zip 7zip fuse-zip squashfs-tools squashfuse python3-venv isal time; do
+for package in archivemount libarchive-tools bzip2 lbzip2 xz-utils zstd lz4 pigz pixz zip 7zip fuse-zip squashfs-tools squashfuse python3-venv isal time fuse-overlayfs libfuse3-dev gcc pkg-config git make; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then

@@ -8,6 +8,7 @@ mod peers;
 mod support;
 
 mod beside;
+mod contents;
 mod operations;
 mod programs;
 mod races;

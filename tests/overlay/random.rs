@@ -16,10 +16,14 @@ use crate::support::{can_mount, rounds};
 use crate::twin::Twins;
 
 /// Numbers that look random, and are the same for the same seed.
-struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -126,7 +130,7 @@ fn any_operations_come_to_the_same_as_on_tmpfs() {
 }
 
 fn run(seed: u64, count: u64) {
-    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut numbers = Numbers::new(seed);
     let make = "mkdir -p a/b/c b/a c; echo 1 > a/a; echo 2 > a/b/b; ln a/a b/link; ln a/a b/b; ln -s a d
         head -c 70000 /dev/zero | tr '\\0' q > b/d; truncate -s 60000 c/c; echo end >> c/c; mkdir c/d; echo 3 > c/d/a
         setfattr -n user.a -v x a/b; setfattr -n user.b -v y a/a; mkfifo c/a";

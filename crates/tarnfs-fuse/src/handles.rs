@@ -2,11 +2,12 @@
 //! name.
 
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use tarnfs_source::SharedSource;
+use tarnfs_source::{SharedSource, Source};
 use tarnfs_tree::{Lifetime, WritableFile};
 
 use crate::deadline::lock;
@@ -18,7 +19,7 @@ pub(crate) struct Handles {
     /// Files that are kept open under their handle. Of more, the name leads to them each time: that is not the same
     /// only for those that are removed meanwhile.
     most: usize,
-    /// Where the kernel can read files itself.
+    /// Where the kernel can read and write files itself.
     backings: Option<Backings>,
     state: Mutex<HandlesState>,
 }
@@ -69,12 +70,14 @@ impl Closed {
     }
 }
 
-/// What all who have a file open share: the kernel wants a file to be read by itself for all of them, through the same
-/// backing, or for none.
+/// What all who have a file open share: the kernel wants a file to be read and written by itself for all of them,
+/// through the same backing, or for none.
 #[derive(Debug)]
 struct Shared {
     handles: u64,
     backing: Option<Backing>,
+    /// Somebody who has it open may write to it there.
+    is_written: bool,
 }
 
 /// What the kernel is told.
@@ -103,20 +106,74 @@ impl Handles {
         Self { most: share_of_descriptors(4), backings: None, state: Mutex::default() }
     }
 
-    /// From now on the kernel reads files itself where it can.
+    /// From now on the kernel reads and writes files itself where it can.
     pub(crate) fn pass_through(&mut self, backings: Backings) {
         self.backings = Some(backings);
     }
 
-    /// A handle for `source`, the content of `node`, which lives so long. What `takes_writes` the kernel cannot read
-    /// itself: it would have to write it itself, too.
+    /// A handle for `source`, the content of `node`, which lives so long. What `takes_writes` is changed through the
+    /// kernel alone, which knows what it has of it.
     pub(crate) fn open(&self, node: u64, source: SharedSource, lifetime: Lifetime, takes_writes: bool) -> Opening {
         let mut state = lock(&self.state);
-        let HandlesState { nodes, may_not, .. } = &mut *state;
         let file = source.backing_file();
-        let may_pass = lifetime > Lifetime::None && !takes_writes;
+        let (flags, backing) = match self.share(&mut state, (node, lifetime), file, &*source) {
+            Some(backing) => (open::PASSTHROUGH, backing),
+            // Not kept, nor are bytes that are written put together before they are handed on.
+            None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
+            // What is no file on a disk is not changed by others, however little is promised of its name and owner.
+            None if lifetime == Lifetime::Forever || takes_writes || file.is_none() => (open::KEEP_CACHE, 0),
+            None => (0, 0),
+        };
+        let source = (state.handles.len() < self.most).then_some(source);
+        Opening { handle: state.add(node, Content::Read(source)), flags, backing }
+    }
+
+    /// A handle for `file`, the content of `node`. It is kept whatever else is open.
+    ///
+    /// Where the kernel writes it itself, it tells nobody, and does not itself see what is written through a mapping:
+    /// what it knows of the file must be forgotten ([`Handles::forget_attributes`]), and not be kept while it is open
+    /// ([`Handles::is_written_by_kernel`]).
+    pub(crate) fn open_to_write(&self, node: u64, file: Arc<dyn WritableFile>, lifetime: Lifetime) -> Opening {
+        let mut state = lock(&self.state);
+        let backing = self.share(&mut state, (node, lifetime), file.backing_file(), &*file);
+        let flags = match backing {
+            Some(_) => open::PASSTHROUGH,
+            None if lifetime == Lifetime::None => open::DIRECT_IO,
+            // All that is written comes through the kernel, which knows it.
+            None => open::KEEP_CACHE,
+        };
+        let flags = if file.is_waited_for() { flags } else { flags | open::NOFLUSH };
+        let opening = Opening { handle: state.add(node, Content::Written(file)), flags, backing: backing.unwrap_or(0) };
+        if let (Some(_), Some(shared)) = (backing, state.nodes.get_mut(&node)) {
+            shared.is_written = true;
+        }
+        opening
+    }
+
+    /// True while somebody may change `node` without our being told.
+    pub(crate) fn is_written_by_kernel(&self, node: u64) -> bool {
+        self.backings.is_some() && lock(&self.state).nodes.get(&node).is_some_and(|shared| shared.is_written)
+    }
+
+    /// Has the kernel forget what it knows of `node`, if it may change it without our being told.
+    pub(crate) fn forget_attributes(&self, node: u64) {
+        if let Some(backings) = self.backings.as_ref().filter(|_| self.is_written_by_kernel(node)) {
+            backings.forget_attributes(node);
+        }
+    }
+
+    /// One more has `node` open. Returns the kernel's number of the `file` that has its bytes, if it is to read and
+    /// write them itself: so it does for all who have it open, or for none.
+    fn share(
+        &self,
+        state: &mut HandlesState,
+        (node, lifetime): (u64, Lifetime),
+        file: Option<BorrowedFd<'_>>,
+        source: &dyn Source,
+    ) -> Option<i32> {
+        let HandlesState { nodes, may_not, .. } = state;
         let shared = nodes.entry(node).or_insert_with(|| {
-            let backings = self.backings.as_ref().filter(|_| may_pass && !*may_not);
+            let backings = self.backings.as_ref().filter(|_| lifetime > Lifetime::None && !*may_not);
             let opened = backings.zip(file).map(|(all, file)| all.open(file));
             let backing = opened.and_then(|opened| {
                 let refused = |error: &Errno| {
@@ -125,29 +182,10 @@ impl Handles {
                 };
                 opened.inspect_err(refused).ok()
             });
-            Shared { handles: 0, backing }
+            Shared { handles: 0, backing, is_written: false }
         });
         shared.handles += 1;
-        let (flags, backing) = match &shared.backing {
-            Some(backing) => (open::PASSTHROUGH, backing.number()),
-            // Not kept, nor are bytes that are written put together before they are handed on.
-            None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
-            // What is no file on a disk is not changed by others, however little is promised of its name and owner.
-            None if lifetime == Lifetime::Forever || file.is_none() => (open::KEEP_CACHE, 0),
-            None => (0, 0),
-        };
-        let source = (state.handles.len() < self.most).then_some(source);
-        Opening { handle: state.add(node, Content::Read(source)), flags, backing }
-    }
-
-    /// A handle for `file`, the content of `node`. It is kept whatever else is open.
-    pub(crate) fn open_to_write(&self, node: u64, file: Arc<dyn WritableFile>, lifetime: Lifetime) -> Opening {
-        let mut state = lock(&self.state);
-        state.nodes.entry(node).or_insert(Shared { handles: 0, backing: None }).handles += 1;
-        // All that is written comes through the kernel, which knows it.
-        let flags = if lifetime == Lifetime::None { open::DIRECT_IO } else { open::KEEP_CACHE };
-        let flags = if file.is_waited_for() { flags } else { flags | open::NOFLUSH };
-        Opening { handle: state.add(node, Content::Written(file)), flags, backing: 0 }
+        shared.backing.as_ref().map(Backing::number)
     }
 
     /// What is open under `handle`, if it is kept.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tarnfs_tree::{Lifetime, Node, Tree};
 
+use crate::handles::Handles;
 use crate::protocol::Keep;
 
 /// What never changes: 136 years. (Larger numbers overflow the kernel's clock on some machines.)
@@ -21,11 +22,15 @@ pub(crate) fn duration(lifetime: Lifetime) -> Duration {
     }
 }
 
+/// Of what a node is: nothing is kept while the kernel may change it without our being told.
+pub(crate) fn of_node(tree: &dyn Tree, handles: &Handles, node: Node) -> Duration {
+    if handles.is_written_by_kernel(node.0) { Duration::ZERO } else { duration(tree.lifetime(node)) }
+}
+
 /// Of the name of `child` in a folder of that lifetime, and of what the child is.
-pub(crate) fn of_child(tree: &dyn Tree, folder: Lifetime, child: Node) -> Keep {
-    let own = tree.lifetime(child);
-    let name = if own == Lifetime::None { own } else { folder };
-    Keep { name: duration(name), attributes: duration(own) }
+pub(crate) fn of_child(tree: &dyn Tree, handles: &Handles, folder: Lifetime, child: Node) -> Keep {
+    let name = if tree.lifetime(child) == Lifetime::None { Lifetime::None } else { folder };
+    Keep { name: duration(name), attributes: of_node(tree, handles, child) }
 }
 
 /// That there is nothing of a name in `folder`.

@@ -3,6 +3,7 @@
 use tarnfs_tree::{Error, Node, Tree, UNKNOWN};
 
 use crate::deadline::Ticket;
+use crate::handles::Handles;
 use crate::options::Overrides;
 use crate::protocol::{Keep, ReplyNames};
 use crate::{attributes, lifetimes};
@@ -13,7 +14,7 @@ const DOTS: u64 = 2;
 /// Fills the reply behind `ticket` with the children of `folder` from position `offset`. Nodes of which the kernel then
 /// knows are put into `given`.
 pub(crate) fn fill(
-    tree: &dyn Tree,
+    (tree, handles): (&dyn Tree, &Handles),
     folder: Node,
     offset: u64,
     overrides: Overrides,
@@ -34,7 +35,7 @@ pub(crate) fn fill(
     let lifetime = tree.lifetime(folder);
     tree.read_dir(folder, offset.saturating_sub(DOTS), &mut |child| {
         let node = child.attributes.node;
-        let keep = if node == UNKNOWN { Keep::default() } else { lifetimes::of_child(tree, lifetime, node) };
+        let keep = if node == UNKNOWN { Keep::default() } else { lifetimes::of_child(tree, handles, lifetime, node) };
         let attributes = attributes::shown(tree, &child.attributes, overrides);
         let is_added = add(child.name, child.next.saturating_add(DOTS), keep, &attributes);
         if is_added && node != UNKNOWN {

@@ -29,6 +29,7 @@ mod status;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -100,6 +101,8 @@ struct Overlay {
     quiet: Mutex<Quiet>,
     /// Nodes without a name, which go when nobody knows them any more.
     orphans: Mutex<HashSet<u64>>,
+    /// The file that was made last, if it was not opened yet.
+    made: Mutex<Option<(u64, File)>>,
     /// Nodes whose path below leads to nothing, and when that was seen.
     lost: Mutex<HashMap<u64, Instant>>,
     /// Folders whose names were compared with what is below.
@@ -121,6 +124,8 @@ struct Quiet {
     /// How often something was changed. What was learned before a change is not noted after it.
     changes: u64,
     folders: HashSet<u64>,
+    /// Folders of which something was said. That it is still so is not asked again.
+    others: HashSet<u64>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -171,6 +176,7 @@ impl OverlayTree {
             contents: Mutex::default(),
             quiet: Mutex::default(),
             orphans: Mutex::default(),
+            made: Mutex::default(),
             lost: Mutex::default(),
             compared: Mutex::default(),
             lane: new_lane(),
@@ -321,9 +327,14 @@ impl Overlay {
         };
         if let (Kind::File, Some(place)) = (row.kind, &row.place) {
             let open = self.opened(node);
-            let stat = match open.as_ref().and_then(|content| content.upper()) {
-                Some(upper) => rustix::fs::fstat(upper),
-                None => self.files.stat(place),
+            let made = lock(&self.made);
+            let stat = match (open.as_ref().and_then(|content| content.upper()), &*made) {
+                (Some(upper), _) => rustix::fs::fstat(upper),
+                (None, Some((id, made))) if *id == row.id => rustix::fs::fstat(made),
+                (None, _) => {
+                    drop(made);
+                    self.files.stat(place)
+                }
             };
             match stat {
                 Ok(stat) => {
@@ -343,7 +354,11 @@ impl Overlay {
 
     /// What a node of the overlay is, for somebody who is given it.
     fn give(&self, id: u64) -> Result<Attributes, Error> {
-        let shown = self.shown(&self.known_row(id)?)?;
+        self.give_row(&self.known_row(id)?)
+    }
+
+    fn give_row(&self, row: &NodeRow) -> Result<Attributes, Error> {
+        let shown = self.shown(row)?;
         self.known.hold(shown.node);
         Ok(shown)
     }
@@ -361,22 +376,22 @@ impl Overlay {
 
     /// What the overlay says of `name` in a folder of its own.
     fn said(&self, folder: u64, name: &[u8]) -> Result<Said, Error> {
-        let changes = {
+        let (changes, had_names) = {
             let quiet = lock(&self.quiet);
             if quiet.folders.contains(&folder) {
                 return Ok(Said::Nothing);
             }
-            quiet.changes
+            (quiet.changes, quiet.others.contains(&folder))
         };
         let (said, has_names) = self.database.ask(|connection| {
             let said = rows::name(connection, folder, name)?;
-            Ok((said, said != Said::Nothing || rows::has_names(connection, folder)?))
+            Ok((said, said != Said::Nothing || had_names || rows::has_names(connection, folder)?))
         })?;
-        if !has_names {
-            let mut quiet = lock(&self.quiet);
-            if quiet.changes == changes {
-                quiet.folders.insert(folder);
-            }
+        let mut quiet = lock(&self.quiet);
+        if has_names {
+            quiet.others.insert(folder);
+        } else if quiet.changes == changes {
+            quiet.folders.insert(folder);
         }
         Ok(said)
     }
@@ -395,14 +410,17 @@ impl Overlay {
             NodePlace::Lower => Content::below(self, node, self.lower.open(node)?),
             NodePlace::Own(id) => {
                 let row = self.known_row(id)?;
+                let made = lock(&self.made).take_if(|(made, _)| *made == id);
                 match (row.kind, &row.place) {
                     (Kind::Folder, _) => return Err(Error::IsAFolder),
                     (Kind::File, Some(place)) => {
                         let path = self.files.path().join(content::path_of(place));
-                        let file = self
-                            .files
-                            .open_content(place)
-                            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+                        let file = match made {
+                            Some((_, made)) => made,
+                            None => self.files.open_content(place).map_err(|error| {
+                                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                            })?,
+                        };
                         Content::above(self, node, FollowedFile::new(file, path)?)?
                     }
                     (Kind::File, None) => {

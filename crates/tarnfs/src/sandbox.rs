@@ -111,8 +111,9 @@ fn restrict(folders: &[impl AsFd], written: Option<BorrowedFd<'_>>) -> Result<Ru
     for folder in folders {
         rules = rules.add_rule(PathBeneath::new(folder, below))?;
     }
-    // Contents of files, and folders that they lie in: no links, devices or sockets.
+    // Contents of files, and folders that they lie in: no links, devices or sockets. They are executed as above.
     let within = AccessFs::ReadFile
+        | AccessFs::Execute
         | AccessFs::WriteFile
         | AccessFs::Truncate
         | AccessFs::ReadDir

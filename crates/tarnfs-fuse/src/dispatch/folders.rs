@@ -40,13 +40,13 @@ impl Dispatcher {
 
 impl Questions {
     pub(super) fn found(&self, attributes: &tarnfs_tree::Attributes) -> KnownAttributes {
-        let keep = lifetimes::duration(self.tree.lifetime(attributes.node));
+        let keep = lifetimes::of_node(&*self.tree, &self.handles, attributes.node);
         (keep, attributes::shown(&*self.tree, attributes, self.overrides))
     }
 
     /// The same of a child of `folder`.
     pub(super) fn named(&self, folder: Node, attributes: &tarnfs_tree::Attributes) -> KnownName {
-        let keep = lifetimes::of_child(&*self.tree, self.tree.lifetime(folder), attributes.node);
+        let keep = lifetimes::of_child(&*self.tree, &self.handles, self.tree.lifetime(folder), attributes.node);
         (keep, attributes::shown(&*self.tree, attributes, self.overrides))
     }
 
@@ -167,8 +167,15 @@ impl Folders for Dispatcher {
             }
             let mut given = Given::new(asks, Vec::new());
             let filled = attempt(&asks.deadlines, Operation::ReadDir, folder, || {
-                listing::fill(&*asks.tree, Node(folder), offset, asks.overrides, &ticket, &mut given.nodes)
-                    .map_err(|error| errno(&error))
+                listing::fill(
+                    (&*asks.tree, &asks.handles),
+                    Node(folder),
+                    offset,
+                    asks.overrides,
+                    &ticket,
+                    &mut given.nodes,
+                )
+                .map_err(|error| errno(&error))
             });
             match filled {
                 Ok(()) => ticket.answer(|reply| {

@@ -229,6 +229,9 @@ impl Reading for Dispatcher {
         let open = move |asks: &Questions| may_open.and_then(|()| asks.open(node, how));
         self.ask_with(Operation::Open, node, is_ready, ticket, open, move |asks, reply, file| {
             let opening = asks.hold(node, file);
+            if how.to_write {
+                asks.handles.forget_attributes(node);
+            }
             if !reply.opened(opening.handle, opening.flags, opening.backing) {
                 drop(asks.handles.close(opening.handle));
             }

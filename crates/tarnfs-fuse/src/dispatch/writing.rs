@@ -1,6 +1,7 @@
 //! What changes something. Where the tree is for reading only, that takes a remount by root, and is refused.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -175,9 +176,12 @@ impl Writing for Dispatcher {
             let known = asks.made(folder, &made);
             Ok((known, made.node.0, asks.open(made.node.0, how)?))
         };
-        self.change(folder, reply, create, |asks, reply, (((keep, found), given), node, file)| {
+        self.change(folder, reply, create, |asks, reply, (((mut keep, found), given), node, file)| {
             let opening = asks.hold(node, file);
-            if reply.created(keep, &found, opening.handle, opening.flags) {
+            if asks.handles.is_written_by_kernel(node) {
+                keep.attributes = Duration::ZERO;
+            }
+            if reply.created(keep, &found, opening.handle, opening.flags, opening.backing) {
                 given.taken();
             } else {
                 drop(asks.handles.close(opening.handle));

@@ -1,12 +1,15 @@
-//! Files that the kernel reads without us (`FUSE_PASSTHROUGH`, Linux 6.9).
+//! Files that the kernel reads and writes without us (`FUSE_PASSTHROUGH`, Linux 6.9).
 
 use std::ffi::c_void;
 use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl, opcode};
+
+use super::abi::{OUT_HEADER, Out};
 
 /// Where files are handed to the kernel.
 #[derive(Debug, Clone)]
@@ -37,7 +40,23 @@ impl Backings {
         }
         Ok(Backing { number, device: Arc::clone(&self.0) })
     }
+
+    /// Has the kernel forget what it knows of `node`. What it has read of it stays, so nobody is waited for.
+    pub(crate) fn forget_attributes(&self, node: u64) {
+        let mut out = Out::default();
+        // No offset, and no bytes.
+        out.u32(OUT_HEADER as u32 + 24).u32(INVALIDATE).u64(0).u64(node).u64(u64::MAX).u64(0);
+        // ENOENT: it knows nothing of it.
+        if let Err(error) = (&*self.0).write_all(&out.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            log::debug!("having the kernel forget what it knows of node {node}: {error}");
+        }
+    }
 }
+
+/// `FUSE_NOTIFY_INVAL_INODE`.
+const INVALIDATE: u32 = 2;
 
 impl Backing {
     /// The kernel's number for it.

@@ -302,10 +302,10 @@ impl ReplyStatfs {
 
 impl ReplyCreated {
     /// As [`ReplyEntry::entry`] and [`ReplyOpen::opened`] together. False if the kernel has taken neither.
-    pub(crate) fn created(self, keep: Keep, attributes: &Attributes, handle: u64, flags: u32) -> bool {
+    pub(crate) fn created(self, keep: Keep, attributes: &Attributes, handle: u64, flags: u32, backing: i32) -> bool {
         let mut out = Out::with_capacity(144);
         put_entry(&mut out, keep, attributes);
-        out.u64(handle).u32(flags).u32(0);
+        out.u64(handle).u32(flags).u32(backing as u32);
         self.0.send(&out.0)
     }
 }

@@ -226,6 +226,11 @@ impl Source for OpenedFile {
     fn memory(&self) -> usize {
         self.content.source().map_or(0, Source::memory)
     }
+
+    /// That of the overlay alone: what is below becomes another one with the first write.
+    fn backing_file(&self) -> Option<BorrowedFd<'_>> {
+        self.content.upper()
+    }
 }
 
 impl WritableFile for OpenedFile {

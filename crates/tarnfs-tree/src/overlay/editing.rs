@@ -1,6 +1,7 @@
 //! What changes something: one system call, one transaction.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -49,6 +50,8 @@ pub(super) struct Editing<'a> {
     gone: RefCell<Vec<Node>>,
     /// Where contents were put for it. They go if it comes to nothing.
     placed: &'a RefCell<Vec<Vec<u8>>>,
+    /// A file that was made, which is likely to be opened next.
+    made: Cell<Option<(u64, File)>>,
 }
 
 /// What has become of a node.
@@ -149,14 +152,7 @@ impl Editing<'_> {
 
     /// A folder has got a name, or lost one; and so many folders in it.
     fn changed(&self, folder: u64, folders: i64) -> Result<(), Error> {
-        let mut row = self.node(folder)?;
-        let now = now();
-        (row.mtime, row.ctime) = (now, now);
-        // One link means that nobody has counted.
-        if row.links != 1 {
-            row.links = i64::from(row.links).saturating_add(folders).clamp(0, i64::from(u32::MAX)) as u32;
-        }
-        rows::put_node(self.connection, &row).map(drop)
+        rows::touch_folder(self.connection, folder, now(), folders)
     }
 
     /// A node has lost a name.
@@ -251,16 +247,23 @@ impl Editing<'_> {
         if is_folder && hands_on {
             row.mode |= SETGID;
         }
+        if new.kind == Kind::File {
+            row.place = folder.place.as_ref().filter(|_| !name.is_empty()).map(|place| join(place, name));
+        }
         row.id = rows::put_node(self.connection, &row)?;
         for (name, value) in lists {
             rows::put_xattr(self.connection, row.id, name, Some(&value))?;
         }
         if new.kind == Kind::File {
-            let wished = folder.place.as_ref().filter(|_| !name.is_empty()).map(|place| join(place, name));
-            let (place, _) = self.overlay.files.make(wished.as_deref().unwrap_or_default(), row.id)?;
+            let wished = row.place.as_deref().unwrap_or_default();
+            let (place, file) = self.overlay.files.make(wished, row.id)?;
             self.has_placed(&place);
+            let is_elsewhere = *wished != *place;
             row.place = Some(place);
-            rows::put_node(self.connection, &row)?;
+            if is_elsewhere {
+                rows::put_node(self.connection, &row)?;
+            }
+            self.made.replace(Some((row.id, file)));
         }
         if name.is_empty() {
             self.orphans.borrow_mut().push((row.id, Orphan::Unnamed));
@@ -315,12 +318,13 @@ impl Overlay {
         let edited = self.database.edit(
             |connection| {
                 let (touched, orphans, gone) = (RefCell::default(), RefCell::default(), RefCell::default());
-                let editing = Editing { overlay: self, connection, touched, orphans, gone, placed: &placed };
+                let made = Cell::default();
+                let editing = Editing { overlay: self, connection, touched, orphans, gone, placed: &placed, made };
                 let done = work(&editing)?;
-                let Editing { touched, orphans, gone, .. } = editing;
-                Ok((done, touched.into_inner(), orphans.into_inner(), gone.into_inner()))
+                let Editing { touched, orphans, gone, made, .. } = editing;
+                Ok((done, touched.into_inner(), orphans.into_inner(), gone.into_inner(), made))
             },
-            |(_, touched, orphans, gone)| {
+            |(_, touched, orphans, gone, made)| {
                 for (node, id) in touched {
                     self.met.meet(*id, *node);
                 }
@@ -331,6 +335,10 @@ impl Overlay {
                 quiet.changes += 1;
                 quiet.folders.clear();
                 drop(quiet);
+                let made = made.take();
+                if made.is_some() || !orphans.is_empty() {
+                    *lock(&self.made) = made;
+                }
                 let mut all = lock(&self.orphans);
                 for (id, what) in orphans {
                     if *what == Orphan::Named {
@@ -532,26 +540,28 @@ impl Edit for OverlayTree {
     fn make(&self, folder: Node, name: &[u8], new: &New) -> Result<Attributes, Error> {
         is_name(name)?;
         let overlay = &*self.0;
-        if overlay.find(folder, name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
         let (is_over, below) = (overlay.is_over(folder, name)?, overlay.prepare(folder)?);
-        let id = overlay.edit(|editing| {
+        let made = overlay.edit(|editing| {
             let folder = editing.touch(&below, folder)?;
-            if matches!(rows::name(editing.connection, folder, name)?, Said::Node(_)) {
-                return Err(Errno::EXIST.into());
+            match rows::name(editing.connection, folder, name)? {
+                Said::Nothing if !is_over => {}
+                Said::Gone => {}
+                Said::Nothing | Said::Node(_) => return Err(Errno::EXIST.into()),
             }
             let row = editing.node(folder)?;
             // It was removed meanwhile.
             if row.links == 0 {
                 return Err(Error::NotFound);
             }
+            if row.kind != Kind::Folder {
+                return Err(Error::NotAFolder);
+            }
             let made = editing.make(&row, name, new)?;
             editing.put_name(folder, name, Some(made.id), is_over)?;
             editing.changed(folder, i64::from(new.kind == Kind::Folder))?;
-            Ok(made.id)
+            Ok(made)
         })?;
-        overlay.give(id)
+        overlay.give_row(&made)
     }
 
     fn make_unnamed(&self, folder: Node, new: &New) -> Result<Attributes, Error> {

@@ -495,7 +495,7 @@ mod tests {
         });
     }
 
-    /// > What could not be brought to the disk is tried again.
+    /// > Names that could not be brought to the disk are tried again.
     #[test]
     fn names_that_fail_are_not_forgotten() {
         let folder = tempfile::tempdir().unwrap();

@@ -208,6 +208,15 @@ pub(super) fn put_node(connection: &Connection, row: &NodeRow) -> Result<u64, Er
     Ok(if row.id > 0 { row.id } else { connection.last_insert_rowid() as u64 })
 }
 
+/// A folder has got a name, or lost one; and so many folders in it. One link means that nobody has counted.
+pub(super) fn touch_folder(connection: &Connection, id: u64, now: Time, folders: i64) -> Result<(), Error> {
+    let sql = "UPDATE nodes SET mtime = ?2, mtime_ns = ?3, ctime = ?2, ctime_ns = ?3,
+               links = CASE links WHEN 1 THEN 1 ELSE min(max(links + ?4, 0), 4294967295) END WHERE id = ?1";
+    let mut update = connection.prepare_cached(sql).map_err(failed)?;
+    let changed = update.execute(params![id as i64, now.seconds, now.nanoseconds, folders]).map_err(failed)?;
+    if changed == 0 { Err(super::stale()) } else { Ok(()) }
+}
+
 /// What the overlay says of a name in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
