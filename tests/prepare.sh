@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests compare with: the tools that make archives, fusermount3 for the tests of unprivileged use, and the
-# real ratarmount in a virtual environment under target/. Where something cannot be installed, the tests that need it say so.
+# real ratarmount and a server for S3 (moto) in a virtual environment under target/. Where something cannot be installed, the tests that need it say so.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -37,5 +37,10 @@ if [ ! -x "$peers/bin/ratarmount" ]; then
     mkdir -p "$(dirname "$peers")"
     { python3 -m venv "$peers" && "$peers/bin/pip" install --quiet --disable-pip-version-check 'ratarmount==1.3.*'; } ||
         { rm -rf "$peers"; echo "tests/prepare.sh: could not install it; the tests against it are left out"; }
+fi
+if [ -x "$peers/bin/pip" ] && [ ! -x "$peers/bin/moto_server" ]; then
+    echo "tests/prepare.sh: installing moto into $peers"
+    "$peers/bin/pip" install --quiet --disable-pip-version-check 'moto[s3,server]==5.*' ||
+        echo "tests/prepare.sh: could not install it; the tests of s3:// are left out"
 fi
 exit 0

@@ -1,5 +1,7 @@
 //! Archives behind URLs: real servers on loopback, and what goes wrong on the way to them.
 
+#[path = "../support/peers.rs"]
+mod peers;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -8,5 +10,6 @@ mod hostile;
 mod lies;
 mod proxy;
 mod reading;
+mod s3;
 mod secrets;
 mod servers;

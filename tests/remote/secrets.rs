@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::proxy::Proxy;
 use crate::servers::{Server, archives};
@@ -27,9 +27,11 @@ fn bytes_below(scratch: &Scratch, folder: &str) -> Vec<u8> {
     scratch.shell(&format!("find {folder} -type f -exec cat {{}} +; find {folder}")).into_bytes()
 }
 
+/// It, and what a login with it is encoded as.
+const SECRETS: [&str; 2] = [SECRET, "bWU6WHE3c2VjcmV0cTdY"];
+
 fn has_secret(bytes: &[u8]) -> bool {
-    let encoded = "bWU6WHE3c2VjcmV0cTdY";
-    [SECRET, encoded].iter().any(|secret| bytes.windows(secret.len()).any(|part| part == secret.as_bytes()))
+    SECRETS.iter().any(|secret| bytes.windows(secret.len()).any(|part| part == secret.as_bytes()))
 }
 
 /// > The password and the query of a URL are in no message, log, index, table of mounts, list of processes or cache.
@@ -91,26 +93,38 @@ fn secrets_stay_where_they_are() {
         assert!(!has_secret(ran.err.as_bytes()) && !ran.out.starts_with(b"http"), "{command:?}: {}", ran.err);
     }
     assert!(!has_secret(&said), "{}", String::from_utf8_lossy(&said));
+    assert_are_hidden(&scratch, &url, &SECRETS, &|| tarnfs(&scratch));
+}
+
+/// Reads what is behind `url`, also in a mount, and looks for these words where they must not be.
+pub(crate) fn assert_are_hidden(scratch: &Scratch, url: &str, secrets: &[&str], command: &dyn Fn() -> Command) {
+    let has_one =
+        |bytes: &[u8]| secrets.iter().any(|secret| bytes.windows(secret.len()).any(|part| part == secret.as_bytes()));
+    let options = ["-d", "3", "--index-minimum-file-count=0"];
+    for words in [["ls", url], ["info", url], ["index", url]] {
+        let ran = Ran::from(command().args(words).args(options).output().unwrap()).ok();
+        assert!(!has_one(&ran.out) && !has_one(ran.err.as_bytes()), "{words:?}: {}", ran.err);
+    }
     if can_mount() {
-        let mount = Mounted::new(&scratch, &url, &options);
+        let mount = Mounted::by(command(), scratch, url, &options);
         assert_eq!(fs::read_to_string(mount.path("d/hello")).unwrap(), "hello\n");
-        assert!(!has_secret(mount.ran.err.as_bytes()), "{}", mount.ran.err);
-        assert!(!has_secret(&fs::read("/proc/self/mountinfo").unwrap()));
+        assert!(!has_one(mount.ran.err.as_bytes()), "{}", mount.ran.err);
+        assert!(!has_one(&fs::read("/proc/self/mountinfo").unwrap()));
         let ours = scratch.path("cache");
         let ours = format!("(grep -lFs '{}' /proc/[0-9]*/environ || true) | xargs -n1 dirname", ours.display());
         let processes = scratch.shell(&ours);
         assert!(processes.lines().count() >= 2, "{processes}");
         for process in processes.lines() {
             for of in ["cmdline", "comm", "maps"] {
-                assert!(!has_secret(&fs::read(format!("{process}/{of}")).unwrap_or_default()), "{process}/{of}");
+                assert!(!has_one(&fs::read(format!("{process}/{of}")).unwrap_or_default()), "{process}/{of}");
             }
         }
-        let shown = run(&scratch, ["mounts"]).ok();
-        assert!(!has_secret(&shown.out));
+        let shown = run(scratch, ["mounts"]).ok();
+        assert!(!has_one(&shown.out));
         mount.unmount();
     }
     assert!(fs::read_dir(scratch.path("cache/tarnfs/remote")).unwrap().count() > 0);
-    assert!(!has_secret(&bytes_below(&scratch, "cache")));
+    assert!(!has_one(&bytes_below(scratch, "cache")));
 }
 
 /// > Who logs in is taken from the URL, else from `.netrc`.
@@ -120,7 +134,7 @@ fn logins_come_from_netrc() {
     archives(&scratch);
     let Some(server) = guarded(&scratch) else { return };
     let cat = |home: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tarnfs"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarnfs"));
         in_scratch(&mut command, &scratch);
         let command = command.env("HOME", scratch.folder(home)).args(["cat", &server.url("a.tar.gz"), "d/hello"]);
         Ran::from(command.stdin(Stdio::null()).output().unwrap())

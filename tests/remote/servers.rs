@@ -1,4 +1,4 @@
-//! Servers that the tests start: nginx, and Python's, which knows no ranges.
+//! Servers that the tests start: nginx, Python's, which knows no ranges, and moto, which is one for S3.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -73,6 +73,15 @@ impl Server {
         command.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
         command.current_dir(scratch.folder("served"));
         Self::start(command, port, PathBuf::new())
+    }
+
+    /// A server for S3 that looks at every signature ([`crate::s3`] says what is in it). `None` where it is not
+    /// installed.
+    pub(crate) fn moto() -> Option<Self> {
+        let port = free_port();
+        let mut command = Command::new(crate::peers::installed("moto_server")?);
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+        Some(Self::start(command, port, PathBuf::new()))
     }
 
     pub(crate) fn url(&self, name: &str) -> String {

@@ -297,9 +297,15 @@ impl Mounted {
     /// The same, whatever the exit code.
     #[track_caller]
     pub(crate) fn any(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
+        Self::by(tarnfs(scratch), scratch, archive, options)
+    }
+
+    /// The same by a command that has more in its environment, say.
+    #[track_caller]
+    pub(crate) fn by(mut command: Command, scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
         let at = scratch.path(format!("mount-{}", unique()));
         let log = scratch.path("log");
-        let output = tarnfs(scratch)
+        let output = command
             .args(options)
             .arg(archive.as_ref())
             .arg(&at)

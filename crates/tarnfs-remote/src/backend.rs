@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,7 +12,7 @@ use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
 /// All backends. No scheme has two.
-pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http];
+pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http, &crate::s3::S3];
 
 /// True if a backend has this scheme, which is in lower case.
 pub fn is_known_scheme(scheme: &str) -> bool {
@@ -29,6 +30,16 @@ pub trait Backend: Sync {
 
     /// The object at `url`. Nothing is asked yet.
     fn object(&self, url: &Url, settings: &Settings) -> io::Result<Box<dyn Object>>;
+
+    /// Files and folders that are read while objects are: those that say who logs in.
+    fn reads(&self, settings: &Settings) -> Vec<PathBuf>;
+
+    /// What tells the object at `url` from all others, whatever it is called here. The cache has it under a hash of
+    /// that.
+    fn place(&self, url: &Url, settings: &Settings) -> String {
+        let _ = settings;
+        url.request()
+    }
 }
 
 /// One object. Each call is one attempt, which has an answer or an error soon after `deadline`: who calls tries again,
@@ -65,6 +76,8 @@ pub struct Version {
     pub tag: Option<String>,
     /// When it was changed last, as the server writes it.
     pub modified: Option<String>,
+    /// By what the server can be asked for it when there is a newer one.
+    pub id: Option<String>,
     /// No other bytes will ever have these: so what is kept may be found by them later.
     pub is_lasting: bool,
 }

@@ -17,10 +17,10 @@ const MAGIC: &str = "tarnfs remote object 1";
 impl Known {
     /// As lines, one for each thing.
     pub(crate) fn to_text(&self) -> String {
-        let Version { length, tag, modified, .. } = &self.version;
+        let Version { length, tag, modified, id, .. } = &self.version;
         let ranges = u8::from(self.has_ranges);
         let mut text = format!("{MAGIC}\nlength {length}\nranges {ranges}\n");
-        for (name, value) in [("tag", tag), ("modified", modified)] {
+        for (name, value) in [("tag", tag), ("modified", modified), ("id", id)] {
             if let Some(value) = value {
                 text += name;
                 text.push(' ');
@@ -38,7 +38,7 @@ impl Known {
             |name: &str| lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::to_owned);
         let length = of("length")?.parse().ok().filter(|&length| length <= LONGEST)?;
         // Others are not remembered.
-        let version = Version { is_lasting: true, length, tag: of("tag"), modified: of("modified") };
+        let version = Version { is_lasting: true, length, tag: of("tag"), modified: of("modified"), id: of("id") };
         Some(Self { version, has_ranges: of("ranges")? == "1" })
     }
 }
@@ -54,6 +54,7 @@ mod tests {
                 length: 7,
                 tag: tag.map(str::to_owned),
                 modified: modified.map(str::to_owned),
+                id: modified.map(|_| "3/L4".to_owned()),
                 is_lasting: true,
             };
             let known = Known { version, has_ranges: tag.is_some() };

@@ -15,6 +15,7 @@ pub mod helper;
 mod http;
 mod known;
 mod open;
+mod s3;
 mod source;
 mod url;
 
@@ -27,5 +28,6 @@ pub use backend::{BACKENDS, Backend, Begun, Body, Fault, Object, Version, is_kno
 pub use cache::BlockCache;
 pub use credentials::Credentials;
 pub use open::{Opener, Settings};
+pub use s3::Aws;
 pub use source::RemoteSource;
 pub use url::Url;

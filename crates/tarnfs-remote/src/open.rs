@@ -12,6 +12,7 @@ use crate::cache::{BLOCK, BlockCache, Blocks};
 use crate::credentials::Credentials;
 use crate::fetch::{error, read_by, tried};
 use crate::known::Known;
+use crate::s3::Aws;
 use crate::source::{Missing, RemoteSource};
 use crate::url::Url;
 
@@ -22,6 +23,8 @@ pub struct Settings {
     pub cache: Option<Arc<BlockCache>>,
     /// Who logs in where no URL says so.
     pub credentials: Credentials,
+    /// What is known of buckets, and of who may read them.
+    pub aws: Aws,
     /// Nothing is asked over the network: what is in the cache has to do.
     pub offline: bool,
 }
@@ -72,6 +75,20 @@ impl Opener {
         }
     }
 
+    /// Files and folders that are read later, when objects at these `urls` are: those that say who logs in.
+    pub fn reads(&self, urls: &[Url]) -> Vec<PathBuf> {
+        let backends = backend::BACKENDS.iter();
+        let is_used =
+            |backend: &&&dyn backend::Backend| urls.iter().any(|url| backend.schemes().contains(&url.scheme()));
+        backends.filter(is_used).flat_map(|backend| backend.reads(&self.settings)).collect()
+    }
+
+    /// Names the object at `url` in the cache.
+    pub(crate) fn key(&self, url: &Url) -> String {
+        let place = backend::of_scheme(url.scheme()).map(|backend| backend.place(url, &self.settings));
+        url.key(&place.unwrap_or_else(|| url.request()))
+    }
+
     /// Opens the object at `url`, in the version that is there now. `NotFound` if the server says that there is none.
     pub fn open(&self, url: &Url) -> io::Result<RemoteSource> {
         self.open_with(url, self.settings.cache.as_ref())
@@ -82,7 +99,7 @@ impl Opener {
     /// then it is none if it is longer than any index of that need be.
     pub fn copy(&self, url: &Url, archive: Option<u64>) -> io::Result<Option<PathBuf>> {
         let Some(cache) = &self.settings.cache else { return Ok(None) };
-        let key = url.key();
+        let key = self.key(url);
         let path = |version: &Version| cache.file(&key, &format!("{}.sqlite", version.key()));
         if self.settings.offline {
             let known = cache.known(&key).map(|known| path(&known.version)).transpose()?;
@@ -123,7 +140,7 @@ impl Opener {
         let backend = backend::of_scheme(url.scheme())
             .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "there is no backend for its scheme"))?;
         let object = backend.object(url, &self.settings)?;
-        let key = url.key();
+        let key = self.key(url);
         let known = cache.and_then(|cache| cache.known(&key));
         let opening = Opening { name: url.to_string(), key, cache };
         if self.settings.offline {

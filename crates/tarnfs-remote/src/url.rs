@@ -29,7 +29,9 @@ impl Url {
         if scheme.is_empty() || !scheme.bytes().all(is_of_scheme) {
             return Err("its scheme is not one".to_owned());
         }
-        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+        // Names in a bucket are what was typed, whatever letters they have.
+        let is_literal = scheme.eq_ignore_ascii_case("s3");
+        let rest = if is_literal { rest } else { rest.split_once('#').map_or(rest, |(rest, _)| rest) };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
         // What stands before the last @: a password may have one, too.
@@ -51,17 +53,45 @@ impl Url {
         if host.contains(':') && !host.starts_with('[') {
             return Err("it names no host that can be looked for".to_owned());
         }
-        let (path, query) = match rest.split_once('?') {
-            Some((path, query)) => (path, Some(escaped(query))),
-            None => (rest, None),
+        let (path, query) = if is_literal {
+            match rest.rsplit_once("?versionId=") {
+                Some((path, version)) => (literal(path, b"/"), Some(format!("versionId={}", literal(version, b"")))),
+                None => (literal(rest, b"/"), None),
+            }
+        } else {
+            match rest.split_once('?') {
+                Some((path, query)) => (escaped(path), Some(escaped(query))),
+                None => (escaped(rest), None),
+            }
         };
         let login = login.map(|login| {
             let (user, password) = login.split_once(':').unwrap_or((login, ""));
             Login { user: unescaped(user), password: unescaped(password) }
         });
-        let path = if path.is_empty() { "/".to_owned() } else { escaped(path) };
-        let (scheme, authority) = (scheme.to_ascii_lowercase(), authority.to_ascii_lowercase());
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        let scheme = scheme.to_ascii_lowercase();
+        let authority = if is_literal { authority.to_owned() } else { authority.to_ascii_lowercase() };
         Ok(Self { scheme, authority, path, query, login })
+    }
+
+    /// Of what is escaped already; the path begins with a slash.
+    pub(crate) fn of_parts(scheme: &str, authority: String, path: String, query: Option<String>) -> Self {
+        Self { scheme: scheme.to_owned(), authority, path, query, login: None }
+    }
+
+    /// Host, and the port if one is named.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Escaped, from its slash on.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Escaped.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.as_deref()
     }
 
     /// In lower case.
@@ -127,11 +157,11 @@ impl Url {
         Ok(to)
     }
 
-    /// Names it in the cache, without telling what it is.
-    pub(crate) fn key(&self) -> String {
+    /// Names it in the cache, without telling what it is. `place`: what it is told from others by.
+    pub(crate) fn key(&self, place: &str) -> String {
         let mut hash = Sha256::new();
         let login = self.login.as_ref().map(|login| login.user.as_str());
-        for part in [self.request().as_str(), login.unwrap_or("")] {
+        for part in [place, login.unwrap_or("")] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -179,6 +209,15 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// With `%` for each byte but letters, digits, `-._~` and those of `others`: as signatures have it. A `%` is escaped, too.
+pub(crate) fn literal(text: &str, others: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte) || others.contains(byte);
+    let part = |byte: u8| {
+        if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    text.bytes().map(part).collect()
 }
 
 /// The inverse; bytes that are no UTF-8 are replaced.
@@ -235,6 +274,24 @@ mod tests {
     }
 
     #[test]
+    fn a_name_in_a_bucket_is_what_was_typed() {
+        for (typed, request, shown) in [
+            (
+                "s3://My_bucket/a%20b/c d+e.tar",
+                "s3://My_bucket/a%2520b/c%20d%2Be.tar",
+                "s3://My_bucket/a%2520b/c d+e.tar",
+            ),
+            ("S3://b/a?b#c", "s3://b/a%3Fb%23c", "s3://b/a%3Fb%23c"),
+            ("s3://b/a?versionId=x/y", "s3://b/a?versionId=x%2Fy", "s3://b/a"),
+            ("s3://id:se%2Fcret@b/a", "s3://b/a", "s3://b/a"),
+        ] {
+            let url = Url::parse(typed).unwrap();
+            assert_eq!((url.request().as_str(), url.to_string().as_str()), (request, shown));
+        }
+        assert_eq!(Url::parse("s3://id:se%2Fcret@b/a").unwrap().login().unwrap().password, "se/cret");
+    }
+
+    #[test]
     fn credentials_go_along_to_the_same_origin_only() {
         let url = Url::parse("https://me:secret@host/a/x.tar?q").unwrap();
         for (location, request, has_login) in [
@@ -254,7 +311,10 @@ mod tests {
 
     #[test]
     fn who_logs_in_is_part_of_the_key_and_the_password_is_not() {
-        let key = |text| Url::parse(text).unwrap().key();
+        let key = |text| {
+            let url = Url::parse(text).unwrap();
+            url.key(&url.request())
+        };
         assert_eq!(key("https://me:a@host/x"), key("https://me:b@host/x"));
         assert_ne!(key("https://me:a@host/x"), key("https://host/x"));
         assert_ne!(key("https://host/x?1"), key("https://host/x?2"));

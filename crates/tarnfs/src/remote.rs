@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tarnfs_index::location;
 use tarnfs_remote::helper::{self, Client, Distant};
-use tarnfs_remote::{BlockCache, Credentials, Opener, Settings, Url, is_known_scheme};
+use tarnfs_remote::{Aws, BlockCache, Credentials, Opener, Settings, Url, is_known_scheme};
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{Beside, Remote, Remotes, is_url};
 
@@ -120,12 +120,12 @@ fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, of
         let opened = BlockCache::open(folder, limit);
         opened.inspect_err(|error| log::warn!("nothing that is read over the network is kept: {error}")).ok()
     });
-    let credentials = Credentials::of_environment();
+    let (credentials, aws) = (Credentials::of_environment(), Aws::of_environment());
     // What lies at its path may be another one by now.
     let folder = cache.as_ref().map(BlockCache::folder);
-    let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials: credentials.clone(), offline });
+    let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials, aws, offline });
     opener.prepare();
-    sandbox::keep_network(folder.as_deref(), credentials.file().map(PathBuf::as_path));
+    sandbox::keep_network(folder.as_deref(), &opener.reads(&urls));
     helper::serve(&control, urls, opener)
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -58,15 +58,15 @@ pub(crate) fn has_seccomp() -> bool {
 }
 
 /// What the process gives up that reads over the network: all files but those in the `cache`, what says who logs in
-/// (`secrets`), and what the system has for who looks up names; executing programs; and taking connections.
-pub(crate) fn keep_network(cache: Option<&Path>, secrets: Option<&Path>) {
+/// (`secrets`, files and folders), and what the system has for who looks up names; executing programs; and taking connections.
+pub(crate) fn keep_network(cache: Option<&Path>, secrets: &[PathBuf]) {
     match restrict_but_network(cache, secrets) {
         Ok(_) => log::debug!("sandbox of the process that reads over the network: on, as far as this kernel knows it"),
         Err(error) => log::debug!("no sandbox for the process that reads over the network: {error}"),
     }
 }
 
-fn restrict_but_network(cache: Option<&Path>, secrets: Option<&Path>) -> Result<RulesetStatus, landlock::RulesetError> {
+fn restrict_but_network(cache: Option<&Path>, secrets: &[PathBuf]) -> Result<RulesetStatus, landlock::RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -76,7 +76,7 @@ fn restrict_but_network(cache: Option<&Path>, secrets: Option<&Path>) -> Result<
         .create()?;
     // Name servers, hosts, certificates, and the libraries that look names up.
     let system = ["/etc", "/usr", "/lib", "/lib64", "/run", "/proc/self/exe", "/proc/self/maps"];
-    for path in system.into_iter().map(Path::new).chain(secrets) {
+    for path in system.into_iter().map(Path::new).chain(secrets.iter().map(PathBuf::as_path)) {
         let access = if path.is_dir() { read } else { AccessFs::ReadFile.into() };
         if let Ok(path) = PathFd::new(path) {
             rules = rules.add_rule(PathBeneath::new(path, access))?;

@@ -162,7 +162,7 @@ impl Helper {
         let is_lasting = u64::from(source.version().is_lasting);
         let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64, is_lasting]);
         // Servers may call objects alike.
-        answer.extend_from_slice(format!("{}-{}", &url.key()[..8], source.version_name()).as_bytes());
+        answer.extend_from_slice(format!("{}-{}", &self.opener.key(url)[..8], source.version_name()).as_bytes());
         Ok((url.clone(), source, answer))
     }
 
