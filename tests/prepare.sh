@@ -15,7 +15,7 @@ packages+=(sqlite3 mtree-netbsd wimtools)
 packages+=(qpdf poppler-utils)
 packages+=(umoci)
 packages+=(curl rclone)
-packages+=(nginx)
+packages+=(nginx apache2)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

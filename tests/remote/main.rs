@@ -6,6 +6,7 @@ mod peers;
 mod support;
 
 mod faults;
+mod folders;
 mod hostile;
 mod lies;
 mod proxy;

@@ -26,6 +26,8 @@ impl Buckets {
         let mut lines = said.lines().map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         let mut next = || lines.next().unwrap();
         let (user, session) = (next().try_into().unwrap(), next().try_into().unwrap());
+        // Of what was written just now nothing is kept: it may be written again in the same second.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
         Some(Self { server, user, session })
     }
 
@@ -105,8 +107,6 @@ fn a_second_command_is_one_request() {
     let scratch = Scratch::new();
     archives(&scratch);
     let Some(buckets) = Buckets::of(&scratch) else { return };
-    // What was written just now may be written again in the same second.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
     let proxy = Proxy::new(buckets.server.address, |_| None);
     let cat = || {
         let mut command = buckets.tarnfs(&scratch);

@@ -1,4 +1,4 @@
-//! Servers that the tests start: nginx, Python's, which knows no ranges, and moto, which is one for S3.
+//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, and moto, which is one for S3.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -64,6 +64,51 @@ impl Server {
         command.arg("-p").arg(&folder).arg("-e").arg(folder.join("error.log")).arg("-c").arg(folder.join("conf"));
         command.args(["-g", "daemon off;"]);
         Some(Self::start(command, port, folder.join("access.log")))
+    }
+
+    /// Apache, which serves the folder over WebDAV below `/dav/` to `me` with this password, and to all without one.
+    /// `None` where it is not installed.
+    pub(crate) fn apache(scratch: &Scratch, password: Option<&str>) -> Option<Self> {
+        const MODULES: &str = "/usr/lib/apache2/modules";
+        let program = Path::new("/usr/sbin/apache2");
+        if !program.exists() {
+            return None;
+        }
+        let port = free_port();
+        let folder = scratch.folder(format!("apache-{}", unique()));
+        let (at, served) = (folder.display(), scratch.folder("served"));
+        let names = [
+            "mpm_event",
+            "alias",
+            "authn_core",
+            "authn_file",
+            "authz_core",
+            "authz_user",
+            "auth_basic",
+            "dav",
+            "dav_fs",
+        ];
+        let modules: String = names.map(|name| format!("LoadModule {name}_module {MODULES}/mod_{name}.so\n")).concat();
+        let access = password.map_or("Require all granted".to_owned(), |password| {
+            let hash = scratch.shell(&format!("openssl passwd -apr1 '{password}'"));
+            fs::write(folder.join("logins"), format!("me:{hash}")).unwrap();
+            format!("AuthType Basic\nAuthName x\nAuthUserFile {at}/logins\nRequire valid-user")
+        });
+        // It does not run as root.
+        let user = if crate::support::is_root() { "User www-data\nGroup www-data\n" } else { "" };
+        if crate::support::is_root() {
+            scratch.shell("chmod -R o+rX .; mkdir -p dav-locks; chmod 777 dav-locks");
+        }
+        let text = format!(
+            "{modules}{user}Listen 127.0.0.1:{port}\nServerName localhost\nPidFile {at}/pid\nErrorLog {at}/error.log
+             DavLockDB {}/lock\nAlias /dav {served}\n<Location /dav>\nDav On\n{access}\n</Location>\n",
+            scratch.folder("dav-locks").display(),
+            served = served.display(),
+        );
+        fs::write(folder.join("conf"), text).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-d").arg(&folder).arg("-f").arg(folder.join("conf")).arg("-DFOREGROUND");
+        Some(Self::start(command, port, folder.join("error.log")))
     }
 
     /// Python's own server.

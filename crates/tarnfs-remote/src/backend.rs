@@ -12,7 +12,7 @@ use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
 /// All backends. No scheme has two.
-pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http, &crate::s3::S3];
+pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http, &crate::s3::S3, &crate::webdav::WebDav];
 
 /// True if a backend has this scheme, which is in lower case.
 pub fn is_known_scheme(scheme: &str) -> bool {
@@ -34,12 +34,47 @@ pub trait Backend: Sync {
     /// Files and folders that are read while objects are: those that say who logs in.
     fn reads(&self, settings: &Settings) -> Vec<PathBuf>;
 
+    /// True if there may be a folder at `url`: by its name, or where it has `failed` so to open it as an object. Then it
+    /// is listed.
+    fn may_be_folder(&self, url: &Url, failed: Option<&io::Error>) -> bool;
+
+    /// What lies in the folder at `url`, each name once. It is tried until the deadline.
+    fn list(&self, url: &Url, settings: &Settings, deadline: Instant) -> io::Result<Vec<Entry>>;
+
     /// What tells the object at `url` from all others, whatever it is called here. The cache has it under a hash of
     /// that.
     fn place(&self, url: &Url, settings: &Settings) -> String {
         let _ = settings;
         url.request()
     }
+}
+
+/// What lies in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// As it is, not escaped.
+    pub name: Vec<u8>,
+    /// False of a file.
+    pub is_folder: bool,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Last change, ns since 1970; 0 where the server does not tell it.
+    pub modified: i64,
+}
+
+/// Names in one folder at most.
+pub(crate) const MOST_ENTRIES: usize = 1 << 20;
+
+impl Entry {
+    /// False of a name that nothing can have here.
+    pub(crate) fn is_possible(&self) -> bool {
+        is_name(&self.name) && self.size <= crate::open::LONGEST
+    }
+}
+
+/// True of what can be the name of a file.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && name.len() <= 255 && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
 /// One object. Each call is one attempt, which has an answer or an error soon after `deadline`: who calls tries again,
@@ -131,4 +166,6 @@ pub enum Fault {
     Missing(String),
     /// It will not work.
     Final(String),
+    /// It is a folder.
+    Folder,
 }

@@ -250,13 +250,20 @@ fn mark(folder: &File) -> io::Result<()> {
     if is_marked() {
         return Ok(());
     }
-    let is_empty = fs::read_dir(&at)?.next().is_none();
-    if is_empty {
+    // Another process may be at it, or was killed then.
+    let is_of_mark = |name: &std::ffi::OsStr| {
+        let of = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_prefix(TAG)?.strip_prefix('.'));
+        name == TAG || of.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+    };
+    let mut is_empty = true;
+    for entry in fs::read_dir(&at)? {
+        is_empty &= is_of_mark(&entry?.file_name());
+    }
+    if is_empty && !at.join(TAG).exists() {
         write(&at.join(TAG), &[TAG_TEXT.as_bytes()])?;
     }
     // Another process may just have done it.
-    let is_ours = is_empty || is_marked();
-    if is_ours { Ok(()) } else { Err(io::Error::other("there are files of something else in it")) }
+    if is_marked() { Ok(()) } else { Err(io::Error::other("there are files of something else in it")) }
 }
 
 /// True of the name of a version that nobody can find again ([`crate::backend::Version::name`]).
@@ -613,5 +620,14 @@ mod tests {
         assert!((0..40).filter(|&number| blocks.has(number, 100_000)).count() < 12);
         // Another process takes it for what it is.
         assert!(BlockCache::open(&path, None).is_ok());
+        // One was killed before it had marked a folder.
+        let half = scratch.path().join("half");
+        fs::create_dir(&half).unwrap();
+        fs::write(half.join(format!(".{TAG}.123.0")), "").unwrap();
+        assert!(BlockCache::open(&half, None).is_ok());
+        let other = scratch.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join(TAG), "mine").unwrap();
+        assert!(BlockCache::open(&other, None).is_err());
     }
 }

@@ -22,22 +22,31 @@ impl fmt::Debug for Login {
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     netrc: Option<PathBuf>,
+    webdav: Option<Login>,
 }
 
 /// A `.netrc` that is longer is none.
 const LONGEST: u64 = 1 << 20;
 
 impl Credentials {
-    /// Those of the environment: the file that `NETRC` names, else `.netrc` in the home folder.
+    /// Those of the environment: the file that `NETRC` names, else `.netrc` in the home folder; and those for WebDAV.
     pub fn of_environment() -> Self {
         let named = std::env::var_os("NETRC").map(PathBuf::from);
         let netrc = named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".netrc")));
-        Self { netrc: netrc.filter(|path| path.is_absolute()) }
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let webdav = variable("WEBDAV_USER").zip(variable("WEBDAV_PASSWORD"));
+        let webdav = webdav.map(|(user, password)| Login { user, password });
+        Self { netrc: netrc.filter(|path| path.is_absolute()), webdav }
     }
 
     /// The file that they are read from, if there is one.
     pub fn file(&self) -> Option<&PathBuf> {
         self.netrc.as_ref().filter(|path| path.is_file())
+    }
+
+    /// The login for WebDAV: of the variables `WEBDAV_USER` and `WEBDAV_PASSWORD`, else for the `host`.
+    pub(crate) fn of_webdav(&self, host: &str) -> Option<Login> {
+        self.webdav.clone().or_else(|| self.of_host(host))
     }
 
     /// The login for `host`. The file is read each time: it may have been changed.

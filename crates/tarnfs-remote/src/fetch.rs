@@ -66,6 +66,7 @@ fn chance() -> f64 {
 pub(crate) fn error(fault: Fault) -> io::Error {
     match fault {
         Fault::Again(what, _) | Fault::Final(what) => io::Error::other(what),
+        Fault::Folder => io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"),
         Fault::Missing(what) => io::Error::new(io::ErrorKind::NotFound, what),
         Fault::Changed(what) => io::Error::new(
             io::ErrorKind::StaleNetworkFileHandle,

@@ -17,14 +17,17 @@ mod known;
 mod open;
 mod s3;
 mod source;
+mod time;
 mod url;
+mod webdav;
+mod xml;
 
 /// The example of the README is compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use backend::{BACKENDS, Backend, Begun, Body, Fault, Object, Version, is_known_scheme};
+pub use backend::{BACKENDS, Backend, Begun, Body, Entry, Fault, Object, Version, is_known_scheme};
 pub use cache::BlockCache;
 pub use credentials::Credentials;
 pub use open::{Opener, Settings};

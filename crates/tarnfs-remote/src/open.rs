@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use tarnfs_source::Source as _;
 
-use crate::backend::{self, Begun, Body, Fault, Object, Version};
+use crate::backend::{self, Begun, Body, Entry, Fault, Object, Version};
 use crate::cache::{BLOCK, BlockCache, Blocks};
 use crate::credentials::Credentials;
 use crate::fetch::{error, read_by, tried};
 use crate::known::Known;
 use crate::s3::Aws;
-use crate::source::{Missing, RemoteSource};
+use crate::source::{FEW_IN_MEMORY, MOST_IN_MEMORY, Missing, RemoteSource};
 use crate::url::Url;
 
 /// How objects are opened and read.
@@ -89,9 +89,38 @@ impl Opener {
         url.key(&place.unwrap_or_else(|| url.request()))
     }
 
-    /// Opens the object at `url`, in the version that is there now. `NotFound` if the server says that there is none.
+    /// Opens the object at `url`, in the version that is there now. `NotFound` if the server says that there is none,
+    /// `IsADirectory` if that is a folder.
     pub fn open(&self, url: &Url) -> io::Result<RemoteSource> {
-        self.open_with(url, self.settings.cache.as_ref())
+        let folder = || io::Error::new(io::ErrorKind::IsADirectory, "it is a folder");
+        let backend = of_scheme(url)?;
+        if backend.may_be_folder(url, None) && !self.settings.offline {
+            self.list(url)?;
+            return Err(folder());
+        }
+        let opened = self.open_with(url, self.settings.cache.as_ref(), MOST_IN_MEMORY);
+        match opened {
+            Err(error) if !self.settings.offline && backend.may_be_folder(url, Some(&error)) => {
+                // Where there are no folders, nothing lies in one.
+                let is_folder = self.list(url).is_ok_and(|found| !found.is_empty());
+                Err(if is_folder { folder() } else { error })
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a file in a folder, as one of many.
+    pub(crate) fn open_one(&self, url: &Url) -> io::Result<RemoteSource> {
+        self.open_with(url, self.settings.cache.as_ref(), FEW_IN_MEMORY)
+    }
+
+    /// What lies in the folder at `url`, each name once.
+    pub fn list(&self, url: &Url) -> io::Result<Vec<Entry>> {
+        if self.settings.offline {
+            return Err(io::Error::other("with --offline no folder is listed"));
+        }
+        let listed = of_scheme(url)?.list(url, &self.settings, Instant::now() + FIRST_ANSWER);
+        listed.map_err(|error| io::Error::new(error.kind(), format!("{url}: {error}")))
     }
 
     /// A local copy of the database (SQLite) at `url`, kept in the cache; `None` if there is none, or no cache. It may
@@ -106,7 +135,7 @@ impl Opener {
             return Ok(known.filter(|path| path.is_file()));
         }
         // Its blocks are not kept: all of it is.
-        let source = match self.open_with(url, None) {
+        let source = match self.open_with(url, None, MOST_IN_MEMORY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             source => source?,
         };
@@ -135,14 +164,12 @@ impl Opener {
         Ok(Some(path))
     }
 
-    fn open_with(&self, url: &Url, cache: Option<&Arc<BlockCache>>) -> io::Result<RemoteSource> {
+    fn open_with(&self, url: &Url, cache: Option<&Arc<BlockCache>>, memory: usize) -> io::Result<RemoteSource> {
         let named = |error: io::Error| io::Error::new(error.kind(), error.to_string());
-        let backend = backend::of_scheme(url.scheme())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "there is no backend for its scheme"))?;
-        let object = backend.object(url, &self.settings)?;
+        let object = of_scheme(url)?.object(url, &self.settings)?;
         let key = self.key(url);
         let known = cache.and_then(|cache| cache.known(&key));
-        let opening = Opening { name: url.to_string(), key, cache };
+        let opening = Opening { name: url.to_string(), key, cache, memory };
         if self.settings.offline {
             return opening.offline(object, known);
         }
@@ -155,9 +182,27 @@ struct Opening<'a> {
     name: String,
     key: String,
     cache: Option<&'a Arc<BlockCache>>,
+    /// Blocks in memory at most.
+    memory: usize,
+}
+
+/// The backend for this scheme.
+fn of_scheme(url: &Url) -> io::Result<&'static dyn backend::Backend> {
+    let none = || io::Error::new(io::ErrorKind::Unsupported, "there is no backend for its scheme");
+    backend::of_scheme(url.scheme()).ok_or_else(none)
 }
 
 impl Opening<'_> {
+    fn source(
+        &self,
+        object: Box<dyn Object>,
+        version: Version,
+        blocks: Option<Blocks>,
+        missing: Missing,
+    ) -> RemoteSource {
+        RemoteSource::new(self.name.clone(), object, version, blocks, missing, self.memory)
+    }
+
     fn offline(&self, object: Box<dyn Object>, known: Option<Known>) -> io::Result<RemoteSource> {
         let nothing = || io::Error::other("nothing of it is in the cache, and with --offline nothing is fetched");
         let known = known.ok_or_else(nothing)?;
@@ -165,7 +210,7 @@ impl Opening<'_> {
         if let Some(blocks) = blocks.as_ref().filter(|_| !known.has_ranges) {
             blocks.hold()?;
         }
-        Ok(RemoteSource::new(self.name.clone(), object, known.version, blocks, Missing::Offline))
+        Ok(self.source(object, known.version, blocks, Missing::Offline))
     }
 
     /// Where blocks of this version lie. Nowhere of one that cannot be told from others.
@@ -214,7 +259,7 @@ impl Opening<'_> {
         match (first, usable) {
             (First::Same, Some((known, blocks))) => {
                 let missing = if known.has_ranges { Missing::Fetched } else { Missing::Lost };
-                Ok(RemoteSource::new(self.name.clone(), object, known.version, Some(blocks), missing))
+                Ok(self.source(object, known.version, Some(blocks), missing))
             }
             (First::Same, None) => Err(io::Error::other("the server says that nothing has changed, and was not asked")),
             (First::Part(version, bytes), _) => {
@@ -236,7 +281,7 @@ impl Opening<'_> {
                     let _ = blocks.put(0, &bytes);
                 }
                 self.remember(&version, true);
-                let source = RemoteSource::new(self.name.clone(), object, version, blocks, Missing::Fetched);
+                let source = self.source(object, version, blocks, Missing::Fetched);
                 source.has(bytes.chunks(BLOCK as usize).map(Into::into).collect());
                 Ok(source)
             }
@@ -269,7 +314,7 @@ impl Opening<'_> {
             if blocks.as_ref().is_some_and(|blocks| bytes.is_empty() || blocks.put(0, &bytes).is_ok()) {
                 self.remember(&version, false);
             }
-            let source = RemoteSource::new(self.name.clone(), object, version, blocks, Missing::Lost);
+            let source = self.source(object, version, blocks, Missing::Lost);
             source.has(bytes.chunks(BLOCK as usize).map(Into::into).collect());
             return Ok(source);
         }
@@ -282,7 +327,7 @@ impl Opening<'_> {
             && has_all(&blocks, version.length)
         {
             self.remember(&version, false);
-            return Ok(RemoteSource::new(self.name.clone(), object, version, Some(blocks), Missing::Lost));
+            return Ok(self.source(object, version, Some(blocks), Missing::Lost));
         }
         let size = version.length.div_ceil(1 << 20);
         log::warn!(
@@ -324,7 +369,7 @@ impl Opening<'_> {
             drop(turn);
             drop(body);
             self.remember(&version, false);
-            return Ok(RemoteSource::new(self.name.clone(), object, version, Some(blocks), Missing::Lost));
+            return Ok(self.source(object, version, Some(blocks), Missing::Lost));
         }
         Err(io::Error::other("it could not be read"))
     }

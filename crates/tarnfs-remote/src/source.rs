@@ -18,8 +18,9 @@ use crate::backend::{Object, Version};
 use crate::cache::{BLOCK, Blocks};
 use crate::fetch::{self, DEADLINE};
 
-/// Blocks in memory: 32 MiB.
-const MOST_IN_MEMORY: usize = 256;
+/// Blocks in memory: 32 MiB of an object that is named, and 12 MiB of one of many: what is read ahead, and a little more.
+pub(crate) const MOST_IN_MEMORY: usize = 256;
+pub(crate) const FEW_IN_MEMORY: usize = 96;
 
 /// Blocks of one request at most: 2 MiB. What is longer is fetched over several connections at once.
 const MOST_JOINED: u64 = 16;
@@ -66,6 +67,8 @@ pub(crate) enum Missing {
 #[derive(Default)]
 struct State {
     memory: HashMap<u64, (Block, u64)>,
+    /// Blocks in it at most.
+    most: usize,
     time: u64,
     flights: HashMap<u64, Arc<Flight>>,
     ahead: Ahead,
@@ -97,8 +100,9 @@ impl RemoteSource {
         version: Version,
         blocks: Option<Blocks>,
         missing: Missing,
+        memory: usize,
     ) -> Self {
-        let (state, work) = (Mutex::default(), Condvar::new());
+        let (state, work) = (Mutex::new(State { most: memory, ..State::default() }), Condvar::new());
         Self(Arc::new(Shared { name, object, version, blocks, missing, state, work }))
     }
 
@@ -179,7 +183,7 @@ impl State {
     fn keep(&mut self, number: u64, block: Block) {
         self.time += 1;
         self.memory.insert(number, (block, self.time));
-        if self.memory.len() > MOST_IN_MEMORY {
+        if self.memory.len() > self.most {
             let oldest = self.memory.iter().min_by_key(|(_, (_, time))| *time).map(|(&number, _)| number);
             oldest.map(|oldest| self.memory.remove(&oldest));
         }

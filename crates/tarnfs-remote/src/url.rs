@@ -136,6 +136,20 @@ impl Url {
         Self { path: format!("{}{}", self.path, escaped(suffix)), query: None, ..self.clone() }
     }
 
+    /// The folder of this name.
+    #[must_use]
+    pub(crate) fn as_folder(&self) -> Self {
+        let slash = if self.path.ends_with('/') { "" } else { "/" };
+        Self { path: format!("{}{slash}", self.path), ..self.clone() }
+    }
+
+    /// What is called `name` in the folder that this is.
+    #[must_use]
+    pub(crate) fn child(&self, name: &[u8], is_folder: bool) -> Self {
+        let slash = if is_folder { "/" } else { "" };
+        Self { path: format!("{}{}{slash}", self.as_folder().path, escaped_name(name)), query: None, ..self.clone() }
+    }
+
     /// Where a redirect to `location` leads. The credentials go along only to the same origin.
     pub fn redirected(&self, location: &str) -> Result<Self, String> {
         let mut to = if location.starts_with("//") {
@@ -214,14 +228,25 @@ fn escaped(text: &str) -> String {
 /// With `%` for each byte but letters, digits, `-._~` and those of `others`: as signatures have it. A `%` is escaped, too.
 pub(crate) fn literal(text: &str, others: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte) || others.contains(byte);
-    let part = |byte: u8| {
-        if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-    };
-    text.bytes().map(part).collect()
+    text.bytes().map(|byte| part(byte, is_plain(&byte))).collect()
+}
+
+/// The same of a name, which may have any bytes.
+fn escaped_name(name: &[u8]) -> String {
+    name.iter().map(|&byte| part(byte, byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))).collect()
+}
+
+fn part(byte: u8, is_plain: bool) -> String {
+    if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
 }
 
 /// The inverse; bytes that are no UTF-8 are replaced.
 fn unescaped(text: &str) -> String {
+    String::from_utf8_lossy(&plain(text)).into_owned()
+}
+
+/// The same as bytes.
+pub(crate) fn plain(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while let Some(&byte) = bytes.get(at) {
@@ -230,7 +255,7 @@ fn unescaped(text: &str) -> String {
         plain.push(code.unwrap_or(byte));
         at += if code.is_some() { 3 } else { 1 };
     }
-    String::from_utf8_lossy(&plain).into_owned()
+    plain
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::containers::{self, Layout};
 use crate::open::alone::{is_database, is_index};
 use crate::open::indexes::{self, in_real_folder};
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
-use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
+use crate::{Base, ComposeError, Composition, Error, FarTree, FolderTree, Lazily, LazyTree, Tree, compose};
 
 /// An archive or a folder that is to be opened.
 #[derive(Debug, Clone)]
@@ -295,8 +296,32 @@ impl Sources<'_> {
                 }
                 None => self.folder(number, path),
             },
-            _ => self.archive(number, location),
+            _ => match self.far(number, location.path())? {
+                Some(folder) => Ok(folder),
+                None => self.archive(number, location),
+            },
         }
+    }
+
+    /// The folder behind the URL that `path` is, if it is one, and there is a folder.
+    fn far(&mut self, number: usize, path: &Path) -> Result<Option<Arc<dyn Tree>>, AssembleError> {
+        let Some(remotes) = self.options.remotes_for(path) else { return Ok(None) };
+        let folder = match remotes.open(path) {
+            // Opening it once more asks nobody.
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => remotes.folder(path),
+            Err(error) => Err(error),
+        };
+        let folder = folder.map_err(|error| {
+            let problem = open::remote_problem(error);
+            self.observer.opens(path, &Arc::default());
+            self.observer.opened(number, path, Err(&problem));
+            AssembleError::Archive { path: path.to_owned(), problem }
+        })?;
+        let folder = Arc::new(FarTree::new(folder, path.to_owned()));
+        self.alone.push(None);
+        self.known.push(None);
+        Ok(Some(if self.options.shape.recursion.is_some() { self.lazily(Base::Far(folder), path)? } else { folder }))
     }
 
     /// The archive that stands for the folder at `path`, if it is a layout of container images.

@@ -6,6 +6,7 @@
 //! from then on.
 
 mod archives;
+mod base;
 mod halves;
 mod in_turn;
 mod levels;
@@ -33,11 +34,12 @@ use crate::hashes;
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
 use crate::legible::Legible;
-use crate::open::{FileFacts, IndexPlace, Options, Problem, identity_of, open_within};
+use crate::open::{FileFacts, IndexPlace, Options, Problem, identity_of, open_found, open_within};
 use crate::parts::may_be_part;
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
-use crate::{Attributes, Error, FolderTree, Kind, Node, Time, Tree};
+use crate::{Attributes, Error, Kind, Node, Time, Tree};
 use archives::{Archives, File, FoundArchive, Outcome, Ranges, Released, Steps, Version, Where};
+pub use base::Base;
 use halves::Halves;
 use parts::Shown;
 use unchanged::Unchanged;
@@ -57,25 +59,6 @@ const LANES: u64 = 8;
 
 /// How often who waits for the opening of others looks whether they get on.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The tree in which archives are found.
-#[derive(Clone)]
-#[allow(missing_debug_implementations, reason = "not every tree can show itself")]
-pub enum Base {
-    /// A folder: archives lie in files of their own, and so do their indexes.
-    Folder(Arc<FolderTree>),
-    /// Anything else: their indexes are in memory.
-    Other(Arc<dyn Tree>),
-}
-
-impl Base {
-    fn tree(&self) -> &dyn Tree {
-        match self {
-            Self::Folder(folder) => &**folder,
-            Self::Other(tree) => &**tree,
-        }
-    }
-}
 
 /// How archives are opened.
 #[derive(Debug, Clone)]
@@ -148,7 +131,7 @@ impl LazyTree {
         let ranges = Ranges { limit: base.tree().node_limit() };
         let root = match &base {
             Base::Folder(folder) => folder.path().canonicalize().ok(),
-            Base::Other(_) => None,
+            Base::Far(_) | Base::Other(_) => None,
         };
         Ok(Self {
             base,
@@ -360,6 +343,7 @@ impl LazyTree {
                 unchanged.push(Arc::clone(&source));
                 (source, 0)
             }
+            (Base::Far(_), None) => (source, 0),
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
             (_, outer) => {
                 let source = Arc::clone(legible.insert(Arc::new(Legible::new(source)?)));
@@ -369,9 +353,13 @@ impl LazyTree {
         self.wait_for_turn(number);
         let path = self.path_of(file.node);
         let (path, home) = path.zip(self.home_of(file.node)).unzip();
+        let far = match (&self.base, outer, &found) {
+            (Base::Far(far), None, None) => Some(far.remote(inner)?),
+            _ => None,
+        };
         let place = match &self.how.options.index.place {
             // A named file is the index of one archive.
-            IndexPlace::Folders(_) if path.is_some() => self.how.options.index.place.clone(),
+            IndexPlace::Folders(_) if path.is_some() || far.is_some() => self.how.options.index.place.clone(),
             _ => IndexPlace::Memory,
         };
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
@@ -410,7 +398,10 @@ impl LazyTree {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & bits },
             modified,
         };
-        let mut opened = open_within(source, facts, &path, home, &options);
+        let mut opened = match far {
+            Some((remote, url)) => open_found(remote, &url, &options),
+            None => open_within(source, facts, &path, home, &options),
+        };
         if opened.is_err()
             && let Some(cut) = legible.as_ref().and_then(|legible| legible.cut())
         {

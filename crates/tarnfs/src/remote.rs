@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_index::location;
-use tarnfs_remote::helper::{self, Client, Distant};
+use tarnfs_remote::helper::{self, Client, Distant, DistantFolder};
 use tarnfs_remote::{Aws, BlockCache, Credentials, Opener, Settings, Url, is_known_scheme};
 use tarnfs_source::Cancel;
-use tarnfs_tree::open::{Beside, Remote, Remotes, is_url};
+use tarnfs_tree::open::{Beside, Remote, RemoteEntry, RemoteFolder, Remotes, is_url};
 
 use crate::args::{Cli, Open};
 use crate::exit::{Code, Failure};
@@ -146,10 +146,38 @@ impl Opens {
 impl Remotes for Opens {
     fn open(&self, url: &Path) -> io::Result<Remote> {
         let shown = url.to_str().unwrap_or_default();
-        let source = Arc::new(self.network.open(shown, &self.cancel)?);
-        let (modified, version, is_lasting) = (source.modified(), source.version().to_owned(), source.is_lasting());
-        let beside = Arc::new(Neighbours(Arc::clone(&source)));
-        Ok(Remote { source, modified, version, is_lasting, beside })
+        Ok(remote(self.network.open(shown, &self.cancel)?))
+    }
+
+    fn folder(&self, url: &Path) -> io::Result<Arc<dyn RemoteFolder>> {
+        let folder = self.network.folder(url.to_str().unwrap_or_default(), &self.cancel)?;
+        Ok(Arc::new(Folder(folder)))
+    }
+}
+
+fn remote(source: Distant) -> Remote {
+    let source = Arc::new(source);
+    let (modified, version, is_lasting) = (source.modified(), source.version().to_owned(), source.is_lasting());
+    let beside = Arc::new(Neighbours(Arc::clone(&source)));
+    Remote { source, modified, version, is_lasting, beside }
+}
+
+#[derive(Debug)]
+struct Folder(DistantFolder);
+
+impl RemoteFolder for Folder {
+    fn list(&self, path: &[u8]) -> io::Result<Vec<RemoteEntry>> {
+        let entries = self.0.list(path)?.into_iter().map(|entry| RemoteEntry {
+            name: entry.name,
+            is_folder: entry.is_folder,
+            size: entry.size,
+            modified: entry.modified,
+        });
+        Ok(entries.collect())
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<Remote> {
+        Ok(remote(self.0.open(path)?))
     }
 }
 

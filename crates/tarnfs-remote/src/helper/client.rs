@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use tarnfs_source::{Cancel, Source};
 
 use super::wire::{self, Incoming};
+use crate::backend::Entry;
 
 /// Connections for one object: so many threads can wait for it at once.
 const CONNECTIONS: usize = 8;
@@ -46,36 +47,34 @@ impl Client {
     }
 
     /// Opens the object whose URL is shown so, and all that is needed to read it later. `Interrupted` once `cancel` is
-    /// asked for, also of what is read of it.
+    /// asked for, also of what is read of it. `IsADirectory` if a folder is there.
     pub fn open(&self, shown: &str, cancel: &Cancel) -> io::Result<Distant> {
         let mut first = self.connect()?;
         // All of it may have to be read.
         let answer = first.ask(wire::OPEN, shown.as_bytes(), cancel, None)??;
-        let (numbers, version) = answer.split_at_checked(32).ok_or_else(gone)?;
-        let [number, length, modified, is_lasting] = wire::numbers(numbers).ok_or_else(gone)?;
-        let version = String::from_utf8_lossy(version).into_owned();
-        let beside = Mutex::new(Some(first));
+        let connections = self.connections(first, cancel)?;
+        Distant::new(shown.to_owned(), &answer, connections, false)
+    }
+
+    /// The folder whose URL is shown so. Nothing is asked of its server now.
+    pub fn folder(&self, shown: &str, cancel: &Cancel) -> io::Result<DistantFolder> {
+        let mut first = self.connect()?;
+        let answer = first.ask(wire::FOLDER, shown.as_bytes(), cancel, Some(Instant::now() + PATIENCE))??;
+        let [number] = wire::numbers(&answer).ok_or_else(gone)?;
+        Ok(DistantFolder { name: shown.to_owned(), number, connections: self.connections(first, cancel)? })
+    }
+
+    fn connections(&self, first: Connection, cancel: &Cancel) -> io::Result<Arc<Connections>> {
         let mut idle = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
-            let mut connection = self.connect()?;
-            let deadline = Some(Instant::now() + PATIENCE);
-            connection.ask(wire::ATTACH, &wire::of_numbers(&[number]), cancel, deadline)??;
-            idle.push(connection);
+            idle.push(self.connect()?);
         }
-        Ok(Distant {
-            name: shown.to_owned(),
-            length,
-            modified: modified as i64,
-            version,
-            is_lasting: is_lasting != 0,
+        Ok(Arc::new(Connections {
             cancel: cancel.clone(),
-            beside,
-            connections: Arc::new(Connections {
-                idle: Mutex::new(Idle { idle, left: CONNECTIONS }),
-                freed: Condvar::new(),
-            }),
-            pieces: Mutex::default(),
-        })
+            beside: Mutex::new(Some(first)),
+            idle: Mutex::new(Idle { free: idle, left: CONNECTIONS, closed: Vec::new() }),
+            freed: Condvar::new(),
+        }))
     }
 
     /// A local copy of the file whose URL is shown so; `None` if there is none.
@@ -187,20 +186,23 @@ fn wait(socket: &UnixStream, cancel: &Cancel, deadline: Option<Instant>) -> io::
 /// An object that is read by the other process.
 pub struct Distant {
     name: String,
+    number: u64,
     length: u64,
     modified: i64,
     version: String,
     is_lasting: bool,
-    cancel: Cancel,
-    /// The connection that has opened it, until an answer is late.
-    beside: Mutex<Option<Connection>>,
+    /// It is one of many in a folder, and is closed when nobody reads it any more.
+    is_below: bool,
     connections: Arc<Connections>,
     pieces: Mutex<Pieces>,
 }
 
-/// All connections for one object.
+/// All connections for one object, or for a folder and the files in it.
 #[derive(Debug)]
 struct Connections {
+    cancel: Cancel,
+    /// The one for what may take long, until an answer is late.
+    beside: Mutex<Option<Connection>>,
     idle: Mutex<Idle>,
     freed: Condvar,
 }
@@ -208,19 +210,21 @@ struct Connections {
 /// Connections that nobody waits for.
 #[derive(Debug)]
 struct Idle {
-    idle: Vec<Connection>,
+    free: Vec<Connection>,
     /// All there are. Those whose other end is gone do not come back.
     left: usize,
+    /// Files that are to be closed.
+    closed: Vec<u64>,
 }
 
 impl Connections {
     /// One of them, once there is one.
-    fn take(&self, cancel: &Cancel, deadline: Instant) -> io::Result<Connection> {
+    fn take(&self, deadline: Instant) -> io::Result<Connection> {
         /// How soon somebody who wants it to end is heard.
         const LOOK: Duration = Duration::from_millis(200);
         let mut idle = lock(&self.idle);
         loop {
-            if let Some(connection) = idle.idle.pop() {
+            if let Some(connection) = idle.free.pop() {
                 return Ok(connection);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -230,7 +234,7 @@ impl Connections {
             if left.is_zero() {
                 return Err(late());
             }
-            cancel.check()?;
+            self.cancel.check()?;
             idle = self.freed.wait_timeout(idle, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -239,11 +243,47 @@ impl Connections {
     fn give_back(&self, connection: Option<Connection>) {
         let mut idle = lock(&self.idle);
         match connection {
-            Some(connection) => idle.idle.push(connection),
+            Some(connection) => {
+                while let Some(number) = idle.closed.pop() {
+                    if wire::send_now(&connection.socket, wire::CLOSE, &wire::of_numbers(&[number])).is_err() {
+                        idle.closed.push(number);
+                        break;
+                    }
+                }
+                idle.free.push(connection);
+            }
             None => idle.left -= 1,
         }
         drop(idle);
         self.freed.notify_one();
+    }
+
+    /// Asks over one of them. `payload` is told how many milliseconds are left then.
+    fn ask(self: &Arc<Self>, kind: u8, payload: impl FnOnce(u64) -> Vec<u8>, deadline: Instant) -> io::Result<Vec<u8>> {
+        let mut connection = self.take(deadline)?;
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let payload = payload(u64::try_from(left).unwrap_or(u64::MAX));
+        let answer = connection.ask(kind, &payload, &self.cancel, Some(deadline));
+        self.after(connection, &answer);
+        answer?
+    }
+
+    /// What becomes of a connection after a question.
+    fn after(self: &Arc<Self>, connection: Connection, answer: &Result<io::Result<Vec<u8>>, Unanswered>) {
+        match answer {
+            Ok(_) | Err(Unanswered::NotAsked(_)) => self.give_back(Some(connection)),
+            Err(Unanswered::Late(_)) => self.drain(connection),
+            Err(Unanswered::Gone) => self.give_back(None),
+        }
+    }
+
+    /// Says that a file is not read any more. Never waits: where all connections are in use, that is said later.
+    fn close(&self, number: u64) {
+        let mut idle = lock(&self.idle);
+        idle.closed.push(number);
+        let Some(connection) = idle.free.pop() else { return };
+        drop(idle);
+        self.give_back(Some(connection));
     }
 
     /// Waits for an answer that nobody wants any more, in a thread for that: then the connection can be used again.
@@ -270,7 +310,70 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A folder that the other process lists, and whose files it reads.
+#[derive(Debug)]
+pub struct DistantFolder {
+    name: String,
+    number: u64,
+    connections: Arc<Connections>,
+}
+
+impl DistantFolder {
+    /// What lies in the folder of this path in it; the empty one is itself.
+    pub fn list(&self, path: &[u8]) -> io::Result<Vec<Entry>> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut connection = self.connections.take(deadline)?;
+        let mut entries = Vec::new();
+        loop {
+            let mut payload = wire::of_numbers(&[self.number, entries.len() as u64]);
+            payload.extend_from_slice(path);
+            let answer = connection.ask(wire::LIST, &payload, &self.connections.cancel, Some(deadline));
+            let page = match &answer {
+                Ok(Ok(page)) => wire::entries(page),
+                _ => None,
+            };
+            match page {
+                Some((part, true)) if !part.is_empty() => entries.extend(part),
+                Some((part, _)) => {
+                    self.connections.after(connection, &answer);
+                    entries.extend(part);
+                    return Ok(entries);
+                }
+                None => {
+                    self.connections.after(connection, &answer);
+                    return answer?.and_then(|_| Err(gone()));
+                }
+            }
+        }
+    }
+
+    /// Opens the file of this path in it.
+    pub fn open(&self, path: &[u8]) -> io::Result<Distant> {
+        let mut payload = wire::of_numbers(&[self.number]);
+        payload.extend_from_slice(path);
+        let answer = self.connections.ask(wire::BELOW, |_| payload, Instant::now() + PATIENCE)?;
+        let name = format!("{}/{}", self.name.trim_end_matches('/'), String::from_utf8_lossy(path));
+        Distant::new(name, &answer, Arc::clone(&self.connections), true)
+    }
+}
+
 impl Distant {
+    /// Of what the other process has told of an object that it has opened.
+    fn new(name: String, answer: &[u8], connections: Arc<Connections>, is_below: bool) -> io::Result<Self> {
+        let ([number, length, modified, is_lasting], version) = wire::numbers_before(answer).ok_or_else(gone)?;
+        Ok(Self {
+            name,
+            number,
+            length,
+            modified: modified as i64,
+            version: String::from_utf8_lossy(version).into_owned(),
+            is_lasting: is_lasting != 0,
+            is_below,
+            connections,
+            pieces: Mutex::default(),
+        })
+    }
+
     /// Last change as the server tells it, ns since 1970; 0 where it does not.
     pub fn modified(&self) -> i64 {
         self.modified
@@ -278,9 +381,11 @@ impl Distant {
 
     /// A local copy of the file whose name has `suffix` behind that of the object; `None` if there is none.
     pub fn beside(&self, suffix: &str) -> io::Result<Option<PathBuf>> {
-        let mut beside = lock(&self.beside);
+        let mut beside = lock(&self.connections.beside);
         let connection = beside.as_mut().ok_or_else(late)?;
-        let answer = connection.ask(wire::BESIDE, suffix.as_bytes(), &self.cancel, None);
+        let mut payload = wire::of_numbers(&[self.number]);
+        payload.extend_from_slice(suffix.as_bytes());
+        let answer = connection.ask(wire::BESIDE, &payload, &self.connections.cancel, None);
         if answer.is_err() {
             // The answer to this question would be taken for that to the next one.
             *beside = None;
@@ -300,16 +405,8 @@ impl Distant {
 
     /// Asks for bytes.
     fn asked(&self, start: u64, length: u64, most: u64, deadline: Instant) -> io::Result<Vec<u8>> {
-        let mut connection = self.connections.take(&self.cancel, deadline)?;
-        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-        let numbers = [start, length, most, u64::try_from(left).unwrap_or(u64::MAX)];
-        let answer = connection.ask(wire::READ, &wire::of_numbers(&numbers), &self.cancel, Some(deadline));
-        match &answer {
-            Ok(_) | Err(Unanswered::NotAsked(_)) => self.connections.give_back(Some(connection)),
-            Err(Unanswered::Late(_)) => self.connections.drain(connection),
-            Err(Unanswered::Gone) => self.connections.give_back(None),
-        }
-        answer?
+        let payload = |left| wire::of_numbers(&[self.number, start, length, most, left]);
+        self.connections.ask(wire::READ, payload, deadline)
     }
 
     /// Copies what is known, up to the first byte that is not.
@@ -393,10 +490,19 @@ impl Source for Distant {
             return;
         }
         // Not if all of them are in use: this never waits.
-        let Some(connection) = lock(&self.connections.idle).idle.pop() else { return };
-        let sent = wire::send_now(&connection.socket, wire::PREFETCH, &wire::of_numbers(&[offset, length]));
+        let Some(connection) = lock(&self.connections.idle).free.pop() else { return };
+        let sent =
+            wire::send_now(&connection.socket, wire::PREFETCH, &wire::of_numbers(&[self.number, offset, length]));
         let is_gone = sent.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
         self.connections.give_back((!is_gone).then_some(connection));
+    }
+}
+
+impl Drop for Distant {
+    fn drop(&mut self) {
+        if self.is_below {
+            self.connections.close(self.number);
+        }
     }
 }
 
@@ -422,7 +528,7 @@ mod tests {
                     while let Ok((kind, payload)) = wire::receive(&mut socket) {
                         let answer = match kind {
                             wire::OPEN => wire::of_numbers(&[0, 1 << 40, 0, 1]),
-                            wire::READ => payload[..8].to_vec(),
+                            wire::READ => payload[8..16].to_vec(),
                             _ => Vec::new(),
                         };
                         let mut message = Vec::new();
@@ -459,7 +565,7 @@ mod tests {
                 assert_eq!(read(number, 100_000).unwrap(), number.to_le_bytes());
             }
         }
-        let all = || lock(&distant.connections.idle).idle.len();
+        let all = || lock(&distant.connections.idle).free.len();
         while all() < CONNECTIONS {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -5,12 +5,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tarnfs_source::Source as _;
 
 use super::wire::{self, numbers};
+use crate::backend::{Entry, is_name};
 use crate::open::Opener;
 use crate::source::RemoteSource;
 use crate::url::Url;
@@ -49,12 +51,12 @@ pub fn take_log() {
     }
 }
 
-/// What one connection has opened.
+/// What one connection has for its questions.
 #[derive(Default)]
 struct Asker {
-    source: Option<Arc<RemoteSource>>,
-    url: Option<Url>,
     buffer: Vec<u8>,
+    /// What it has listed, and is told in parts.
+    listed: Vec<Entry>,
 }
 
 enum Reply {
@@ -68,20 +70,33 @@ enum Reply {
 struct Helper {
     urls: Vec<Url>,
     opener: Opener,
-    /// By the place of their URL. All that is read of one is of one version, however often it is opened.
-    open: Mutex<HashMap<usize, Arc<RemoteSource>>>,
+    /// By the place of their URL, or a number behind those: that of a file in a folder. All that is read of one is of
+    /// one version, however often it is opened.
+    open: Mutex<HashMap<u64, Opened>>,
+    /// The last number of a file in a folder.
+    last: AtomicU64,
 }
+
+#[derive(Clone)]
+struct Opened {
+    url: Url,
+    source: Arc<RemoteSource>,
+}
+
+/// Files in folders that are open at a time.
+const MOST_OPEN: usize = 16 << 10;
 
 /// Opens and reads what is behind `urls`, for whoever asks over sockets that come over `control`. Returns when nobody
 /// can ask any more. To be called in a process of its own.
 pub fn serve(control: &UnixStream, urls: Vec<Url>, opener: Opener) -> io::Result<()> {
-    let helper = Arc::new(Helper { urls, opener, open: Mutex::default() });
+    let last = AtomicU64::new(urls.len() as u64);
+    let helper = Arc::new(Helper { urls, opener, open: Mutex::default(), last });
     while let Some(socket) = wire::take_over(control)? {
         let helper = Arc::clone(&helper);
         // Whoever is not served sees the end of the socket.
         let _ = std::thread::Builder::new().name("tarnfs-remote".into()).spawn(move || helper.connection(socket));
     }
-    helper.open.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|source| source.end());
+    helper.open.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|opened| opened.source.end());
     Ok(())
 }
 
@@ -113,66 +128,120 @@ impl Helper {
     /// Answers one question. `None` if it is none.
     fn answer(&self, asker: &mut Asker, kind: u8, payload: &[u8]) -> Option<io::Result<Reply>> {
         let bytes = match kind {
-            wire::OPEN => self.open(payload).map(|(url, source, answer)| {
-                (asker.url, asker.source) = (Some(url), Some(source));
-                answer
-            }),
-            wire::ATTACH => self.attach(payload).map(|source| {
-                asker.source = Some(source);
-                Vec::new()
-            }),
+            wire::OPEN => self.open(payload),
+            wire::FOLDER => self.named(payload).map(|(number, _)| wire::of_numbers(&[number])),
             wire::READ => {
-                let [offset, length, most, milliseconds] = numbers(payload)?;
+                let [number, offset, length, most, milliseconds] = numbers(payload)?;
                 let length = usize::try_from(length).ok().filter(|&length| length <= wire::MOST_READ)?;
                 asker.buffer.resize(length, 0);
                 // Somewhat sooner than the other process gives up.
                 let left = Duration::from_millis(milliseconds.min(60_000)).saturating_sub(MARGIN);
                 let deadline = Instant::now().checked_add(left)?;
-                let read = asker.source.as_ref()?.read_by(deadline, &mut asker.buffer, offset, most);
+                let read = self
+                    .opened(number)
+                    .and_then(|opened| opened.source.read_by(deadline, &mut asker.buffer, offset, most));
                 return Some(read.map(Reply::Read));
             }
             wire::PREFETCH => {
-                let [offset, length] = numbers(payload)?;
-                asker.source.as_ref()?.prefetch(offset, length);
+                let [number, offset, length] = numbers(payload)?;
+                self.opened(number).ok()?.source.prefetch(offset, length);
                 return Some(Ok(Reply::Nothing));
             }
-            wire::BESIDE => self.beside(asker.url.as_ref()?, asker.source.as_ref()?.len(), payload),
+            wire::CLOSE => {
+                let [number] = numbers(payload)?;
+                let closed = self.lock().remove(&number).filter(|_| number >= self.urls.len() as u64);
+                closed.inspect(|closed| closed.source.end());
+                return Some(Ok(Reply::Nothing));
+            }
+            wire::BESIDE => {
+                let ([number], suffix) = wire::numbers_before(payload)?;
+                self.opened(number).and_then(|Opened { url, source }| self.beside(&url, source.len(), suffix))
+            }
             wire::COPY => self.copy(payload),
+            wire::LIST => {
+                let ([number, from], path) = wire::numbers_before(payload)?;
+                let listed = if from == 0 {
+                    self.below(number, path).and_then(|url| self.opener.list(&url))
+                } else {
+                    Ok(Vec::new())
+                };
+                listed.map(|listed| {
+                    if from == 0 {
+                        asker.listed = listed;
+                    }
+                    let from = usize::try_from(from).unwrap_or(usize::MAX);
+                    let (payload, _) = wire::of_entries(asker.listed.get(from..).unwrap_or_default());
+                    if payload[0] == 0 {
+                        asker.listed = Vec::new();
+                    }
+                    payload
+                })
+            }
+            wire::BELOW => {
+                let ([number], path) = wire::numbers_before(payload)?;
+                self.open_below(number, path)
+            }
             _ => return None,
         };
         Some(bytes.map(Reply::Bytes))
     }
 
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Opened>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The URL that is shown so, and its place. No other one is asked for.
-    fn named(&self, shown: &[u8]) -> io::Result<(usize, &Url)> {
-        let mut urls = self.urls.iter().enumerate();
+    fn named(&self, shown: &[u8]) -> io::Result<(u64, &Url)> {
+        let mut urls = (0..).zip(&self.urls);
         let found = urls.find(|(_, url)| url.to_string().as_bytes() == shown);
         found.ok_or_else(|| io::Error::other("only URLs that stand on the command line can be opened"))
     }
 
-    fn open(&self, shown: &[u8]) -> io::Result<(Url, Arc<RemoteSource>, Vec<u8>)> {
+    /// What has this path in the folder that the URL of this number is. It never leads out of that.
+    fn below(&self, number: u64, path: &[u8]) -> io::Result<Url> {
+        let url = usize::try_from(number).ok().and_then(|number| self.urls.get(number));
+        let url = url.ok_or_else(|| io::Error::other("only URLs that stand on the command line can be opened"))?;
+        let names = path.split(|&byte| byte == b'/').filter(|_| !path.is_empty());
+        names
+            .clone()
+            .all(is_name)
+            .then(|| names.fold(url.clone(), |url, name| url.child(name, false)))
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn open(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
         let (number, url) = self.named(shown)?;
-        let source = if let Some(known) = self.opened(number) {
+        let opened = if let Ok(known) = self.opened(number) {
             known
         } else {
             let source = Arc::new(self.opener.open(url)?);
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(open.entry(number).or_insert(source))
+            self.lock().entry(number).or_insert(Opened { url: url.clone(), source }).clone()
         };
+        Ok(self.told(number, &opened))
+    }
+
+    fn open_below(&self, number: u64, path: &[u8]) -> io::Result<Vec<u8>> {
+        let url = self.below(number, path)?;
+        if self.lock().len() >= MOST_OPEN {
+            return Err(io::Error::other("too many files of remote folders are open"));
+        }
+        let opened = Opened { source: Arc::new(self.opener.open_one(&url)?), url };
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(number, opened.clone());
+        Ok(self.told(number, &opened))
+    }
+
+    /// What is told of an object that is open.
+    fn told(&self, number: u64, Opened { url, source }: &Opened) -> Vec<u8> {
         let is_lasting = u64::from(source.version().is_lasting);
-        let mut answer = wire::of_numbers(&[number as u64, source.len(), source.modified() as u64, is_lasting]);
+        let mut answer = wire::of_numbers(&[number, source.len(), source.modified() as u64, is_lasting]);
         // Servers may call objects alike.
         answer.extend_from_slice(format!("{}-{}", &self.opener.key(url)[..8], source.version_name()).as_bytes());
-        Ok((url.clone(), source, answer))
+        answer
     }
 
-    fn opened(&self, number: usize) -> Option<Arc<RemoteSource>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
-    }
-
-    fn attach(&self, payload: &[u8]) -> io::Result<Arc<RemoteSource>> {
-        let source = numbers(payload).and_then(|[number]| self.opened(usize::try_from(number).ok()?));
-        source.ok_or_else(|| io::Error::other("it is not open"))
+    fn opened(&self, number: u64) -> io::Result<Opened> {
+        self.lock().get(&number).cloned().ok_or_else(|| io::Error::other("it is not open"))
     }
 
     /// A local copy of what lies beside the object of this length.

@@ -5,18 +5,26 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use crate::backend::Entry;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
 
 /// Questions.
+/// For what is behind a URL, which is named as it is shown.
 pub(super) const OPEN: u8 = b'o';
-pub(super) const ATTACH: u8 = b'a';
+pub(super) const COPY: u8 = b'c';
+/// The number of a folder there.
+pub(super) const FOLDER: u8 = b'f';
+/// About what has a number. What lies in a folder is named by the names that lead there, with slashes.
 pub(super) const READ: u8 = b'r';
 pub(super) const PREFETCH: u8 = b'p';
 pub(super) const BESIDE: u8 = b'b';
-pub(super) const COPY: u8 = b'c';
+pub(super) const LIST: u8 = b'l';
+pub(super) const BELOW: u8 = b'w';
+/// No answer comes.
+pub(super) const CLOSE: u8 = b'x';
 
 /// Answers.
 pub(super) const FOUND: u8 = b'+';
@@ -121,9 +129,51 @@ pub(super) fn of_numbers(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
+/// Numbers before something else.
+pub(super) fn numbers_before<const N: usize>(payload: &[u8]) -> Option<([u64; N], &[u8])> {
+    let (before, rest) = payload.split_at_checked(N * 8)?;
+    Some((numbers(before)?, rest))
+}
+
+/// What lies in a folder, as much as goes into one message: whether there is more, then each entry.
+pub(super) fn of_entries(entries: &[Entry]) -> (Vec<u8>, usize) {
+    let mut payload = vec![0];
+    let mut count = 0;
+    for Entry { name, is_folder, size, modified } in entries {
+        if payload.len() + name.len() + 32 > MOST_READ {
+            payload[0] = 1;
+            break;
+        }
+        payload.push(u8::from(*is_folder));
+        payload.extend_from_slice(&of_numbers(&[*size, *modified as u64, name.len() as u64]));
+        payload.extend_from_slice(name);
+        count += 1;
+    }
+    (payload, count)
+}
+
+/// The inverse.
+pub(super) fn entries(payload: &[u8]) -> Option<(Vec<Entry>, bool)> {
+    let (has_more, mut rest) = payload.split_first()?;
+    let mut entries = Vec::new();
+    while let Some((kind, behind)) = rest.split_first() {
+        let ([size, modified, length], behind) = numbers_before(behind)?;
+        let (name, behind) = behind.split_at_checked(usize::try_from(length).ok()?)?;
+        entries.push(Entry { name: name.to_vec(), is_folder: *kind != 0, size, modified: modified as i64 });
+        rest = behind;
+    }
+    Some((entries, *has_more != 0))
+}
+
 /// Kinds of errors that mean something to whoever reads; all others are one.
-const KINDS: [io::ErrorKind; 4] =
-    [io::ErrorKind::Other, io::ErrorKind::NotFound, io::ErrorKind::StaleNetworkFileHandle, io::ErrorKind::Unsupported];
+const KINDS: [io::ErrorKind; 6] = [
+    io::ErrorKind::Other,
+    io::ErrorKind::NotFound,
+    io::ErrorKind::StaleNetworkFileHandle,
+    io::ErrorKind::Unsupported,
+    io::ErrorKind::IsADirectory,
+    io::ErrorKind::NotADirectory,
+];
 
 /// An error as a message.
 pub(super) fn of_error(error: &io::Error) -> Vec<u8> {
@@ -189,6 +239,32 @@ mod tests {
         let stale = io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "changed");
         assert_eq!(error(&of_error(&stale)).kind(), stale.kind());
         assert_eq!(error(&[]).kind(), io::ErrorKind::Other);
+    }
+
+    #[test]
+    fn entries_come_as_they_were_sent_in_several_messages() {
+        let entry = |number: u64| Entry {
+            name: format!("{number}").repeat(40).into_bytes(),
+            is_folder: number.is_multiple_of(2),
+            size: number << 40,
+            modified: -1,
+        };
+        let all: Vec<_> = (0..50_000).map(entry).collect();
+        let (mut came, mut messages) = (Vec::new(), 0);
+        loop {
+            let (payload, count) = of_entries(&all[came.len()..]);
+            let (part, has_more) = entries(&payload).unwrap();
+            assert!(
+                payload.len() <= LONGEST && part.len() == count && entries(&payload[..payload.len() - 1]).is_none()
+            );
+            came.extend(part);
+            messages += 1;
+            if !has_more {
+                break;
+            }
+        }
+        assert!(came == all && messages > 1);
+        assert_eq!(entries(&of_entries(&[]).0), Some((Vec::new(), false)));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Proxy};
 
 use crate::backend::Fault;
+use crate::url::Url;
 
 /// What is waited for: a connection, and each piece of an answer. A server that says nothing for longer is asked again.
 pub(crate) const CONNECT: Duration = Duration::from_secs(10);
@@ -145,6 +146,17 @@ fn is_private(address: IpAddr) -> bool {
                 _ => is_local || address.is_multicast(),
             }
         }
+    }
+}
+
+/// True unless nobody speaks TLS where `url` (https) leads. A certificate of no use is still one.
+pub(crate) fn speaks_tls(url: &Url) -> bool {
+    /// As long as other programs wait for that.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let at = Url::of_parts(url.scheme(), url.authority().to_owned(), "/".to_owned(), None);
+    match agent(false).head(at.request()).config().timeout_global(Some(PATIENCE)).build().call() {
+        Ok(_) => true,
+        Err(error) => error.to_string().contains("certificate"),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::io::{self, Read};
 use std::ops::Range;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ureq::http::{Response, StatusCode, header};
 
 use crate::backend::{Body, Fault, Version};
+use crate::fetch::read_by;
 
 /// An answer whose body is still to be read.
 pub(crate) type Answer = Response<ureq::Body>;
@@ -124,5 +125,20 @@ impl<R: Read> Read for ToEnd<R> {
             let _ = self.body.read(&mut [0]);
         }
         Ok(read)
+    }
+}
+
+/// All bytes of an answer that lists something.
+pub(crate) fn all_of(answer: Answer, deadline: Instant) -> Result<Vec<u8>, Fault> {
+    /// Bytes of it.
+    const MOST: u64 = 64 << 20;
+    let (mut bytes, length) = (Vec::new(), answer.body().content_length());
+    read_by(deadline, &mut answer.into_body().into_reader(), MOST + 1, &mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(Fault::Final(format!("the list that the server sends is longer than {} MiB", MOST >> 20)));
+    }
+    match length {
+        Some(length) if length != bytes.len() as u64 => Err(again("the answer is too short")),
+        _ => Ok(bytes),
     }
 }

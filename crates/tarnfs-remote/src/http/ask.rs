@@ -84,6 +84,12 @@ impl Asker {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
 
+    /// Where the last answer came from.
+    pub(crate) fn place(&self) -> Url {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        target.unwrap_or_else(|| self.access.url())
+    }
+
     /// Asks, and follows redirects.
     pub(crate) fn ask(&self, question: &Question<'_>) -> Result<Answer, Fault> {
         let known = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -6,6 +6,7 @@
 mod agent;
 mod answer;
 mod ask;
+mod listing;
 
 use std::io;
 use std::ops::Range;
@@ -15,14 +16,13 @@ use std::time::Instant;
 use base64::Engine as _;
 use ureq::http::{HeaderName, Method, StatusCode, header};
 
-use crate::backend::{Backend, Begun, Body, Fault, Object, Version};
+use crate::backend::{Backend, Begun, Body, Entry, Fault, Object, Version};
 use crate::credentials::{Credentials, Login};
 use crate::open::Settings;
 use crate::url::Url;
-use agent::is_of_this_machine;
-pub(crate) use agent::prepare;
-pub(crate) use answer::{Answer, text};
-use answer::{again, body, content_range, is_lasting, is_strong, length_of_unsatisfied, refused, says};
+pub(crate) use agent::{is_of_this_machine, prepare, speaks_tls};
+pub(crate) use answer::{Answer, all_of, refused, text};
+use answer::{again, body, content_range, is_lasting, is_strong, length_of_unsatisfied, says};
 pub(crate) use ask::{Access, Asker, Question, Refusal};
 
 /// See the module.
@@ -40,6 +40,15 @@ impl Backend for Http {
     fn reads(&self, settings: &Settings) -> Vec<PathBuf> {
         settings.credentials.file().cloned().into_iter().collect()
     }
+
+    /// An answer tells it.
+    fn may_be_folder(&self, _: &Url, _: Option<&io::Error>) -> bool {
+        false
+    }
+
+    fn list(&self, url: &Url, settings: &Settings, deadline: Instant) -> io::Result<Vec<Entry>> {
+        listing::list(&url.as_folder(), settings, deadline)
+    }
 }
 
 /// A URL as it is, with user and password where one is known.
@@ -55,6 +64,11 @@ impl Plain {
         if url.scheme() == "http" && (url.login().is_some() || known) && !is_of_this_machine(url.host()) {
             log::warn!("{url}: user and password go over the network as they are; https:// hides them");
         }
+        Self::quiet(url, settings)
+    }
+
+    /// Says nothing of that.
+    fn quiet(url: &Url, settings: &Settings) -> Self {
         Self { url: url.clone(), credentials: settings.credentials.clone() }
     }
 }
@@ -73,7 +87,7 @@ impl Access for Plain {
 }
 
 /// The header by which this login is told.
-fn basic(login: &Login) -> (HeaderName, String) {
+pub(crate) fn basic(login: &Login) -> (HeaderName, String) {
     let login = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", login.user, login.password));
     (header::AUTHORIZATION, format!("Basic {login}"))
 }
@@ -159,6 +173,13 @@ impl Object for HttpObject {
             }
             // It means another one.
             answer = self.ask(&(0..most), &[], deadline, false)?;
+        }
+        // A page at a name with a slash at the end lists what is there.
+        if self.0.place().path().ends_with('/')
+            && answer.status().is_success()
+            && text(&answer, &header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html"))
+        {
+            return Err(Fault::Folder);
         }
         let version = |length| Version {
             length,

@@ -3,6 +3,7 @@
 //! They are asked for over HTTP. What is of S3 is here: where a bucket is ([`settings`]), who asks ([`sign`]), and what
 //! a refusal means.
 
+mod list;
 mod settings;
 mod sign;
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ureq::http::{HeaderName, Method, StatusCode, header};
 
-use crate::backend::{Backend, Fault, Object};
+use crate::backend::{Backend, Entry, Fault, Object};
 use crate::fetch::read_by;
 use crate::http::{Access, Answer, HttpObject, Refusal, text};
 use crate::open::Settings;
@@ -39,6 +40,15 @@ impl Backend for S3 {
 
     fn reads(&self, settings: &Settings) -> Vec<PathBuf> {
         settings.aws.reads()
+    }
+
+    /// There are no folders: keys have slashes in them.
+    fn may_be_folder(&self, url: &Url, failed: Option<&io::Error>) -> bool {
+        failed.map_or(url.path().ends_with('/'), |error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    fn list(&self, url: &Url, settings: &Settings, deadline: Instant) -> io::Result<Vec<Entry>> {
+        list::list(Bucket::new(url, &settings.aws)?, deadline)
     }
 
     fn place(&self, url: &Url, settings: &Settings) -> String {

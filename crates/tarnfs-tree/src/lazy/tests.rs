@@ -7,6 +7,7 @@ use tarnfs_source::testing::{Fault, FaultySource, When};
 
 use super::archives::{MOST_LONG_AT_ALL, MOST_OPENING};
 use super::*;
+use crate::FolderTree;
 use crate::Lifetime;
 use crate::build::HEAD;
 use crate::open::{DecodingOptions, IndexOptions};

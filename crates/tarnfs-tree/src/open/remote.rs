@@ -17,8 +17,33 @@ use super::{FileFacts, IndexPlace, OpenArchive, Opening, Options, Origin, Proble
 
 /// Opens what lies behind URLs.
 pub trait Remotes: Debug + Send + Sync {
-    /// Opens the object whose URL, without secrets, is `url`.
+    /// Opens the object whose URL, without secrets, is `url`; `IsADirectory` if that is a folder.
     fn open(&self, url: &Path) -> io::Result<Remote>;
+
+    /// The folder whose URL, without secrets, is `url`.
+    fn folder(&self, url: &Path) -> io::Result<Arc<dyn RemoteFolder>>;
+}
+
+/// A folder behind a URL. Names that lead to what is in it have slashes between them; none at all are itself.
+pub trait RemoteFolder: Debug + Send + Sync {
+    /// What lies in the folder at `path`, each name once.
+    fn list(&self, path: &[u8]) -> io::Result<Vec<RemoteEntry>>;
+
+    /// Opens the file at `path`.
+    fn open(&self, path: &[u8]) -> io::Result<Remote>;
+}
+
+/// What a listing of a remote folder tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteEntry {
+    /// One component, never empty, `.` or `..`.
+    pub name: Vec<u8>,
+    /// False of a file.
+    pub is_folder: bool,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Last change, ns since 1970; 0 if that is not known.
+    pub modified: i64,
 }
 
 /// An object behind a URL. All that is read of it is of one version.
@@ -44,11 +69,20 @@ pub trait Beside: Debug + Send + Sync {
 
 /// Opens the archive behind `url`.
 pub(super) fn open(url: &Path, remotes: &dyn Remotes, options: &Options) -> Result<OpenArchive, Problem> {
-    let opened = remotes.open(url).map_err(|error| match error.kind() {
+    open_found(remotes.open(url).map_err(problem)?, url, options)
+}
+
+/// What it means that something behind a URL cannot be opened.
+pub(crate) fn problem(error: io::Error) -> Problem {
+    match error.kind() {
         io::ErrorKind::Interrupted => Problem::Cancelled,
         _ => Problem::CannotOpen(error),
-    });
-    let Remote { source, modified, version, is_lasting, beside } = opened?;
+    }
+}
+
+/// Opens the archive that was found behind `url`.
+pub(crate) fn open_found(remote: Remote, url: &Path, options: &Options) -> Result<OpenArchive, Problem> {
+    let Remote { source, modified, version, is_lasting, beside } = remote;
     // Whoever may write it is somebody else. What this user has made of it is believed.
     let owner = trust::Owner { user: geteuid().as_raw(), group: getegid().as_raw(), mode: 0o600 };
     let source: SharedSource = Arc::new(Strict::new(source));

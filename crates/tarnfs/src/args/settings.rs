@@ -121,7 +121,10 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
         (Some(file), _) if is_url(Path::new(file)) && !Path::new(file).exists() => {
             let network = open.network.as_ref().filter(|_| is_known(file));
             let network = network.ok_or_else(|| {
-                usage(format!("--index-file {}: an index can be read from http://, https:// and s3://", shown(file)))
+                usage(format!(
+                    "--index-file {}: an index can be read from http://, https://, s3:// and webdav://",
+                    shown(file)
+                ))
             })?;
             is_foreign = true;
             IndexPlace::File(remote::index_at(&file.to_string_lossy(), network, cancel)?)
