@@ -118,8 +118,8 @@ fn who_types_as_for_another_program_is_told_what_it_is_called() {
         (
             &["ls", "ftp://localhost/a.tar.gz"],
             3,
-            "ftp://localhost/a.tar.gz: is a URL of a kind that cannot be opened yet (http:// and https:// can): download it \
-             first"
+            "ftp://localhost/a.tar.gz: is a URL of a kind that cannot be opened yet (http://, https://, s3:// and webdav:// \
+             can): download it first"
                 .to_owned(),
         ),
         (&["ls", "file:///a.tar.gz"], 3, "file:///a.tar.gz: is a URL; give the path of the file".to_owned()),
