@@ -1,14 +1,15 @@
 //! Blocks of remote objects on disk, shared by all processes of a user.
 //!
-//! A folder for each object, named after a hash of its URL, and in it one for each version. Each block is a file with a
-//! checksum: a half one, or one whose bits have rotted, is none. So nothing need be synced. The blocks that were used
-//! least recently go first when there are too many.
+//! A folder for each object, named after a hash of its URL, and in it one for each version. Some blocks that follow each
+//! other share a file, since making files takes longer than writing them. Each has a checksum: a half one, or one whose
+//! bits have rotted, is none. So nothing need be synced. The files that were used least recently go first when there is
+//! too much.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +25,14 @@ use crate::known::Known;
 /// is worth its while.
 pub(crate) const BLOCK: u64 = 128 << 10;
 
-/// What a file of a block begins with; then its checksum.
-const MAGIC: &[u8; 8] = b"tarnfsB1";
-const HEAD: usize = 16;
+/// Blocks of one file: 2 MiB.
+const TOGETHER: u64 = 16;
+
+/// What each block of a file has at the file's beginning: this, and its checksum. Zeros are none. Then come the blocks,
+/// each at its place, whichever are there.
+const MAGIC: &[u8; 8] = b"tarnfsB2";
+const HEAD: u64 = 16;
+const HEADS: u64 = 4096;
 
 /// What of an object's folder is remembered of it.
 const KNOWN: &str = "known";
@@ -385,24 +391,24 @@ impl Blocks {
         }
     }
 
+    /// The file that a block is in.
     fn path(&self, number: u64) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{number:x}", self.folder.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}/{:x}", self.folder.as_raw_fd(), number / TOGETHER))
     }
 
     /// The block of this number and length, if it is there and whole.
     pub(crate) fn get(&self, number: u64, length: usize) -> Option<Vec<u8>> {
-        let path = self.path(number);
-        let mut file = open(&path).ok()?;
-        let found = file.metadata().ok()?;
-        if found.len() != (HEAD + length) as u64 {
-            return spoiled(&path);
-        }
-        let mut head = [0; HEAD];
+        let file = open(&self.path(number)).ok()?;
+        let found = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        let head = head(&file, number)?;
         let mut bytes = vec![0; length];
-        file.read_exact(&mut head).and_then(|()| file.read_exact(&mut bytes)).ok()?;
-        let sum = xxh3_64_with_seed(&bytes, number).to_le_bytes();
-        if &head[..8] != MAGIC || head[8..] != sum {
-            return spoiled(&path);
+        let read = file.read_exact_at(&mut bytes, place(number));
+        if read.is_err() || head[..] != of_block(number, &bytes) {
+            log::info!("a block of the cache is damaged, and is fetched again");
+            let flags = OFlags::NOFOLLOW.bits() as i32;
+            let file = OpenOptions::new().write(true).custom_flags(flags).open(self.path(number));
+            let _ = file.and_then(|file| file.write_all_at(&[0; HEAD as usize], at(number)));
+            return None;
         }
         if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > RECENT)) {
             let _ = file.set_modified(SystemTime::now());
@@ -412,14 +418,25 @@ impl Blocks {
 
     /// True if there is such a block. Whether it is whole is not known.
     pub(crate) fn has(&self, number: u64, length: usize) -> bool {
-        self.path(number).symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == (HEAD + length) as u64)
+        open(&self.path(number)).is_ok_and(|file| {
+            let end = place(number) + length as u64;
+            file.metadata().is_ok_and(|found| found.is_file() && found.len() >= end) && head(&file, number).is_some()
+        })
     }
 
     /// Keeps a block. Where that fails, as on a full disk, it is not kept.
     pub(crate) fn put(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
-        self.cache.makes_room((HEAD + bytes.len()) as u64);
-        let sum = xxh3_64_with_seed(bytes, number).to_le_bytes();
-        write(&self.path(number), &[MAGIC, &sum, bytes])
+        self.cache.makes_room(HEAD + bytes.len() as u64);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(self.path(number))?;
+        // Who reads meanwhile sees that there is none, or what was there.
+        file.write_all_at(bytes, place(number))?;
+        file.write_all_at(&of_block(number, bytes), at(number))
     }
 
     /// No block goes to make room as long as this is there.
@@ -450,11 +467,29 @@ impl Blocks {
     }
 }
 
-/// What is no block is fetched again.
-fn spoiled(path: &Path) -> Option<Vec<u8>> {
-    log::info!("a block of the cache is damaged, and is fetched again");
-    let _ = fs::remove_file(path);
-    None
+/// Where in its file a block's checksum is.
+fn at(number: u64) -> u64 {
+    number % TOGETHER * HEAD
+}
+
+/// Where the block itself is.
+fn place(number: u64) -> u64 {
+    HEADS + number % TOGETHER * BLOCK
+}
+
+/// What stands there of a block with these bytes.
+fn of_block(number: u64, bytes: &[u8]) -> [u8; HEAD as usize] {
+    let mut head = [0; HEAD as usize];
+    head[..8].copy_from_slice(MAGIC);
+    head[8..].copy_from_slice(&xxh3_64_with_seed(bytes, number).to_le_bytes());
+    head
+}
+
+/// What stands there, if it is of a block.
+fn head(file: &File, number: u64) -> Option<[u8; HEAD as usize]> {
+    let mut head = [0; HEAD as usize];
+    file.read_exact_at(&mut head, at(number)).ok()?;
+    head.starts_with(MAGIC).then_some(head)
 }
 
 fn is_taken(error: &io::Error) -> bool {
@@ -520,17 +555,29 @@ mod tests {
         assert_eq!(blocks.get(7, 3).unwrap(), b"abc");
         assert!(blocks.has(7, 3));
         let stored = fs::read(blocks.path(7)).unwrap();
-        for at in 0..stored.len() {
+        let (head, data) = (at(7) as usize, place(7) as usize);
+        for byte in (head..head + HEAD as usize).chain(data..data + 3) {
             let mut wrong = stored.clone();
-            wrong[at] ^= 1;
+            wrong[byte] ^= 1;
             fs::write(blocks.path(7), &wrong).unwrap();
-            assert_eq!(blocks.get(7, 3), None, "byte {at}");
-            fs::write(blocks.path(7), &stored[..at]).unwrap();
-            assert_eq!(blocks.get(7, 3), None, "cut at {at}");
+            assert_eq!(blocks.get(7, 3), None, "byte {byte}");
+            // It is not looked at again.
+            assert!(!blocks.has(7, 3));
         }
-        // One that lies at another number.
-        fs::write(blocks.path(8), &stored).unwrap();
-        assert_eq!(blocks.get(8, 3), None);
+        for end in [0, 1, head, head + 9, HEADS as usize, data, data + 2] {
+            fs::write(blocks.path(7), &stored[..end]).unwrap();
+            assert_eq!(blocks.get(7, 3), None, "cut at {end}");
+        }
+        // Of another length, and one that lies at another number, in this file and in another one.
+        fs::write(blocks.path(7), &stored).unwrap();
+        assert_eq!((blocks.get(6, 3), blocks.get(7, 2)), (None, None));
+        blocks.put(7, b"abc").unwrap();
+        assert_eq!(blocks.get(7, 3).unwrap(), b"abc");
+        fs::copy(blocks.path(7), blocks.path(7 + TOGETHER)).unwrap();
+        assert_eq!(blocks.get(7 + TOGETHER, 3), None);
+        // Neighbours stay.
+        blocks.put(8, b"de").unwrap();
+        assert_eq!((blocks.get(7, 3).unwrap(), blocks.get(8, 2).unwrap()), (b"abc".to_vec(), b"de".to_vec()));
     }
 
     #[test]
@@ -539,22 +586,23 @@ mod tests {
         let (held, other) = (cache.version("a", "1").unwrap(), cache.version("b", "1").unwrap());
         held.hold().unwrap();
         for number in 0..10 {
-            held.put(number, &vec![1; 100_000]).unwrap();
+            held.put(number * TOGETHER, &vec![1; 100_000]).unwrap();
         }
+        // Each in a file of its own.
         for number in 0..200 {
-            other.put(number, &vec![2; 100_000]).unwrap();
+            other.put(number * TOGETHER, &vec![2; 100_000]).unwrap();
             let age = Duration::from_secs(10_000 - number);
-            open(&other.path(number)).unwrap().set_modified(SystemTime::now() - age).unwrap();
+            open(&other.path(number * TOGETHER)).unwrap().set_modified(SystemTime::now() - age).unwrap();
             // Used again.
             if number > 0 {
                 assert!(other.get(0, 100_000).is_some());
             }
         }
-        let left: Vec<_> = (0..200).filter(|&number| other.has(number, 100_000)).collect();
+        let left: Vec<_> = (0..200).filter(|&number| other.has(number * TOGETHER, 100_000)).collect();
         assert!((40..=56).contains(&left.len()), "{left:?}");
         assert_eq!(left[0], 0);
         assert!(left[1] > 140 && left.ends_with(&[199]), "{left:?}");
-        assert!((0..10).all(|number| held.has(number, 100_000)));
+        assert!((0..10).all(|number| held.has(number * TOGETHER, 100_000)));
     }
 
     #[test]
@@ -613,11 +661,11 @@ mod tests {
         fs::write(path.join("ab/cd/.1f.7.8"), "half").unwrap();
         File::options().write(true).open(path.join("ab/cd/.1f.7.8")).unwrap().set_modified(long_ago).unwrap();
         for number in 0..40 {
-            blocks.put(number, &vec![2; 100_000]).unwrap();
+            blocks.put(number * TOGETHER, &vec![2; 100_000]).unwrap();
         }
         assert!(names.iter().all(|name| path.join(name).exists()));
         assert!(!path.join("ab/cd/.1f.7.8").exists());
-        assert!((0..40).filter(|&number| blocks.has(number, 100_000)).count() < 12);
+        assert!((0..40).filter(|&number| blocks.has(number * TOGETHER, 100_000)).count() < 12);
         // Another process takes it for what it is.
         assert!(BlockCache::open(&path, None).is_ok());
         // One was killed before it had marked a folder.

@@ -108,13 +108,13 @@ pub(crate) fn read_by(deadline: Instant, body: &mut dyn Read, most: u64, bytes: 
         if Instant::now() >= deadline {
             return Err(Fault::Again("the server sends too slowly".to_owned(), None));
         }
-        let mut part = vec![0; left.min(STEP) as usize];
-        match body.read(&mut part) {
+        let before = bytes.len();
+        bytes.resize(before + left.min(STEP) as usize, 0);
+        let read = body.read(&mut bytes[before..]);
+        bytes.truncate(before + read.as_ref().copied().unwrap_or(0));
+        match read {
             Ok(0) => break,
-            Ok(count) => {
-                bytes.extend_from_slice(&part[..count]);
-                left -= count as u64;
-            }
+            Ok(count) => left -= count as u64,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(cut(&error)),
         }

@@ -40,12 +40,24 @@ pub(super) const MOST_READ: usize = 2 << 20;
 /// Bytes of the kind and the length.
 const HEAD: usize = 5;
 
-/// Sends a message.
+/// Sends a message. In one step where that is possible: whoever waits for it is woken once.
 pub(super) fn send(socket: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()> {
     let mut head: [u8; HEAD] = [kind, 0, 0, 0, 0];
     head[1..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    socket.write_all(&head)?;
-    socket.write_all(payload)
+    let mut parts = &mut [IoSlice::new(&head), IoSlice::new(payload)][..];
+    while !parts.is_empty() {
+        match socket.write_vectored(parts) {
+            Ok(0) if parts.iter().any(|part| !part.is_empty()) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut parts, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        // An empty payload may be left.
+        if parts.iter().all(|part| part.is_empty()) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Sends a short message or nothing over a socket that does not wait. `WouldBlock` if the other side has not read those
@@ -61,9 +73,10 @@ pub(super) fn send_now(mut socket: &UnixStream, kind: u8, payload: &[u8]) -> io:
 /// A message as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// As long as what is known of its length says.
-    bytes: Vec<u8>,
-    /// So many of them have come.
+    head: [u8; HEAD],
+    /// As long as the head says, once that is there.
+    payload: Vec<u8>,
+    /// So many bytes of both have come.
     done: usize,
 }
 
@@ -71,44 +84,40 @@ impl Incoming {
     /// Reads once. Returns the message when that was all of it. Whatever the other
     /// side says, it takes bounded memory.
     pub(super) fn read(&mut self, socket: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
-        self.bytes.resize(self.length()?, 0);
-        match socket.read(&mut self.bytes[self.done..]) {
+        let rest = match self.done.checked_sub(HEAD) {
+            None => &mut self.head[self.done..],
+            Some(done) => &mut self.payload[done..],
+        };
+        match socket.read(rest) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => self.done += read,
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(error) => return Err(error),
         }
-        if self.done < self.length()? {
+        if self.done == HEAD && self.payload.is_empty() {
+            let [_, length @ ..] = self.head;
+            let length = u32::from_le_bytes(length) as usize;
+            if length > LONGEST {
+                return Err(io::Error::other("a message is too long"));
+            }
+            self.payload.resize(length, 0);
+        }
+        if self.done < HEAD + self.payload.len() {
             return Ok(None);
         }
-        let mut message = std::mem::take(self).bytes;
-        let kind = message[0];
-        message.drain(..HEAD);
-        Ok(Some((kind, message)))
-    }
-
-    /// Its length, with the head; that of the head before that is there.
-    fn length(&self) -> io::Result<usize> {
-        let length = self.bytes.get(1..HEAD).filter(|_| self.done >= HEAD).and_then(|bytes| bytes.try_into().ok());
-        match length.map(u32::from_le_bytes) {
-            None => Ok(HEAD),
-            Some(length) if length as usize <= LONGEST => Ok(HEAD + length as usize),
-            Some(_) => Err(io::Error::other("a message is too long")),
-        }
+        let Self { head, payload, .. } = std::mem::take(self);
+        Ok(Some((head[0], payload)))
     }
 }
 
 /// The next message. Whatever the other side says, it takes bounded memory.
 pub(super) fn receive(socket: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
-    let mut head = [0; HEAD];
-    socket.read_exact(&mut head)?;
-    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if length > LONGEST {
-        return Err(io::Error::other("a message is too long"));
+    let mut incoming = Incoming::default();
+    loop {
+        if let Some(message) = incoming.read(socket)? {
+            return Ok(message);
+        }
     }
-    let mut payload = vec![0; length];
-    socket.read_exact(&mut payload)?;
-    Ok((head[0], payload))
 }
 
 /// Numbers of a message, one behind the other.
