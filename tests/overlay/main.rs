@@ -9,6 +9,7 @@ mod support;
 
 mod beside;
 mod contents;
+mod errors;
 mod operations;
 mod programs;
 mod races;
