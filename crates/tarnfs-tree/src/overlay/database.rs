@@ -302,7 +302,7 @@ mod tests {
             other.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();
             undone.set(undone.get() + 1);
         };
-        let failing = |connection: &Connection| put(connection).and_then(|()| Err::<(), _>(Error::NotFound));
+        let failing = |connection: &Connection| put(connection).and(Err::<(), _>(Error::NotFound));
         assert!(database.edit(failing, |()| unreachable!(), undo).is_err());
         assert_eq!(undone.get(), 1);
         // A mistake of ours leaves no transaction that nobody ends.

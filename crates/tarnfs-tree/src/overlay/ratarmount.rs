@@ -53,7 +53,7 @@ type All = HashMap<(Vec<u8>, Vec<u8>), Said>;
 pub(super) fn import(overlay: &Overlay, begin: &dyn Fn(&Editing<'_>) -> Result<(), Error>) -> Result<(), Error> {
     let said = if has(overlay.files.root(), NAME)? { read(&overlay.files.path().join(NAME))? } else { All::new() };
     let root = openat(overlay.files.root(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let unusable = RefCell::default();
+    let unusable = RefCell::<Vec<Unusable>>::default();
     let imported = overlay.edit(|editing| {
         begin(editing)?;
         let mut import = Import { overlay, editing, said, links: HashMap::new(), unusable: &unusable, count: 0 };
@@ -65,12 +65,16 @@ pub(super) fn import(overlay: &Overlay, begin: &dyn Fn(&Editing<'_>) -> Result<(
     let count = match imported {
         Ok(count) => count,
         Err(error) => {
-            unusable.iter().for_each(|one| one.put_back(overlay));
+            for one in &unusable {
+                one.put_back(overlay);
+            }
             return Err(error);
         }
     };
     // Only now: the mode that a file has is the one that is shown, and that is in a row from here on.
-    unusable.iter().for_each(|one| one.make_usable(overlay));
+    for one in &unusable {
+        one.make_usable(overlay);
+    }
     if count > 0 {
         let folder = tarnfs_format::name::escape(overlay.files.path().as_os_str().as_encoded_bytes()).to_string();
         log::info!("{folder}: what was written there before is taken over: {count} files and folders");
