@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
+use rustix::io::Errno;
 
 use crate::random::Numbers;
 use crate::support::{Mounted, Scratch, can_mount};
@@ -179,7 +180,7 @@ impl<'a> Twin<'a> {
             _ => {
                 // Data behind the last byte there is none.
                 let end = seek(&self.file, SeekFrom::Data(self.length()));
-                assert_eq!(end.map_err(|error| error.raw_os_error()), Err(libc::ENXIO));
+                assert_eq!(end, Err(Errno::NXIO));
             }
         }
         // Who reads, by whichever descriptor, sees it.
