@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::support::{Mounted, Scratch, can_mount, have};
 
-/// > Each error that the manual pages name of calls that change something is given for its reason, to root and to others.
+/// > Each error that the manual pages name of calls that change something is given for its reason, to root and to
+/// > others.
 #[test]
 fn each_error_of_the_manual_pages_is_given() {
     if !can_mount() || !have("python3") {
