@@ -113,22 +113,32 @@ impl UnionTree {
     fn ask<T>(&self, node: Node, ask: impl Fn(&dyn Tree, Node) -> Result<T, Error>) -> Result<T, Error> {
         let top = match self.place(node)? {
             NodePlace::Source(source, inner) => return ask(&*self.sources[source], inner),
-            NodePlace::Merged(parts) => self.face(&parts).ok_or(Error::NotFound)?,
+            NodePlace::Merged(parts) => {
+                let below = self.merged.read().unwrap_or_else(PoisonError::into_inner).below(node);
+                self.face(&parts, below).ok_or(Error::NotFound)?
+            }
         };
         let (tree, _, inner) = self.part(top)?;
         ask(tree, inner)
     }
 
-    /// What a folder is whose parts are `parts`; `top` is what is known of the rightmost, in the terms of this tree.
-    fn folder(&self, parent: Node, top: Attributes, parts: &[Node]) -> Result<Attributes, Error> {
-        if parts.len() < 2 {
+    /// What a folder is whose parts are `parts`; `top` is what is known of the rightmost, in the terms of this tree. Of
+    /// the folder `below`, if there is one, it has nothing but attributes ([`UnionTree::face`]).
+    fn folder(
+        &self,
+        parent: Node,
+        top: Attributes,
+        parts: &[Node],
+        below: Option<Node>,
+    ) -> Result<Attributes, Error> {
+        if parts.len() < 2 && below.is_none() {
             return Ok(top);
         }
-        let top = self.with_face(top, parts)?;
+        let top = self.with_face(top, parts, below)?;
         let known = self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
         let node = match known {
             Some(node) => node,
-            None => self.merged.write().unwrap_or_else(PoisonError::into_inner).hold(parent, parts)?,
+            None => self.merged.write().unwrap_or_else(PoisonError::into_inner).hold(parent, parts, below)?,
         };
         Ok(as_merged(node, &top))
     }
@@ -163,7 +173,8 @@ impl UnionTree {
         if self.image.is_some() && Mark::of(name).is_some() {
             return Ok(None);
         }
-        for &part in parts {
+        let mut below = None;
+        for (place, &part) in parts.iter().enumerate() {
             let (_, source, _) = self.part(part)?;
             let attributes = match self.look(part, name) {
                 Ok(attributes) => self.spaces.attributes(source, &attributes)?,
@@ -195,12 +206,17 @@ impl UnionTree {
                 break;
             }
             found.push(attributes);
-            if is_archive || !is_last && (self.is_opaque(node)? || self.has_mark(part, name)?) {
+            if is_archive || !is_last && self.has_mark(part, name)? {
+                break;
+            }
+            if !is_last && self.is_opaque(node)? {
+                let lower = parts.get(place + 1..).unwrap_or_default();
+                below = self.told_below(found.iter().map(|folder| folder.node), lower, name)?;
                 break;
             }
         }
         let nodes: Vec<Node> = found.iter().map(|folder| folder.node).collect();
-        found.first().cloned().map(|top| self.folder(folder, top, &nodes)).transpose()
+        found.first().cloned().map(|top| self.folder(folder, top, &nodes, below)).transpose()
     }
 
     /// True if a folder of one source hides what is in those of its path further left.

@@ -219,6 +219,67 @@ fn layers() -> [Vec<u8>; 2] {
     [lower, upper]
 }
 
+/// The header of a tar's folder `path`, with these bits and this owner.
+fn folder(path: &str, mode: u32, owner: u32) -> Vec<u8> {
+    let mut header = member(b'5', path, b"");
+    header[100..108].copy_from_slice(format!("{mode:07o}\0").as_bytes());
+    header[108..116].copy_from_slice(format!("{owner:07o}\0").as_bytes());
+    header[148..156].fill(b' ');
+    let sum: u32 = header[..512].iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    header
+}
+
+/// > A folder has the attributes of the highest layer that has an entry for it.
+///
+/// What hides all that is in a folder leaves the folder as it was; what removes it does not.
+#[test]
+fn an_opaque_folder_without_an_entry_keeps_its_owner_and_mode() {
+    let lower = [folder("secret/", 0o700, 1000), tar(&[("secret/old", b"old")])].concat();
+    let opaque = tar(&[("secret/.wh..wh..opq", b""), ("secret/new", b"new")]);
+    let more = tar(&[("secret/more", b"more")]);
+    let removed = tar(&[(".wh.secret", b""), ("secret/new", b"new")]);
+    let removed_and_opaque = tar(&[(".wh.secret", b""), ("secret/.wh..wh..opq", b""), ("secret/new", b"new")]);
+    let of_its_own = [folder("secret/", 0o711, 7), opaque.clone()].concat();
+    let file_between = tar(&[("secret", b"a file")]);
+    let named = |layers: &[Vec<u8>]| -> Arc<dyn tarnfs_tree::Tree> {
+        let names: Vec<String> = (0..layers.len()).map(|number| format!("{number}.tar")).collect();
+        let layers: Vec<(&str, &[u8])> =
+            names.iter().zip(layers).map(|(name, layer)| (name.as_str(), layer.as_slice())).collect();
+        assembled(&saved(&layers, &digests(layers.len())), &options())
+    };
+    let empty = tar(&[("other", b"")]);
+    for (layers, mode, owner, old) in [
+        (vec![lower.clone(), opaque.clone()], 0o700, 1000, false),
+        (vec![lower.clone(), empty, opaque.clone()], 0o700, 1000, false),
+        (vec![lower.clone(), opaque.clone(), more.clone()], 0o700, 1000, false),
+        (vec![lower.clone(), opaque.clone(), opaque.clone()], 0o700, 1000, false),
+        (vec![lower.clone(), more], 0o700, 1000, true),
+        (vec![lower.clone(), of_its_own], 0o711, 7, false),
+        (vec![lower.clone(), removed], 0o755, 0, false),
+        (vec![lower.clone(), removed_and_opaque], 0o755, 0, false),
+        (vec![lower, file_between, opaque], 0o755, 0, false),
+    ] {
+        // What a listing has made is not asked of the layers again.
+        for is_listed in [false, true] {
+            let tree = named(&layers);
+            if is_listed {
+                tree.read_dir(tarnfs_tree::Node::ROOT, 0, &mut |child| {
+                    let own = (child.attributes.mode, child.attributes.uid);
+                    assert!(child.name != b"secret" || own == (mode, owner), "{own:?} {mode:o} {owner}");
+                    true
+                })
+                .unwrap();
+            }
+            let found = tarnfs_tree::path::find(&*tree, b"secret", true).unwrap();
+            assert_eq!((found.mode, found.uid), (mode, owner), "{} layers, {is_listed}", layers.len());
+            let again = tree.attributes(found.node).unwrap();
+            assert_eq!((again.mode, again.uid), (mode, owner), "{} layers, {is_listed}", layers.len());
+            assert_eq!(read(&*tree, "secret/old").is_some(), old, "{} layers, {is_listed}", layers.len());
+        }
+    }
+}
+
 /// What is assembled of an archive with images.
 fn assembled(archive: &[u8], options: &Options) -> Arc<dyn tarnfs_tree::Tree> {
     let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };

@@ -7,7 +7,7 @@
 //! number 0:0 and attributes of overlayfs are what any file may be.
 //!
 //! A folder has the attributes of the highest layer that has an entry for it: one that is only there for what lies in
-//! it changes nothing.
+//! it changes nothing. What hides all that lower layers have in a folder hides nothing of what they say of the folder.
 
 use std::sync::Arc;
 
@@ -168,16 +168,58 @@ impl UnionTree {
         Ok(this)
     }
 
-    /// The part that says what a folder with these `parts` is.
-    pub(super) fn face(&self, parts: &[Node]) -> Option<Node> {
-        let is_told = |part: &&Node| self.part(**part).is_ok_and(|(tree, _, inner)| !tree.is_implied(inner));
-        let told = if self.image.is_some() { parts.iter().find(is_told) } else { None };
-        told.or(parts.first()).copied()
+    /// True if its layer has an entry for the folder `part`.
+    pub(super) fn is_told(&self, part: Node) -> bool {
+        self.part(part).is_ok_and(|(tree, _, inner)| !tree.is_implied(inner))
+    }
+
+    /// The part that says what a folder with these `parts` is; `below` says it where none of them does.
+    pub(super) fn face(&self, parts: &[Node], below: Option<Node>) -> Option<Node> {
+        let told = if self.image.is_some() { parts.iter().copied().find(|&part| self.is_told(part)) } else { None };
+        told.or(below).or(parts.first().copied())
+    }
+
+    /// The folder `name` in one of the `lower` parts that says what a folder is which is made of those `found`: of the
+    /// last of these, its layer hides all that lower ones have in it.
+    pub(super) fn told_below(
+        &self,
+        mut found: impl Iterator<Item = Node>,
+        lower: &[Node],
+        name: &[u8],
+    ) -> Result<Option<Node>, Error> {
+        if self.image.is_none() || found.any(|part| self.is_told(part)) {
+            return Ok(None);
+        }
+        for &part in lower {
+            let (_, source, _) = self.part(part)?;
+            let found = match self.look(part, name) {
+                Ok(found) => self.spaces.attributes(source, &found)?,
+                Err(Error::NotFound) if self.has_gap(part, name)? => break,
+                Err(Error::NotFound) => continue,
+                Err(error) => return Err(error),
+            };
+            // A file was in its place, so what lies further below is another folder.
+            if found.kind != Kind::Folder || self.is_archive(part, name, found.node)? {
+                break;
+            }
+            if self.is_told(found.node) {
+                return Ok(Some(found.node));
+            }
+            if self.has_mark(part, name)? {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// What a folder with these `parts` is, of which `top` is the highest.
-    pub(super) fn with_face(&self, top: Attributes, parts: &[Node]) -> Result<Attributes, Error> {
-        match self.face(parts).filter(|face| *face != top.node && self.image.is_some()) {
+    pub(super) fn with_face(
+        &self,
+        top: Attributes,
+        parts: &[Node],
+        below: Option<Node>,
+    ) -> Result<Attributes, Error> {
+        match self.face(parts, below).filter(|face| *face != top.node && self.image.is_some()) {
             Some(face) => {
                 let (tree, source, inner) = self.part(face)?;
                 self.spaces.attributes(source, &tree.attributes(inner)?)

@@ -614,6 +614,7 @@ impl UnionTree {
                 continue;
             }
             found.clear();
+            let mut below = None;
             let is_folder = |number: &&u32| {
                 let entry = entry_of(**number);
                 entry.attributes.kind == Kind::Folder && !entry.is_whiteout
@@ -630,14 +631,26 @@ impl UnionTree {
                 let node = entry.attributes.node;
                 found.push(node);
                 // Where something may change, it is looked up again.
-                if is_archive || same.len() > 1 && self.is_immutable && self.is_opaque(node)? {
+                if is_archive {
+                    break;
+                }
+                if same.len() > 1 && self.is_immutable && self.is_opaque(node)? {
+                    let part = *part as usize;
+                    let is_removed = match parts.get(part) {
+                        Some(&part) => self.has_mark(part, name(entry))?,
+                        None => true,
+                    };
+                    if !is_removed {
+                        let lower = parts.get(part + 1..).unwrap_or_default();
+                        below = self.told_below(found.iter().copied(), lower, name(entry))?;
+                    }
                     break;
                 }
             }
             let may_change = top.may_change || found.len() > 1 && !self.is_immutable;
             let attributes = top.attributes.clone();
-            let attributes = if may_change { attributes } else { self.folder(folder, attributes, &found)? };
-            if !may_change && found.len() > 1 {
+            let attributes = if may_change { attributes } else { self.folder(folder, attributes, &found, below)? };
+            if !may_change && (found.len() > 1 || below.is_some()) {
                 holds.add(attributes.node);
             }
             entries.push(Entry { start: top.start, length: top.length, attributes, may_change, is_whiteout: false });

@@ -33,6 +33,8 @@ pub(super) struct Merged {
 struct Folder {
     parent: Node,
     parts: Parts,
+    /// What says what it is where no part does. Nothing of what is in that shows.
+    below: Option<Node>,
     /// How often it was given out and not forgotten.
     held: AtomicU64,
     /// It is among the unheld ones.
@@ -45,7 +47,13 @@ const ROOT: u32 = Node::ROOT.0 as u32;
 impl Merged {
     /// Knows the root, whose parts are `roots`. Of what cannot change, so many are known that nobody holds.
     pub(super) fn new(roots: &[Node], most_unheld: usize) -> Self {
-        let root = Folder { parent: Node::ROOT, parts: Arc::from(roots), held: AtomicU64::new(1), is_listed: false };
+        let root = Folder {
+            parent: Node::ROOT,
+            parts: Arc::from(roots),
+            below: None,
+            held: AtomicU64::new(1),
+            is_listed: false,
+        };
         Self {
             folders: HashMap::from([(ROOT, root)]),
             next: ROOT,
@@ -63,6 +71,11 @@ impl Merged {
     /// The parts of a merged folder.
     pub(super) fn parts(&self, node: Node) -> Option<&Parts> {
         self.folder(node).map(|folder| &folder.parts)
+    }
+
+    /// The folder that says what a merged folder is where none of its parts does.
+    pub(super) fn below(&self, node: Node) -> Option<Node> {
+        self.folder(node)?.below
     }
 
     /// The folder in which a merged folder is.
@@ -87,7 +100,7 @@ impl Merged {
     }
 
     /// As [`Merged::find`]; it gets a number if it has none.
-    pub(super) fn hold(&mut self, parent: Node, parts: &[Node]) -> Result<Node, Error> {
+    pub(super) fn hold(&mut self, parent: Node, parts: &[Node], below: Option<Node>) -> Result<Node, Error> {
         if let Some(node) = self.find(parent, parts) {
             return Ok(node);
         }
@@ -99,7 +112,8 @@ impl Merged {
         }
         let number = self.next;
         let parts: Parts = Arc::from(parts);
-        let folder = Folder { parent, parts: Arc::clone(&parts), held: AtomicU64::new(1), is_listed: false };
+        let folder =
+            Folder { parent, parts: Arc::clone(&parts), below, held: AtomicU64::new(1), is_listed: false };
         self.folders.insert(number, folder);
         self.next = number.wrapping_add(1);
         self.whole.extend(parts.iter().map(|&part| (part, number)));
@@ -191,7 +205,7 @@ mod tests {
         let mut merged = Merged::new(&[Node(100), Node(200)], MOST_UNHELD);
         merged.keep_at_most(10);
         let parts = |number: u64| [Node(1000 + number), Node(2000 + number)];
-        let nodes: Vec<Node> = (0..100).map(|number| merged.hold(Node::ROOT, &parts(number)).unwrap()).collect();
+        let nodes: Vec<Node> = (0..100).map(|number| merged.hold(Node::ROOT, &parts(number), None).unwrap()).collect();
         assert_eq!(merged.len(), 101);
         // Twice held, and once more found while it was forgotten.
         assert!(merged.hold_again(nodes[7]));
@@ -205,7 +219,7 @@ mod tests {
         assert_eq!(merged.parts(nodes[7]).map(|parts| parts.to_vec()), Some(parts(7).to_vec()));
         assert!(merged.parts(nodes[3]).is_none() && !merged.hold_again(nodes[3]) && merged.whole(Node(1003)).is_none());
         assert_eq!(merged.whole(Node(2099)), Some(nodes[99]));
-        let again = merged.hold(Node::ROOT, &parts(3)).unwrap();
+        let again = merged.hold(Node::ROOT, &parts(3), None).unwrap();
         assert!(!nodes.contains(&again), "not at once the same number again");
         merged.release(Node::ROOT, 5);
         assert_eq!(merged.whole(Node(200)), Some(Node::ROOT));
@@ -214,10 +228,10 @@ mod tests {
     #[test]
     fn numbers_come_round_and_are_never_two_folders() {
         let mut merged = Merged::new(&[Node(100), Node(200)], 0);
-        let first = merged.hold(Node::ROOT, &[Node(3), Node(4)]).unwrap();
+        let first = merged.hold(Node::ROOT, &[Node(3), Node(4)], None).unwrap();
         merged.next = u32::MAX;
-        assert_eq!(merged.hold(Node::ROOT, &[Node(5), Node(6)]).unwrap(), Node(u32::MAX.into()));
-        let third = merged.hold(Node::ROOT, &[Node(7), Node(8)]).unwrap();
+        assert_eq!(merged.hold(Node::ROOT, &[Node(5), Node(6)], None).unwrap(), Node(u32::MAX.into()));
+        let third = merged.hold(Node::ROOT, &[Node(7), Node(8)], None).unwrap();
         assert!(third > Node::ROOT && third != first);
     }
 }
