@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tarnfs_source::{Fingerprint, SharedSource, Source, of_system};
 
 use super::archives::Version;
+use crate::open::{identity_of, joined_identity};
 use crate::{Attributes, FolderTree, Node, Tree as _};
 
 /// A file in a folder that must stay as it was.
@@ -16,6 +17,8 @@ pub(super) struct Unchanged {
     node: Node,
     length: u64,
     seen: Mutex<Seen>,
+    /// Which file it is ([`crate::open::FileFacts::identity`]).
+    identity: Option<u64>,
     /// Tells a file that was renamed from one that was written to and got its old time back.
     fingerprint: Fingerprint,
     /// What is read is verified by whoever reads it.
@@ -41,6 +44,12 @@ impl Seen {
     }
 }
 
+/// Which file an archive is that is made of these; `None` if that cannot be told of all of them. What is kept decoded of
+/// an archive belongs to that.
+pub(super) fn identity_of_all(files: &[Arc<Unchanged>]) -> Option<u64> {
+    files.iter().map(|file| file.identity).reduce(joined_identity).flatten()
+}
+
 impl Unchanged {
     /// The content of `node` in `folder`, which is `attributes`. Reads that got an answer are counted in `reads`.
     pub(super) fn new(
@@ -49,10 +58,11 @@ impl Unchanged {
         attributes: &Attributes,
         reads: Arc<AtomicU64>,
     ) -> io::Result<Self> {
+        let identity = source.backing_file().map(identity_of).transpose()?.flatten();
         let fingerprint = Fingerprint::of(&*source)?;
         let (length, is_verified) = (attributes.size, AtomicBool::new(false));
         let seen = Mutex::new(Seen::new(&folder, node, attributes));
-        Ok(Self { source, folder, node, length, seen, fingerprint, is_verified, reads, is_holding: false })
+        Ok(Self { source, folder, node, length, seen, identity, fingerprint, is_verified, reads, is_holding: false })
     }
 
     /// The same, which has the node held as long as it is there.
@@ -142,5 +152,34 @@ impl Source for Unchanged {
 
     fn prefetch(&self, offset: u64, length: u64) {
         self.source.prefetch(offset, length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unchanged(folder: &Path, name: &str) -> Arc<Unchanged> {
+        let folder = Arc::new(FolderTree::open(folder).unwrap());
+        let attributes = folder.lookup(Node::ROOT, name.as_bytes()).unwrap();
+        let source = folder.open(attributes.node).unwrap();
+        let of_folder = (Arc::clone(&folder), attributes.node);
+        Arc::new(Unchanged::new(source, of_folder, &attributes, Arc::default()).unwrap().holding())
+    }
+
+    /// Nothing that was decoded of an archive in a folder would be kept otherwise.
+    #[test]
+    fn it_is_known_which_file_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "content").unwrap();
+        std::fs::write(folder.path().join("b"), "content").unwrap();
+        let [a, b] = ["a", "b"].map(|name| unchanged(folder.path(), name));
+        let of = |files: &[&Arc<Unchanged>]| {
+            identity_of_all(&files.iter().map(|file| Arc::clone(file)).collect::<Vec<_>>())
+        };
+        assert!(of(&[&a]).is_some() && of(&[&a]) == of(&[&unchanged(folder.path(), "a")]));
+        assert_ne!(of(&[&a]), of(&[&b]), "another file with the same content");
+        assert!(of(&[&a, &b]).is_some() && of(&[&a, &b]) != of(&[&b, &a]));
+        assert_eq!(of(&[]), None);
     }
 }
