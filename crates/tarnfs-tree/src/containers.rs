@@ -28,6 +28,7 @@ use crate::assemble::{Location, opened};
 use crate::build::{is_damage, may_lack_notes};
 use crate::extensions::MEMBERS;
 use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem, Recreate};
+use crate::readers::joined_owner;
 use crate::union::{Beside, Stacking};
 use crate::{Attributes, Error, Kind, Node, Subdirectory, Subvolumes, Tree, UnionTree, path};
 
@@ -697,7 +698,8 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Layout>, P
         let mtime = u64::try_from(facts.mtime().seconds).unwrap_or(0);
         let Some(header) = containers::header(&path, file.len(), mtime) else { return Ok(None) };
         let padding = file.len().next_multiple_of(512) - file.len();
-        (owner, modified) = (owner.or(Some(facts.owner)), modified.max(facts.modified));
+        owner = Some(owner.map_or(facts.owner, |owner| joined_owner(owner, facts.owner)));
+        modified = modified.max(facts.modified);
         identity = open::joined_identity(identity, facts.identity);
         let name = format!("{shown}/{path}");
         parts.push(Arc::new(MemorySource::new(header, name.clone())));

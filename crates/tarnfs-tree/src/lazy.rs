@@ -37,6 +37,7 @@ use crate::lanes::new_lane;
 use crate::legible::Legible;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_found, open_within};
 use crate::parts::may_be_part;
+use crate::readers::Readers;
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Error, Kind, Node, Time, Tree};
 use archives::{Archives, File, FoundArchive, Outcome, Ranges, Released, Steps, Version, Where};
@@ -325,7 +326,7 @@ impl LazyTree {
             self.archives().set_unproven(number, true);
             return Err(io::Error::other(format!("{shown}: what it lies in is not verified")).into());
         }
-        let found = self.open_parts(file, tree, &source)?;
+        let found = self.open_parts((number, file), tree, &source)?;
         let source = match &found {
             Some(found) => parts::joined(found)?,
             None => source,
@@ -392,9 +393,10 @@ impl LazyTree {
         }
         // As of a file that is opened by its path: where there is a list, the bits of the group are its mask.
         let bits = if matches!(tree.xattr(inner, access_list::NAME), Ok(None)) { 0o7777 } else { 0o7700 };
+        let mode = restricted(file.readers.as_deref(), &attributes);
         let facts = FileFacts {
             identity: unchanged::identity_of_all(&unchanged),
-            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode & bits },
+            owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: mode & bits },
             modified,
         };
         let mut opened = match far {
@@ -626,13 +628,13 @@ impl LazyTree {
         };
         // Of a part, others may come to the folder.
         let may_become_one = is_in_folder && may_be_part(name);
-        let set = shown.set();
+        let (set, readers) = (shown.set(), shown.readers());
         let is_archive = !matches!(shown, Shown::No);
         Ok(self.with(|archives, released| match (is_archive, is_unproven || may_become_one) {
             // With these parts it cannot be opened; with others it may be.
             (true, _) if set.as_ref().is_some_and(|set| archives.has_failed(name, version.of_set(set.hash))) => None,
             (true, _) => {
-                let file = File { node: file, folder, version, set, name: name.to_vec(), depth, within };
+                let file = File { node: file, folder, version, set, readers, name: name.to_vec(), depth, within };
                 archives.met(file, is_unproven, released)
             }
             (false, false) => {
@@ -656,12 +658,18 @@ impl LazyTree {
         }
     }
 
+    /// Who may read all files of the archive of that number, if these are several.
+    fn readers_of(&self, number: u32) -> Option<Arc<Readers>> {
+        self.archives().file(number)?.readers.clone()
+    }
+
     /// The folder that an archive is: as its file, but for what makes it a folder.
     fn as_folder(&self, number: u32, file: &Attributes) -> Attributes {
+        let mode = restricted(self.readers_of(number).as_deref(), file);
         Attributes {
             node: self.outer(number, Node::ROOT),
             kind: Kind::Folder,
-            mode: file.mode & 0o777 | (file.mode & 0o444) >> 2,
+            mode: mode & 0o777 | (mode & 0o444) >> 2,
             // How many folders are in it nobody knows yet, which is what 1 says.
             links: 1,
             size: 0,
@@ -675,6 +683,11 @@ impl LazyTree {
 fn is_for_now(error: &Error) -> bool {
     let Error::Io(error) = error else { return false };
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))
+}
+
+/// The bits of a file, as far as those may read it who may read all that it is an archive with.
+fn restricted(readers: Option<&Readers>, file: &Attributes) -> u32 {
+    readers.map_or(file.mode, |readers| readers.restrict((file.uid.into(), file.gid.into()), file.mode))
 }
 
 /// True for want of memory.

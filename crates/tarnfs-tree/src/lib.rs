@@ -41,6 +41,7 @@ mod patience;
 mod pieces;
 mod preferred;
 mod problem;
+mod readers;
 mod recheck;
 mod rename;
 mod spaces;

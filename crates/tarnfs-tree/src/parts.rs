@@ -15,6 +15,9 @@ use crate::problem::Problem;
 /// Behind a part that is not there, so many others are looked for, to tell a gap from the end.
 const LOOKED_FOR: usize = 8;
 
+/// What is said of a file that may not be a part of others ([`crate::readers::Readers::may_share`]).
+pub(crate) const OF_ANOTHER: &str = " (another user's file, which not all may read, is none)";
+
 /// One of the files that lie beside each other.
 pub(crate) trait File: Clone {
     /// Its bytes.

@@ -124,13 +124,7 @@ impl UnionTree {
 
     /// What a folder is whose parts are `parts`; `top` is what is known of the rightmost, in the terms of this tree. Of
     /// the folder `below`, if there is one, it has nothing but attributes ([`UnionTree::face`]).
-    fn folder(
-        &self,
-        parent: Node,
-        top: Attributes,
-        parts: &[Node],
-        below: Option<Node>,
-    ) -> Result<Attributes, Error> {
+    fn folder(&self, parent: Node, top: Attributes, parts: &[Node], below: Option<Node>) -> Result<Attributes, Error> {
         if parts.len() < 2 && below.is_none() {
             return Ok(top);
         }

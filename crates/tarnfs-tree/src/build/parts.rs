@@ -16,9 +16,11 @@ use super::sparse::in_pieces;
 use super::walk::{Content, MemberPlace, Walk, Wanted, content_of_head};
 use super::walk_directory::is_unreadable;
 use super::{head_length, head_of};
+use crate::access_list;
 use crate::parts::{self, Found, Wrong};
 use crate::preferred::Preferred;
 use crate::problem::Problem;
+use crate::readers::{self, Readers};
 
 /// Bytes of what is gathered of an archive and of those in it, which may be read at the same time.
 const MOST_GATHERED: usize = 32 << 20;
@@ -49,6 +51,8 @@ const ONE_IN: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Part {
     file: File,
+    /// Who may read it.
+    readers: Readers,
     /// What it is, if it is taken for itself.
     pub(super) alone: bool,
     /// Its bytes, where the stream that it lies in cannot be read again.
@@ -67,6 +71,7 @@ enum File {
 impl Part {
     /// Of the file `entry`, which is called `name`.
     pub(super) fn new(entry: Entry, name: &[u8], alone: bool, kept: Option<SharedSource>) -> Self {
+        let readers = Readers::of_member((entry.uid, entry.gid), entry.mode, &entry.xattrs);
         let is_shown = alone || parts::is_first(name) || parts::is_called_volume(name) || parts::is_called_whole(name);
         let file = match entry.body.pieces.as_deref() {
             Some([piece]) if !is_shown && piece.hole.saturating_add(piece.length) == entry.body.size => {
@@ -74,7 +79,7 @@ impl Part {
             }
             _ => File::Entry(Box::new(entry)),
         };
-        Self { file, alone, kept }
+        Self { file, readers, alone, kept }
     }
 
     fn entry(&self) -> Option<&Entry> {
@@ -118,7 +123,7 @@ impl Part {
             File::Entry(entry) => entry.weight() + OF_ENTRY,
             File::Piece(_) => size_of::<Piece>(),
         };
-        file + OF_FILE + if self.kept.is_some() { KEPT } else { 0 }
+        file + self.readers.weight() + OF_FILE + if self.kept.is_some() { KEPT } else { 0 }
     }
 }
 
@@ -527,8 +532,10 @@ impl Walk<'_> {
                 let walked = RefCell::new(Vec::new());
                 let open = |name: &[u8]| {
                     self.amount.look();
-                    let found = in_folder.get(name);
-                    walked.borrow_mut().extend(found.as_ref().map(|found| found.name));
+                    // What its owner keeps from others must not come to them with a file that was put beside it.
+                    let found = in_folder.get(name).filter(|found| part.readers.may_share(&found.part.readers));
+                    let alike = found.as_ref().filter(|found| part.readers.is_alike(&found.part.readers));
+                    walked.borrow_mut().extend(alike.map(|found| found.name));
                     Ok(found)
                 };
                 let found = match lacking.remove(name.as_slice()) {
@@ -568,11 +575,12 @@ impl Walk<'_> {
                             && (part.alone && begins_as_archive(name, &bytes(part), &self.names.preferred)
                                 || parts::is_split(name, &file)) =>
                     {
+                        let why = if names.contains_key(&missing) { parts::OF_ANOTHER } else { "" };
                         let missing = [folder.as_slice(), &missing].concat();
                         let (shown, path) = (name::excerpt(&entry.path), name::excerpt(&missing));
                         let stands_alone = parts::stands_alone(name, &file);
                         let then = if stands_alone { "" } else { "; it stays a file" };
-                        let what = format!("{shown}: a part of it is missing: {path}{then}");
+                        let what = format!("{shown}: a part of it is missing: {path}{why}{then}");
                         if told.insert(missing.clone()) {
                             self.note_at(entry.header.saturating_add(base), what)?;
                         }
@@ -659,7 +667,15 @@ impl Walk<'_> {
         let count = found.files.len();
         size = size.saturating_sub(lacks);
         let body = Body { stored: size, size, offset: first.body.offset, pieces: Some(pieces), extents: None };
-        let entry = Entry { body, ..first.clone() };
+        let mut entry = Entry { body, ..first.clone() };
+        if let Some(shown) = names.get(&found.shown) {
+            let all = found.files.iter().filter_map(|(name, _)| Some(&names.get(name)?.readers));
+            let readers = readers::of_all(&shown.readers, all);
+            entry.mode = readers.restrict((entry.uid, entry.gid), entry.mode);
+            if !readers.have_list() {
+                entry.xattrs.retain(|(name, _)| name != access_list::NAME);
+            }
+        }
         // One part alone is simply what it is.
         let starts = if count > 1 { starts } else { Vec::new() };
         // Then a part that is not there is not why something is missing.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::parts::Set;
 use crate::build::Progress;
+use crate::readers::Readers;
 use crate::{Attributes, Node, Time, Tree};
 
 /// Numbers of one archive: [`crate::ArchiveTree`] has no more.
@@ -118,6 +119,8 @@ pub(super) struct File {
     pub(super) version: Version,
     /// The files that it is made of, if these are several, or may become so.
     pub(super) set: Option<Arc<Set>>,
+    /// Who may read all that it is made of, if these are several.
+    pub(super) readers: Option<Arc<Readers>>,
     pub(super) name: Vec<u8>,
     /// Archives that it lies in, as `--recursion-depth` counts them: one that is compressed is two.
     pub(super) depth: u32,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tarnfs_format::name::escape;
-use tarnfs_source::{Joined, SharedSource};
+use tarnfs_source::{Joined, SharedSource, Source};
 
 use super::archives::{File, Steps, Version, Where};
 use super::in_turn::{InTurn, Open};
@@ -17,7 +17,8 @@ use super::unchanged::Unchanged;
 use super::{Base, LazyTree, nanoseconds};
 use crate::open::Problem;
 use crate::parts::{self, Found, Wrong};
-use crate::{Error, FolderTree, Kind, Node, Time, Tree};
+use crate::readers::{self, Readers};
+use crate::{Attributes, Error, FolderTree, Kind, Node, Time, Tree};
 
 /// Missing parts of which is remembered that they were told.
 const MOST_TOLD: usize = 1024;
@@ -41,17 +42,43 @@ pub(super) enum Role {
     /// The archive that it is a part of shows under the name of another one.
     Other,
     /// It is shown as what these are together.
-    Shown(Found<SharedSource>),
+    Shown(Found<PartFile>),
     /// A part is not there.
     Lacks(Vec<u8>),
+}
+
+/// A file that lies beside others.
+#[derive(Debug, Clone)]
+pub(super) struct PartFile {
+    source: SharedSource,
+    version: Version,
+    readers: Readers,
+}
+
+impl PartFile {
+    fn new(source: SharedSource, tree: &dyn Tree, attributes: &Attributes) -> Self {
+        Self { source, version: Version::of(attributes), readers: Readers::of_file(tree, attributes) }
+    }
+}
+
+impl parts::File for PartFile {
+    fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+}
+
+/// Those who may read all files that were found.
+fn readers_of(found: &Found<PartFile>) -> Option<Readers> {
+    let (_, shown) = found.files.iter().find(|(name, _)| *name == found.shown)?;
+    Some(readers::of_all(&shown.readers, found.files.iter().map(|(_, file)| &file.readers)))
 }
 
 /// The files of an archive as one, the last change of any of them, and each by itself.
 pub(super) type Opened = (SharedSource, i64, Vec<Arc<Unchanged>>);
 
 /// Those that were found, as one.
-pub(super) fn joined(found: &Found<SharedSource>) -> io::Result<SharedSource> {
-    let files = found.files.iter().map(|(_, file)| SharedSource::clone(file)).collect();
+pub(super) fn joined(found: &Found<PartFile>) -> io::Result<SharedSource> {
+    let files = found.files.iter().map(|(_, file)| SharedSource::clone(&file.source)).collect();
     Ok(Arc::new(Joined::new(files, format!("{} in {} files", escape(&found.whole), found.files.len()))?))
 }
 
@@ -125,6 +152,8 @@ impl Search {
 #[derive(Debug)]
 pub(super) struct Set {
     files: Vec<(Vec<u8>, Version)>,
+    /// Who may read all of them.
+    readers: Arc<Readers>,
     /// What else there might be with which it would be made of others, and what there is of that name.
     after: Vec<(Vec<u8>, Option<Version>)>,
     /// What tells it from others.
@@ -134,16 +163,15 @@ pub(super) struct Set {
 
 impl Set {
     /// The files in `folder` of `tree` that were found.
-    fn of(tree: &dyn Tree, folder: Node, found: &Found<SharedSource>) -> Result<Self, Error> {
-        let mut files = Vec::with_capacity(found.files.len());
-        for (name, _) in &found.files {
-            files.push((name.clone(), version_of(tree, folder, name)?.ok_or(Error::NotFound)?));
-        }
+    fn of(tree: &dyn Tree, folder: Node, found: &Found<PartFile>) -> Result<Self, Error> {
+        // As they were when they were found: by now somebody may have put another file in the place of one.
+        let files: Vec<_> = found.files.iter().map(|(name, file)| (name.clone(), file.version)).collect();
+        let readers = Arc::new(readers_of(found).ok_or(Error::NotFound)?);
         let after = found.after.iter().map(|name| Ok((name.clone(), version_of(tree, folder, name)?)));
         let after = after.collect::<Result<Vec<_>, Error>>()?;
         let mut hasher = DefaultHasher::new();
-        (&files, &after).hash(&mut hasher);
-        Ok(Self { files, after, hash: hasher.finish(), looked_at: Mutex::new(Instant::now()) })
+        (&files, &readers, &after).hash(&mut hasher);
+        Ok(Self { files, readers, after, hash: hasher.finish(), looked_at: Mutex::new(Instant::now()) })
     }
 
     /// False if one of its files has changed, or is gone, or there is one more by now. Whoever asks often is told what
@@ -184,34 +212,46 @@ pub(super) enum Shown {
     No,
     /// It is an archive.
     Yes,
-    /// Together with others it is one.
-    Together(Arc<Set>),
+    /// Together with others it is one, for these. Of files in a folder it is known which.
+    Together(Option<Arc<Set>>, Arc<Readers>),
 }
 
 impl Shown {
     /// The files that make one together.
     pub(super) fn set(&self) -> Option<Arc<Set>> {
         match self {
-            Self::Together(set) => Some(Arc::clone(set)),
+            Self::Together(set, _) => set.clone(),
+            Self::No | Self::Yes => None,
+        }
+    }
+
+    /// Who may read all of them.
+    pub(super) fn readers(&self) -> Option<Arc<Readers>> {
+        match self {
+            Self::Together(_, readers) => Some(Arc::clone(readers)),
             Self::No | Self::Yes => None,
         }
     }
 }
 
 /// The file `name` in `folder` of `tree`, if there is one, and what is known of it. Nobody holds it.
-fn file_in(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<SharedSource>, Error> {
+fn file_in(tree: &dyn Tree, folder: Node, name: &[u8]) -> Result<Option<PartFile>, Error> {
     let attributes = match tree.lookup(folder, name) {
         Err(Error::NotFound) => return Ok(None),
         attributes => attributes?,
     };
     // Another kind of file, such as a link, nobody has named.
-    let opened = if attributes.kind == Kind::File { tree.open(attributes.node).map(Some) } else { Ok(None) };
+    let opened = if attributes.kind == Kind::File {
+        tree.open(attributes.node).map(|source| Some(PartFile::new(source, tree, &attributes)))
+    } else {
+        Ok(None)
+    };
     tree.forget(attributes.node, 1);
     opened
 }
 
 /// The same of a folder of the file system, which is open when it is read.
-fn file_of(tree: &Arc<FolderTree>, folder: Node, name: &[u8], open: &Arc<Open>) -> Result<Option<SharedSource>, Error> {
+fn file_of(tree: &Arc<FolderTree>, folder: Node, name: &[u8], open: &Arc<Open>) -> Result<Option<PartFile>, Error> {
     let attributes = match tree.lookup(folder, name) {
         Err(Error::NotFound) => return Ok(None),
         attributes => attributes?,
@@ -220,7 +260,8 @@ fn file_of(tree: &Arc<FolderTree>, folder: Node, name: &[u8], open: &Arc<Open>) 
         tree.forget(attributes.node, 1);
         return Ok(None);
     }
-    Ok(Some(Arc::new(InTurn::new(tree, &attributes, open))))
+    let source = Arc::new(InTurn::new(tree, &attributes, open));
+    Ok(Some(PartFile::new(source, &**tree, &attributes)))
 }
 
 impl LazyTree {
@@ -244,13 +285,22 @@ impl LazyTree {
         if let Some(role) = changed.and_then(|changed| self.parts.searched.role_of(folder, changed, name)) {
             return Ok(role);
         }
+        let readers = match readers::of_name(tree, folder, name) {
+            Err(Error::NotFound) => return Ok(Role::Alone),
+            readers => readers?,
+        };
         let (in_turn, walked) = (Arc::default(), RefCell::new(Vec::new()));
         let open = |name: &[u8]| {
             let file = match own {
                 Some(own) => file_of(own, folder, name, &in_turn),
                 None => file_in(tree, folder, name),
             };
-            if matches!(file, Ok(Some(_))) && changed.is_some() {
+            // What its owner keeps from others must not come to them with a file that was put beside it.
+            let file = file.map(|file| file.filter(|file| readers.may_share(&file.readers)));
+            if let Ok(Some(file)) = &file
+                && changed.is_some()
+                && readers.is_alike(&file.readers)
+            {
                 walked.borrow_mut().push(name.to_vec());
             }
             file.map_err(|error| {
@@ -298,12 +348,14 @@ impl LazyTree {
             Role::Shown(found) => {
                 let is_archive = self.is_archive(&*joined(&found)?, &found.whole)?;
                 // What lies in an archive stays as it is.
-                let set = if is_archive && self.own_folder(tree).is_some() {
-                    Some(Set::of(tree, folder, &found)?)
+                let readers = readers_of(&found).filter(|_| is_archive).map(Arc::new);
+                let set = if readers.is_some() && self.own_folder(tree).is_some() {
+                    Some(Arc::new(Set::of(tree, folder, &found)?))
                 } else {
                     None
                 };
-                Ok(set.map_or(shown(is_archive), |set| Shown::Together(Arc::new(set))))
+                let readers = set.as_ref().map(|set| Arc::clone(&set.readers)).or(readers);
+                Ok(readers.map_or(Shown::No, |readers| Shown::Together(set, readers)))
             }
             Role::Lacks(missing) => {
                 let stands_alone = parts::stands_alone(name, source);
@@ -311,9 +363,11 @@ impl LazyTree {
                 if (begins && self.is_archive(&**source, name)? || parts::is_split(name, source))
                     && self.parts.told.is_new(folder, &missing)
                 {
+                    let is_there = version_of(tree, folder, &missing).is_ok_and(|found| found.is_some());
                     let (name, missing) = (escape(name), escape(&missing));
                     let then = if stands_alone { "" } else { "; it stays a file" };
-                    log::warn!("{name}: a part of it is missing: {missing}{then}");
+                    let why = if is_there { parts::OF_ANOTHER } else { "" };
+                    log::warn!("{name}: a part of it is missing: {missing}{why}{then}");
                 }
                 if stands_alone { self.is_archive(&**source, name).map(shown) } else { Ok(Shown::No) }
             }
@@ -333,10 +387,10 @@ impl LazyTree {
     /// The parts of the archive that `file` stands for, which lies in `tree`; `None` if that is one file.
     pub(super) fn open_parts(
         &self,
-        file: &File,
+        (number, file): (u32, &File),
         tree: &dyn Tree,
         source: &SharedSource,
-    ) -> Result<Option<Found<SharedSource>>, Error> {
+    ) -> Result<Option<Found<PartFile>>, Error> {
         let (Where::Base(folder) | Where::Archive(_, folder)) = self.place(file.folder);
         match self.role_of(tree, folder, &file.name)? {
             Role::Shown(found) => {
@@ -344,6 +398,12 @@ impl LazyTree {
                 if let Some(set) = &file.set
                     && Set::of(tree, folder, &found)?.hash != set.hash
                 {
+                    return Err(super::changed(&escape(&file.name).to_string()));
+                }
+                // It was alone when it was met, and fewer may read it together with those that have come.
+                let alone = found.files.iter().find(|(name, _)| *name == file.name).map(|(_, file)| &file.readers);
+                if file.readers.is_none() && readers_of(&found).as_ref() != alone {
+                    self.with(|archives, released| archives.outdate(number, released));
                     return Err(super::changed(&escape(&file.name).to_string()));
                 }
                 if !self.how.options.shape.ignore_zeros
@@ -364,14 +424,14 @@ impl LazyTree {
     /// The same, opened: files in `folder`, which must stay as they are.
     pub(super) fn open_in_folder(
         &self,
-        found: &Found<SharedSource>,
+        found: &Found<PartFile>,
         file: &File,
         folder: &Arc<FolderTree>,
         steps: &Steps,
     ) -> Result<Opened, Error> {
         let (Where::Base(inner) | Where::Archive(_, inner)) = self.place(file.folder);
         let (mut unchanged, mut modified) = (Vec::new(), i64::MIN);
-        for (name, source) in &found.files {
+        for (name, PartFile { source, .. }) in &found.files {
             let attributes = folder.lookup(inner, name)?;
             let (node, reads) = (attributes.node, Arc::clone(&steps.reads));
             let of_folder = (Arc::clone(folder), node);

@@ -66,7 +66,7 @@ fn how(depth: Option<u32>) -> Lazily {
 /// An archive that lies in a file of the root.
 fn archive_of(node: u64, version: Version) -> File {
     let (folder, name) = (Node::ROOT, b"a.tar".to_vec());
-    File { node: Node(node), folder, version, set: None, name, depth: 0, within: 0 }
+    File { node: Node(node), folder, version, set: None, readers: None, name, depth: 0, within: 0 }
 }
 
 fn read(tree: &LazyTree, node: Node) -> Vec<u8> {

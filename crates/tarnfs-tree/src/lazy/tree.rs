@@ -8,6 +8,14 @@ use super::archives::{MOST, WIDTH, Where};
 use super::{BATCH, Base, LANES, LazyTree, stale};
 use crate::{Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Work, Xattrs, access_list, unproven};
 
+impl LazyTree {
+    /// True if the list of the file that the archive of that number shows as is not that of all files that it is made
+    /// of.
+    fn hides_list(&self, number: u32) -> bool {
+        self.readers_of(number).is_some_and(|readers| !readers.have_list())
+    }
+}
+
 impl Tree for LazyTree {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         let found = self.within(folder, |tree, inner, outer| {
@@ -132,6 +140,9 @@ impl Tree for LazyTree {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
             let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
             let mut xattrs = self.xattrs(file)?;
+            if self.hides_list(number) {
+                xattrs.retain(|(name, _)| name != access_list::NAME);
+            }
             for (_, value) in xattrs.iter_mut().filter(|(name, _)| name == access_list::NAME) {
                 access_list::open_to_readers(value);
             }
@@ -143,6 +154,9 @@ impl Tree for LazyTree {
     fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
             let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
+            if name == access_list::NAME && self.hides_list(number) {
+                return Ok(None);
+            }
             let mut value = self.xattr(file, name)?;
             if name == access_list::NAME
                 && let Some(value) = &mut value

@@ -174,9 +174,8 @@ mod tests {
         std::fs::write(folder.path().join("a"), "content").unwrap();
         std::fs::write(folder.path().join("b"), "content").unwrap();
         let [a, b] = ["a", "b"].map(|name| unchanged(folder.path(), name));
-        let of = |files: &[&Arc<Unchanged>]| {
-            identity_of_all(&files.iter().map(|file| Arc::clone(file)).collect::<Vec<_>>())
-        };
+        let of =
+            |files: &[&Arc<Unchanged>]| identity_of_all(&files.iter().map(|file| Arc::clone(file)).collect::<Vec<_>>());
         assert!(of(&[&a]).is_some() && of(&[&a]) == of(&[&unchanged(folder.path(), "a")]));
         assert_ne!(of(&[&a]), of(&[&b]), "another file with the same content");
         assert!(of(&[&a, &b]).is_some() && of(&[&a, &b]) != of(&[&b, &a]));

@@ -35,6 +35,7 @@ use crate::extensions::MEMBERS;
 use crate::filling;
 use crate::home::Home;
 use crate::member_tables::MemberTables;
+use crate::readers::joined_owner;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
 
@@ -169,6 +170,7 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
         let part = FileFacts::of(part).map_err(Problem::CannotOpen)?;
         facts.modified = facts.modified.max(part.modified);
         facts.identity = joined_identity(facts.identity, part.identity);
+        facts.owner = joined_owner(facts.owner, part.owner);
     }
     let path = &parts.path;
     let home =

@@ -213,12 +213,7 @@ impl UnionTree {
     }
 
     /// What a folder with these `parts` is, of which `top` is the highest.
-    pub(super) fn with_face(
-        &self,
-        top: Attributes,
-        parts: &[Node],
-        below: Option<Node>,
-    ) -> Result<Attributes, Error> {
+    pub(super) fn with_face(&self, top: Attributes, parts: &[Node], below: Option<Node>) -> Result<Attributes, Error> {
         match self.face(parts, below).filter(|face| *face != top.node && self.image.is_some()) {
             Some(face) => {
                 let (tree, source, inner) = self.part(face)?;

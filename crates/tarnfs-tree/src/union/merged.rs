@@ -112,8 +112,7 @@ impl Merged {
         }
         let number = self.next;
         let parts: Parts = Arc::from(parts);
-        let folder =
-            Folder { parent, parts: Arc::clone(&parts), below, held: AtomicU64::new(1), is_listed: false };
+        let folder = Folder { parent, parts: Arc::clone(&parts), below, held: AtomicU64::new(1), is_listed: false };
         self.folders.insert(number, folder);
         self.next = number.wrapping_add(1);
         self.whole.extend(parts.iter().map(|&part| (part, number)));

@@ -163,3 +163,15 @@ fn what_is_gathered_takes_bounded_memory() {
     // None of them is an archive.
     assert!(count(&gathered) < 200_000 && !gathered.is_full);
 }
+
+/// What its owner keeps from others does not come to them with a file that was put beside it.
+#[test]
+fn who_may_read_a_part_counts() {
+    let owned = |path: &str, uid: u64, mode: u32| {
+        let entry = part(path).entry().unwrap().clone();
+        Part::new(Entry { uid, mode, ..entry }, last_component(path.as_bytes()), true, None).readers
+    };
+    let first = owned("x.tar.01", 1001, 0o644);
+    assert!(!first.may_share(&owned("x.tar.01", 1000, 0o600)));
+    assert!(first.may_share(&owned("x.tar.01", 1001, 0o600)) && first.may_share(&owned("x.tar.01", 1000, 0o644)));
+}

@@ -36,7 +36,16 @@ fn those_of_one_name_do_not_push_each_other_out() {
         Version::of(&toy.attributes(Node(2)).unwrap())
     });
     for (node, version) in (2..).map(Node).zip(versions).take(2) {
-        let file = File { node, folder: Node::ROOT, version, set: None, name: b"a.7z".to_vec(), depth: 0, within: 0 };
+        let file = File {
+            node,
+            folder: Node::ROOT,
+            version,
+            set: None,
+            readers: None,
+            name: b"a.7z".to_vec(),
+            depth: 0,
+            within: 0,
+        };
         let number = archives.met(file, false, &mut released).unwrap();
         archives.begin(number);
         archives.end(number, Outcome::Never, &mut released);

@@ -177,3 +177,106 @@ fn few_parts_are_open_at_a_time() {
     // The one that is asked for is open beside them.
     assert!((1..=MOST_OPEN + 1).contains(&most.get()), "{}", most.get());
 }
+
+/// Gives `name` in `folder` this mode.
+fn set_mode(folder: &Path, name: &str, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// > An archive that was split is for those who may read all of its parts.
+#[test]
+fn who_may_not_read_a_part_may_not_look_into_the_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = files(10);
+    for (number, part) in whole.chunks(4096).enumerate() {
+        let name = format!("x.tar.{:03}", number + 1);
+        std::fs::write(folder.path().join(&name), part).unwrap();
+        set_mode(folder.path(), &name, 0o644);
+    }
+    let mode_of = || {
+        let tree = in_folder(folder.path());
+        let found = tree.lookup(Node::ROOT, b"x.tar.001").unwrap();
+        assert_eq!(contents(&tree, b"x.tar.001").map(|contents| contents.len()), Some(10));
+        let again = tree.attributes(found.node).unwrap();
+        assert_eq!((found.kind, again.mode), (Kind::Folder, found.mode));
+        found.mode & 0o777
+    };
+    assert_eq!(mode_of(), 0o755);
+    set_mode(folder.path(), "x.tar.002", 0o600);
+    assert_eq!(mode_of(), 0o700);
+    set_mode(folder.path(), "x.tar.003", 0o640);
+    set_mode(folder.path(), "x.tar.002", 0o640);
+    assert_eq!(mode_of(), 0o750);
+    set_mode(folder.path(), "x.tar.001", 0o600);
+    assert_eq!(mode_of(), 0o700);
+}
+
+/// The same while it is mounted.
+#[test]
+fn a_part_that_is_private_from_now_on_makes_the_archive_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = files(10);
+    for (number, part) in whole.chunks(4096).enumerate() {
+        std::fs::write(folder.path().join(format!("x.tar.{:03}", number + 1)), part).unwrap();
+        set_mode(folder.path(), &format!("x.tar.{:03}", number + 1), 0o644);
+    }
+    let tree = in_folder(folder.path());
+    let mode = || {
+        let found = tree.lookup(Node::ROOT, b"x.tar.001").unwrap();
+        tree.forget(found.node, 1);
+        found.mode & 0o777
+    };
+    assert_eq!(mode(), 0o755);
+    set_mode(folder.path(), "x.tar.002", 0o600);
+    let begun = Instant::now();
+    while mode() != 0o700 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Who may write to a folder can put a file in front of what others keep there for themselves, or give that the name of
+/// a part of his.
+///
+/// > What another user keeps for himself is no part, whatever it is called.
+#[test]
+fn what_another_user_keeps_for_himself_is_no_part() {
+    use std::os::unix::fs::chown;
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str, bytes: &[u8], mode: u32, owner: u32| {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+        set_mode(folder.path(), name, mode);
+        chown(folder.path().join(name), Some(owner), Some(owner)).is_ok()
+    };
+    let (own, private) = (files(10), files(20));
+    // Only root may give files away. Of an archive, everybody can say whose they are: see `tests/access_lists.rs`.
+    let are_given = place("secret.tar.001", &[7; 2048], 0o600, 1000);
+    if !(are_given && place("secret.tar.000", &own[..2048], 0o644, 1001)) {
+        return;
+    }
+    for (number, part) in private.chunks(8192).enumerate() {
+        place(&format!("x.tar.{:03}", number + 1), part, 0o600, 1000);
+    }
+    place("x.tar.000", &own[..8192], 0o644, 1001);
+    let tree = in_folder(folder.path());
+    for _ in 0..2 {
+        let shown = |name: &str| tree.lookup(Node::ROOT, name.as_bytes()).unwrap();
+        assert_eq!(shown("secret.tar.001").kind, Kind::File);
+        let found = contents(&tree, b"secret.tar.000").unwrap_or_default();
+        assert!(found.iter().all(|(_, content)| content.as_ref().is_ok_and(|bytes| bytes.starts_with(b"content"))));
+        assert!(found.len() < 10);
+        // What is his still shows, and to him alone.
+        let found = shown("x.tar.001");
+        assert_eq!((found.kind, found.mode & 0o777, found.uid), (Kind::Folder, 0o700, 1000));
+        assert_eq!(contents(&tree, b"x.tar.001").map(|contents| contents.len()), Some(20));
+        assert!(contents(&tree, b"x.tar.000").is_none_or(|contents| contents.len() < 10));
+    }
+    // What all may read may be of several users.
+    for (number, owner) in [1000, 1001, 0].into_iter().enumerate() {
+        place(&format!("y.tar.{:03}", number + 1), &own[number * 2048..(number + 1) * 2048], 0o644, owner);
+    }
+    let found = tree.lookup(Node::ROOT, b"y.tar.001").unwrap();
+    assert_eq!((found.kind, found.mode & 0o777), (Kind::Folder, 0o755));
+    assert_eq!(tree.lookup(Node::ROOT, b"y.tar.002").unwrap().kind, Kind::File);
+}
