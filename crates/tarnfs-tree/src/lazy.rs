@@ -595,10 +595,10 @@ impl LazyTree {
         let (file, version) = (attributes.node, Version::of(attributes));
         let is_in_folder = matches!((&self.base, self.place(folder)), (Base::Folder(_), Where::Base(_)));
         if is_in_folder {
-            self.look_at_parts(folder, file, version)?;
+            self.look_at_parts((folder, name), file, version)?;
         }
         let known = self.with(|archives, released| {
-            let known = archives.known(file, version)?;
+            let known = archives.known(file, archives.place(folder, name), version)?;
             if let (_, Some(number)) = known {
                 archives.hold(number);
                 archives.let_go(file, released);
@@ -638,7 +638,7 @@ impl LazyTree {
                 archives.met(file, is_unproven, released)
             }
             (false, false) => {
-                archives.no_archive(file, version, released);
+                archives.no_archive(file, archives.place(folder, name), version, released);
                 None
             }
             // Not remembered: it is looked at again once that is known to be right, or another part may be there.

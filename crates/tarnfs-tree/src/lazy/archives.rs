@@ -4,6 +4,7 @@
 //! a while another archive gets it: whoever changes an archive over and over must not use them up.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -131,8 +132,34 @@ pub(super) struct File {
 /// What a file was found to be: an archive of that number, or none.
 pub(super) type Known = (Version, Option<u32>);
 
+/// A name in a folder, as a hash. A file of several names is an archive of its own under each of them: it shows as a
+/// folder, and the kernel wants each folder in one place. What is written to one, or removed, does not touch the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place(u64);
+
+/// What files were found to be, as long as they stay as they are.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Those that are no archives, whatever their names.
+    others: HashMap<Node, Version>,
+    archives: HashMap<(Node, Place), (Version, u32)>,
+}
+
+impl Answers {
+    fn len(&self) -> usize {
+        self.others.len() + self.archives.len()
+    }
+
+    fn find(&self, file: Node, place: Place, version: Version) -> Option<Known> {
+        let archive = self.archives.get(&(file, place)).map(|(version, archive)| (*version, Some(*archive)));
+        let known = [archive, self.others.get(&file).map(|version| (*version, None))];
+        known.into_iter().flatten().find(|(known, _)| *known == version)
+    }
+}
+
 struct Archive {
     file: File,
+    place: Place,
     state: ArchiveState,
     used: u64,
     /// How often nodes in it were given out and not forgotten.
@@ -142,7 +169,7 @@ struct Archive {
     /// What it lies in was not verified when somebody looked last.
     is_unproven: bool,
     /// Files in it that may be archives.
-    files: HashMap<Node, Known>,
+    files: Answers,
     /// Calls inside each other that reading from it takes ([`super::LazyTree::opened`]).
     calls: usize,
     /// Archives that it counts as: one that is compressed is two. Known once it was open.
@@ -229,8 +256,9 @@ pub(super) struct Released {
 pub(super) struct Archives {
     ranges: Ranges,
     all: Vec<Archive>,
-    /// Of files of the base that may be archives, what they were found to be, as long as they stay as they are.
-    files: HashMap<Node, Known>,
+    /// Of files of the base that may be archives, what they were found to be.
+    files: Answers,
+    hasher: RandomState,
     /// How many answers there are in all of these tables.
     remembered: usize,
     /// Archives in folders that cannot be opened, by name, as a file that is forgotten gets another number: what was a
@@ -247,11 +275,12 @@ pub(super) struct Archives {
 
 impl Archives {
     pub(super) fn new(ranges: Ranges) -> Self {
-        let (all, files, free, open) = (Vec::new(), HashMap::new(), VecDeque::new(), Vec::new());
+        let (all, files, free, open) = (Vec::new(), Answers::default(), VecDeque::new(), Vec::new());
         Self {
             ranges,
             all,
             files,
+            hasher: RandomState::new(),
             remembered: 0,
             failed: HashSet::new(),
             free,
@@ -271,22 +300,27 @@ impl Archives {
         (!matches!(archive.state, ArchiveState::Free)).then_some(&archive.file)
     }
 
-    fn files(&mut self, of: Option<u32>) -> Option<&mut HashMap<Node, Known>> {
+    /// Where `name` in `folder` is.
+    pub(super) fn place(&self, folder: Node, name: &[u8]) -> Place {
+        Place(self.hasher.hash_one((folder, name)))
+    }
+
+    fn files(&mut self, of: Option<u32>) -> Option<&mut Answers> {
         match of {
             None => Some(&mut self.files),
             Some(number) => self.get(number).map(|archive| &mut archive.files),
         }
     }
 
-    /// What is known of `file`, if it still is as it was then.
-    pub(super) fn known(&mut self, file: Node, version: Version) -> Option<Known> {
+    /// What is known of `file` at that place, if it still is as it was then.
+    pub(super) fn known(&mut self, file: Node, place: Place, version: Version) -> Option<Known> {
         let of = self.ranges.archive(file);
-        self.files(of)?.get(&file).filter(|(known, _)| *known == version).copied()
+        self.files(of)?.find(file, place, version)
     }
 
-    /// The number of the archive that `file` stands for, and the files that it is made of, if that is known.
-    pub(super) fn set_of(&mut self, file: Node, version: Version) -> Option<(u32, Arc<Set>)> {
-        let (_, number) = self.known(file, version)?;
+    /// The number of the archive that `file` stands for there, and the files that it is made of, if that is known.
+    pub(super) fn set_of(&mut self, file: Node, place: Place, version: Version) -> Option<(u32, Arc<Set>)> {
+        let (_, number) = self.known(file, place, version)?;
         let set = self.file(number?)?.set.as_ref()?;
         Some((number?, Arc::clone(set)))
     }
@@ -301,9 +335,9 @@ impl Archives {
     fn forget_file_of(&mut self, number: u32) {
         let Some(archive) = self.get(number) else { return };
         let is_known = !std::mem::replace(&mut archive.is_old, true);
-        let file = archive.file.node;
+        let (file, place) = (archive.file.node, archive.place);
         let of = self.ranges.archive(file);
-        if is_known && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
+        if is_known && self.files(of).is_some_and(|files| files.archives.remove(&(file, place)).is_some()) {
             self.remembered = self.remembered.saturating_sub(1);
         }
     }
@@ -313,22 +347,30 @@ impl Archives {
         self.failed.contains(&(name.to_vec(), version))
     }
 
-    /// Remembers what a file was found to be. An archive that it was before is old from now on.
-    fn remember(&mut self, file: Node, known: Known, released: &mut Released) {
+    /// Remembers what a file was found to be at that place. An archive that it was there before is old from now on.
+    fn remember(&mut self, (file, place): (Node, Place), known: Known, released: &mut Released) {
         if self.remembered >= MOST_REMEMBERED {
-            self.files.retain(|_, (_, archive)| archive.is_some());
+            self.files.others.clear();
             let mut left = self.files.len();
             for archive in &mut self.all {
-                archive.files.retain(|_, (_, archive)| archive.is_some());
+                archive.files.others.clear();
                 left += archive.files.len();
             }
             self.remembered = left;
         }
         let of = self.ranges.archive(file);
         let Some(files) = self.files(of) else { return };
-        let before = files.insert(file, known);
-        self.remembered += usize::from(before.is_none());
-        if let Some((_, Some(old))) = before
+        let count = files.len();
+        let before = match known {
+            (version, Some(number)) => files.archives.insert((file, place), (version, number)),
+            (version, None) => {
+                files.others.insert(file, version);
+                files.archives.remove(&(file, place))
+            }
+        };
+        let now = files.len();
+        self.remembered = self.remembered.saturating_add(now).saturating_sub(count);
+        if let Some((_, old)) = before
             && known.1 != Some(old)
         {
             if let Some(archive) = self.get(old) {
@@ -338,16 +380,17 @@ impl Archives {
         }
     }
 
-    /// `file` is no archive.
-    pub(super) fn no_archive(&mut self, file: Node, version: Version, released: &mut Released) {
-        self.remember(file, (version, None), released);
+    /// `file`, which was looked at there, is no archive.
+    pub(super) fn no_archive(&mut self, file: Node, place: Place, version: Version, released: &mut Released) {
+        self.remember((file, place), (version, None), released);
     }
 
     /// `file` is an archive: its number, which is held once. The file's own hold is given over. `None` if there are too
     /// many. What it lies in may not be verified yet.
     pub(super) fn met(&mut self, file: File, is_unproven: bool, released: &mut Released) -> Option<u32> {
         let (node, version) = (file.node, file.version);
-        if let Some((_, Some(number))) = self.known(node, version) {
+        let place = self.place(file.folder, &file.name);
+        if let Some((_, Some(number))) = self.known(node, place, version) {
             // Somebody else was quicker.
             self.hold(number);
             self.let_go(node, released);
@@ -355,12 +398,13 @@ impl Archives {
         }
         let archive = Archive {
             file,
+            place,
             state: ArchiveState::Closed,
             used: 0,
             held: 1,
             is_old: false,
             is_unproven,
-            files: HashMap::new(),
+            files: Answers::default(),
             calls: 0,
             levels: 1,
             numbering: None,
@@ -377,7 +421,7 @@ impl Archives {
         } else {
             return None;
         };
-        self.remember(node, (version, Some(number)), released);
+        self.remember((node, place), (version, Some(number)), released);
         Some(number)
     }
 
@@ -410,7 +454,8 @@ impl Archives {
             if archive.held > 0 || is_kept {
                 return;
             }
-            let (file, is_old, was_given) = (archive.file.node, archive.is_old, archive.was_given);
+            let (file, place, is_old) = (archive.file.node, archive.place, archive.is_old);
+            let was_given = archive.was_given;
             let files = std::mem::take(&mut archive.files);
             self.remembered = self.remembered.saturating_sub(files.len());
             if let Some(archive) = self.all.get_mut(number as usize)
@@ -425,7 +470,7 @@ impl Archives {
                 self.free.push_front((None, number));
             }
             let of = self.ranges.archive(file);
-            if !is_old && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
+            if !is_old && self.files(of).is_some_and(|files| files.archives.remove(&(file, place)).is_some()) {
                 self.remembered = self.remembered.saturating_sub(1);
             }
             match of {
@@ -445,8 +490,7 @@ impl Archives {
 
     /// Somebody forgets a file of the base, which may become another one.
     pub(super) fn forget_answer(&mut self, file: Node) {
-        if self.files.get(&file).is_some_and(|(_, archive)| archive.is_none()) {
-            self.files.remove(&file);
+        if self.files.others.remove(&file).is_some() {
             self.remembered = self.remembered.saturating_sub(1);
         }
     }
@@ -596,6 +640,7 @@ impl Archives {
                 Outcome::Never => {
                     archive.state = ArchiveState::Failed;
                     let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
+                    let place = archive.place;
                     let (name, set) = (archive.file.name.clone(), archive.file.set.clone());
                     if !is_old {
                         if self.failed.len() >= MOST_FAILED {
@@ -607,7 +652,7 @@ impl Archives {
                             self.forget_file_of(number);
                         } else {
                             self.failed.insert((name, version));
-                            self.no_archive(file, version, released);
+                            self.no_archive(file, place, version, released);
                         }
                     }
                 }

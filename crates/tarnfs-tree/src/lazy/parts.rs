@@ -374,10 +374,18 @@ impl LazyTree {
         }
     }
 
-    /// Looks whether the archive that `file` in `folder` stands for is still made of the same files. If it is not, that
+    /// Looks whether the archive that `file`, called `name` in `folder`, stands for is still made of the same files. If it is not, that
     /// archive is none any more: what the file is is to be found anew.
-    pub(super) fn look_at_parts(&self, folder: Node, file: Node, version: Version) -> Result<(), Error> {
-        let Some((number, set)) = self.archives().set_of(file, version) else { return Ok(()) };
+    pub(super) fn look_at_parts(
+        &self,
+        (folder, name): (Node, &[u8]),
+        file: Node,
+        version: Version,
+    ) -> Result<(), Error> {
+        let mut archives = self.archives();
+        let place = archives.place(folder, name);
+        let Some((number, set)) = archives.set_of(file, place, version) else { return Ok(()) };
+        drop(archives);
         if !self.within(folder, |tree, folder, _| Ok(set.is_current(tree, folder)))? {
             self.with(|archives, released| archives.outdate(number, released));
         }

@@ -14,6 +14,7 @@ use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 
 mod failed;
+mod names;
 mod parts;
 mod unnoticed;
 mod unverified;
@@ -544,25 +545,6 @@ fn archives_that_are_not_open_share_lanes() {
 }
 
 /// Whoever else looks at an archive that cannot be opened never finds it in between.
-#[test]
-fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
-    let ranges = Ranges { limit: 100 };
-    let mut archives = Archives::new(ranges);
-    let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
-    let file = archive_of(2, version);
-    let mut released = Released::default();
-    let number = archives.met(file, false, &mut released).unwrap();
-    for (outcome, is_failed) in [(Outcome::NotNow, false), (Outcome::Never, true)] {
-        archives.begin(number);
-        archives.end(number, outcome, &mut released);
-        assert_eq!(matches!(archives.find(number), FoundArchive::Failed), is_failed);
-        assert!(archives.may_begin(Duration::MAX));
-    }
-    assert_eq!(archives.known(Node(2), version).map(|(_, archive)| archive), Some(None));
-    archives.release(number, 1, &mut released);
-    assert_eq!((archives.count(), released.files), (0, vec![Node(2)]));
-}
-
 /// Counts who reads it.
 #[derive(Debug)]
 struct Counted(MemorySource, Arc<(AtomicUsize, AtomicUsize)>);

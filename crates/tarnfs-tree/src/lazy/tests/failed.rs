@@ -53,3 +53,23 @@ fn those_of_one_name_do_not_push_each_other_out() {
     assert_eq!(versions.map(|version| archives.has_failed(b"a.7z", version)), [true, true, false]);
     assert!(!archives.has_failed(b"b.7z", versions[0]));
 }
+
+#[test]
+fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
+    let ranges = Ranges { limit: 100 };
+    let mut archives = Archives::new(ranges);
+    let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
+    let file = archive_of(2, version);
+    let mut released = Released::default();
+    let number = archives.met(file, false, &mut released).unwrap();
+    for (outcome, is_failed) in [(Outcome::NotNow, false), (Outcome::Never, true)] {
+        archives.begin(number);
+        archives.end(number, outcome, &mut released);
+        assert_eq!(matches!(archives.find(number), FoundArchive::Failed), is_failed);
+        assert!(archives.may_begin(Duration::MAX));
+    }
+    let place = archives.place(Node::ROOT, b"a.tar");
+    assert_eq!(archives.known(Node(2), place, version).map(|(_, archive)| archive), Some(None));
+    archives.release(number, 1, &mut released);
+    assert_eq!((archives.count(), released.files), (0, vec![Node(2)]));
+}
