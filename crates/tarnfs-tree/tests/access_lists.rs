@@ -63,8 +63,8 @@ fn opened(archive: &[u8]) -> [Arc<dyn Tree>; 2] {
     [at_once, Arc::new(LazyTree::new(base, how).unwrap())]
 }
 
-/// > An archive that was split is for those who may read all of its parts. What another user keeps for himself is no
-/// > part, whatever it is called.
+/// > An archive that was split is for those who may read all of its parts.
+/// > What another user keeps for himself is no part, whatever it is called.
 #[test]
 fn a_split_archive_is_for_those_who_may_read_all_of_it() {
     let inner: Vec<u8> =
