@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, daemon, is_mounted, run, wait_until};
@@ -111,4 +112,40 @@ c.execute('UPDATE nodes SET place = ? WHERE place IS NOT NULL AND kind = 8', (b'
         run(&scratch, ["-w", &overlay, scratch.path("a.tar").to_str().unwrap(), scratch.path("at").to_str().unwrap()]);
     assert!(ran.code == 3 && ran.err.contains("other names"), "{}: {}", ran.code, ran.err);
     assert_eq!(fs::metadata(scratch.path("at")).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// The kernel would move one folder of two parents to where it was looked up last, and who removes one name of an
+/// archive would remove what was written to the other.
+#[test]
+fn what_is_done_to_one_name_of_an_archive_does_not_touch_the_other() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p src d/a d/b; echo one > src/one; tar -cf d/a/x.tar -C src one; ln d/a/x.tar d/b/y.tar
+        echo A > d/a/note; tar -cf t.tar -C d .",
+    );
+    for (source, options) in [("d", &["-r"][..]), ("t.tar", &["-r", "--lazy"])] {
+        let overlay = scratch.path(&format!("overlay-{source}")).display().to_string();
+        let mount = || Mounted::new(&scratch, scratch.path(source), &[options, &["-w", overlay.as_str()]].concat());
+        let mounted = mount();
+        let inside = fs::File::open(mounted.path("a/x.tar")).unwrap();
+        assert!(mounted.path("b/y.tar/one").exists());
+        let above = openat(&inside, "../note", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        assert!(above.is_ok(), "{source}: {above:?}");
+        drop((inside, above));
+        fs::write(mounted.path("a/x.tar/new"), "precious").unwrap();
+        fs::remove_dir_all(mounted.path("b/y.tar")).unwrap();
+        let check = |mounted: &Mounted| {
+            let read = |path: &str| fs::read_to_string(mounted.path(path)).unwrap();
+            assert_eq!((&*read("a/x.tar/new"), &*read("a/x.tar/one")), ("precious", "one\n"), "{source}");
+            assert!(!mounted.path("b/y.tar").exists(), "{source}");
+        };
+        check(&mounted);
+        mounted.unmount();
+        let mounted = mount();
+        check(&mounted);
+        mounted.unmount();
+    }
 }
