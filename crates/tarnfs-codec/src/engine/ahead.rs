@@ -1,14 +1,42 @@
 //! What is decoded ahead of readers that go forward, on the workers.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::vec::IntoIter;
 
 use super::chunks::PiecePlace;
 use super::decoded::{Inner, Purpose};
 use super::in_flight::{Queued, Task};
 use super::lock;
 use crate::Chunk;
+
+/// Chunks that a worker decodes ahead. If it panics in one of them, those behind it are queued no more: as long as they
+/// are, nobody gives them to a worker again.
+struct Job {
+    inner: Weak<Inner>,
+    chunks: IntoIter<u64>,
+}
+
+impl Job {
+    fn work(&mut self) {
+        for chunk in self.chunks.by_ref() {
+            if let Some(inner) = self.inner.upgrade() {
+                inner.work_ahead(chunk);
+            }
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for chunk in self.chunks.by_ref() {
+            if let Some(inner) = self.inner.upgrade() {
+                inner.in_flight.dequeue(chunk);
+            }
+        }
+    }
+}
 
 impl Inner {
     /// Bytes that may be decoded ahead for all readers of this stream: enough to keep the workers busy with chunks of
@@ -79,13 +107,8 @@ impl Inner {
             return true;
         }
         let (inner, queued) = (Arc::downgrade(this), chunks.clone());
-        let accepted = this.workers.submit(move || {
-            for chunk in chunks {
-                if let Some(inner) = inner.upgrade() {
-                    inner.work_ahead(chunk);
-                }
-            }
-        });
+        // Made by the worker: where a job is not accepted, the pool's lock may be held.
+        let accepted = this.workers.submit(move || Job { inner, chunks: chunks.into_iter() }.work());
         if !accepted {
             for chunk in queued {
                 this.in_flight.dequeue(chunk);

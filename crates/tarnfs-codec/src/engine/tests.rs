@@ -360,6 +360,27 @@ fn errors_while_decoding_ahead_are_silent_and_harmless() {
     bench.check(0, 4 * MIB);
 }
 
+/// Nobody would ever decode them ahead again.
+#[test]
+fn what_stands_behind_a_chunk_that_panics_is_queued_no_more() {
+    let bench = bench(MIB, 100_000, 64 * MIB, 1);
+    bench.toy.panics_at.store(50, Relaxed);
+    bench.source.prefetch(0, MIB as u64);
+    // The only worker comes to this when it has done with all that.
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = Arc::clone(&is_done);
+    let inner = &bench.source.inner;
+    assert!(inner.workers.submit(move || done.store(true, Relaxed)));
+    while !is_done.load(Relaxed) {
+        std::thread::yield_now();
+    }
+    for chunk in &bench.table.chunks {
+        let start = chunk.point.decoded;
+        assert!(inner.in_flight.queue(start, start..start + 1, true), "{start} is still queued");
+        inner.in_flight.dequeue(start);
+    }
+}
+
 #[test]
 fn a_decoder_that_gave_something_wrong_is_not_kept() {
     let bench = bench(2 * MIB, 2 * MIB as u64, 64 * MIB, 1);
