@@ -1,7 +1,7 @@
 //! Archives that were split over files which lie beside each other in the tree: they show as one folder, under the name
 //! of the part that they are found by.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -65,6 +65,12 @@ impl parts::File for PartFile {
     fn source(&self) -> &dyn Source {
         &*self.source
     }
+}
+
+/// True if each of the files that were found may be a part beside the one that they are shown under.
+fn may_share(found: &Found<PartFile>) -> bool {
+    let shown = found.files.iter().find(|(name, _)| *name == found.shown);
+    shown.is_some_and(|(_, shown)| found.files.iter().all(|(_, file)| shown.readers.may_share(&file.readers)))
 }
 
 /// Those who may read all files that were found.
@@ -285,25 +291,34 @@ impl LazyTree {
         if let Some(role) = changed.and_then(|changed| self.parts.searched.role_of(folder, changed, name)) {
             return Ok(role);
         }
-        let readers = match readers::of_name(tree, folder, name) {
-            Err(Error::NotFound) => return Ok(Role::Alone),
-            readers => readers?,
-        };
+        // Mostly there is no other file, so nobody asks for them.
+        let readers: OnceCell<Readers> = OnceCell::new();
         let (in_turn, walked) = (Arc::default(), RefCell::new(Vec::new()));
-        let open = |name: &[u8]| {
+        let find = |other: &[u8]| -> Result<Option<PartFile>, Error> {
             let file = match own {
-                Some(own) => file_of(own, folder, name, &in_turn),
-                None => file_in(tree, folder, name),
+                Some(own) => file_of(own, folder, other, &in_turn),
+                None => file_in(tree, folder, other),
+            };
+            let Some(file) = file? else { return Ok(None) };
+            let readers = match readers.get() {
+                Some(readers) => readers,
+                None if other == name => readers.get_or_init(|| file.readers.clone()),
+                None => {
+                    let own = readers::of_name(tree, folder, name)?;
+                    readers.get_or_init(|| own)
+                }
             };
             // What its owner keeps from others must not come to them with a file that was put beside it.
-            let file = file.map(|file| file.filter(|file| readers.may_share(&file.readers)));
-            if let Ok(Some(file)) = &file
-                && changed.is_some()
-                && readers.is_alike(&file.readers)
-            {
-                walked.borrow_mut().push(name.to_vec());
+            if !readers.may_share(&file.readers) {
+                return Ok(None);
             }
-            file.map_err(|error| {
+            if changed.is_some() && readers.is_alike(&file.readers) {
+                walked.borrow_mut().push(other.to_vec());
+            }
+            Ok(Some(file))
+        };
+        let open = |name: &[u8]| {
+            find(name).map_err(|error| {
                 Problem::CannotOpen(match error {
                     Error::Io(error) => error,
                     error => error.errno().into(),
@@ -324,6 +339,10 @@ impl LazyTree {
         }
         match found {
             Ok(None) => Ok(Role::Alone),
+            // It may have been another file when its owner was looked at.
+            Ok(Some(found)) if found.shown == name && !may_share(&found) => {
+                Err(super::changed(&escape(name).to_string()))
+            }
             Ok(Some(found)) if found.shown == name => Ok(Role::Shown(found)),
             Ok(Some(_)) => Ok(Role::Other),
             Err(Wrong::Missing(missing)) => Ok(Role::Lacks(missing)),
