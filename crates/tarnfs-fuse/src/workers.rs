@@ -5,10 +5,12 @@
 //! instance. A lane has so many threads that one archive can be read as quickly as it goes, and there are more of them
 //! than one lane can have, so that the others are served. One file can have half of a lane's, so that a file whose
 //! bytes never come does not keep the others from being read. A thread that has been stuck beyond the deadline no
-//! longer counts, up to a limit of such threads.
+//! longer counts, up to a limit of such threads; nor does one whose job says that it takes long ([`takes_long`]), as who
+//! copies a file does.
 
 mod queue;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -46,7 +48,7 @@ const MOST_OF_ALL: usize = 4 * MOST;
 /// is to get on meanwhile.
 const MOST_WAITING: usize = MOST;
 
-/// Threads that are stuck beyond the deadline and have been replaced.
+/// Threads that are stuck beyond the deadline, or take long, and have been replaced.
 const MOST_STUCK: usize = 64;
 
 /// How long an idle thread stays.
@@ -95,6 +97,21 @@ struct Running {
     lane: u64,
     node: u64,
     since: Instant,
+    /// It has said so.
+    takes_long: bool,
+}
+
+thread_local! {
+    /// The job that this thread is at.
+    static JOB: RefCell<Option<(Workers, u64)>> = const { RefCell::new(None) };
+}
+
+/// The job of this thread, if it has one, takes long: others of its lane do not wait for it, as for one that is stuck.
+/// Or it does so no more.
+pub(crate) fn takes_long(does: bool) {
+    if let Some((workers, number)) = JOB.with_borrow(Option::clone) {
+        workers.takes_long(number, does);
+    }
 }
 
 /// How many jobs run, by lane and by node.
@@ -143,7 +160,7 @@ impl Shares {
     }
 }
 
-/// Jobs that have been given up.
+/// Jobs that have been given up, or take long.
 #[derive(Default)]
 struct Stuck {
     all: usize,
@@ -197,15 +214,16 @@ impl WorkersState {
         let (lane, node) = found?;
         let job = self.queue.take(lane, node)?;
         self.next += 1;
-        self.running.insert(self.next, Running { lane: job.lane, node: job.node, since: Instant::now() });
+        self.running
+            .insert(self.next, Running { lane: job.lane, node: job.node, since: Instant::now(), takes_long: false });
         Some((self.next, job))
     }
 
-    /// Jobs that have been at work beyond the deadline, by lane. As many as [`MOST_STUCK`] do not count.
+    /// Jobs that have been at work beyond the deadline, or take long, by lane. As many as [`MOST_STUCK`] do not count.
     fn stuck(&self, deadline: Duration) -> Stuck {
         let mut stuck = Stuck::default();
         // Who waits for what takes long is not stuck: another thread would do no more.
-        let is_stuck = |job: &&Running| job.lane & WAITING == 0 && job.since.elapsed() >= deadline;
+        let is_stuck = |job: &&Running| job.lane & WAITING == 0 && (job.takes_long || job.since.elapsed() >= deadline);
         for job in self.running.values().filter(is_stuck) {
             if stuck.all < MOST_STUCK {
                 stuck.all += 1;
@@ -230,13 +248,18 @@ impl Workers {
             return;
         }
         state.queue.push(Job { lane, node, work: Box::new(work) });
+        self.provide(&mut state);
+    }
+
+    /// One more job may be able to run.
+    fn provide(&self, state: &mut WorkersState) {
         if state.idle > 0 {
             self.pool.wake.notify_one();
         }
         // A thread that has been woken counts as idle until it runs, so each job that can run needs one of its own.
         let coming = state.idle + state.starting;
         if coming < state.runnable(self.pool.deadline, coming + 1) {
-            self.start_thread(&mut state);
+            self.start_thread(state);
         }
     }
 
@@ -250,6 +273,17 @@ impl Workers {
         let mut state = lock(&self.pool.state);
         for _ in state.starting..state.runnable(self.pool.deadline, MOST_OF_ALL) {
             self.start_thread(&mut state);
+        }
+    }
+
+    /// The job of this number takes long, or no more.
+    fn takes_long(&self, number: u64, does: bool) {
+        let mut state = lock(&self.pool.state);
+        if let Some(job) = state.running.get_mut(&number) {
+            job.takes_long = does;
+        }
+        if does {
+            self.provide(&mut state);
         }
     }
 
@@ -283,17 +317,19 @@ impl Workers {
 }
 
 impl Pool {
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         state.starting -= 1;
         loop {
             if let Some((number, job)) = state.take(self.deadline) {
                 drop(state);
                 self.busy.fetch_add(1, Ordering::Relaxed);
+                JOB.set(Some((Workers { pool: Arc::clone(self) }, number)));
                 // The thread stays, and is counted as what it is.
                 if let Err(told) = guard::catch(job.work) {
                     log::error!("work on node {}: {told}", job.node);
                 }
+                JOB.set(None);
                 self.busy.fetch_sub(1, Ordering::Relaxed);
                 state = lock(&self.state);
                 state.running.remove(&number);
@@ -450,6 +486,48 @@ mod tests {
         workers.replace_stuck();
         finished.recv().unwrap();
         drop(release);
+        workers.finish();
+    }
+
+    /// As many files as a lane has threads are copied: others of that lane go on meanwhile, whether they come before or
+    /// behind that.
+    #[test]
+    fn who_takes_long_leaves_threads_to_others_of_the_lane() {
+        let workers = Workers::new(Duration::from_secs(3600));
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let (begun, at_work) = channel();
+        let (say, may_say) = channel::<()>();
+        let may_say = Arc::new(Mutex::new(may_say));
+        for node in 0..MOST_PER_LANE as u64 {
+            let (held, begun, may_say) = (Arc::clone(&held), begun.clone(), Arc::clone(&may_say));
+            workers.submit(7, node, move || {
+                begun.send(()).unwrap();
+                let _ = lock(&may_say).recv();
+                takes_long(true);
+                let _ = lock(&held).recv();
+                takes_long(false);
+            });
+        }
+        assert_eq!(at_work.iter().take(MOST_PER_LANE).count(), MOST_PER_LANE);
+        let (done, finished) = channel();
+        let another = |node| {
+            let done = done.clone();
+            workers.submit(7, node, move || done.send(node).unwrap());
+        };
+        another(100);
+        assert!(finished.try_recv().is_err(), "there is no thread for it");
+        drop(say);
+        another(101);
+        let mut seen: Vec<u64> = finished.iter().take(2).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [100, 101]);
+        // That they do is over when they are.
+        drop(release);
+        while !lock(&workers.pool.state).running.is_empty() {
+            thread::yield_now();
+        }
+        takes_long(true);
         workers.finish();
     }
 
