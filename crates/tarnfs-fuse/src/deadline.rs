@@ -3,6 +3,9 @@
 //! A program that waits for a FUSE request cannot be killed while the request is with us, so a request without an
 //! answer is a process that nobody gets rid of. The reply to each request therefore lies in a [`Ticket`] which the
 //! watchdog can take away from whoever works on it.
+//!
+//! What was answered with an error must not be done afterwards: so whoever changes something says when that begins
+//! ([`Asker`]). A change that has begun is answered with what comes of it, as on a disk.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -12,10 +15,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use tarnfs_tree::asker::{Asker, asked_by};
 use tarnfs_tree::{Node, Tree, Work, escape};
 
 use crate::statistics::{Counters, Operation, Statistics};
-use crate::{buffers, protocol};
+use crate::{buffers, protocol, workers};
 
 /// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -192,7 +196,26 @@ struct Waiting<R> {
     signalled: Mutex<Option<Instant>>,
     /// How far that was which it waits for when somebody looked, and since when.
     seen: Mutex<Option<(u64, Instant)>>,
-    reply: Mutex<Option<R>>,
+    due: Mutex<Due<R>>,
+}
+
+/// What is to be answered, and who may.
+struct Due<R> {
+    reply: Option<R>,
+    stage: Stage,
+}
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// A signal ends it, and the deadline.
+    Asked,
+    /// It waits for a disk alone: the deadline ends it.
+    OnDisk,
+    /// Something is changed: only what comes of it does.
+    Begun,
+    /// The same, and that it takes long was told.
+    Told,
 }
 
 impl<R> std::fmt::Debug for Waiting<R> {
@@ -207,7 +230,7 @@ impl<R: Refuse> Overdue for Waiting<R> {
     }
 
     fn unique(&self) -> Option<u64> {
-        lock(&self.reply).as_ref().map(Refuse::unique)
+        lock(&self.due).reply.as_ref().map(Refuse::unique)
     }
 
     fn signalled(&self) {
@@ -216,11 +239,17 @@ impl<R: Refuse> Overdue for Waiting<R> {
 
     fn due(&self, patience: Patience) -> Option<Instant> {
         let patience = if self.operation == Operation::Read { patience.reads } else { patience.others };
+        if lock(&self.due).stage > Stage::Asked {
+            return None;
+        }
         lock(&self.signalled).and_then(|at| at.checked_add(patience))
     }
 
     fn interrupt(&self) {
-        if let Some(reply) = lock(&self.reply).take() {
+        let mut due = lock(&self.due);
+        let reply = if due.stage == Stage::Asked { due.reply.take() } else { None };
+        drop(due);
+        if let Some(reply) = reply {
             reply.refuse(Errno::INTR);
         }
     }
@@ -241,11 +270,42 @@ impl<R: Refuse> Overdue for Waiting<R> {
     }
 
     fn give_up(&self, age: Duration) -> bool {
-        let Some(reply) = lock(&self.reply).take() else { return false };
-        reply.refuse(Errno::IO);
         let (what, node) = (self.operation.name(), self.node.load(Ordering::Relaxed));
+        let mut due = lock(&self.due);
+        if due.stage >= Stage::Begun {
+            if due.reply.is_some() && due.stage == Stage::Begun {
+                due.stage = Stage::Told;
+                drop(due);
+                log::warn!("{what} of node {node}: the disk has not done it after {:.1} s", age.as_secs_f64());
+            }
+            return false;
+        }
+        let Some(reply) = due.reply.take() else { return false };
+        drop(due);
+        reply.refuse(Errno::IO);
         log::warn!("{what} of node {node}: no answer after {:.1} s; an error was answered instead", age.as_secs_f64());
         true
+    }
+}
+
+impl<R: Refuse> Asker for Waiting<R> {
+    fn waits_for_disk(&self) {
+        let mut due = lock(&self.due);
+        if due.stage == Stage::Asked {
+            due.stage = Stage::OnDisk;
+        }
+    }
+
+    fn begins(&self) -> bool {
+        let mut due = lock(&self.due);
+        if due.reply.is_some() && due.stage < Stage::Begun {
+            due.stage = Stage::Begun;
+        }
+        due.reply.is_some()
+    }
+
+    fn takes_long(&self, does: bool) {
+        workers::takes_long(does);
     }
 }
 
@@ -261,7 +321,7 @@ pub(crate) struct Ticket<R: Refuse> {
 impl<R: Refuse> Ticket<R> {
     /// Answers, unless it is too late.
     pub(crate) fn answer(self, send: impl FnOnce(R)) {
-        let reply = lock(&self.waiting.reply).take();
+        let reply = lock(&self.waiting.due).reply.take();
         if let Some(reply) = reply {
             send(reply);
         }
@@ -274,7 +334,7 @@ impl<R: Refuse> Ticket<R> {
 
     /// Adds to a reply that is made step by step; `None` if it is too late.
     pub(crate) fn with<T>(&self, add: impl FnOnce(&mut R) -> T) -> Option<T> {
-        lock(&self.waiting.reply).as_mut().map(add)
+        lock(&self.waiting.due).reply.as_mut().map(add)
     }
 
     /// It is `node` that is asked, as has turned out.
@@ -284,13 +344,18 @@ impl<R: Refuse> Ticket<R> {
 
     /// False once the watchdog has answered.
     pub(crate) fn is_wanted(&self) -> bool {
-        lock(&self.waiting.reply).is_some()
+        lock(&self.waiting.due).reply.is_some()
+    }
+
+    /// Does `work`, which may change something, for whoever waits.
+    pub(crate) fn asks_for<T>(&self, work: impl FnOnce() -> T) -> T {
+        asked_by(Arc::clone(&self.waiting) as Arc<dyn Asker>, work)
     }
 }
 
 impl<R: Refuse> Drop for Ticket<R> {
     fn drop(&mut self) {
-        let reply = lock(&self.waiting.reply).take();
+        let reply = lock(&self.waiting.due).reply.take();
         if let Some(reply) = reply {
             reply.refuse(Errno::IO);
         }
@@ -345,9 +410,9 @@ impl Deadlines {
     fn enter<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, bytes: Range<u64>, reply: R) -> Ticket<R> {
         self.counters.count(operation);
         let unique = reply.unique();
-        let (since, reply) = (Instant::now(), Mutex::new(Some(reply)));
+        let (since, due) = (Instant::now(), Mutex::new(Due { reply: Some(reply), stage: Stage::Asked }));
         let (signalled, seen, node) = (Mutex::default(), Mutex::default(), AtomicU64::new(node));
-        let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, seen, reply });
+        let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, seen, due });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let is_signalled = {
             let mut requests = lock(&self.requests);
@@ -403,7 +468,7 @@ impl Deadlines {
 
     fn let_go(&self, request: &dyn Overdue) {
         // Before the answer: who has it may look at the numbers.
-        if request.unique().is_some() {
+        if request.unique().is_some() && request.due(self.patience).is_some() {
             self.counters.interrupted.add(1);
             request.interrupt();
         }
@@ -540,234 +605,4 @@ impl Deadlines {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::{Receiver, Sender, channel};
-
-    impl Refuse for Sender<i32> {
-        fn refuse(self, errno: Errno) {
-            self.send(errno.raw_os_error()).unwrap();
-        }
-
-        fn unique(&self) -> u64 {
-            9
-        }
-    }
-
-    fn begin(deadlines: &Arc<Deadlines>) -> (Ticket<Sender<i32>>, Receiver<i32>) {
-        let (sender, receiver) = channel();
-        (deadlines.begin(Operation::Read, 7, sender), receiver)
-    }
-
-    #[test]
-    fn what_takes_too_long_is_answered_and_the_late_answer_dropped() {
-        let deadlines = Deadlines::new(Duration::from_millis(20));
-        let (ticket, receiver) = begin(&deadlines);
-        std::thread::scope(|scope| {
-            scope.spawn(|| deadlines.watch(|_| None, || ()));
-            assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
-            assert!(!ticket.is_wanted());
-            ticket.answer(|reply| reply.send(0).unwrap());
-            assert!(receiver.recv().is_err());
-            deadlines.finish();
-        });
-        let statistics = deadlines.statistics(Work::default());
-        assert_eq!((statistics.deadlines_missed, statistics.in_flight, statistics.oldest), (1, 0, None));
-    }
-
-    #[test]
-    fn files_that_cannot_be_read_are_told_once_and_not_without_end() {
-        let (mut failures, begin) = (Failures::default(), Instant::now());
-        let now = |left_out| Telling::Now { by_path: true, left_out };
-        // In turn.
-        for _ in 0..3 {
-            failures.met(7, begin);
-            failures.met(8, begin);
-        }
-        assert_eq!(failures.told, 2);
-        let told = (100..10_100).filter(|&node| failures.met(node, begin) == now(0)).count();
-        assert_eq!((told as u32, failures.nodes.len()), (Failures::MOST_TOLD - 2, Failures::MOST_NODES));
-        let left_out = 10_000 - told as u64;
-        assert_eq!(failures.met(7, begin + Failures::WINDOW), now(left_out), "it was long ago");
-        failures.looked = Failures::MOST_LOOKED;
-        let no_path = Telling::Now { by_path: false, left_out: 0 };
-        assert_eq!(failures.met(8, begin + Failures::WINDOW), no_path);
-    }
-
-    /// A timer that ticks ends no read whose bytes come soon.
-    #[test]
-    fn a_read_goes_on_after_a_signal() {
-        let patience = Patience { reads: Duration::from_secs(3600), others: Duration::ZERO };
-        let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
-        for is_early in [false, true] {
-            if is_early {
-                assert!(!deadlines.interrupt(9), "it is still to come");
-            }
-            let (ticket, receiver) = begin(&deadlines);
-            assert!(is_early || !deadlines.interrupt(8) && deadlines.interrupt(9));
-            assert!(deadlines.let_signalled_go().is_some() && ticket.is_wanted());
-            ticket.answer(|reply| reply.send(0).unwrap());
-            assert_eq!(receiver.iter().collect::<Vec<_>>(), [0]);
-        }
-        assert_eq!(deadlines.statistics(Work::default()).interrupted, 0);
-    }
-
-    /// Who is killed does not wait until the watchdog would look by itself.
-    #[test]
-    fn the_watchdog_is_woken_for_who_is_to_be_let_go() {
-        for is_early in [false, true] {
-            let patience = Patience { reads: Duration::from_millis(50), others: Duration::from_secs(3600) };
-            let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
-            if is_early {
-                assert!(!deadlines.interrupt(9));
-            }
-            std::thread::scope(|scope| {
-                // Unless it is woken, it does not look as long as the test may take.
-                let nap = Duration::from_secs(7200);
-                let watching = Arc::clone(&deadlines);
-                let watch = scope.spawn(move || {
-                    while watching.sleep(nap) {
-                        watching.let_signalled_go().into_iter().for_each(|next| watching.wake_at(next));
-                    }
-                });
-                let (ticket, receiver) = begin(&deadlines);
-                if !is_early {
-                    deadlines.interrupt(9);
-                }
-                assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
-                assert!(!ticket.is_wanted());
-                drop(ticket);
-                deadlines.finish();
-                watch.join().unwrap();
-            });
-            assert_eq!(deadlines.statistics(Work::default()).interrupted, 1);
-        }
-    }
-
-    #[test]
-    fn an_interrupted_request_is_answered_when_patience_is_over() {
-        let deadlines = Deadlines::with(Duration::from_secs(60), Patience::NONE);
-        let (ticket, receiver) = begin(&deadlines);
-        assert!(!deadlines.interrupt(8) && deadlines.interrupt(9));
-        assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
-        assert!(!ticket.is_wanted() && !deadlines.interrupt(9));
-    }
-
-    /// One thread may read of a signal before another begins with the request that it is for.
-    #[test]
-    fn a_signal_that_comes_before_its_request_is_known() {
-        let deadlines = Deadlines::with(Duration::from_secs(60), Patience::NONE);
-        for round in 0..2 {
-            for other in 0..MOST_EARLY as u64 {
-                deadlines.interrupt(1000 + other);
-            }
-            assert!(!deadlines.interrupt(9));
-            let (ticket, receiver) = begin(&deadlines);
-            assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
-            assert!(!ticket.is_wanted(), "{round}");
-        }
-        assert!(lock(&deadlines.requests).early.len() < MOST_EARLY);
-        let (ticket, receiver) = begin(&deadlines);
-        assert!(ticket.is_wanted(), "it was for that one");
-        drop((ticket, receiver));
-    }
-
-    /// Of those that come too early only so many are known.
-    #[test]
-    fn a_signal_for_a_request_that_is_there_is_not_kept_for_another() {
-        let deadlines = Deadlines::with(Duration::from_secs(60), Patience::NONE);
-        let (ticket, receiver) = begin(&deadlines);
-        assert!(deadlines.interrupt(9));
-        assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
-        drop(ticket);
-        let (next, receiver) = begin(&deadlines);
-        assert!(next.is_wanted());
-        drop((next, receiver));
-    }
-
-    /// A timer that ticks is no reason for `stat(2)` to fail.
-    #[test]
-    fn what_is_no_read_goes_on_for_a_while_after_a_signal() {
-        for (others, is_let_go) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
-            let patience = Patience { reads: Duration::ZERO, others };
-            let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
-            let (sender, receiver) = channel();
-            let ticket = deadlines.begin(Operation::Lookup, 7, sender);
-            assert_eq!(deadlines.let_signalled_go(), None);
-            assert!(deadlines.interrupt(9));
-            assert_eq!(deadlines.statistics(Work::default()).interrupted, u64::from(is_let_go));
-            deadlines.let_signalled_go();
-            deadlines.let_signalled_go();
-            assert_eq!(ticket.is_wanted(), !is_let_go);
-            ticket.answer(|reply| reply.send(0).unwrap());
-            let expected = if is_let_go { Errno::INTR.raw_os_error() } else { 0 };
-            assert_eq!(receiver.iter().collect::<Vec<_>>(), [expected]);
-            assert_eq!(deadlines.statistics(Work::default()).interrupted, u64::from(is_let_go));
-        }
-    }
-
-    #[test]
-    fn what_gets_on_is_waited_for_beyond_the_deadline() {
-        let deadlines = Deadlines::with(Duration::from_millis(1), Patience::NONE);
-        let (ticket, receiver) = begin(&deadlines);
-        let (other, refused) = channel();
-        let other = deadlines.begin(Operation::Lookup, 8, other);
-        for steps in 0..10 {
-            std::thread::sleep(Duration::from_millis(2));
-            let held_up = |node| (node == 7).then_some(steps);
-            assert!(deadlines.give_up_overdue(&held_up), "somebody is still at the other one");
-            assert!(ticket.is_wanted());
-        }
-        assert_eq!(refused.recv(), Ok(Errno::IO.raw_os_error()), "it is not held up");
-        drop(other);
-        while ticket.is_wanted() {
-            deadlines.give_up_overdue(&|_| Some(9));
-        }
-        assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()), "it got no further");
-        // A signal ends it as any other request.
-        let (sender, receiver) = channel();
-        let ticket = deadlines.begin(Operation::Lookup, 7, sender);
-        assert!(deadlines.interrupt(9));
-        deadlines.let_signalled_go();
-        assert!(!ticket.is_wanted());
-        assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
-    }
-
-    #[test]
-    fn bytes_that_somebody_is_stuck_on_are_not_waited_for_again() {
-        let deadlines = Deadlines::new(Duration::ZERO);
-        let read = |node, bytes| {
-            let (sender, receiver) = channel();
-            (deadlines.begin_read(node, bytes, sender), receiver)
-        };
-        let (stuck, receiver) = read(7, 4096..8192);
-        assert!(deadlines.give_up_overdue(&|_| None) && deadlines.give_up_overdue(&|_| None));
-        assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
-        for (node, bytes, is_same) in
-            [(7, 8000..9000, true), (7, 0..5000, true), (7, 8192..9000, false), (8, 0..9000, false)]
-        {
-            let (ticket, receiver) = read(node, bytes.clone());
-            assert_eq!(ticket.is_none(), is_same, "{node} {bytes:?}");
-            drop(ticket);
-            assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
-        }
-        drop(stuck);
-        assert!(!deadlines.give_up_overdue(&|_| None), "nobody is at work");
-        assert!(read(7, 4096..8192).0.is_some());
-        assert_eq!(lock(&deadlines.requests).stuck, []);
-        assert_eq!(deadlines.statistics(Work::default()).of(Operation::Read), 6);
-    }
-
-    #[test]
-    fn an_answer_comes_once_and_a_dropped_ticket_is_an_error() {
-        let deadlines = Deadlines::new(Duration::from_secs(60));
-        let (ticket, receiver) = begin(&deadlines);
-        assert_eq!(deadlines.statistics(Work::default()).in_flight, 1);
-        ticket.answer(|reply| reply.send(0).unwrap());
-        assert_eq!(receiver.iter().collect::<Vec<_>>(), [0]);
-        let (ticket, receiver) = begin(&deadlines);
-        drop(ticket);
-        assert_eq!(receiver.iter().collect::<Vec<_>>(), [Errno::IO.raw_os_error()]);
-        assert_eq!(deadlines.statistics(Work::default()).in_flight, 0);
-    }
-}
+mod tests;

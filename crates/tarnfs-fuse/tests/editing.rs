@@ -457,9 +457,9 @@ fn a_change_that_panics_is_an_error_of_one_request() {
     }
 }
 
-/// A write that never ends is an error at the deadline, and holds up nobody else.
+/// A write that does not begin is an error at the deadline, and holds up nobody else. It is not done later either.
 #[test]
-fn a_write_that_never_ends_is_an_error() {
+fn a_write_that_never_begins_is_an_error() {
     if !can_mount() {
         return;
     }
@@ -471,11 +471,13 @@ fn a_write_that_never_ends_is_an_error() {
     let options = MountOptions { deadline: Duration::from_secs(4), ..MountOptions::default() };
     let mounted = Mounted::of(Arc::new(tree), &options);
     let file = File::create(mounted.path("file")).unwrap();
-    assert_errno(file.write_at(b"content", 0), Errno::IO);
+    assert_errno(file.write_at(b"late", 100), Errno::IO);
     // It is counted behind the answer.
     wait_until("it is counted", || mounted.statistics().deadlines_missed == 1);
     fs::create_dir(mounted.path("folder")).unwrap();
     gate.open();
+    wait_until("nobody is at work", || mounted.statistics().in_flight == 0);
+    assert_eq!(fs::metadata(mounted.path("file")).unwrap().len(), 0);
     wait_until("it can be written again", || file.write_at(b"content", 0).is_ok());
     drop(file);
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"content");

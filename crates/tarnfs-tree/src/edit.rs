@@ -105,6 +105,8 @@ pub enum Allocation {
 /// Who is given the [`Attributes`] of something new knows its node, as by a look-up ([`crate::Tree::forget`]). Whether
 /// somebody may do what he asks for is not asked here. What only asks (`may_change`, `is_own`, `changes_at_once`) never
 /// waits.
+///
+/// A change says when it begins ([`crate::asker`]): who has asked for it may have got an error meanwhile.
 pub trait Edit: Send + Sync {
     /// False if nothing of `node` can be changed, nor anything in it. The root can if the tree as a whole is to be
     /// written to.

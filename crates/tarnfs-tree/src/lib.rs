@@ -8,6 +8,7 @@
 mod access_list;
 mod alone;
 mod archive;
+pub mod asker;
 pub mod assemble;
 pub mod build;
 mod census;

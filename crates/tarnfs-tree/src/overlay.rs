@@ -26,6 +26,8 @@ mod listing;
 mod ratarmount;
 mod rows;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

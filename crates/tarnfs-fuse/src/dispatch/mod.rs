@@ -163,7 +163,7 @@ impl Dispatcher {
             if !ticket.is_wanted() {
                 return;
             }
-            match attempt(&self.deadlines, operation, asked, || work(&self.asks)) {
+            match attempt(&self.deadlines, operation, asked, || ticket.asks_for(|| work(&self.asks))) {
                 // It may have to be waited for.
                 Err(Errno::NOMEM) if operation.opens() => {}
                 done => return answer(&self.asks, ticket, done),
@@ -172,7 +172,11 @@ impl Dispatcher {
         let answer = move |asks: &Questions| {
             if ticket.is_wanted() {
                 let done = attempt(&asks.deadlines, operation, asked, || {
-                    if operation.opens() { asks.with_memory(asked, &ticket, &work) } else { work(asks) }
+                    if operation.opens() {
+                        asks.with_memory(asked, &ticket, &work)
+                    } else {
+                        ticket.asks_for(|| work(asks))
+                    }
                 });
                 answer(asks, ticket, done);
             }

@@ -1,6 +1,7 @@
 use std::fs::File;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tarnfs_source::{MemorySource, SharedSource};
 use tarnfs_tree::{Child, FolderTree, Lifetime, Xattrs};
@@ -9,7 +10,9 @@ use super::reading::SEEK_DATA;
 use super::*;
 use crate::MountOptions;
 use crate::deadline::Patience;
-use crate::protocol::{Folders as _, How, Reading as _, ReplyData, ReplyOpen, ReplySeek, ReplyXattr};
+use crate::protocol::{
+    Folders as _, How, Reading as _, ReplyData, ReplyDone, ReplyOpen, ReplySeek, ReplyXattr, Writing as _,
+};
 
 /// Nothing in it can change, and it counts what is forgotten.
 #[derive(Default)]
@@ -20,6 +23,37 @@ struct Counting {
     has_memory: AtomicBool,
     /// How often somebody has asked for one.
     asked: AtomicUsize,
+    changes: Option<Changes>,
+}
+
+/// Removing is done in two steps, each when it is told to: what is before it, and itself.
+struct Changes {
+    step: Mutex<Receiver<()>>,
+    /// Says when each of them is waited for.
+    waits: Mutex<Sender<()>>,
+    done: AtomicUsize,
+}
+
+impl Changes {
+    fn wait(&self) {
+        self.waits.lock().unwrap().send(()).unwrap();
+        self.step.lock().unwrap().recv().unwrap();
+    }
+}
+
+impl Edit for Counting {
+    fn may_change(&self, _: Node) -> bool {
+        true
+    }
+
+    fn remove(&self, _: Node, _: &[u8], _: bool) -> Result<(), Error> {
+        let changes = self.changes.as_ref().unwrap();
+        changes.wait();
+        tarnfs_tree::asker::begins()?;
+        changes.wait();
+        changes.done.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
 }
 
 impl Tree for Counting {
@@ -82,6 +116,10 @@ impl Tree for Counting {
 
     fn totals(&self) -> Totals {
         Totals { is_immutable: true, ..Totals::default() }
+    }
+
+    fn edit(&self) -> Option<&dyn Edit> {
+        self.changes.is_some().then_some(self as &dyn Edit)
     }
 }
 
@@ -195,4 +233,38 @@ fn a_file_that_nobody_has_opened_after_all_is_closed() {
     dispatcher.asks.handles.close(1);
     dispatcher.asks.handles.close(2);
     assert_eq!(dispatcher.asks.handles.count(), 0);
+}
+
+/// > A change that was answered with an error is not done later.
+#[test]
+fn a_signal_ends_a_change_before_it_begins_or_not_at_all() {
+    let forever = Duration::from_secs(100_000);
+    for has_begun in [false, true] {
+        let ((go, step), (waits, waiting)) = (channel(), channel());
+        let changes = Changes { step: Mutex::new(step), waits: Mutex::new(waits), done: AtomicUsize::new(0) };
+        let tree = Arc::new(Counting { changes: Some(changes), ..Counting::default() });
+        let options = Parsed::new(&MountOptions::default()).unwrap();
+        let deadlines = Deadlines::with(forever, Patience::NONE);
+        let dispatcher = Dispatcher::new(Arc::clone(&tree) as _, &options, Workers::new(forever), deadlines);
+        let (sent, device) = rustix::pipe::pipe().unwrap();
+        dispatcher.remove(1, b"name", false, ReplyDone::to(&Arc::new(File::from(device))));
+        waiting.recv().unwrap();
+        if has_begun {
+            go.send(()).unwrap();
+            waiting.recv().unwrap();
+        }
+        assert!(dispatcher.interrupt(7));
+        let errno = |sent| error_in(File::from(sent));
+        if has_begun {
+            go.send(()).unwrap();
+            assert_eq!(errno(sent), 0);
+        } else {
+            assert_eq!(errno(sent), -Errno::INTR.raw_os_error());
+            go.send(()).unwrap();
+        }
+        while dispatcher.is_busy() {
+            std::thread::yield_now();
+        }
+        assert_eq!(tree.changes.as_ref().unwrap().done.load(Ordering::SeqCst), usize::from(has_begun));
+    }
 }

@@ -111,7 +111,7 @@ fn answer_write(
     if !ticket.is_wanted() {
         return;
     }
-    let write = || file.write_at(bytes, offset).map_err(|error| errno(&error.into()));
+    let write = || ticket.asks_for(|| file.write_at(bytes, offset)).map_err(|error| errno(&error.into()));
     match attempt(&asks.deadlines, Operation::Write, node, write) {
         Ok(taken) => ticket.answer(|reply| reply.taken(taken.min(bytes.len()) as u32)),
         Err(errno) => ticket.refuse(errno),
@@ -174,7 +174,10 @@ impl Writing for Dispatcher {
                 made => made?,
             };
             let known = asks.made(folder, &made);
-            Ok((known, made.node.0, asks.open(made.node.0, how)?))
+            // Whoever is told that it failed, and the kernel, take it that nothing was made.
+            let unmake = |_: &Errno| drop(name.as_ref().map(|name| edit.remove(Node(folder), name, false)));
+            let file = asks.open(made.node.0, how).inspect_err(unmake)?;
+            Ok((known, made.node.0, file))
         };
         self.change(folder, reply, create, |asks, reply, (((mut keep, found), given), node, file)| {
             let opening = asks.hold(node, file);

@@ -251,6 +251,14 @@ impl ReplySeek {
 }
 
 #[cfg(test)]
+impl ReplyDone {
+    /// As [`ReplyOpen::to`].
+    pub(crate) fn to(device: &Arc<File>) -> Self {
+        Self(Reply::new(device, 7))
+    }
+}
+
+#[cfg(test)]
 impl ReplyXattr {
     /// As [`ReplyOpen::to`].
     pub(crate) fn to(device: &Arc<File>) -> Self {

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 use tarnfs_source::{SharedSource, Source};
+use tarnfs_tree::asker::begins;
 use tarnfs_tree::edit::{Allocation, Change, New, Pending, Renaming, Setting, Token};
 use tarnfs_tree::{Attributes, Child, Edit, Error, Kind, Lifetime, Node, Time, Totals, Tree, WritableFile, Xattrs};
 
@@ -460,6 +461,7 @@ impl WritableFile for OpenFile {
         if let Some(gate) = &self.gate {
             gate.pass();
         }
+        begins()?;
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         self.change(end.saturating_sub(self.len() as usize), |content| {
             content.resize(content.len().max(end), 0);

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use tarnfs_source::Source;
 
 use super::output::Output;
+use crate::asker::begins;
 use crate::edit::{Allocation, Pending, Token, WritableFile};
 
 /// The longest line, in bytes. The longest path that the kernel takes has 4096.
@@ -191,6 +192,7 @@ impl Source for CommandFile {
 
 impl WritableFile for CommandFile {
     fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
+        begins()?;
         let mut written = self.written();
         for line in written.commands.write(bytes) {
             let pending = self.submit(line).filter(|_| written.pending.len() < MOST_PENDING);

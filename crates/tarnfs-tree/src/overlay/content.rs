@@ -15,11 +15,16 @@ use tarnfs_source::{FollowedFile, SharedSource, Source};
 use super::files::{join, set_times, split};
 use super::rows::{self, changed};
 use super::{Overlay, access};
+use crate::asker::{begins, taking_long, unasked};
 use crate::edit::{Allocation, WritableFile};
 use crate::{Error, Node, Time};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
+
+/// So many bytes of a copy are brought to the disk at a time. All at the end may take longer than anybody waits for
+/// what does not get on.
+const SYNCED: u64 = 64 << 20;
 
 /// Descriptors that files take which are open and were written to. The others are for what is opened for a moment, so
 /// that `fsync`, making and renaming work whatever is open.
@@ -65,7 +70,7 @@ pub(super) struct Content {
     upper: OnceLock<(FollowedFile, Descriptor)>,
     /// Held by who copies it.
     copying: Mutex<()>,
-    /// Bytes copied so far; and whether it is being copied.
+    /// How far copying it is; and whether it is being copied.
     copied: AtomicU64,
     is_copying: AtomicBool,
 }
@@ -138,6 +143,10 @@ impl Content {
         if let Some(upper) = self.upper() {
             return Ok(upper);
         }
+        taking_long(|| self.copy(overlay, keep))
+    }
+
+    fn copy(&self, overlay: &Overlay, keep: u64) -> io::Result<BorrowedFd<'_>> {
         // Whoever wants the same waits for it, and holds nothing.
         let _turn = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(upper) = self.upper() {
@@ -239,6 +248,7 @@ impl WritableFile for OpenedFile {
         if i64::try_from(offset).is_err() {
             return Err(Errno::FBIG.into());
         }
+        begins()?;
         let mut done = 0;
         while done < bytes.len() {
             match pwrite(upper, &bytes[done..], offset + done as u64) {
@@ -257,14 +267,19 @@ impl WritableFile for OpenedFile {
         if i64::try_from(length).is_err() {
             return Err(Errno::FBIG.into());
         }
-        Ok(ftruncate(self.writable(length)?, length)?)
+        let upper = self.writable(length)?;
+        begins()?;
+        Ok(ftruncate(upper, length)?)
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        if let Some(upper) = self.content.upper() {
-            if data_only { fdatasync(upper) } else { fsync(upper) }?;
-        }
-        self.overlay.sync()
+        begins()?;
+        taking_long(|| {
+            if let Some(upper) = self.content.upper() {
+                if data_only { fdatasync(upper) } else { fsync(upper) }?;
+            }
+            self.overlay.sync()
+        })
     }
 
     fn allocate(&self, what: Allocation, range: Range<u64>, keeps_length: bool) -> io::Result<()> {
@@ -275,6 +290,7 @@ impl WritableFile for OpenedFile {
         };
         let how = if keeps_length { how | FallocateFlags::KEEP_SIZE } else { how };
         let upper = self.writable(u64::MAX)?;
+        begins()?;
         loop {
             match fallocate(upper, how, range.start, range.end - range.start) {
                 Err(Errno::INTR) => {}
@@ -306,24 +322,30 @@ pub(super) fn to_io(error: Error) -> io::Error {
 
 impl Overlay {
     /// Copies the first `keep` bytes of `lower`, the content of `node`, into a file of its own, with holes and times.
-    /// It is whole, and on the disk, before anybody finds it. `copied` counts the bytes.
+    /// It is whole, and on the disk, before anybody finds it. `copied` grows as long as it gets on.
     fn copy_up(&self, node: Node, lower: &dyn Source, keep: u64, copied: &AtomicU64) -> io::Result<FollowedFile> {
         let (part, file) = self.files.part()?;
         let copy = || {
             let length = keep.min(lower.len());
-            copy_bytes(lower, file.as_fd(), length, copied)?;
+            copy_bytes(lower, file.as_fd(), length, (copied, SYNCED, &|| Ok(fdatasync(&file)?)))?;
             ftruncate(&file, length)?;
             let before = self.attributes(node).map_err(to_io)?;
             stamp(file.as_fd(), Some(before.atime), Some(before.mtime))?;
             if length > 0 {
                 fsync(&file)?;
             }
-            self.settle_copy(node, &part, length > 0).map_err(to_io)
+            let settle = || self.settle_copy(node, &part, length > 0).map_err(to_io);
+            // A whole copy changes nothing that anybody sees: also who was told that nothing was written may have it.
+            if length < lower.len() { settle() } else { unasked(settle) }
         };
         match copy() {
             Ok(place) => FollowedFile::new(file, self.files.path().join(path_of(&place))),
             Err(error) => {
                 self.files.drop_part(&part);
+                // Nobody waits for it any more.
+                if Errno::from_io_error(&error) == Some(Errno::INTR) {
+                    return Err(error);
+                }
                 log::error!(
                     "{}: copying it to {} to write to it: {error}",
                     lower.describe(),
@@ -387,10 +409,15 @@ pub(super) fn path_of(place: &[u8]) -> &std::path::Path {
     std::path::Path::new(std::ffi::OsStr::from_bytes(place))
 }
 
-/// Copies bytes, and leaves holes out.
-fn copy_bytes(lower: &dyn Source, to: BorrowedFd<'_>, length: u64, copied: &AtomicU64) -> io::Result<()> {
+/// Copies bytes, and leaves holes out. `copied` counts them; each time so many more were written, `sync` is called.
+fn copy_bytes(
+    lower: &dyn Source,
+    to: BorrowedFd<'_>,
+    length: u64,
+    (copied, each, sync): (&AtomicU64, u64, &dyn Fn() -> io::Result<()>),
+) -> io::Result<()> {
     let mut buffer = vec![0; PIECE.min(usize::try_from(length).unwrap_or(PIECE)).max(1)];
-    let mut at = 0;
+    let (mut at, mut unsynced) = (0, 0);
     while at < length {
         let Some(data) = lower.next_data(at).filter(|&data| data < length) else { break };
         let end = lower.next_hole(data).clamp(data, length);
@@ -410,7 +437,41 @@ fn copy_bytes(lower: &dyn Source, to: BorrowedFd<'_>, length: u64, copied: &Atom
             }
             at += read as u64;
             copied.fetch_add(read as u64, Ordering::SeqCst);
+            unsynced += read as u64;
+            if unsynced >= each {
+                unsynced = 0;
+                sync()?;
+                // What it took is progress, too.
+                copied.fetch_add(1, Ordering::SeqCst);
+            }
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use tarnfs_source::MemorySource;
+
+    /// To bring all of it to the disk at the end takes longer than anybody waits for what does not get on.
+    #[test]
+    fn a_copy_is_brought_to_the_disk_piece_by_piece() {
+        let bytes: Vec<u8> = (0..5 * PIECE + 7).map(|at| (at / PIECE) as u8 + 1).collect();
+        let lower = MemorySource::new(bytes.clone(), "test");
+        let file = tempfile::tempfile().unwrap();
+        let (copied, seen) = (AtomicU64::new(0), RefCell::new(Vec::new()));
+        let sync = || {
+            seen.borrow_mut().push(copied.load(Ordering::SeqCst));
+            Ok(())
+        };
+        copy_bytes(&lower, file.as_fd(), bytes.len() as u64, (&copied, 2 * PIECE as u64, &sync)).unwrap();
+        let piece = PIECE as u64;
+        assert_eq!(*seen.borrow(), [2 * piece, 4 * piece + 1], "each of them is progress");
+        assert_eq!(copied.into_inner(), bytes.len() as u64 + 2);
+        let mut found = vec![0; bytes.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 0).unwrap();
+        assert!(found == bytes);
+    }
 }

@@ -14,6 +14,7 @@ use super::content::{OpenedFile, stamp};
 use super::files::{LONGEST_PATH, join};
 use super::rows::{self, NodeRow, ROOT, Said, changed};
 use super::{DEEPEST, LONGEST_NAME, NodePlace, Overlay, OverlayTree, access, lock, stale};
+use crate::asker::{begins, taking_long, waits_for_disk};
 use crate::edit::{Change, Edit, New, Renaming, Setting, Space, WritableFile};
 use crate::{Attributes, Error, Kind, Node, Time, Tree as _, Xattrs};
 
@@ -312,11 +313,14 @@ pub(super) fn is_name(name: &[u8]) -> Result<(), Error> {
 }
 
 impl Overlay {
-    /// Does `work` as one transaction.
+    /// Does `work` as one transaction, unless whoever has asked for it was told meanwhile that nothing came of it.
     pub(super) fn edit<T>(&self, work: impl FnOnce(&Editing<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let placed = RefCell::default();
+        waits_for_disk();
         let edited = self.database.edit(
             |connection| {
+                // Not before it is its turn: behind one that hangs, the others have their errors.
+                begins()?;
                 let (touched, orphans, gone) = (RefCell::default(), RefCell::default(), RefCell::default());
                 let made = Cell::default();
                 let editing = Editing { overlay: self, connection, touched, orphans, gone, placed: &placed, made };
@@ -464,14 +468,16 @@ impl Overlay {
                 (true, false) => return Err(Error::NotAFolder),
                 (false, true) => return Err(Error::IsAFolder),
                 (true, true) => self.must_be_empty(target.attributes.node)?,
-                (false, false) => {
-                    // Who replaces a file by a new one must not find an empty one after a loss of power.
-                    self.settle(source.attributes.node)?;
-                }
+                (false, false) => {}
             }
         }
         let is_over = [self.is_over(from.0, from.1)?, self.is_over(to.0, to.1)?];
         let (from_below, to_below) = (self.prepare(from.0)?, self.prepare(to.0)?);
+        if how == Renaming::Replaces && target.is_some() && !is_folder(&source) {
+            // Who replaces a file by a new one must not find an empty one after a loss of power.
+            waits_for_disk();
+            taking_long(|| self.settle(source.attributes.node))?;
+        }
         self.edit(|editing| {
             let folders = [editing.touch(&from_below, from.0)?, editing.touch(&to_below, to.0)?];
             let moved = editing.touch_found(&source)?;
@@ -730,7 +736,10 @@ impl Edit for OverlayTree {
     }
 
     fn sync(&self, node: Node, _: bool) -> Result<(), Error> {
-        self.0.settle(node)?;
-        Ok(self.0.sync()?)
+        begins()?;
+        taking_long(|| {
+            self.0.settle(node)?;
+            Ok(self.0.sync()?)
+        })
     }
 }
