@@ -327,6 +327,21 @@ fn extended_attributes_are_compared_if_there_are_some() {
         ]
     );
     is_same(&scratch, &["with.tar", "tree", "--ignore=mode,xattrs"]);
+    // Of many, each is found.
+    scratch.shell(
+        "mkdir many; echo > many/a; cd many; for n in $(seq 20); do setfattr -n user.n$n -v $n a; done
+         tar --xattrs --format=pax -cf ../many.tar .; setfattr -n user.n7 -v other a; setfattr -x user.n9 a
+         setfattr -n user.more -v 1 a",
+    );
+    let found = lines(&compare(&scratch, &["many.tar", "many"]));
+    assert_eq!(
+        found,
+        [
+            "a: Extended attribute user.more only in many",
+            "a: Extended attribute user.n7 differs",
+            "a: Extended attribute user.n9 only in many.tar"
+        ]
+    );
 }
 
 /// > A format that does not keep an attribute does not tell that it differs.

@@ -14,6 +14,7 @@ mod side;
 mod walk;
 mod work;
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -322,10 +323,10 @@ impl<S: Side> Comparison<'_, S> {
                 archive = self.tree.xattrs(node).map_err(Unread::Archive)?;
             }
             let other = self.side.xattrs(folder, name, seen).map_err(Unread::Other)?;
-            let has = |of: &Xattrs, name: &[u8]| of.iter().any(|(own, _)| own == name);
             if self.side.is_on_disk() {
                 // Whoever unpacks it with other programs has none of these.
-                archive.retain(|(name, _)| !self.keeps.is_foreign(stored, name) || has(&other, name));
+                let there = by_name(&other);
+                archive.retain(|(name, _)| !self.keeps.is_foreign(stored, name) || there.contains_key(name.as_slice()));
             }
             self.xattrs(&archive, &other, add);
         }
@@ -343,11 +344,12 @@ impl<S: Side> Comparison<'_, S> {
                 || !is_root && name.starts_with(b"trusted.")
                 || hash.is_some_and(|hash| hashes.iter().any(|own| own.as_bytes() == hash))
         };
-        let value = |of: &Xattrs, name: &[u8]| of.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+        // A file can have many thousands.
+        let (in_archive, in_other) = (by_name(archive), by_name(other));
         for (name, stored) in archive.iter().filter(|(name, _)| !is_own(name)) {
-            let there = value(other, name);
-            if !is_same_xattr(name, stored, there.as_deref()) {
-                add(&Difference::Xattr(name.clone(), Some(stored.clone()), there));
+            let there = in_other.get(name.as_slice()).copied();
+            if !is_same_xattr(name, stored, there) {
+                add(&Difference::Xattr(name.clone(), Some(stored.clone()), there.map(<[u8]>::to_vec)));
             }
         }
         // Of others than users' attributes nobody knows whether they were looked at when the archive was made.
@@ -355,7 +357,7 @@ impl<S: Side> Comparison<'_, S> {
             if is_acl(name) { summary.has_acls } else { name.starts_with(b"user.") && !is_own(name) }
         };
         for (name, there) in other.iter().filter(|(name, _)| is_told(name)) {
-            if value(archive, name).is_none() {
+            if !in_archive.contains_key(name.as_slice()) {
                 add(&Difference::Xattr(name.clone(), None, Some(there.clone())));
             }
         }
@@ -406,6 +408,11 @@ impl<S: Side> Comparison<'_, S> {
 enum Unread {
     Archive(Error),
     Other(Error),
+}
+
+/// The values of extended attributes. Where there are several of a name, the first one counts.
+fn by_name(xattrs: &Xattrs) -> HashMap<&[u8], &[u8]> {
+    xattrs.iter().rev().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
 }
 
 fn is_acl(name: &[u8]) -> bool {
