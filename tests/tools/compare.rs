@@ -222,6 +222,34 @@ fn patterns_look_into_folders_of_one_side() {
     assert_eq!((ran.code, lines(&ran).len()), (1, 3), "{}", ran.text());
 }
 
+/// Folders that lie deeper than those which are kept open are compared as the others are, whatever they lie in.
+#[test]
+fn deep_folders_are_compared() {
+    let scratch = Scratch::new();
+    // The same for all, in two branches so that each is gone back to.
+    scratch.shell(
+        "mkdir one; cd one; p=$(seq -s / 90); mkdir -p $p/x/y $p/z; echo a > $p/x/y/a; echo b > $p/z/b; echo c > $p/c
+         cd ..; tar -cf one.tar -C one .; cp -pr one two; cd two; echo A > $p/x/y/a; echo new > $p/z/new; rm $p/c
+         mkdir -p $p/only/there; echo d > $p/only/there/d; touch -r ../one/$p/z $p/z; touch -r ../one/$p $p
+         touch -r ../one/$p/x/y/a $p/x/y/a; cd ..; tar -cf two.tar -C two .",
+    );
+    let path = (1..=90).map(|number| number.to_string()).collect::<Vec<_>>().join("/");
+    is_same(&scratch, &["one.tar", "one"]);
+    is_same(&scratch, &["one.tar", "one.tar"]);
+    for other in ["two", "two.tar"] {
+        let ran = compare(&scratch, &["one.tar", other]);
+        let expected = [
+            format!("{path}/c: Only in one.tar"),
+            format!("{path}/only: Only in {other}"),
+            format!("{path}/x/y/a: Contents differ: from byte 0 on"),
+            format!("{path}/z/new: Only in {other}"),
+        ];
+        assert_eq!((ran.code, lines(&ran)), (1, expected.to_vec()), "{}", ran.err);
+        let ran = compare(&scratch, &["one.tar", other, "**/d"]);
+        assert_eq!((ran.code, lines(&ran)), (1, vec![format!("{path}/only/there/d: Only in {other}")]), "{}", ran.err);
+    }
+}
+
 /// Where the archive has a hole, what lies there at the other side is compared with zeros.
 #[test]
 fn holes_are_compared() {

@@ -77,6 +77,10 @@ impl Side for Disk {
         Ok(openat(folder, name, FOLDER, Mode::empty()).map_err(io::Error::from)?)
     }
 
+    fn copied(&self, _: &OwnedFd) -> Option<OwnedFd> {
+        None
+    }
+
     fn look(&self, folder: &OwnedFd, name: &[u8]) -> Result<Option<Seen>, Error> {
         match statat(folder, or_itself(name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(seen(&stat))),

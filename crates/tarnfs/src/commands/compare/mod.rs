@@ -107,6 +107,8 @@ struct Comparison<'a, S: Side> {
     is_a_file: bool,
     force: bool,
     linked: Mutex<Vec<Linked>>,
+    /// Folders of the other side that lie deep, where they can be kept, by what they are in the archive.
+    deep: Mutex<HashMap<Node, S::Folder>>,
     is_stopped: AtomicBool,
 }
 
@@ -206,6 +208,7 @@ fn with<S: Side>(
         is_a_file: opened.is_single_file().map_err(|error| inside::failure(archive, b"", &error.into()))?,
         force: arguments.open.force,
         linked: Mutex::default(),
+        deep: Mutex::default(),
         is_stopped: AtomicBool::new(false),
     };
     let compared = comparison.all(&selection, &left_out(&opened), &progress, threads);

@@ -128,6 +128,10 @@ impl Side for Second {
         Ok(self.opened.tree.lookup(*folder, name)?.node)
     }
 
+    fn copied(&self, folder: &Node) -> Option<Node> {
+        Some(*folder)
+    }
+
     fn look(&self, folder: &Node, name: &[u8]) -> Result<Option<Seen>, Error> {
         let found = match name {
             b"" => self.opened.tree.attributes(*folder),

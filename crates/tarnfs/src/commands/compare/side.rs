@@ -40,6 +40,10 @@ pub(super) trait Side: Send + Sync + 'static {
     /// The folder `name` in `folder`.
     fn inner(&self, folder: &Self::Folder, name: &[u8]) -> Result<Self::Folder, Error>;
 
+    /// The same folder once more, where that takes no descriptor: such a folder may be kept however deep it lies. A way
+    /// from the root for each of them would take as many questions as it is deep.
+    fn copied(&self, folder: &Self::Folder) -> Option<Self::Folder>;
+
     /// What is called `name` in `folder`; the folder itself, if that is empty. `None` if there is nothing.
     fn look(&self, folder: &Self::Folder, name: &[u8]) -> Result<Option<Seen>, Error>;
 

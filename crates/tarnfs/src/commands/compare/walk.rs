@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tarnfs_format::Shown;
 use tarnfs_tree::{Attributes, Error, Kind, Node, Stored, Tree};
@@ -30,8 +30,12 @@ pub(super) struct Plan {
     pub(super) found: Vec<bool>,
 }
 
-/// Folders above a folder that waits which are kept open for it, at most: one for each level.
+/// Folders above a folder that waits which are kept open for it, at most: one for each level. Those of an archive are
+/// only numbers.
 const MOST_OPEN: usize = 64;
+
+/// Folders deeper than that which are kept for those who compare what lies in them: 32 MiB.
+const MOST_DEEP: usize = 1 << 20;
 
 /// A folder that is still to be looked into.
 struct Waiting<F> {
@@ -134,6 +138,14 @@ impl<S: Side> Walk<'_, '_, S> {
                 return comparison.unread(&path, error);
             }
         };
+        if depth > MOST_OPEN
+            && let Some(copied) = there.as_deref().and_then(|there| comparison.side.copied(there))
+        {
+            let mut deep = comparison.deep.lock().unwrap_or_else(PoisonError::into_inner);
+            if deep.len() < MOST_DEEP {
+                deep.insert(node, copied);
+            }
+        }
         let children = self.selection.children(comparison.tree, node, from, &at);
         let (children, rest) = children.map_err(|error| Stop(inside::failure(comparison.archive, b"", &error)))?;
         let mut inner = Vec::new();
@@ -155,8 +167,12 @@ impl<S: Side> Walk<'_, '_, S> {
                     };
                     if let Some(there) = inside {
                         let (depth, names) = (depth + 1, Names::new());
-                        let there =
-                            if depth > MOST_OPEN && !matches!(there, Place::Missing) { Place::Deep } else { there };
+                        let there = match there {
+                            Place::In(above, _) if depth > MOST_OPEN && comparison.side.copied(&above).is_none() => {
+                                Place::Deep
+                            }
+                            there => there,
+                        };
                         inner.push(Waiting { node: attributes.node, from: 0, depth, at, there, names });
                     }
                 }
@@ -165,7 +181,7 @@ impl<S: Side> Walk<'_, '_, S> {
                 Some(_) if !is_selected => {
                     if let Some(there) = there.as_ref().filter(|_| wants_names) {
                         match comparison.side.look(there, &name) {
-                            Ok(Some(seen)) if seen.kind == Kind::Folder => self.only_there(node, &name, at)?,
+                            Ok(Some(seen)) if seen.kind == Kind::Folder => self.only_there(node, there, &name, at)?,
                             Ok(_) => {}
                             Err(error) => comparison.unread(&comparison.path_of(node, &name), Unread::Other(error))?,
                         }
@@ -283,7 +299,7 @@ impl<S: Side> Walk<'_, '_, S> {
             match comparison.side.look(there, &name) {
                 Ok(Some(seen)) if matches!(below, At::Within(_)) => {
                     if seen.kind == Kind::Folder {
-                        self.only_there(folder, &name, below)?;
+                        self.only_there(folder, there, &name, below)?;
                     }
                 }
                 Ok(Some(seen)) if !self.is_left_out(&seen) => {
@@ -297,20 +313,21 @@ impl<S: Side> Walk<'_, '_, S> {
         Ok(())
     }
 
-    /// Tells what is selected in the folder `name` in `parent`, which is at the other side only.
-    fn only_there(&mut self, parent: Node, name: &[u8], at: At) -> Result<(), Stop> {
+    /// Tells what is selected in the folder `name` in `parent`, which is at the other side only, in `there`.
+    fn only_there(&mut self, parent: Node, there: &S::Folder, name: &[u8], at: At) -> Result<(), Stop> {
         let comparison = self.comparison;
         let above = match comparison.tree.names_to(parent) {
             Ok(above) => Rc::new(above),
             Err(error) => return Err(Stop(inside::failure(comparison.archive, b"", &error))),
         };
         // What is above them is shared by all that wait in one folder: paths may be long.
-        let mut waiting = vec![(above, name.to_vec(), at)];
-        while let Some((above, name, at)) = waiting.pop() {
+        let mut waiting = vec![(above, comparison.side.copied(there), name.to_vec(), at)];
+        while let Some((above, in_folder, name, at)) = waiting.pop() {
             comparison.lines.check()?;
+            let opened = in_folder.map(|folder| comparison.side.inner(&folder, &name));
             let path: Rc<Vec<_>> = Rc::new(above.iter().cloned().chain([name]).collect());
             let mut names = Vec::new();
-            let listed = comparison.side.folder(&path).and_then(|there| {
+            let listed = opened.unwrap_or_else(|| comparison.side.folder(&path)).and_then(|there| {
                 match self.selection.names_at(&at) {
                     Some(typed) => names.extend(typed.map(<[u8]>::to_vec)),
                     None => comparison.side.names(&there, &mut |name| names.push(name.to_vec()))?,
@@ -334,7 +351,7 @@ impl<S: Side> Walk<'_, '_, S> {
                 match seen {
                     Ok(Some(seen)) if matches!(below, At::Within(_)) => {
                         if seen.kind == Kind::Folder {
-                            inner.push((Rc::clone(&path), name, below));
+                            inner.push((Rc::clone(&path), comparison.side.copied(&there), name, below));
                         }
                     }
                     Ok(Some(seen)) if !self.is_left_out(&seen) => {

@@ -99,8 +99,15 @@ impl<S: Side> Worker<'_, S> {
             *used = self.uses;
             return Ok(Arc::clone(folder));
         }
-        let names = self.comparison.tree.names_to(node).map_err(Unread::Archive)?;
-        let folder = Arc::new(self.comparison.side.folder(&names).map_err(Unread::Other)?);
+        let deep = self.comparison.deep.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = deep.get(&node).and_then(|folder| self.comparison.side.copied(folder));
+        drop(deep);
+        let folder = if let Some(known) = known {
+            Arc::new(known)
+        } else {
+            let names = self.comparison.tree.names_to(node).map_err(Unread::Archive)?;
+            Arc::new(self.comparison.side.folder(&names).map_err(Unread::Other)?)
+        };
         if self.folders.len() >= MOST_FOLDERS
             && let Some(oldest) = self.folders.iter().min_by_key(|(_, (_, used))| *used).map(|(node, _)| *node)
         {
