@@ -439,8 +439,24 @@ fn turn_off(queue: &Queue, destination: &Destination, writing: &str, why: &io::E
     destination.remove_stage();
 }
 
+/// Says that a thread that writes has panicked. Whoever decodes may wait for room that nobody else makes.
+struct Panics<'a>(&'a Queue);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = self.0.lock();
+            state.failure.get_or_insert_with(|| io::Error::other("a thread that writes has panicked"));
+            state.jobs.clear();
+            drop(state);
+            self.0.changed.notify_all();
+        }
+    }
+}
+
 /// Writes until there is nothing more to write, and says where there is no room.
 fn work(stage: &Stage, queue: &Queue, has_no_more: impl Fn(&io::Error)) {
+    let _panics = Panics(queue);
     while let Some(job) = queue.next() {
         let written = match job {
             // What is shorter than its file is not used.
@@ -473,4 +489,25 @@ fn small_files(stage: &Stage, files: &[(u64, u32, usize)], mut bytes: &[u8]) -> 
         bytes = rest;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who decodes does not wait for threads that are no more.
+    #[test]
+    fn a_thread_that_panics_ends_the_waiting() {
+        let queue = Queue::default();
+        std::thread::scope(|scope| {
+            // There is room for nothing.
+            let waits = scope.spawn(|| queue.push(Job::Files(Vec::new(), Vec::new())));
+            let panics = scope.spawn(|| {
+                let _panics = Panics(&queue);
+                panic!("as tested");
+            });
+            assert!(panics.join().is_err());
+            assert!(waits.join().unwrap().is_err());
+        });
+    }
 }
