@@ -458,8 +458,9 @@ impl Source for RemoteSource {
         let end = offset.saturating_add(length).min(self.len());
         if offset < end && self.0.missing == Missing::Fetched {
             let mut state = lock(&self.0.state);
-            let blocks = (offset / BLOCK..end.div_ceil(BLOCK)).filter(|number| !state.memory.contains_key(number));
-            if let Some(first) = blocks.min() {
+            // No further than to the first: there may be millions of them.
+            let mut blocks = offset / BLOCK..end.div_ceil(BLOCK);
+            if let Some(first) = blocks.find(|number| !state.memory.contains_key(number)) {
                 self.0.wants(&mut state, first..end.div_ceil(BLOCK));
             }
         }
