@@ -20,7 +20,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::editable::{EditableTree, ROOM};
+use common::editable::{EditableTree, ROOM, UNOPENED};
 use common::{Gate, MemoryTree, Mounted, Opens, can_mount, mount_line, rounds, wait_until};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -298,6 +298,22 @@ fn a_file_without_a_name_is_a_file() {
                 assert_eq!((fs::read(&path).unwrap(), file.metadata().unwrap().nlink()), (b"content".to_vec(), 1));
             }
         }
+    });
+}
+
+/// Whoever is told so, and the kernel, take it that there is no file.
+#[test]
+fn a_file_that_is_made_and_cannot_be_opened_is_not_there() {
+    with_each(|mounted, tree| {
+        let path = mounted.path("file");
+        assert!(!path.exists());
+        for flags in [OFlags::WRONLY | OFlags::CREATE, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL] {
+            assert_errno(rustix::fs::open(&path, flags, Mode::from_raw_mode(UNOPENED)), Errno::NFILE);
+            assert!(!path.exists() && names(&mounted.path("")).is_empty());
+        }
+        wait_until("nobody knows it", || tree.count() == 1);
+        fs::write(&path, "content").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "content");
     });
 }
 

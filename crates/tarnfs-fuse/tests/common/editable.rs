@@ -18,6 +18,9 @@ use super::Gate;
 /// Bytes that all files may have together.
 pub(crate) const ROOM: usize = 64 << 20;
 
+/// Files of this mode cannot be opened.
+pub(crate) const UNOPENED: u32 = 0o101;
+
 /// A tree in memory. In a folder named `fixed` nothing can be changed; to make `panic` panics; and to write to a file
 /// that was opened while `gate` is there waits at it.
 pub(crate) struct EditableTree {
@@ -203,6 +206,9 @@ impl EditableTree {
             Kind::File => {}
             Kind::Folder => return Err(Error::IsAFolder),
             _ => return Err(Error::WrongKind),
+        }
+        if inodes.get(node)?.attributes.mode == UNOPENED {
+            return Err(Errno::NFILE.into());
         }
         inodes.hold(node, 1);
         let (shared, gate) = (Arc::clone(&self.shared), self.gate.clone());

@@ -109,3 +109,50 @@ fn nothing_is_done_for_who_was_told_that_it_failed() {
     let ends = |name: &[u8], end: &[u8]| after.get(name).unwrap().ends_with(end);
     assert!(ends(b"cut", b" con") && ends(b"file", b" CONtent") && !after.contains_key(&b"other"[..]));
 }
+
+/// What an asker is told, in turn.
+#[derive(Default)]
+struct Notes(Mutex<Vec<&'static str>>);
+
+impl Asker for Notes {
+    fn waits_for_disk(&self) {
+        lock(&self.0).push("disk");
+    }
+
+    fn begins(&self) -> bool {
+        lock(&self.0).push("begins");
+        true
+    }
+
+    fn takes_long(&self, does: bool) {
+        lock(&self.0).push(if does { "long" } else { "over" });
+    }
+}
+
+/// To copy a file is not yet what was asked for; to cut it by copying less is.
+#[test]
+fn a_change_begins_when_it_is_its_turn() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    for name in ["file", "cut", "old"] {
+        fs::write(below.path().join(name), "content").unwrap();
+    }
+    let lower: Arc<dyn Tree> = Arc::new(FolderTree::open(below.path()).unwrap());
+    let tree = OverlayTree::open(lower, written.path(), "test").unwrap();
+    let edit = tree.edit().unwrap();
+    let open = |name: &[u8]| edit.open_to_write(tree.lookup(Node::ROOT, name).unwrap().node, false).unwrap();
+    let (file, cut) = (open(b"file"), open(b"cut"));
+    let told = |work: &dyn Fn()| {
+        let notes = Arc::new(Notes::default());
+        asked_by(Arc::clone(&notes) as _, work);
+        std::mem::take(&mut *lock(&notes.0)).join(" ")
+    };
+    let write = || assert_eq!(file.write_at(b"CON", 0).unwrap(), 3);
+    assert_eq!(told(&write), "long over begins");
+    assert_eq!(told(&write), "begins", "it is copied");
+    assert_eq!(told(&|| cut.set_len(3).unwrap()), "long disk begins disk begins over begins");
+    assert_eq!(told(&|| file.sync(false).unwrap()), "begins long over");
+    let new = New { kind: Kind::Folder, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
+    assert_eq!(told(&|| drop(edit.make(Node::ROOT, b"new", &new).unwrap())), "disk begins");
+    let rename = || edit.rename((Node::ROOT, b"file"), (Node::ROOT, b"old"), Renaming::Replaces).unwrap();
+    assert_eq!(told(&rename), "begins long over disk begins", "what replaces another file is on the disk first");
+}
