@@ -5,8 +5,8 @@
 //! instance. A lane has so many threads that one archive can be read as quickly as it goes, and there are more of them
 //! than one lane can have, so that the others are served. One file can have half of a lane's, so that a file whose
 //! bytes never come does not keep the others from being read. A thread that has been stuck beyond the deadline no
-//! longer counts, up to a limit of such threads; nor does one whose job says that it takes long ([`takes_long`]), as who
-//! copies a file does.
+//! longer counts, up to a limit of such threads; nor does one whose job says that it takes long ([`takes_long`]), as
+//! to copy a file does.
 
 mod queue;
 

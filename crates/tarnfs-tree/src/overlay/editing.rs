@@ -474,8 +474,8 @@ impl Overlay {
         let is_over = [self.is_over(from.0, from.1)?, self.is_over(to.0, to.1)?];
         let (from_below, to_below) = (self.prepare(from.0)?, self.prepare(to.0)?);
         if how == Renaming::Replaces && target.is_some() && !is_folder(&source) {
-            // Who replaces a file by a new one must not find an empty one after a loss of power. However long that takes
-            // with a large one: it is a part of it.
+            // Who replaces a file by a new one must not find an empty one after a loss of power. However long that
+            // takes with a large one: it is a part of it.
             begins()?;
             taking_long(|| self.settle(source.attributes.node))?;
         }
