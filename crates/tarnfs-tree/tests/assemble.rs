@@ -230,6 +230,8 @@ fn folder(path: &str, mode: u32, owner: u32) -> Vec<u8> {
     header
 }
 
+/// > A folder has the attributes of the highest layer that has an entry for it.
+///
 /// What hides all that is in a folder leaves the folder as it was; what removes it does not.
 #[test]
 fn an_opaque_folder_without_an_entry_keeps_its_owner_and_mode() {
@@ -468,22 +470,6 @@ fn a_layout_does_not_lead_out_of_its_folder() {
         let paths = shown(&folder);
         let is_image = paths.contains(&b"/etc/passwd".to_vec());
         assert_eq!((is_image, paths.contains(&b"/manifest.json".to_vec())), (make == 0, make != 0), "{make}");
-    }
-}
-
-/// An archive without members that is compressed is an empty folder, in an archive as alone.
-#[test]
-fn a_compressed_tar_of_nothing_is_an_empty_folder() {
-    let zeros = gzip(&[0; 10_240]);
-    let archive = tar(&[("y.tar.gz", &zeros), ("z.gz", &zeros)]);
-    let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
-    let recursion = Recursion { extensions, ..Recursion::default() };
-    let shape = Shape { recursion: Some(recursion), ..options().shape };
-    for archive in [archive.clone(), gzip(&archive)] {
-        let opened = common::open(memory("archive", &archive), &Options { shape: shape.clone(), ..options() }).unwrap();
-        let paths = listed(&*opened.tree);
-        let paths: Vec<_> = paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
-        assert_eq!(paths, ["/y.tar.gz", "/z.gz", "/z.gz/z"]);
     }
 }
 

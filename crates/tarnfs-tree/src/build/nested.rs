@@ -723,11 +723,6 @@ impl<'a> Expansion<'a> {
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
     fn inner(&self, head: &[u8], name: &[u8]) -> Option<Content> {
-        // Zeros are a file of zeros, unless the name says that they are an archive without members.
-        let is_named_tar = name.to_ascii_lowercase().ends_with(b".tar");
-        if is_named_tar && !head.is_empty() && head.iter().all(|&byte| byte == 0) {
-            return tarnfs_format::by_name("tar").map(Content::Format);
-        }
         match content_of_head(head, name, &self.names.preferred)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(Content::Codec(codec)),
             format @ Content::Format(_) => Some(format),
