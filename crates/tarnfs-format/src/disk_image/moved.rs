@@ -19,8 +19,6 @@ const MOST_STEPS: usize = 32;
 
 /// Bytes of tables that are looked at to find one run, about.
 const OF_RUN: u64 = 1 << 10;
-/// Of that, what a run counts for that is a hole: a disk may have any length of which little is there.
-const OF_HOLE: u64 = 1 << 7;
 
 /// Bytes of a block, as it is stored or not.
 const LONGEST_BLOCK: u64 = 16 << 20;
@@ -106,11 +104,7 @@ pub(super) fn moved<S: Under>(
 fn plain<S: Under>(view: &View<S>, piece: &Piece, to: &mut Moved, most: usize, budget: &mut Budget) -> io::Result<()> {
     let (mut at, mut left) = (piece.offset, piece.length);
     while left > 0 && to.pieces.len() <= most {
-        let found = budget.take_bytes(OF_HOLE).and_then(|()| view.run(at, left)).and_then(|run| {
-            let is_hole = matches!(run.place, Place::Hole);
-            budget.take_bytes(if is_hole { 0 } else { OF_RUN.saturating_sub(OF_HOLE) }).map(|()| run)
-        });
-        let run = match found {
+        let run = match budget.take_bytes(OF_RUN).and_then(|()| view.run(at, left)) {
             Ok(run) if run.length > 0 => run,
             Ok(_) => {
                 to.miss(0, left, "it goes on behind the end of the disk");
@@ -253,28 +247,6 @@ mod tests {
             Piece { hole, length, stored: length, decoded: length, ..Piece::default() }
         };
         moved(&view, pieces.iter().map(plain).collect(), budget).unwrap()
-    }
-
-    /// Nothing but holes, each of which a table has.
-    #[derive(Debug)]
-    struct Holes;
-
-    impl Layout for Holes {
-        fn length(&self) -> u64 {
-            2 << 40
-        }
-
-        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
-            Ok(Run { length: (32 << 20) - at % (32 << 20), place: Place::Hole })
-        }
-    }
-
-    #[test]
-    fn a_large_disk_that_is_nearly_empty_is_whole() {
-        let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
-        let view = View::new(image, Box::new(Holes), Decode::default());
-        let all = Piece { length: 2 << 40, stored: 2 << 40, decoded: 2 << 40, ..Piece::default() };
-        assert_eq!(moved(&view, vec![all], &mut Budget::of_image(1 << 20, 1)).unwrap(), (Vec::new(), None));
     }
 
     /// Of a file that lies in more ways or parts than an index keeps, the first ones are there.
