@@ -5,11 +5,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use crate::proxy::{Fault, PASSING, Proxy};
 use crate::s3::Buckets;
 use crate::secrets::assert_are_hidden;
 use crate::servers::{Server, archives, contents, tree};
-use crate::support::{Mounted, Ran, Scratch, can_mount, run, tarnfs};
+use crate::support::{Mounted, Ran, Scratch, can_mount, rounds, run, tarnfs, unique};
 
 /// What lies below a folder, with lengths of files.
 fn survey(root: &Path) -> Vec<(String, u64)> {
@@ -170,5 +174,79 @@ fn what_changes_in_a_folder_shows() {
             && fs::read(mount.path("new")).is_ok_and(|bytes| bytes == b"new\n")
             && fs::read(mount.path("a.tar/numbers")).is_ok_and(|bytes| bytes.ends_with(b"60001\n"))
     });
+    mount.unmount();
+}
+
+/// Lists all and reads a file in a mount of the folder at `url`.
+fn list_and_read(scratch: &Scratch, url: &str, mut command: Command) -> (Vec<(String, u64)>, Vec<u8>) {
+    command.env("XDG_CACHE_HOME", scratch.path(format!("cache-{}", unique())));
+    let mount = Mounted::by(command, scratch, url, &[]);
+    let found = (survey(&mount.at), fs::read(mount.path("2026/numbers")).unwrap());
+    mount.unmount();
+    found
+}
+
+/// > Whatever goes wrong with any one request, all that is read is right: it is asked for again.
+#[test]
+fn each_fault_is_got_over_in_folders() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    folder(&scratch);
+    scratch.shell("rm -r served/dumps/2026/deep served/dumps/2026/a.tar*");
+    let dumps = scratch.path("served/dumps");
+    let expected = (survey(&dumps), fs::read(dumps.join("2026/numbers")).unwrap());
+    let check = |address, of: &dyn Fn(&Proxy) -> (String, Command)| {
+        let proxy = Proxy::new(address, |_| None);
+        let (url, command) = of(&proxy);
+        assert!(list_and_read(&scratch, &url, command) == expected, "{url}");
+        let requests = proxy.requests().len();
+        assert!(requests >= 4, "{requests}");
+        // Each fault at one request of each server, or at all of them.
+        for (at, &fault) in PASSING.iter().enumerate() {
+            for number in (0..requests).filter(|number| rounds(0, 1) == 1 || *number == at % requests) {
+                let proxy = Proxy::new(address, move |at| (at == number).then_some(fault));
+                let (url, command) = of(&proxy);
+                assert!(list_and_read(&scratch, &url, command) == expected, "{fault:?} at {number}: {url}");
+            }
+        }
+    };
+    let plain = || tarnfs(&scratch);
+    if let Some(server) = Server::nginx(&scratch, "autoindex on;", false) {
+        check(server.address, &|proxy| (proxy.url("dumps/"), plain()));
+    }
+    if let Some(buckets) = Buckets::of(&scratch) {
+        check(buckets.server.address, &|proxy| {
+            let mut command = buckets.tarnfs(&scratch);
+            command.env("AWS_ENDPOINT_URL", proxy.url("").trim_end_matches('/'));
+            ("s3://plain/dumps".to_owned(), command)
+        });
+    }
+}
+
+/// > A server that does not answer any more costs its readers an error, in the time that any request to a mount has, and hangs nobody.
+#[test]
+fn a_dead_server_of_a_folder_hangs_nobody() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    folder(&scratch);
+    let Some(server) = Server::nginx(&scratch, "autoindex on;", false) else { return };
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let dead = Arc::clone(&is_dead);
+    let proxy = Proxy::new(server.address, move |_| dead.load(Ordering::Relaxed).then_some(Fault::Silent));
+    let mount = Mounted::by(tarnfs(&scratch), &scratch, proxy.url("dumps/"), &[]);
+    assert_eq!(fs::read_dir(&mount.at).unwrap().count(), 2);
+    is_dead.store(true, Ordering::Relaxed);
+    let (deep, begin) = (mount.path("2026"), Instant::now());
+    let waits = std::thread::spawn(move || fs::read_dir(deep).and_then(|mut all| all.next().transpose()).is_err());
+    // What is known is told meanwhile.
+    assert!(fs::metadata(&mount.at).unwrap().is_dir());
+    assert!(waits.join().unwrap());
+    assert!(begin.elapsed() < Duration::from_secs(100), "{:?}", begin.elapsed());
+    is_dead.store(false, Ordering::Relaxed);
+    assert!(fs::read(mount.path("2026/numbers")).unwrap().ends_with(b"60000\n"));
     mount.unmount();
 }

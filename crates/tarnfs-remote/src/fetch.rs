@@ -66,7 +66,7 @@ fn chance() -> f64 {
 pub(crate) fn error(fault: Fault) -> io::Error {
     match fault {
         Fault::Again(what, _) | Fault::Final(what) => io::Error::other(what),
-        Fault::Folder => io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"),
+        Fault::Folder => io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, which can be mounted or served"),
         Fault::Missing(what) => io::Error::new(io::ErrorKind::NotFound, what),
         Fault::Changed(what) => io::Error::new(
             io::ErrorKind::StaleNetworkFileHandle,

@@ -10,7 +10,7 @@ use tarnfs_source::Source as _;
 use crate::backend::{self, Begun, Body, Entry, Fault, Object, Version};
 use crate::cache::{BLOCK, BlockCache, Blocks};
 use crate::credentials::Credentials;
-use crate::fetch::{error, read_by, tried};
+use crate::fetch::{self, error, read_by, tried};
 use crate::known::Known;
 use crate::s3::Aws;
 use crate::source::{FEW_IN_MEMORY, MOST_IN_MEMORY, Missing, RemoteSource};
@@ -92,7 +92,8 @@ impl Opener {
     /// Opens the object at `url`, in the version that is there now. `NotFound` if the server says that there is none,
     /// `IsADirectory` if that is a folder.
     pub fn open(&self, url: &Url) -> io::Result<RemoteSource> {
-        let folder = || io::Error::new(io::ErrorKind::IsADirectory, "it is a folder");
+        let folder = || fetch::error(Fault::Folder);
+        let begin = Instant::now();
         let backend = of_scheme(url)?;
         if backend.may_be_folder(url, None) && !self.settings.offline {
             self.list(url)?;
@@ -100,7 +101,12 @@ impl Opener {
         }
         let opened = self.open_with(url, self.settings.cache.as_ref(), MOST_IN_MEMORY);
         match opened {
-            Err(error) if !self.settings.offline && backend.may_be_folder(url, Some(&error)) => {
+            // A server that does not answer is not asked once more.
+            Err(error)
+                if !self.settings.offline
+                    && begin.elapsed() < FIRST_ANSWER / 2
+                    && backend.may_be_folder(url, Some(&error)) =>
+            {
                 // Where there are no folders, nothing lies in one.
                 let is_folder = self.list(url).is_ok_and(|found| !found.is_empty());
                 Err(if is_folder { folder() } else { error })

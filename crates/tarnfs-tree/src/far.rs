@@ -3,7 +3,7 @@
 //! Everything may have to wait for the server, so all of it is left to threads that may ([`Tree::is_ready`]). What was
 //! listed counts for a while; a node keeps its number as long as its name stays.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Bound;
@@ -22,6 +22,9 @@ use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, 
 /// A listing counts for so long, or for so many times as long as it has taken.
 const FRESH: Duration = Duration::from_secs(10);
 const TIMES: u32 = 20;
+
+/// Files that are kept open after somebody has looked at them: who finds that one is an archive opens it again.
+const RECENT: usize = 4;
 
 /// Names that are known at a time. Each takes about 200 bytes.
 const MOST: usize = 16 << 20;
@@ -44,6 +47,8 @@ struct Known {
     /// What is in each folder that was listed, by name, and until when that counts.
     listed: HashMap<u64, Listed>,
     open: HashMap<u64, Weak<dyn Source>>,
+    /// Those that were opened last, the last one at the end.
+    recent: VecDeque<(u64, Remote)>,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +120,7 @@ impl Known {
                     if (place.size, place.modified) != (size, modified) {
                         // Who opens it from now on reads the new one.
                         self.open.remove(&node);
+                        self.recent.retain(|(known, _)| *known != node);
                     }
                     (place.size, place.modified, place.is_there) = (size, modified, true);
                 }
@@ -148,7 +154,7 @@ impl FarTree {
             modified: 0,
             is_there: true,
         };
-        let known = Known { all: vec![root], listed: HashMap::new(), open: HashMap::new() };
+        let known = Known { all: vec![root], listed: HashMap::new(), open: HashMap::new(), recent: VecDeque::new() };
         let owner = (geteuid().as_raw(), getegid().as_raw());
         Self { folder, url, known: Mutex::new(known), lane: new_lane(), owner }
     }
@@ -201,17 +207,21 @@ impl FarTree {
 
     /// Opens the file of this number.
     pub(crate) fn remote(&self, node: Node) -> Result<(Remote, PathBuf), Error> {
-        let (path, size, is_there) = {
+        let (path, size) = {
             let known = self.known();
             let place = known.place(node)?;
             if place.is_folder {
                 return Err(Error::IsAFolder);
             }
-            (known.path(node)?, place.size, place.is_there)
+            if !place.is_there {
+                return Err(stale());
+            }
+            let path = known.path(node)?;
+            if let Some((_, remote)) = known.recent.iter().find(|(known, _)| *known == node.0) {
+                return Ok((remote.clone(), self.url.join(OsStr::from_bytes(&path))));
+            }
+            (path, place.size)
         };
-        if !is_there {
-            return Err(stale());
-        }
         let remote = self.folder.open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::IsADirectory => stale(),
             _ => error.into(),
@@ -225,6 +235,13 @@ impl FarTree {
             }
             return Err(stale());
         }
+        let remote = Remote { source: Arc::new(Strict::new(remote.source)), ..remote };
+        let mut known = self.known();
+        known.recent.push_back((node.0, remote.clone()));
+        let dropped = if known.recent.len() > RECENT { known.recent.pop_front() } else { None };
+        drop(known);
+        // Closing it is told to the other process.
+        drop(dropped);
         Ok((remote, self.url.join(OsStr::from_bytes(&path))))
     }
 }
@@ -294,7 +311,7 @@ impl Tree for FarTree {
             return Ok(opened);
         }
         let (remote, _) = self.remote(node)?;
-        let source: SharedSource = Arc::new(Strict::new(remote.source));
+        let source = remote.source;
         let mut known = self.known();
         if known.open.len() == known.open.capacity() {
             known.open.retain(|_, open| open.strong_count() > 0);

@@ -149,8 +149,20 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// True unless nobody speaks TLS where `url` (https) leads. A certificate of no use is still one.
+/// True unless nobody speaks TLS where `url` (https) leads. A certificate of no use is still one. Each server is asked
+/// once.
 pub(crate) fn speaks_tls(url: &Url) -> bool {
+    static KNOWN: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = known().get(url.authority()).copied();
+    found.unwrap_or_else(|| {
+        let found = answers_with_tls(url);
+        known().insert(url.authority().to_owned(), found);
+        found
+    })
+}
+
+fn answers_with_tls(url: &Url) -> bool {
     /// As long as other programs wait for that.
     const PATIENCE: Duration = Duration::from_secs(5);
     let at = Url::of_parts(url.scheme(), url.authority().to_owned(), "/".to_owned(), None);

@@ -117,7 +117,7 @@ fn links(page: &str, url: &Url) -> Vec<Link> {
         // What stands between the link and the next one.
         let text = behind.find("</").map_or("", |end| &behind[end..]).split_once('>').map_or("", |(_, text)| text);
         let text = text.split(['<', '\n']).next().unwrap_or_default();
-        let told = if is_folder { None } else { exact(text) };
+        let told = exact(text);
         let (size, modified) = told.unwrap_or_default();
         let entry = Entry { name, is_folder, size, modified };
         if entry.is_possible() && names.insert(entry.name.clone()) {
@@ -165,7 +165,9 @@ fn exact(text: &str) -> Option<(u64, i64)> {
     let (hour, minute) = time.split_once(':')?;
     let modified = of_parts([year, month, day, hour.parse().ok()?, minute.parse().ok()?, 0])?;
     let is_end = words.next().is_none();
-    Some((size.parse().ok()?, modified)).filter(|_| is_end)
+    // A folder has none.
+    let size = if size == "-" { 0 } else { size.parse().ok()? };
+    Some((size, modified)).filter(|_| is_end)
 }
 
 #[cfg(test)]
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                of(b"c", true, 0, false),
+                of(b"c", true, 0, true),
                 of(b"d e.tar", false, 1234, true),
                 of(b"f&g", false, 0, false),
                 of(b"m\xff", false, 0, false),

@@ -47,7 +47,7 @@ pub struct RemoteEntry {
 }
 
 /// An object behind a URL. All that is read of it is of one version.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Remote {
     /// Its bytes.
     pub source: SharedSource,
