@@ -120,8 +120,9 @@ impl Handles {
             Some(backing) => (open::PASSTHROUGH, backing),
             // Not kept, nor are bytes that are written put together before they are handed on.
             None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
+            None if lifetime == Lifetime::Forever || takes_writes => (open::KEEP_CACHE, 0),
             // What is no file on a disk is not changed by others, however little is promised of its name and owner.
-            None if lifetime == Lifetime::Forever || takes_writes || file.is_none() => (open::KEEP_CACHE, 0),
+            None if file.is_none() && !source.may_be_replaced() => (open::KEEP_CACHE, 0),
             None => (0, 0),
         };
         let source = (state.handles.len() < self.most).then_some(source);

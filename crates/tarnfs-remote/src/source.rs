@@ -448,6 +448,10 @@ impl Source for RemoteSource {
         self.0.name.clone()
     }
 
+    fn may_be_replaced(&self) -> bool {
+        true
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let end = offset.saturating_add(length as u64).min(self.len());
         let state = lock(&self.0.state);

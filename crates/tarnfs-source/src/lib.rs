@@ -149,6 +149,12 @@ pub trait Source: Send + Sync + Debug {
         Ok(())
     }
 
+    /// True if this is one version of something that others replace: what is opened in its place next may have other
+    /// bytes, though nothing else tells the two apart.
+    fn may_be_replaced(&self) -> bool {
+        false
+    }
+
     /// True if something in `range` could not be read, and something else was handed out in its place.
     fn is_filled(&self, range: Range<u64>) -> bool {
         let _ = range;

@@ -230,8 +230,6 @@ fn folder(path: &str, mode: u32, owner: u32) -> Vec<u8> {
     header
 }
 
-/// > A folder has the attributes of the highest layer that has an entry for it.
-///
 /// What hides all that is in a folder leaves the folder as it was; what removes it does not.
 #[test]
 fn an_opaque_folder_without_an_entry_keeps_its_owner_and_mode() {

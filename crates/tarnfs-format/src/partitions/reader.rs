@@ -359,9 +359,9 @@ mod tests {
     fn few_partitions_that_overlap_are_looked_at() {
         let of_one = reads(1, 0);
         assert!(of_one > 0);
-        for step in [0, 512] {
-            assert_eq!(reads(1000, step), of_one * (1 + MOST_OVERLAPPING), "{step}");
-        }
+        assert_eq!(reads(1000, 0), of_one * (1 + MOST_OVERLAPPING));
+        // One in sixteen begins where no other lies.
+        assert!(reads(1000, 512) <= of_one * (1000 / 16 + 1 + MOST_OVERLAPPING));
         assert_eq!(reads(200, 8192), of_one * 200);
     }
 
