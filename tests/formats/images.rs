@@ -35,8 +35,8 @@ fn can_make_images() -> bool {
 /// > have in its folder. Names that begin with `.wh.` do not show.
 ///
 /// > A folder has the attributes of the highest layer that has an entry for it, also where a layer above that has
-/// > removed all that was in it. One that no layer has an entry for belongs to root. The root itself is of mode 0755 and
-/// > belongs to root, whatever layers say.
+/// > removed all that was in it. One that no layer has an entry for belongs to root. The root itself is of mode 0755
+/// > and belongs to root, whatever layers say.
 #[test]
 fn a_container_would_see_the_same() {
     if !can_make_images() {

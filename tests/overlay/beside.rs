@@ -127,7 +127,7 @@ fn what_is_done_to_one_name_of_an_archive_does_not_touch_the_other() {
         echo A > d/a/note; tar -cf t.tar -C d .",
     );
     for (source, options) in [("d", &["-r"][..]), ("t.tar", &["-r", "--lazy"])] {
-        let overlay = scratch.path(&format!("overlay-{source}")).display().to_string();
+        let overlay = scratch.path(format!("overlay-{source}")).display().to_string();
         let mount = || Mounted::new(&scratch, scratch.path(source), &[options, &["-w", overlay.as_str()]].concat());
         let mounted = mount();
         let inside = fs::File::open(mounted.path("a/x.tar")).unwrap();

@@ -225,7 +225,8 @@ fn each_fault_is_got_over_in_folders() {
     }
 }
 
-/// > A server that does not answer any more costs its readers an error, in the time that any request to a mount has, and hangs nobody.
+/// > A server that does not answer any more costs its readers an error, in the time that any request to a mount has,
+/// > and hangs nobody.
 #[test]
 fn a_dead_server_of_a_folder_hangs_nobody() {
     if !can_mount() {

@@ -172,7 +172,7 @@ fn nobody_reads_what_is_for_all() {
     let scratch = Scratch::new();
     archives(&scratch);
     scratch.shell("cd served; mkdir open; cp -p a.tar open");
-    // To somebody who does not ask for a signature, this is what a bucket looks like. (moto does not get on with nobody.)
+    // To somebody who does not ask for a signature, this is what a bucket looks like. (moto knows no nobody.)
     let Some(server) = Server::nginx(&scratch, "location /closed { return 403; }", false) else { return };
     let proxy = Proxy::new(server.address, |_| None);
     let ran = |url: &str, keys: &[(&str, &str)]| {

@@ -1,4 +1,5 @@
-//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, and moto, which is one for S3.
+//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, and moto, which is one for
+//! S3.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

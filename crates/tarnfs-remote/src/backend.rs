@@ -34,8 +34,8 @@ pub trait Backend: Sync {
     /// Files and folders that are read while objects are: those that say who logs in.
     fn reads(&self, settings: &Settings) -> Vec<PathBuf>;
 
-    /// True if there may be a folder at `url`: by its name, or where it has `failed` so to open it as an object. Then it
-    /// is listed.
+    /// True if there may be a folder at `url`: by its name, or where it has `failed` so to open it as an object. Then
+    /// it is listed.
     fn may_be_folder(&self, url: &Url, failed: Option<&io::Error>) -> bool;
 
     /// What lies in the folder at `url`, each name once. It is tried until the deadline.

@@ -1,9 +1,9 @@
 //! Blocks of remote objects on disk, shared by all processes of a user.
 //!
-//! A folder for each object, named after a hash of its URL, and in it one for each version. Some blocks that follow each
-//! other share a file, since making files takes longer than writing them. Each has a checksum: a half one, or one whose
-//! bits have rotted, is none. So nothing need be synced. The files that were used least recently go first when there is
-//! too much.
+//! A folder for each object, named after a hash of its URL, and in it one for each version. Some blocks that follow
+//! each other share a file, since making files takes longer than writing them. Each has a checksum: a half one, or one
+//! whose bits have rotted, is none. So nothing need be synced. The files that were used least recently go first when
+//! there is too much.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -18,7 +18,8 @@ use crate::backend::{Object, Version};
 use crate::cache::{BLOCK, Blocks};
 use crate::fetch::{self, DEADLINE};
 
-/// Blocks in memory: 32 MiB of an object that is named, and 12 MiB of one of many: what is read ahead, and a little more.
+/// Blocks in memory: 32 MiB of an object that is named, and 12 MiB of one of many: what is read ahead, and a little
+/// more.
 pub(crate) const MOST_IN_MEMORY: usize = 256;
 pub(crate) const FEW_IN_MEMORY: usize = 96;
 

@@ -225,7 +225,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// With `%` for each byte but letters, digits, `-._~` and those of `others`: as signatures have it. A `%` is escaped, too.
+/// With `%` for each byte but letters, digits, `-._~` and those of `others`: as signatures have it. A `%` is escaped,
+/// too.
 pub(crate) fn literal(text: &str, others: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte) || others.contains(byte);
     text.bytes().map(|byte| part(byte, is_plain(&byte))).collect()

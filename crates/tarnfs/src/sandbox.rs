@@ -58,7 +58,8 @@ pub(crate) fn has_seccomp() -> bool {
 }
 
 /// What the process gives up that reads over the network: all files but those in the `cache`, what says who logs in
-/// (`secrets`, files and folders), and what the system has for who looks up names; executing programs; and taking connections.
+/// (`secrets`, files and folders), and what the system has for who looks up names; executing programs; and taking
+/// connections.
 pub(crate) fn keep_network(cache: Option<&Path>, secrets: &[PathBuf]) {
     match restrict_but_network(cache, secrets) {
         Ok(_) => log::debug!("sandbox of the process that reads over the network: on, as far as this kernel knows it"),

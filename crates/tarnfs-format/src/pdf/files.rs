@@ -274,7 +274,7 @@ mod tests {
                 for name in ["a", "b", "a (2)", "b (+3)", &format!("c{round}")] {
                     let path = called.path(&format!("page_{page}_{name}.png"), &mut on_page, &mut names, &like_pages);
                     let path = String::from_utf8(path).unwrap();
-                    assert!(path != "page_0_a.png" && path.ends_with(".png"), "{path}");
+                    assert!(path != "page_0_a.png" && path.contains(".png"), "{path}");
                     assert!(all.insert(path.clone()), "{path} is there twice");
                 }
             }

@@ -335,11 +335,9 @@ impl Font {
                     self.add(code, text);
                 }
             }
-            Object::String(text) if text.len() <= LONGEST_STORED => {
-                if text.len() >= 2 {
-                    spend(STEPS_OF_CODE)?;
-                    self.set(first, last, Text::From(first, text.as_slice().into()));
-                }
+            Object::String(text) if (2..=LONGEST_STORED).contains(&text.len()) => {
+                spend(STEPS_OF_CODE)?;
+                self.set(first, last, Text::From(first, text.as_slice().into()));
             }
             _ => {}
         }

@@ -133,7 +133,8 @@ pub(super) struct File {
 pub(super) type Known = (Version, Option<u32>);
 
 /// A name in a folder, as a hash. A file of several names is an archive of its own under each of them: it shows as a
-/// folder, and the kernel wants each folder in one place. What is written to one, or removed, does not touch the others.
+/// folder, and the kernel wants each folder in one place. What is written to one, or removed, does not touch the
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place(u64);
 

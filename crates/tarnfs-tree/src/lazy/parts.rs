@@ -393,8 +393,8 @@ impl LazyTree {
         }
     }
 
-    /// Looks whether the archive that `file`, called `name` in `folder`, stands for is still made of the same files. If it is not, that
-    /// archive is none any more: what the file is is to be found anew.
+    /// Looks whether the archive that `file`, called `name` in `folder`, stands for is still made of the same files. If
+    /// it is not, that archive is none any more: what the file is is to be found anew.
     pub(super) fn look_at_parts(
         &self,
         (folder, name): (Node, &[u8]),

@@ -44,8 +44,8 @@ impl Seen {
     }
 }
 
-/// Which file an archive is that is made of these; `None` if that cannot be told of all of them. What is kept decoded of
-/// an archive belongs to that.
+/// Which file an archive is that is made of these; `None` if that cannot be told of all of them. What is kept decoded
+/// of an archive belongs to that.
 pub(super) fn identity_of_all(files: &[Arc<Unchanged>]) -> Option<u64> {
     files.iter().map(|file| file.identity).reduce(joined_identity).flatten()
 }
