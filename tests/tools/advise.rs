@@ -100,7 +100,7 @@ fn sizes_are_those_that_are_written() {
         assert!(made.unwrap().success(), "{name} {level}");
         let (told, real) = (row["size"].as_f64().unwrap(), fs::metadata(scratch.path("x.tar")).unwrap().len() as f64);
         // A machine that is busy has no time to try all of them; those are guessed from others.
-        let is_near = row["estimated"] == true || (told / real - 1.0).abs() < 0.12;
+        let is_near = row["estimated"] == true || (told / real - 1.0).abs() < 0.25;
         assert!(is_near, "{name} {level}: {told}, and it has {real}");
         for key in ["ratio", "compress_rate", "seconds", "file_seconds", "threads", "sample"] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
