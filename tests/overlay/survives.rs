@@ -31,6 +31,20 @@ fn foreground(scratch: &Scratch, at: &Path) -> Daemon {
     daemon
 }
 
+/// The archive, mounted by a process that a test can look at.
+fn served() -> (Scratch, PathBuf, Daemon) {
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let at = scratch.folder("at");
+    let daemon = foreground(&scratch, &at);
+    (scratch, at, daemon)
+}
+
+fn end(mut daemon: Daemon) {
+    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
+    daemon.wait().unwrap();
+}
+
 fn mount(scratch: &Scratch) -> Mounted {
     let options = options(scratch);
     Mounted::new(scratch, scratch.path("a.tar"), &options.iter().map(String::as_str).collect::<Vec<_>>())
@@ -179,10 +193,7 @@ fn a_copy_is_on_the_disk_before_it_is_named() {
     if !can_mount() || !have("strace") {
         return;
     }
-    let scratch = Scratch::new();
-    archive(&scratch);
-    let at = scratch.folder("at");
-    let mut daemon = foreground(&scratch, &at);
+    let (scratch, at, daemon) = served();
     let strace = Traced::new(&scratch, &daemon, "fsync,pwrite64,renameat2");
     fs::set_permissions(at.join("d/7"), fs::Permissions::from_mode(0o600)).unwrap();
     std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(at.join("d/7")).unwrap(), b"more").unwrap();
@@ -193,8 +204,7 @@ fn a_copy_is_on_the_disk_before_it_is_named() {
         (&after_rename[..named], |line: &str| line.contains("fsync(") && line.contains("/overlay/d>"));
     assert!(before.lines().any(synced), "{trace}");
     assert_eq!(fs::read_to_string(at.join("d/7")).unwrap(), "old 7\nmore");
-    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
-    daemon.wait().unwrap();
+    end(daemon);
 }
 
 /// > Values that cannot be are passed over: the other names of a folder are there.
@@ -239,10 +249,7 @@ fn contents_go_when_the_log_is_on_the_disk() {
     if !can_mount() || !have("strace") {
         return;
     }
-    let scratch = Scratch::new();
-    archive(&scratch);
-    let at = scratch.folder("at");
-    let mut daemon = foreground(&scratch, &at);
+    let (scratch, at, daemon) = served();
     for name in ["conf", "conf.new", "other"] {
         fs::write(at.join(name), name).unwrap();
     }
@@ -264,8 +271,7 @@ fn contents_go_when_the_log_is_on_the_disk() {
     }
     assert_eq!(removed, 2);
     assert_eq!(fs::read_to_string(at.join("conf")).unwrap(), "conf.new");
-    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
-    daemon.wait().unwrap();
+    end(daemon);
 }
 
 /// > An overlay is for one mount at a time. The second one is refused, and names the first.

@@ -1,8 +1,10 @@
 //! The index in the schema of tarnfs.
 
 mod chunks;
+mod damage;
 mod listing;
 pub(crate) mod made;
+mod maps;
 mod pieces_above;
 mod replaced;
 pub(crate) mod schema;
@@ -24,7 +26,7 @@ use tarnfs_source::{Extent, Fingerprint, Limits};
 
 use crate::pieces;
 use crate::pool::Pool;
-use crate::sqlite::{broken, with_longer};
+use crate::sqlite::broken;
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::{more, read_number};
@@ -774,60 +776,3 @@ const ROWS: u64 = 65_536;
 
 /// Rows of one name in `replaced` that are read at once: a name may be stored millions of times.
 const REPLACED: usize = 1024;
-
-impl Own {
-    /// The row of `node` in `extents`.
-    fn map_of(&self, node: Node) -> Result<Vec<u8>, Error> {
-        self.map("SELECT map FROM extents WHERE node = ?", node.0 as i64)
-    }
-
-    /// A map, which may be long.
-    fn map(&self, query: &str, of: i64) -> Result<Vec<u8>, Error> {
-        self.pool.with(|session| {
-            with_longer(&session.connection, || {
-                let mut query = session.connection.prepare_cached(query).map_err(broken)?;
-                query.query_row([of], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
-            })
-        })
-    }
-
-    /// Bytes of a map, which is not read for that.
-    fn length_of_map(&self, query: &str, of: i64) -> Result<u64, Error> {
-        self.pool.with(|session| {
-            let mut query = session.connection.prepare_cached(query).map_err(broken)?;
-            let length = query.query_row([of], |row| row.get::<_, i64>(0)).map_err(broken)?;
-            Ok(u64::try_from(length).unwrap_or_default())
-        })
-    }
-
-    /// `only_lost`: of what cannot be decoded, not of what only fails a check.
-    fn damage_of(&self, layer: usize, range: Range<u64>, only_lost: bool) -> Result<Option<Damage>, Error> {
-        if !self.has_damage || range.is_empty() {
-            return Ok(None);
-        }
-        let end = i64::try_from(range.end).unwrap_or(i64::MAX);
-        self.pool.with(|session| {
-            // Ranges do not overlap, so if the last one that begins before the end does not reach in, none does.
-            let mut query = session
-                .connection
-                .prepare_cached(
-                    "SELECT first, \"end\", compressed, what FROM damage WHERE layer = ? AND first < ? \
-                     AND compressed >= ? ORDER BY first DESC LIMIT 1",
-                )
-                .map_err(broken)?;
-            let least = if only_lost { 0 } else { i64::MIN };
-            let mut rows = query.query([layer as i64, end, least]).map_err(broken)?;
-            let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
-            let get = |column: usize| row.get::<_, i64>(column).map_err(broken).map(|number| number.max(0) as u64);
-            let decoded = get(0)?..get(1)?;
-            if decoded.end <= range.start {
-                return Ok(None);
-            }
-            let compressed = row.get::<_, i64>(2).map_err(broken)?;
-            let lost_from = if compressed < 0 { decoded.end } else { decoded.start };
-            let compressed = if compressed < 0 { !compressed } else { compressed } as u64;
-            let what = row.get(3).map_err(broken)?;
-            Ok(Some(Damage { decoded, lost_from, compressed, compressed_from: compressed, what }))
-        })
-    }
-}

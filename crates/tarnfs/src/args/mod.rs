@@ -4,6 +4,7 @@ mod advise;
 mod bench;
 mod compare;
 mod definitions;
+mod extract;
 mod images;
 mod info;
 mod later;
@@ -17,8 +18,9 @@ pub(crate) use advise::{Advise, Purpose};
 pub(crate) use bench::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
 pub(crate) use compare::{Compare, Ignored};
 pub(crate) use definitions::{
-    Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Overlay, Shell, Stat,
+    Cat, Check, Cli, Command, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Overlay, Shell, Stat,
 };
+pub(crate) use extract::Extract;
 pub(crate) use info::Info;
 pub(crate) use serving::Serve;
 pub(crate) use settings::{Keys, composition, mount_options, open_options, secret, secrets};
