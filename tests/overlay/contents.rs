@@ -198,7 +198,8 @@ impl<'a> Twin<'a> {
     }
 }
 
-/// > Whatever is written to a file, and however, is read: by `write`, through mappings, cut, with holes, copied.
+/// > What is written to a file is read back, however it was written: by `write`, through a mapping, by cutting it, with
+/// > holes, by copying.
 ///
 /// `TARNFS_FSX` says how many operations, of each of two files.
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{Mounted, Scratch, can_mount, have};
 
-/// > Each error that the manual pages name of calls that change something is given for its reason, to root and to
+/// > Calls that change something fail with the error that their manual pages give for the reason, for root and for
 /// > others.
 #[test]
 fn each_error_of_the_manual_pages_is_given() {

@@ -207,7 +207,7 @@ fn a_copy_is_on_the_disk_before_it_is_named() {
     end(daemon);
 }
 
-/// > Values that cannot be are passed over: the other names of a folder are there.
+/// > A row with an impossible value is left out. The other names of its folder stay.
 #[test]
 fn a_folder_is_listed_without_what_cannot_be() {
     if !can_mount() || !have("python3") {

@@ -64,7 +64,7 @@ fn opened(archive: &[u8]) -> [Arc<dyn Tree>; 2] {
 }
 
 /// > An archive that was split is for those who may read all of its parts.
-/// > What another user keeps for himself is no part, whatever it is called.
+/// > A private file of another user is never a part, whatever it is called.
 #[test]
 fn a_split_archive_is_for_those_who_may_read_all_of_it() {
     let inner: Vec<u8> =

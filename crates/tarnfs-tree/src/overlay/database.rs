@@ -312,7 +312,7 @@ mod tests {
         database.edit(put, |()| (), || unreachable!()).unwrap();
     }
 
-    /// > A database that has other tables is refused: a value could be computed, and be of any length.
+    /// > A database with other tables is refused: its values could be computed, and be of any length.
     #[test]
     fn tables_of_somebody_else_are_refused() {
         let folder = tempfile::tempdir().unwrap();

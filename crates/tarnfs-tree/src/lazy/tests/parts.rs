@@ -239,7 +239,7 @@ fn a_part_that_is_private_from_now_on_makes_the_archive_private() {
 /// Who may write to a folder can put a file in front of what others keep there for themselves, or give that the name of
 /// a part of his.
 ///
-/// > What another user keeps for himself is no part, whatever it is called.
+/// > A private file of another user is never a part, whatever it is called.
 #[test]
 fn what_another_user_keeps_for_himself_is_no_part() {
     use std::os::unix::fs::chown;
