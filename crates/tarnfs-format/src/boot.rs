@@ -37,7 +37,7 @@ pub(crate) fn catalogue(descriptor: &[u8]) -> Option<u64> {
     u32_at(descriptor, 0x47).filter(|_| is_one).map(u64::from)
 }
 
-/// Names of that folder that may be taken. Of an image with more of them, the last one leads to two folders.
+/// Names of that folder that may be taken. Where all of these are, two folders have the last name.
 const MOST_TAKEN: u64 = 1000;
 
 /// Which names of the folder are those of something else in the root: the image may have files that were unpacked from

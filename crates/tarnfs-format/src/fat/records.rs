@@ -123,7 +123,8 @@ fn sum(short: &[u8; 11]) -> u8 {
     short.iter().fold(0, |sum: u8, byte| sum.rotate_right(1).wrapping_add(*byte))
 }
 
-/// Letters of the page that are not of ASCII, and the same in lower case (`charset2lower` of Linux's nls_cp437.c).
+/// Letters of code page 437 that are not of ASCII, and the same in lower case (`charset2lower` of Linux's nls_cp437.c).
+/// They change with [`PAGE`].
 const LOWER: [(u8, u8); 10] = [
     (0x80, 0x87),
     (0x8e, 0x84),

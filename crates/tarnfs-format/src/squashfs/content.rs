@@ -60,7 +60,7 @@ impl Contents {
 
     /// Takes one more part of a file that has these. The first one is paid for with its name.
     fn take_part(&mut self, pieces: &[Piece]) -> io::Result<()> {
-        self.budget.take_parts((!pieces.is_empty()).into())
+        if pieces.is_empty() { Ok(()) } else { self.budget.take_parts(1) }
     }
 
     /// The pieces of a file of `size` bytes whose blocks begin at byte `start` of the image. `lengths` is where the

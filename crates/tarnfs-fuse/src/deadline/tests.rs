@@ -228,7 +228,8 @@ fn an_answer_comes_once_and_a_dropped_ticket_is_an_error() {
     assert_eq!(deadlines.statistics(Work::default()).in_flight, 0);
 }
 
-/// > A change that has begun is ended by no signal, and waits for its disk as with any file system.
+/// > A change that has begun is ended by no signal. It waits for its disk as with any file system; `umount -f` lets
+/// > those go who wait.
 #[test]
 fn a_change_that_has_begun_is_answered_with_what_comes_of_it() {
     let deadlines = Deadlines::with(Duration::ZERO, Patience::NONE);

@@ -544,7 +544,6 @@ fn archives_that_are_not_open_share_lanes() {
     assert_eq!(now[2..], closed[2..]);
 }
 
-/// Whoever else looks at an archive that cannot be opened never finds it in between.
 /// Counts who reads it.
 #[derive(Debug)]
 struct Counted(MemorySource, Arc<(AtomicUsize, AtomicUsize)>);

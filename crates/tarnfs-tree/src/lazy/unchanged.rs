@@ -58,7 +58,12 @@ impl Unchanged {
         attributes: &Attributes,
         reads: Arc<AtomicU64>,
     ) -> io::Result<Self> {
-        let identity = source.backing_file().map(identity_of).transpose()?.flatten();
+        // What is open in turn with others has no file of its own, and is opened by its node as here.
+        let opened = if source.backing_file().is_some() { Ok(Arc::clone(&source)) } else { folder.open(node) };
+        let identity = match opened {
+            Ok(file) => file.backing_file().map(identity_of).transpose()?.flatten(),
+            Err(_) => None,
+        };
         let fingerprint = Fingerprint::of(&*source)?;
         let (length, is_verified) = (attributes.size, AtomicBool::new(false));
         let seen = Mutex::new(Seen::new(&folder, node, attributes));
@@ -157,6 +162,7 @@ impl Source for Unchanged {
 
 #[cfg(test)]
 mod tests {
+    use super::super::in_turn::InTurn;
     use super::*;
 
     fn unchanged(folder: &Path, name: &str) -> Arc<Unchanged> {
@@ -180,5 +186,12 @@ mod tests {
         assert_ne!(of(&[&a]), of(&[&b]), "another file with the same content");
         assert!(of(&[&a, &b]).is_some() && of(&[&a, &b]) != of(&[&b, &a]));
         assert_eq!(of(&[]), None);
+        // Parts of an archive are open in turn.
+        let tree = Arc::new(FolderTree::open(folder.path()).unwrap());
+        let attributes = tree.lookup(Node::ROOT, b"a").unwrap();
+        tree.lookup(Node::ROOT, b"a").unwrap();
+        let in_turn = Arc::new(InTurn::new(&tree, &attributes, &Arc::default()));
+        let part = Unchanged::new(in_turn, (Arc::clone(&tree), attributes.node), &attributes, Arc::default());
+        assert_eq!(of(&[&Arc::new(part.unwrap().holding())]), of(&[&a]));
     }
 }

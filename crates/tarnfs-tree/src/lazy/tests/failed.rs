@@ -54,6 +54,7 @@ fn those_of_one_name_do_not_push_each_other_out() {
     assert!(!archives.has_failed(b"b.7z", versions[0]));
 }
 
+/// Whoever else looks at an archive that cannot be opened never finds it in between.
 #[test]
 fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
     let ranges = Ranges { limit: 100 };
