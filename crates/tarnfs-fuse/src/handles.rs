@@ -120,7 +120,7 @@ impl Handles {
             Some(backing) => (open::PASSTHROUGH, backing),
             // Not kept, nor are bytes that are written put together before they are handed on.
             None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
-            None if lifetime == Lifetime::Forever || takes_writes => (open::KEEP_CACHE, 0),
+            None if lifetime == Lifetime::Forever || takes_writes && !source.may_be_replaced() => (open::KEEP_CACHE, 0),
             // What is no file on a disk is not changed by others, however little is promised of its name and owner.
             None if file.is_none() && !source.may_be_replaced() => (open::KEEP_CACHE, 0),
             None => (0, 0),
@@ -231,7 +231,7 @@ impl Handles {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tarnfs_source::{FollowedFile, MemorySource};
+    use tarnfs_source::{FollowedFile, MemorySource, Strict};
 
     #[test]
     fn handles_keep_what_they_are_for_and_no_more() {
@@ -256,6 +256,40 @@ mod tests {
                 let opening = handles.open(9, Arc::clone(source), lifetime, false);
                 assert_eq!(opening.flags, flags, "{lifetime:?}");
                 drop(handles.close(opening.handle));
+            }
+        }
+    }
+
+    /// One version of what others replace.
+    #[derive(Debug)]
+    struct Replaced(MemorySource);
+
+    impl Source for Replaced {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+
+        fn may_be_replaced(&self) -> bool {
+            true
+        }
+    }
+
+    /// A node keeps its number when an object behind a URL is replaced by one of the same size.
+    #[test]
+    fn no_pages_are_kept_of_what_may_be_replaced() {
+        let handles = Handles::new();
+        let version = || Arc::new(Strict::new(Arc::new(Replaced(MemorySource::new(*b"bytes", "test")))));
+        for takes_writes in [false, true] {
+            for _ in 0..2 {
+                assert_eq!(handles.open(7, version(), Lifetime::Short, takes_writes).flags, 0, "{takes_writes}");
             }
         }
     }

@@ -90,6 +90,10 @@ impl Source for Strict {
         self.0.is_ready(offset, length)
     }
 
+    fn may_be_replaced(&self) -> bool {
+        self.0.may_be_replaced()
+    }
+
     fn part_starts(&self) -> &[u64] {
         self.0.part_starts()
     }

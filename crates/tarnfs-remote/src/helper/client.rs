@@ -479,6 +479,10 @@ impl Source for Distant {
         self.name.clone()
     }
 
+    fn may_be_replaced(&self) -> bool {
+        true
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let end = offset.saturating_add(length as u64).min(self.length);
         let pieces = lock(&self.pieces);

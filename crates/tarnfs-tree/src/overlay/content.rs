@@ -228,6 +228,10 @@ impl Source for OpenedFile {
         self.content.source()?.verify(is_abandoned)
     }
 
+    fn may_be_replaced(&self) -> bool {
+        self.content.source().is_ok_and(Source::may_be_replaced)
+    }
+
     fn is_filled(&self, range: Range<u64>) -> bool {
         self.content.source().is_ok_and(|source| source.is_filled(range))
     }
