@@ -107,15 +107,11 @@ impl Link {
 fn links(page: &str, url: &Url) -> Vec<Link> {
     let mut found: Vec<Link> = Vec::new();
     let mut names = std::collections::HashSet::new();
-    let lower = page.to_ascii_lowercase();
-    for (at, start) in lower.match_indices("<a ") {
-        let Some(rest) = page.get(at + start.len()..) else { break };
-        let Some(end) = rest.find('>') else { break };
-        let (tag, behind) = rest.split_at(end);
+    for (tag, behind) in tags(page, &page.to_ascii_lowercase()) {
         let Some(link) = attribute(tag, "href") else { continue };
         let Some((name, is_folder)) = below(&link, url) else { continue };
         // What stands between the link and the next one.
-        let text = behind.find("</").map_or("", |end| &behind[end..]).split_once('>').map_or("", |(_, text)| text);
+        let text = behind.split_once("</").and_then(|(_, end)| end.split_once('>')).map_or("", |(_, text)| text);
         let text = text.split(['<', '\n']).next().unwrap_or_default();
         let told = exact(text);
         let (size, modified) = told.unwrap_or_default();
@@ -123,8 +119,37 @@ fn links(page: &str, url: &Url) -> Vec<Link> {
         if entry.is_possible() && names.insert(entry.name.clone()) {
             found.push(Link { entry, is_exact: told.is_some() });
         }
+        // It is refused then.
+        if found.len() > MOST_ENTRIES {
+            break;
+        }
     }
     found
+}
+
+/// Bytes of a tag at most: what is longer is none.
+const LONGEST_TAG: usize = 8 << 10;
+
+/// The tags of links, and what stands between each and the next one. `lower` is the page in lower case. No byte is in
+/// two of them, so that a page costs no more than its length.
+fn tags<'a>(page: &'a str, lower: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    const START: &str = "<a ";
+    let next = move |from: usize| lower.get(from..)?.find(START).map(|found| from + found);
+    let mut at = next(0);
+    std::iter::from_fn(move || {
+        loop {
+            let start = at? + START.len();
+            let bytes = lower.as_bytes().get(start..)?;
+            let Some(length) = bytes.iter().take(LONGEST_TAG).position(|&byte| byte == b'>') else {
+                let behind = (start + LONGEST_TAG..=lower.len()).find(|&behind| lower.is_char_boundary(behind));
+                at = behind.and_then(next);
+                continue;
+            };
+            let end = start + length;
+            at = next(end);
+            return Some((page.get(start..end)?, page.get(end..at.unwrap_or(page.len()))?));
+        }
+    })
 }
 
 /// The value of an attribute, with its references undone.
@@ -199,5 +224,18 @@ mod tests {
             ]
         );
         assert_eq!(url.child(b"m\xff", true).request(), "http://host:1/a%20b/m%FF/");
+    }
+
+    #[test]
+    fn no_byte_of_a_page_is_looked_at_for_two_links() {
+        let repeated = "<a ".repeat(100_000) + ">";
+        let open = "<a href=x>".repeat(100_000);
+        let letters = format!("<a {}<a href=b>b</a>", "\u{e4}".repeat(LONGEST_TAG));
+        for page in [&repeated, &open, &letters] {
+            let bytes: usize = tags(page, &page.to_ascii_lowercase()).map(|(tag, text)| tag.len() + text.len()).sum();
+            assert!(bytes <= page.len(), "{bytes}");
+        }
+        let url = Url::parse("http://host/").unwrap();
+        assert_eq!((links(&repeated, &url).len(), links(&open, &url).len(), links(&letters, &url).len()), (0, 1, 1));
     }
 }
