@@ -1,5 +1,6 @@
 //! What lies in a bucket below a name with a slash behind it (`ListObjectsV2`).
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,7 +42,7 @@ pub(super) fn list(bucket: Bucket, deadline: Instant) -> io::Result<Vec<Entry>> 
     let prefix = String::from_utf8_lossy(prefix.strip_prefix(b"/").unwrap_or(&prefix)).into_owned();
     let prefix = if prefix.is_empty() || prefix.ends_with('/') { prefix } else { format!("{prefix}/") };
     let bucket = Arc::new(bucket);
-    let (mut entries, mut token) = (Vec::new(), String::new());
+    let (mut entries, mut token, mut tokens) = (Vec::new(), String::new(), HashSet::new());
     loop {
         // In order, as a signature has it.
         let behind =
@@ -63,9 +64,8 @@ pub(super) fn list(bucket: Bucket, deadline: Instant) -> io::Result<Vec<Entry>> 
         if entries.len() > MOST_ENTRIES {
             return Err(io::Error::other(format!("there are more than {MOST_ENTRIES} names in it")));
         }
-        let next = outside.get("NextContinuationToken").filter(|_| outside.get("IsTruncated") == Some("true"));
-        match next {
-            Some(next) if !next.is_empty() => next.clone_into(&mut token),
+        match next(&outside, &mut tokens)? {
+            Some(next) => token = next,
             // Nothing has such a name, not even the folder itself.
             _ if !prefix.is_empty() && found.is_empty() && entries.is_empty() => {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "there is nothing in it"));
@@ -73,6 +73,25 @@ pub(super) fn list(bucket: Bucket, deadline: Instant) -> io::Result<Vec<Entry>> 
             _ => return Ok(entries),
         }
     }
+}
+
+/// Bytes of what names the next part of a list at most.
+const LONGEST_TOKEN: usize = 8 << 10;
+
+/// What names the next part of a list, if there is one. `known` are those that were followed: a list that ends without
+/// having been told to its end, or that goes round, is none.
+fn next(outside: &Record, known: &mut HashSet<String>) -> io::Result<Option<String>> {
+    if outside.get("IsTruncated") != Some("true") {
+        return Ok(None);
+    }
+    let next = outside.get("NextContinuationToken").unwrap_or_default();
+    if next.is_empty() || next.len() > LONGEST_TOKEN {
+        return Err(io::Error::other("the server says that there is more, and not how to get it"));
+    }
+    if !known.insert(next.to_owned()) {
+        return Err(io::Error::other("the server tells the same part of the list again and again"));
+    }
+    Ok(Some(next.to_owned()))
 }
 
 /// An object (with a key), or what several keys begin with.
@@ -89,4 +108,25 @@ fn entry(record: &Record, prefix: &str, is_escaped: bool) -> Option<Entry> {
     let modified = record.get("LastModified").and_then(of_iso).unwrap_or(0);
     // An object with a slash at the end stands for its folder.
     Some(Entry { name: name.to_vec(), is_folder, size, modified }).filter(Entry::is_possible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_followed_to_its_end_or_is_an_error() {
+        let mut known = HashSet::new();
+        let mut of = |truncated: &str, token: &str| {
+            let xml = format!("<l><IsTruncated>{truncated}</IsTruncated>{token}</l>");
+            next(&records(xml.as_bytes(), &[]).unwrap().1, &mut known)
+        };
+        let token = |name: &str| format!("<NextContinuationToken>{name}</NextContinuationToken>");
+        assert_eq!(of("false", &token("a")).unwrap(), None);
+        assert_eq!(of("true", &token("a")).unwrap().unwrap(), "a");
+        assert_eq!(of("true", &token("b")).unwrap().unwrap(), "b");
+        for wrong in [String::new(), token(""), token("a"), token("b"), token(&"c".repeat(LONGEST_TOKEN + 1))] {
+            assert!(of("true", &wrong).is_err(), "{wrong}");
+        }
+    }
 }
