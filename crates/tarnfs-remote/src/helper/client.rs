@@ -264,15 +264,15 @@ impl Connections {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let payload = payload(u64::try_from(left).unwrap_or(u64::MAX));
         let answer = connection.ask(kind, &payload, &self.cancel, Some(deadline));
-        self.after(connection, &answer);
+        self.after(connection, kind, &answer);
         answer?
     }
 
     /// What becomes of a connection after a question.
-    fn after(self: &Arc<Self>, connection: Connection, answer: &Result<io::Result<Vec<u8>>, Unanswered>) {
+    fn after(self: &Arc<Self>, connection: Connection, kind: u8, answer: &Result<io::Result<Vec<u8>>, Unanswered>) {
         match answer {
             Ok(_) | Err(Unanswered::NotAsked(_)) => self.give_back(Some(connection)),
-            Err(Unanswered::Late(_)) => self.drain(connection),
+            Err(Unanswered::Late(_)) => self.drain(connection, kind),
             Err(Unanswered::Gone) => self.give_back(None),
         }
     }
@@ -287,10 +287,17 @@ impl Connections {
     }
 
     /// Waits for an answer that nobody wants any more, in a thread for that: then the connection can be used again.
-    fn drain(self: &Arc<Self>, mut connection: Connection) {
+    fn drain(self: &Arc<Self>, mut connection: Connection, kind: u8) {
         let all = Arc::clone(self);
         let wait = move || {
             let answer = connection.answer(&mut |socket| wait(socket, &Cancel::default(), None));
+            // Nobody will read what was opened.
+            if let Ok(Ok(answer)) = &answer
+                && kind == wire::BELOW
+                && let Some(([number], _)) = wire::numbers_before(answer)
+            {
+                lock(&all.idle).closed.push(number);
+            }
             all.give_back(answer.is_ok().then_some(connection));
         };
         if std::thread::Builder::new().name("tarnfs-late".into()).spawn(wait).is_err() {
@@ -335,12 +342,12 @@ impl DistantFolder {
             match page {
                 Some((part, true)) if !part.is_empty() => entries.extend(part),
                 Some((part, _)) => {
-                    self.connections.after(connection, &answer);
+                    self.connections.after(connection, wire::LIST, &answer);
                     entries.extend(part);
                     return Ok(entries);
                 }
                 None => {
-                    self.connections.after(connection, &answer);
+                    self.connections.after(connection, wire::LIST, &answer);
                     return answer?.and_then(|_| Err(gone()));
                 }
             }
@@ -574,5 +581,24 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(lock(&distant.connections.idle).left, CONNECTIONS);
+    }
+
+    #[test]
+    fn what_was_opened_too_late_is_closed() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let connection = Connection { socket: ours, incoming: Incoming::default() };
+        let all = Arc::new(Connections {
+            cancel: Cancel::default(),
+            beside: Mutex::new(None),
+            idle: Mutex::new(Idle { free: vec![connection], left: 1, closed: Vec::new() }),
+            freed: Condvar::new(),
+        });
+        let error = all.ask(wire::BELOW, |_| wire::of_numbers(&[0]), Instant::now()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(wire::receive(&mut theirs).unwrap().0, wire::BELOW);
+        wire::send(&mut theirs, wire::FOUND, &wire::of_numbers(&[77, 5, 0, 1])).unwrap();
+        theirs.set_read_timeout(Some(Duration::from_secs(100))).unwrap();
+        assert_eq!(wire::receive(&mut theirs).unwrap(), (wire::CLOSE, wire::of_numbers(&[77])));
     }
 }

@@ -149,7 +149,9 @@ impl Helper {
             }
             wire::CLOSE => {
                 let [number] = numbers(payload)?;
-                let closed = self.lock().remove(&number).filter(|_| number >= self.urls.len() as u64);
+                // Those that are named stay open, in the version that they were first opened in.
+                let is_below = number >= self.urls.len() as u64;
+                let closed = is_below.then(|| self.lock().remove(&number)).flatten();
                 closed.inspect(|closed| closed.source.end());
                 return Some(Ok(Reply::Nothing));
             }
