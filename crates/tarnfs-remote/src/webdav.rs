@@ -82,15 +82,16 @@ impl Server {
 
 impl Access for Server {
     fn url(&self) -> Url {
-        let is_encrypted = self.is_encrypted.get_or_init(|| {
-            let is_encrypted = speaks_tls(&self.with("https"));
-            if !is_encrypted && self.login.is_some() && !is_of_this_machine(self.url.host()) {
+        let known = self.is_encrypted.get().copied().or_else(|| {
+            let found = speaks_tls(&self.with("https"))?;
+            if !found && self.login.is_some() && !is_of_this_machine(self.url.host()) {
                 let what = "user and password go over the network as they are; webdavs:// never does that";
                 log::warn!("{}: {what}", self.url);
             }
-            is_encrypted
+            Some(*self.is_encrypted.get_or_init(|| found))
         });
-        self.with(if *is_encrypted { "https" } else { "http" })
+        // Where that is not known, nothing goes over the network as it is: who asks gets an error, and asks again.
+        self.with(if known.unwrap_or(true) { "https" } else { "http" })
     }
 
     fn login(&self, _: &Method, at: &Url) -> Result<Vec<(HeaderName, String)>, Fault> {

@@ -149,27 +149,37 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// True unless nobody speaks TLS where `url` (https) leads. A certificate of no use is still one. Each server is asked
-/// once.
-pub(crate) fn speaks_tls(url: &Url) -> bool {
+/// Whether somebody speaks TLS where `url` (https) leads. A certificate of no use is still one. Each server is asked
+/// until that is known: nobody does if the connection is refused, or the answer is something else. All other faults say
+/// nothing.
+pub(crate) fn speaks_tls(url: &Url) -> Option<bool> {
     static KNOWN: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let found = known().get(url.authority()).copied();
-    found.unwrap_or_else(|| {
-        let found = answers_with_tls(url);
+    found.or_else(|| {
+        let found = answers_with_tls(url)?;
         known().insert(url.authority().to_owned(), found);
-        found
+        Some(found)
     })
 }
 
-fn answers_with_tls(url: &Url) -> bool {
+/// `None` where that is not known: somebody on the way may have seen to it that there is no answer.
+fn answers_with_tls(url: &Url) -> Option<bool> {
     /// As long as other programs wait for that.
     const PATIENCE: Duration = Duration::from_secs(5);
     let at = Url::of_parts(url.scheme(), url.authority().to_owned(), "/".to_owned(), None);
     match agent(false).head(at.request()).config().timeout_global(Some(PATIENCE)).build().call() {
-        Ok(_) => true,
-        Err(error) => error.to_string().contains("certificate"),
+        Ok(_) => Some(true),
+        Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Some(false),
+        Err(error) if is_no_tls(&error.to_string()) => Some(false),
+        Err(error) if error.to_string().contains("certificate") => Some(true),
+        Err(_) => None,
     }
+}
+
+/// Whether such an error says that the answer was none of TLS. (The library says it by a text alone.)
+fn is_no_tls(error: &str) -> bool {
+    error.contains("received corrupt message of type InvalidContentType")
 }
 
 /// True if `host` is this machine whatever a look-up says.
@@ -247,5 +257,31 @@ mod tests {
         assert!(is_near("127.0.0.2") && is_near("[::1]") && !is_near("1.1.1.1"));
         assert!(public("http://127.0.0.2/").is_err() && public("http://[::1]/").is_err());
         assert!(public("http://1.1.1.1/").is_ok());
+    }
+
+    #[test]
+    fn only_a_refusal_or_another_answer_says_that_nobody_speaks_tls() {
+        use std::io::{Read as _, Write as _};
+        let at = |listener: &std::net::TcpListener| {
+            Url::parse(&format!("https://{}/", listener.local_addr().unwrap())).unwrap()
+        };
+        let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let answering = |answer: &'static [u8]| {
+            let listener = listen();
+            let url = at(&listener);
+            std::thread::spawn(move || {
+                for mut socket in listener.incoming().flatten() {
+                    let _ = socket.read(&mut [0; 4096]);
+                    let _ = socket.write_all(answer);
+                }
+            });
+            url
+        };
+        let refused = at(&listen());
+        assert_eq!(speaks_tls(&refused), Some(false));
+        assert_eq!(speaks_tls(&answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")), Some(false));
+        // The connection is cut, or TLS has an alert.
+        assert_eq!(speaks_tls(&answering(b"")), None);
+        assert_eq!(speaks_tls(&answering(b"\x15\x03\x03\x00\x02\x02\x28")), None);
     }
 }
