@@ -103,7 +103,8 @@ impl Access for Server {
 /// What an answer lists of the folder at `url`.
 fn entries(answer: &[u8], url: &Url) -> io::Result<Vec<Entry>> {
     let no_list = || io::Error::other("the answer of the server is no list of a folder");
-    let (found, _) = records(answer, &["response"]).ok_or_else(no_list)?;
+    let (found, _) = records(answer, &["response"], &["href", "collection", "getcontentlength", "getlastmodified"])
+        .ok_or_else(no_list)?;
     let folder = plain(url.path());
     let folder = folder.strip_suffix(b"/").unwrap_or(&folder);
     let mut entries = Vec::new();
