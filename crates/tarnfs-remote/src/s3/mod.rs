@@ -52,7 +52,7 @@ impl Backend for S3 {
     }
 
     fn place(&self, url: &Url, settings: &Settings) -> String {
-        let endpoint = settings.aws.place().map(|place| place.endpoint.to_string());
+        let endpoint = settings.aws.place().map(|place| format!("{}{}", place.endpoint, place.partition()));
         format!("{} {}", endpoint.unwrap_or_default(), url.request())
     }
 }

@@ -48,6 +48,13 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Names the part of Amazon's S3 whose buckets have names of their own; empty for that of most.
+    pub(super) fn partition(&self) -> &'static str {
+        let known = ["cn-", "us-gov-", "us-iso-", "us-isob-", "eusc-"];
+        let found = known.into_iter().find(|known| self.region.starts_with(known));
+        found.filter(|_| self.endpoint == Endpoint::Amazon).unwrap_or_default()
+    }
+
     /// Where the object of this path, which begins with a slash, is in `bucket`.
     pub(super) fn url(&self, bucket: &str, path: &str, query: Option<String>) -> Url {
         // What certificates and names of hosts allow.
@@ -317,6 +324,8 @@ aws_session_token=T
         // No certificate is for a name with another dot.
         assert_eq!(at(&[], "b.c").unwrap(), "https://s3.eu-west-1.amazonaws.com/b.c/a%20b");
         assert_eq!(at(&[("AWS_REGION", "cn-north-1")], "b").unwrap(), "https://b.s3.cn-north-1.amazonaws.com.cn/a%20b");
+        let partition = |region| aws(&[("AWS_REGION", region)], "", "").1.place().unwrap().partition();
+        assert_eq!(["us-east-1", "cn-north-1", "us-gov-west-1"].map(partition), ["", "cn-", "us-gov-"]);
         assert_eq!(at(&[("AWS_PROFILE", "minio")], "b").unwrap(), "http://localhost:9000/b/a%20b");
         assert_eq!(at(&[("AWS_PROFILE", "services")], "b").unwrap(), "https://s3.example.org/b/a%20b");
         let both = [("AWS_ENDPOINT_URL", "http://no"), ("FSSPEC_S3_ENDPOINT_URL", "http://yes:1/x/")];
