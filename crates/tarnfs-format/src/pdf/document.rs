@@ -41,7 +41,8 @@ const LONGEST_STRING: usize = 64 << 10;
 
 /// Steps that are taken for a document, each of some nanoseconds to some tens: it may ask for the same thing any
 /// number of times. A small one may take few: an archive may have any number of these, and blanks in them cost nothing
-/// to pack. A plot that draws a circle of 420 bytes again and again takes some 110 for each, of 8 bytes that are stored.
+/// to pack. A plot that draws a circle of 420 bytes again and again takes some 110 for each, of 8 bytes that are
+/// stored.
 const STEPS: Quota = Quota { most: 512 << 20, least: 8 << 20, of_small: STEPS_FOR_EACH_BYTE };
 /// For each byte of a long one, if that is more. A plot is drawn for its text, and again to look for images.
 const STEPS_FOR_EACH_BYTE: u64 = 32;
