@@ -29,6 +29,8 @@ pub(super) struct Below {
     pub(super) name: Vec<u8>,
     pub(super) attributes: Attributes,
     pub(super) xattrs: Xattrs,
+    /// Of a symbolic link.
+    target: Vec<u8>,
     is_gone: bool,
 }
 
@@ -104,14 +106,12 @@ impl Editing<'_> {
         let folder = self.node(self.id(below.folder).ok_or_else(stale)?)?;
         let is_folder = below.attributes.kind == Kind::Folder;
         let mut row = NodeRow {
+            target: below.target.clone(),
             place: if is_folder { place_in(&folder, &below.name) } else { None },
             lower: folder.lower.as_ref().map(|lower| join(lower, &below.name)),
             is_shared: !is_folder && below.attributes.links > 1,
             ..of(&below.attributes)
         };
-        if below.attributes.kind == Kind::Symlink {
-            row.target = self.overlay.lower.read_link(below.node)?;
-        }
         // Somebody may have taken the name between the question and this transaction: written pages come at any time.
         let is_gone = below.is_gone
             || self.overlay.known.is_gone(below.node)
@@ -385,7 +385,7 @@ impl Overlay {
         let (mut all, mut at) = (Vec::new(), node);
         while let NodePlace::Lower = self.place(at) {
             let seen = self.known.seen(at).ok_or_else(stale)?;
-            let below = self.prepare_one(at, seen.folder, &seen.name)?;
+            let below = self.prepare_one(at, seen.folder, &seen.name, true)?;
             all.push(below);
             at = seen.folder;
             if all.len() > DEEPEST {
@@ -396,25 +396,30 @@ impl Overlay {
         Ok(all)
     }
 
-    pub(super) fn prepare_one(&self, node: Node, folder: Node, name: &[u8]) -> Result<Below, Error> {
+    /// The same of `node` alone, which is `name` in `folder`. Where a link leads may lie deep in an archive, or behind
+    /// a server: of one whose only name is to go (not `stays`) that is not asked.
+    pub(super) fn prepare_one(&self, node: Node, folder: Node, name: &[u8], stays: bool) -> Result<Below, Error> {
+        let attributes = self.lower.attributes(node)?;
+        let has_target = attributes.kind == Kind::Symlink && (stays || attributes.links > 1);
         Ok(Below {
             node,
             folder,
             name: name.to_vec(),
-            attributes: self.lower.attributes(node)?,
             xattrs: self.lower.xattrs(node)?,
+            target: if has_target { self.lower.read_link(node)? } else { Vec::new() },
+            attributes,
             is_gone: self.known.is_gone(node),
         })
     }
 
-    /// What has `name` in a folder. Nobody is given it.
-    fn find(&self, folder: Node, name: &[u8]) -> Result<Option<Found>, Error> {
+    /// What has `name` in a folder, which it loses unless it `stays`. Nobody is given it.
+    fn find(&self, folder: Node, name: &[u8], stays: bool) -> Result<Option<Found>, Error> {
         is_name(name)?;
         match self.lookup(folder, name) {
             Ok(attributes) => {
                 let node = attributes.node;
                 let below = match self.place(node) {
-                    NodePlace::Lower => Some(self.prepare_one(node, folder, name)),
+                    NodePlace::Lower => Some(self.prepare_one(node, folder, name, stays)),
                     NodePlace::Own(_) => None,
                 };
                 self.forget(node, 1);
@@ -452,8 +457,8 @@ impl Overlay {
     }
 
     fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Renaming) -> Result<(), Error> {
-        let source = self.find(from.0, from.1)?.ok_or(Error::NotFound)?;
-        let target = self.find(to.0, to.1)?;
+        let source = self.find(from.0, from.1, true)?.ok_or(Error::NotFound)?;
+        let target = self.find(to.0, to.1, how == Renaming::Exchanges)?;
         match (how, &target) {
             (Renaming::Spares, Some(_)) => return Err(Errno::EXIST.into()),
             (Renaming::Exchanges, None) => return Err(Error::NotFound),
@@ -589,7 +594,7 @@ impl Edit for OverlayTree {
     fn link(&self, node: Node, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         is_name(name)?;
         let overlay = &*self.0;
-        if overlay.find(folder, name)?.is_some() {
+        if overlay.find(folder, name, false)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         if overlay.attributes(node)?.kind == Kind::Folder {
@@ -613,7 +618,7 @@ impl Edit for OverlayTree {
 
     fn remove(&self, folder: Node, name: &[u8], is_folder: bool) -> Result<(), Error> {
         let overlay = &*self.0;
-        let found = overlay.find(folder, name)?.ok_or(Error::NotFound)?;
+        let found = overlay.find(folder, name, false)?.ok_or(Error::NotFound)?;
         match (is_folder, found.attributes.kind == Kind::Folder) {
             (true, false) => return Err(Error::NotAFolder),
             (false, true) => return Err(Error::IsAFolder),

@@ -350,7 +350,7 @@ impl Import<'_, '_> {
                         self.editing.put_name(folder, &name, None, true)?;
                         continue;
                     }
-                    let prepared = self.overlay.prepare_one(below.node, lower, &name)?;
+                    let prepared = self.overlay.prepare_one(below.node, lower, &name, true)?;
                     let id = match self.editing.id(below.node) {
                         Some(id) => id,
                         None => self.editing.touch_one(&prepared)?,
@@ -378,7 +378,7 @@ impl Import<'_, '_> {
             id = match (rows::name(self.editing.connection, id, name)?, &below, lower) {
                 (rows::Said::Node(child), _, _) => child,
                 (rows::Said::Nothing, Some(below), Some(lower)) => {
-                    self.editing.touch_one(&self.overlay.prepare_one(below.node, lower, name)?)?
+                    self.editing.touch_one(&self.overlay.prepare_one(below.node, lower, name, true)?)?
                 }
                 _ => return Ok(None),
             };

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::FolderTree;
+use crate::Time;
 use crate::asker::{Asker, asked_by};
 use crate::edit::{Allocation, Change, New, Renaming, Setting};
 
@@ -128,6 +129,134 @@ impl Asker for Notes {
     fn takes_long(&self, does: bool) {
         lock(&self.0).push(if does { "long" } else { "over" });
     }
+}
+
+/// A folder that notes when it is asked something that may have to be waited for.
+struct Noted(FolderTree, Arc<Notes>);
+
+impl Noted {
+    fn asked(&self) -> &FolderTree {
+        lock(&self.1.0).push("below");
+        &self.0
+    }
+}
+
+impl Tree for Noted {
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        self.asked().lookup(folder, name)
+    }
+
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        self.asked().read_dir(folder, from, receive)
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        self.asked().attributes(node)
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        self.asked().parent(folder)
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.asked().read_link(node)
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
+        self.asked().xattrs(node)
+    }
+
+    fn node_limit(&self) -> u64 {
+        self.0.node_limit()
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        self.0.forget(node, times);
+    }
+
+    fn open(&self, node: Node) -> Result<SharedSource, Error> {
+        self.asked().open(node)
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        self.0.owner_names(node)
+    }
+
+    fn lifetime(&self, node: Node) -> Lifetime {
+        self.0.lifetime(node)
+    }
+
+    fn totals(&self) -> Totals {
+        self.0.totals()
+    }
+}
+
+/// What has begun is ended by no signal, and what is below may be a server that is gone.
+#[test]
+fn what_is_below_is_asked_before_a_change_begins() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::create_dir(below.path().join("folder")).unwrap();
+    for name in ["file", "other", "cut", "timed"] {
+        fs::write(below.path().join(name), "content").unwrap();
+    }
+    for name in ["moved", "shared", "changed", "over", "swapped", "removed", "with"] {
+        std::os::unix::fs::symlink("target", below.path().join(name)).unwrap();
+    }
+    let notes = Arc::new(Notes::default());
+    let lower = Arc::new(Noted(FolderTree::open(below.path()).unwrap(), Arc::clone(&notes)));
+    let tree = OverlayTree::open(lower, written.path(), "test").unwrap();
+    let edit = tree.edit().unwrap();
+    let root = Node::ROOT;
+    let node = |name: &[u8]| tree.lookup(root, name).unwrap().node;
+    let new = |kind| New { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, target: b"x".to_vec() };
+    let rename = |from: &[u8], to: &[u8], how| edit.rename((root, from), (root, to), how);
+    let time = Some(Time { seconds: 1, nanoseconds: 0 });
+    let timed = Change { mtime: time, ..Change::default() };
+    let cut = Change { size: Some(3), mtime: time, ..Change::default() };
+    let work: Vec<(&str, Work<'_>)> = vec![
+        ("link", Box::new(|| edit.link(node(b"shared"), node(b"folder"), b"new").map(drop))),
+        ("utimes of a link", Box::new(|| edit.change(node(b"changed"), &timed).map(drop))),
+        ("setxattr", Box::new(|| edit.set_xattr(node(b"with"), b"user.a", b"b", Setting::Any))),
+        ("rename of a link", Box::new(|| rename(b"moved", b"moved to", Renaming::Replaces))),
+        ("over a link", Box::new(|| rename(b"file", b"over", Renaming::Replaces))),
+        ("exchange", Box::new(|| rename(b"other", b"swapped", Renaming::Exchanges))),
+        ("unlink of a link", Box::new(|| edit.remove(root, b"removed", false))),
+        ("create", Box::new(|| edit.make(node(b"folder"), b"made", &new(Kind::File)).map(drop))),
+        ("utimes", Box::new(|| edit.change(node(b"timed"), &timed).map(drop))),
+        ("size and time", Box::new(|| edit.change(node(b"cut"), &cut).map(drop))),
+    ];
+    let mut wrong = Vec::new();
+    for (what, work) in &work {
+        lock(&notes.0).clear();
+        let done = asked_by(Arc::clone(&notes) as _, work).map_err(|error| error.errno());
+        let told = std::mem::take(&mut *lock(&notes.0));
+        let begins = told.iter().position(|&note| note == "begins").unwrap_or(told.len());
+        if done.is_err() || !told[..begins].contains(&"below") || told[begins..].contains(&"below") {
+            wrong.push(format!("{what}: {done:?}: {told:?}"));
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+    for name in [b"changed".as_slice(), b"shared", b"moved to", b"other", b"with"] {
+        assert_eq!(tree.read_link(node(name)).unwrap(), b"target");
+    }
+}
+
+/// Who removes a link, or puts something in its place, need not be told where it leads: that may be damaged.
+#[test]
+fn a_link_that_goes_is_not_read() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink("target", below.path().join("removed")).unwrap();
+    let notes = Arc::new(Notes::default());
+    let lower = Arc::new(Noted(FolderTree::open(below.path()).unwrap(), Arc::clone(&notes)));
+    let tree = OverlayTree::open(lower, written.path(), "test").unwrap();
+    // Unlike a file, of which the same is asked but for that.
+    fs::write(below.path().join("file"), "content").unwrap();
+    let asked = [b"removed".as_slice(), b"file"].map(|name| {
+        lock(&notes.0).clear();
+        tree.edit().unwrap().remove(Node::ROOT, name, false).unwrap();
+        lock(&notes.0).iter().filter(|&&note| note == "below").count()
+    });
+    assert_eq!(asked[0], asked[1]);
 }
 
 /// To copy a file is not yet what was asked for; to cut it by copying less is.
