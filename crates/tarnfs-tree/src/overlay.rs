@@ -313,7 +313,11 @@ impl Overlay {
 
     /// What is said of a node of the overlay.
     fn shown(&self, row: &NodeRow) -> Result<Attributes, Error> {
-        let node = self.node_of(row)?;
+        Ok(self.shown_as(row, self.node_of(row)?))
+    }
+
+    /// The same of one that somebody knows as `node`: nothing is asked of what is below.
+    fn shown_as(&self, row: &NodeRow, node: Node) -> Attributes {
         let mut shown = Attributes {
             node,
             kind: row.kind,
@@ -351,7 +355,7 @@ impl Overlay {
                 }
             }
         }
-        Ok(shown)
+        shown
     }
 
     /// What a node of the overlay is, for somebody who is given it.
@@ -574,7 +578,7 @@ impl Overlay {
                 }
                 Ok(attributes)
             }
-            NodePlace::Own(id) => self.shown(&self.known_row(id)?),
+            NodePlace::Own(id) => Ok(self.shown_as(&self.known_row(id)?, node)),
         }
     }
 

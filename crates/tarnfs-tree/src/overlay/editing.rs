@@ -578,15 +578,11 @@ impl Edit for OverlayTree {
 
     fn make_unnamed(&self, folder: Node, new: &New) -> Result<Attributes, Error> {
         let overlay = &*self.0;
-        let folder = match overlay.place(folder) {
-            NodePlace::Own(id) => overlay.known_row(id)?,
-            NodePlace::Lower => {
-                let below = overlay.prepare(folder)?;
-                let id = overlay.edit(|editing| editing.touch(&below, folder))?;
-                overlay.known_row(id)?
-            }
-        };
-        let id = overlay.edit(|editing| Ok(editing.make(&folder, b"", new)?.id));
+        let below = overlay.prepare(folder)?;
+        let id = overlay.edit(|editing| {
+            let folder = editing.node(editing.touch(&below, folder)?)?;
+            Ok(editing.make(&folder, b"", new)?.id)
+        });
         // Held before anybody could take it for what nobody knows.
         id.and_then(|id| overlay.give(id))
     }
@@ -602,7 +598,7 @@ impl Edit for OverlayTree {
         }
         let is_over = overlay.is_over(folder, name)?;
         let (of_folder, of_node) = (overlay.prepare(folder)?, overlay.prepare(node)?);
-        let id = overlay.edit(|editing| {
+        let row = overlay.edit(|editing| {
             let (folder, id) = (editing.touch(&of_folder, folder)?, editing.touch(&of_node, node)?);
             let mut row = editing.node(id)?;
             row.links = row.links.checked_add(1).ok_or(Errno::MLINK)?;
@@ -611,9 +607,11 @@ impl Edit for OverlayTree {
             editing.orphans.borrow_mut().push((id, Orphan::Named));
             editing.put_name(folder, name, Some(id), is_over)?;
             editing.changed(folder, 0)?;
-            Ok(id)
+            editing.node(id)
         })?;
-        overlay.give(id)
+        let shown = overlay.shown_as(&row, node);
+        overlay.known.hold(node);
+        Ok(shown)
     }
 
     fn remove(&self, folder: Node, name: &[u8], is_folder: bool) -> Result<(), Error> {
@@ -645,6 +643,8 @@ impl Edit for OverlayTree {
         if uid.is_some() || gid.is_some() {
             may_give(&overlay.attributes(node)?, uid, gid, &overlay.groups)?;
         }
+        // Before anything begins.
+        let below = overlay.prepare(node)?;
         if let Some(size) = size {
             let file = OpenedFile::new(&self.0, self.0.content(node)?);
             file.set_len(size).map_err(Error::Io)?;
@@ -652,7 +652,6 @@ impl Edit for OverlayTree {
         if (mode, uid, gid, atime, mtime) == (None, None, None, None, None) {
             return overlay.attributes(node);
         }
-        let below = overlay.prepare(node)?;
         let opened = overlay.opened(node);
         let row = overlay.edit(|editing| {
             let id = editing.touch(&below, node)?;
@@ -683,7 +682,7 @@ impl Edit for OverlayTree {
             }
             Ok(row)
         })?;
-        overlay.shown(&row)
+        Ok(overlay.shown_as(&row, node))
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], how: Setting) -> Result<(), Error> {

@@ -6,6 +6,7 @@
 use super::editing::is_name;
 use super::rows::{self, Said};
 use super::{NodePlace, Overlay, lock};
+use crate::asker::unasked;
 use crate::{Child, Error, Lifetime, Node, UNKNOWN};
 
 /// Positions in a listing below this are those of names that are only here; behind it are those of what is below,
@@ -42,12 +43,15 @@ impl Overlay {
             }
         }
         if !wrong.is_empty() {
-            self.edit(|editing| {
-                // By name alone: what has it may be another by now.
-                let set = |(row, is_over): &(rows::NameRow, bool)| {
-                    rows::set_over(editing.connection, id, &row.name, *is_over)
-                };
-                wrong.iter().try_for_each(set)
+            // Who lists it has not asked for that, and who removes it asks more of what is below before that begins.
+            unasked(|| {
+                self.edit(|editing| {
+                    // By name alone: what has it may be another by now.
+                    let set = |(row, is_over): &(rows::NameRow, bool)| {
+                        rows::set_over(editing.connection, id, &row.name, *is_over)
+                    };
+                    wrong.iter().try_for_each(set)
+                })
             })?;
         }
         lock(&self.compared).insert(id);

@@ -195,7 +195,10 @@ impl Tree for Noted {
 #[test]
 fn what_is_below_is_asked_before_a_change_begins() {
     let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    fs::create_dir(below.path().join("folder")).unwrap();
+    for folder in ["folder", "emptied", "replaced", "unnamed"] {
+        fs::create_dir(below.path().join(folder)).unwrap();
+        fs::write(below.path().join(folder).join("inside"), "content").unwrap();
+    }
     for name in ["file", "other", "cut", "timed"] {
         fs::write(below.path().join(name), "content").unwrap();
     }
@@ -208,6 +211,11 @@ fn what_is_below_is_asked_before_a_change_begins() {
     let edit = tree.edit().unwrap();
     let root = Node::ROOT;
     let node = |name: &[u8]| tree.lookup(root, name).unwrap().node;
+    // What was noted as below is not, by now.
+    for name in [b"emptied".as_slice(), b"replaced"] {
+        edit.remove(node(name), b"inside", false).unwrap();
+        fs::remove_file(below.path().join(std::str::from_utf8(name).unwrap()).join("inside")).unwrap();
+    }
     let new = |kind| New { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, target: b"x".to_vec() };
     let rename = |from: &[u8], to: &[u8], how| edit.rename((root, from), (root, to), how);
     let time = Some(Time { seconds: 1, nanoseconds: 0 });
@@ -224,6 +232,9 @@ fn what_is_below_is_asked_before_a_change_begins() {
         ("create", Box::new(|| edit.make(node(b"folder"), b"made", &new(Kind::File)).map(drop))),
         ("utimes", Box::new(|| edit.change(node(b"timed"), &timed).map(drop))),
         ("size and time", Box::new(|| edit.change(node(b"cut"), &cut).map(drop))),
+        ("unnamed", Box::new(|| edit.make_unnamed(node(b"unnamed"), &new(Kind::File)).map(drop))),
+        ("rmdir", Box::new(|| edit.remove(root, b"emptied", true))),
+        ("over a folder", Box::new(|| rename(b"folder", b"replaced", Renaming::Replaces))),
     ];
     let mut wrong = Vec::new();
     for (what, work) in &work {
@@ -238,6 +249,41 @@ fn what_is_below_is_asked_before_a_change_begins() {
     assert_eq!(wrong, [""; 0]);
     for name in [b"changed".as_slice(), b"shared", b"moved to", b"other", b"with"] {
         assert_eq!(tree.read_link(node(name)).unwrap(), b"target");
+    }
+}
+
+/// The same of what is not below any more, where it is asked whether it is there again.
+#[test]
+fn what_is_gone_below_is_not_looked_for_when_a_change_has_begun() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::write(below.path().join("file"), "content").unwrap();
+    let notes = Arc::new(Notes::default());
+    let open = || {
+        let lower = Arc::new(Noted(FolderTree::open(below.path()).unwrap(), Arc::clone(&notes)));
+        OverlayTree::open(lower, written.path(), "test").unwrap()
+    };
+    let file = |tree: &OverlayTree| tree.lookup(Node::ROOT, b"file").unwrap().node;
+    let size = Change { size: Some(3), ..Change::default() };
+    let tree = open();
+    tree.edit().unwrap().change(file(&tree), &size).unwrap();
+    tree.finish();
+    drop(tree);
+    fs::remove_file(below.path().join("file")).unwrap();
+    let tree = open();
+    let (node, edit) = (file(&tree), tree.edit().unwrap());
+    let both = Change { size: Some(2), mode: Some(0o600), ..Change::default() };
+    let work: Vec<(&str, Work<'_>)> = vec![
+        ("size", Box::new(|| edit.change(node, &size).map(drop))),
+        ("size and mode", Box::new(|| edit.change(node, &both).map(drop))),
+        ("link", Box::new(|| edit.link(node, Node::ROOT, b"link").map(drop))),
+    ];
+    for (what, work) in &work {
+        lock(&tree.0.lost).clear();
+        lock(&notes.0).clear();
+        asked_by(Arc::clone(&notes) as _, work).unwrap();
+        let told = std::mem::take(&mut *lock(&notes.0));
+        let begins = told.iter().position(|&note| note == "begins").unwrap();
+        assert!(!told[begins..].contains(&"below"), "{what}: {told:?}");
     }
 }
 
