@@ -104,7 +104,7 @@ struct Overlay {
     /// Nodes without a name, which go when nobody knows them any more.
     orphans: Mutex<HashSet<u64>>,
     /// The file that was made last, if it was not opened yet.
-    made: Mutex<Option<(u64, File)>>,
+    made: Mutex<Option<(u64, Arc<File>)>>,
     /// Nodes whose path below leads to nothing, and when that was seen.
     lost: Mutex<HashMap<u64, Instant>>,
     /// Folders whose names were compared with what is below.
@@ -333,14 +333,12 @@ impl Overlay {
         };
         if let (Kind::File, Some(place)) = (row.kind, &row.place) {
             let open = self.opened(node);
-            let made = lock(&self.made);
-            let stat = match (open.as_ref().and_then(|content| content.upper()), &*made) {
+            // Nothing is held while a disk is asked.
+            let made = lock(&self.made).as_ref().filter(|(id, _)| *id == row.id).map(|(_, made)| Arc::clone(made));
+            let stat = match (open.as_ref().and_then(|content| content.upper()), made) {
                 (Some(upper), _) => rustix::fs::fstat(upper),
-                (None, Some((id, made))) if *id == row.id => rustix::fs::fstat(made),
-                (None, _) => {
-                    drop(made);
-                    self.files.stat(place)
-                }
+                (None, Some(made)) => rustix::fs::fstat(made),
+                (None, None) => self.files.stat(place),
             };
             match stat {
                 Ok(stat) => {
@@ -417,12 +415,14 @@ impl Overlay {
             NodePlace::Own(id) => {
                 let row = self.known_row(id)?;
                 let made = lock(&self.made).take_if(|(made, _)| *made == id);
+                // Unless somebody looks at it just now.
+                let made = made.and_then(|(_, made)| Arc::into_inner(made));
                 match (row.kind, &row.place) {
                     (Kind::Folder, _) => return Err(Error::IsAFolder),
                     (Kind::File, Some(place)) => {
                         let path = self.files.path().join(content::path_of(place));
                         let file = match made {
-                            Some((_, made)) => made,
+                            Some(made) => made,
                             None => self.files.open_content(place).map_err(|error| {
                                 io::Error::new(error.kind(), format!("{}: {error}", path.display()))
                             })?,

@@ -54,7 +54,7 @@ pub(super) struct Editing<'a> {
     /// Where contents were put for it. They go if it comes to nothing.
     placed: &'a RefCell<Vec<Vec<u8>>>,
     /// A file that was made, which is likely to be opened next.
-    made: Cell<Option<(u64, File)>>,
+    made: Cell<Option<(u64, Arc<File>)>>,
 }
 
 /// What has become of a node.
@@ -264,7 +264,7 @@ impl Editing<'_> {
             if is_elsewhere {
                 rows::put_node(self.connection, &row)?;
             }
-            self.made.replace(Some((row.id, file)));
+            self.made.replace(Some((row.id, Arc::new(file))));
         }
         if name.is_empty() {
             self.orphans.borrow_mut().push((row.id, Orphan::Unnamed));
@@ -315,7 +315,8 @@ pub(super) fn is_name(name: &[u8]) -> Result<(), Error> {
 impl Overlay {
     /// Does `work` as one transaction, unless whoever has asked for it was told meanwhile that nothing came of it.
     pub(super) fn edit<T>(&self, work: impl FnOnce(&Editing<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        let placed = RefCell::default();
+        // Closed when nobody waits for this any more.
+        let (placed, replaced) = (RefCell::default(), Cell::default());
         waits_for_disk();
         let edited = self.database.edit(
             |connection| {
@@ -341,7 +342,7 @@ impl Overlay {
                 drop(quiet);
                 let made = made.take();
                 if made.is_some() || !orphans.is_empty() {
-                    *lock(&self.made) = made;
+                    replaced.set(std::mem::replace(&mut *lock(&self.made), made));
                 }
                 let mut all = lock(&self.orphans);
                 for (id, what) in orphans {
