@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{
-    self, Compare, DEFAULT_SIGNALS, Mounted, Scratch, assert_twins, behind, can_mount, foreground, is_mounted,
-    make_tree, run, signal, statistics, wait_until,
+    self, Compare, DEFAULT_SIGNALS, Mounted, Scratch, assert_twins, behind, can_mount, can_pass_through, foreground,
+    is_mounted, make_tree, run, signal, statistics, wait_until,
 };
 use rustix::process::Signal;
 
@@ -182,14 +182,9 @@ fn the_kernel_reads_files_itself() {
     if !can_mount() {
         return;
     }
-    let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; seq 1 300000 > tree/numbers; ln tree/numbers tree/again");
-    let kind = scratch.shell("stat -f -c %T tree");
-    if version < (6, 9) || !["ext2/ext3", "xfs", "btrfs", "tmpfs"].contains(&kind.trim()) {
-        println!("left out: needs Linux 6.9 and a disk, here are {version:?} and {kind}");
+    if !can_pass_through(&scratch) {
         return;
     }
     let mount = Mounted::new(&scratch, scratch.path("tree"), &["-d", "2"]);

@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::random::Numbers;
-use crate::support::{Mounted, Scratch, can_mount};
+use crate::support::{Mounted, Scratch, can_mount, can_pass_through, statistics};
 
 /// The longest that the file becomes.
 const LONGEST: u64 = 300_000;
@@ -264,6 +264,54 @@ fn the_time_of_a_file_that_is_written_through_a_mapping_is_seen() {
     mounted.unmount();
 }
 
+/// The kernel itself reads and writes what lies in the overlay: a file that was made, one that was below and was
+/// copied, and both when they are mounted again. Without that, all of it is right, and slow.
+#[test]
+fn the_kernel_reads_and_writes_files_of_the_overlay_itself() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    if !can_pass_through(&scratch) {
+        return;
+    }
+    scratch.shell("mkdir tree; seq 30000 > tree/below; tar -C tree -cf a.tar .");
+    let overlay = scratch.path("overlay").display().to_string();
+    let bytes: Vec<u8> = (0..1 << 18_u32).flat_map(u32::to_le_bytes).collect();
+    for source in ["a.tar", "tree"] {
+        let overlay = format!("{overlay}-{source}");
+        let mounted = Mounted::new(&scratch, scratch.path(source), &["-d", "2", "-w", &overlay]);
+        // By the call that makes it.
+        let made = File::options().read(true).write(true).create_new(true).open(mounted.path("made")).unwrap();
+        // What is below is read, and this write copied, by us.
+        std::fs::OpenOptions::new().write(true).open(mounted.path("below")).unwrap().write_all_at(b"x", 0).unwrap();
+        let open = |name: &str| OpenOptions::new().read(true).write(true).open(mounted.path(name)).unwrap();
+        let check = |what: &str, mount: &Path, file: &File| {
+            let before = statistics(mount);
+            file.write_all_at(&bytes, 0).unwrap();
+            let mut read = vec![0; bytes.len()];
+            file.read_exact_at(&mut read, 0).unwrap();
+            assert!(read == bytes, "{source}: {what}");
+            let after = statistics(mount);
+            for counted in ["read", "write"] {
+                let [before, after] = [&before, &after].map(|all| &all["requests"][counted]);
+                assert!(after.is_u64() && before == after, "{source}: {what}: {counted}: {before}, {after}");
+            }
+        };
+        check("made", &mounted.at, &made);
+        drop(made);
+        check("made, and opened again", &mounted.at, &open("made"));
+        check("copied", &mounted.at, &open("below"));
+        mounted.unmount();
+        let mounted = Mounted::new(&scratch, scratch.path(source), &["-d", "2", "-w", &overlay]);
+        for name in ["made", "below"] {
+            let file = OpenOptions::new().read(true).write(true).open(mounted.path(name)).unwrap();
+            check("mounted again", &mounted.at, &file);
+        }
+        mounted.unmount();
+    }
+}
+
 /// > Programs that were written to a mount are run there, also while the sandbox is on.
 #[test]
 fn what_was_written_can_be_run() {
@@ -271,6 +319,8 @@ fn what_was_written_can_be_run() {
         return;
     }
     let scratch = Scratch::new();
+    // Else they are run as any file of a mount is. It says so.
+    can_pass_through(&scratch);
     scratch.shell("mkdir tree; echo x > tree/x; tar -C tree -cf a.tar .");
     for source in ["a.tar", "tree"] {
         let overlay = scratch.path(format!("overlay-{source}")).display().to_string();

@@ -167,6 +167,22 @@ pub(crate) fn statistics(mount: &Path) -> serde_json::Value {
     serde_json::from_slice(&buffer[..length]).unwrap()
 }
 
+/// True if the kernel can read and write itself what lies in a scratch folder: that takes root, Linux 6.9, and a file
+/// system that is on a disk or in memory. Else it is told that a test leaves that out.
+pub(crate) fn can_pass_through(scratch: &Scratch) -> bool {
+    let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (kind, user) = (scratch.shell("stat -f -c %T ."), rustix::process::geteuid());
+    let can = version >= (6, 9) && user.is_root() && ["ext2/ext3", "xfs", "btrfs", "tmpfs"].contains(&kind.trim());
+    if !can {
+        println!(
+            "skipped: the kernel reads itself as root, with Linux 6.9, on a disk; here are {version:?} and {kind}"
+        );
+    }
+    can
+}
+
 /// The program, started by another one.
 pub(crate) fn behind(scratch: &Scratch, words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
