@@ -42,14 +42,18 @@ const MOST_PER_NODE: usize = MOST_PER_LANE / 2;
 const MOST: usize = 4 * MOST_PER_LANE;
 
 /// Threads, whatever they do. Beyond this even a lane that has none waits.
-const MOST_OF_ALL: usize = 4 * MOST;
+const MOST_OF_ALL: usize = 5 * MOST;
 
 /// Threads that wait for what others wait for, too. They may do so for hours, and are not replaced; all that has work
 /// is to get on meanwhile.
 const MOST_WAITING: usize = MOST;
 
-/// Threads that are stuck beyond the deadline, or take long, and have been replaced.
+/// Threads that are stuck beyond the deadline, and have been replaced.
 const MOST_STUCK: usize = 64;
+
+/// The same of those that take long. They leave the places of those that are stuck: files are copied for hours, and a
+/// disk that hangs meanwhile is not to stop what else lies in its lane.
+const MOST_LONG: usize = 64;
 
 /// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -219,13 +223,17 @@ impl WorkersState {
         Some((self.next, job))
     }
 
-    /// Jobs that have been at work beyond the deadline, or take long, by lane. As many as [`MOST_STUCK`] do not count.
+    /// Jobs that have been at work beyond the deadline, or take long, by lane: those that do not count, of which there
+    /// are [`MOST_STUCK`] and [`MOST_LONG`] at most.
     fn stuck(&self, deadline: Duration) -> Stuck {
         let mut stuck = Stuck::default();
         // Who waits for what takes long is not stuck: another thread would do no more.
         let is_stuck = |job: &&Running| job.lane & WAITING == 0 && (job.takes_long || job.since.elapsed() >= deadline);
+        let (mut left, mut left_for_long) = (MOST_STUCK, MOST_LONG);
         for job in self.running.values().filter(is_stuck) {
-            if stuck.all < MOST_STUCK {
+            let left = if job.takes_long { &mut left_for_long } else { &mut left };
+            if *left > 0 {
+                *left -= 1;
                 stuck.all += 1;
                 *stuck.lanes.entry(job.lane).or_default() += 1;
             }
@@ -487,6 +495,18 @@ mod tests {
         finished.recv().unwrap();
         drop(release);
         workers.finish();
+    }
+
+    #[test]
+    fn who_takes_long_leaves_the_places_of_those_that_are_stuck() {
+        let mut state = WorkersState::default();
+        let kinds = [(7, MOST_LONG + 100, true), (8, MOST_STUCK, false)];
+        for (lane, takes_long) in kinds.into_iter().flat_map(|(lane, count, long)| vec![(lane, long); count]) {
+            state.next += 1;
+            state.running.insert(state.next, Running { lane, node: state.next, since: Instant::now(), takes_long });
+        }
+        let stuck = state.stuck(Duration::ZERO);
+        assert_eq!((stuck.all, stuck.lanes[&7], stuck.lanes[&8]), (MOST_LONG + MOST_STUCK, MOST_LONG, MOST_STUCK));
     }
 
     /// As many files as a lane has threads are copied: others of that lane go on meanwhile, whether they come before or
