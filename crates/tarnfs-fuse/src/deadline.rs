@@ -176,8 +176,9 @@ trait Overdue: Send + Sync + std::fmt::Debug {
     fn signalled(&self);
     /// If they have, how long they wait all the same.
     fn due(&self, patience: Patience) -> Option<Instant>;
-    /// Answers that whoever waits has got a signal, if there is no answer yet.
-    fn interrupt(&self);
+    /// Answers that whoever waits has got a signal, if there is no answer yet and nothing has begun. `before` that, it
+    /// says so.
+    fn interrupt(&self, before: &dyn Fn());
     /// Node, and the bytes of it that are read.
     fn range(&self) -> (u64, Range<u64>);
     /// Answers with an error and logs it, if there is no answer yet.
@@ -245,11 +246,12 @@ impl<R: Refuse> Overdue for Waiting<R> {
         lock(&self.signalled).and_then(|at| at.checked_add(patience))
     }
 
-    fn interrupt(&self) {
+    fn interrupt(&self, before: &dyn Fn()) {
         let mut due = lock(&self.due);
         let reply = if due.stage == Stage::Asked { due.reply.take() } else { None };
         drop(due);
         if let Some(reply) = reply {
+            before();
             reply.refuse(Errno::INTR);
         }
     }
@@ -468,10 +470,7 @@ impl Deadlines {
 
     fn let_go(&self, request: &dyn Overdue) {
         // Before the answer: who has it may look at the numbers.
-        if request.unique().is_some() && request.due(self.patience).is_some() {
-            self.counters.interrupted.add(1);
-            request.interrupt();
-        }
+        request.interrupt(&|| self.counters.interrupted.add(1));
     }
 
     /// Lets those go who got a signal some time ago and wait still. When the next one is to go.
