@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -21,6 +22,9 @@ pub(crate) struct Handles {
     most: usize,
     /// Where the kernel can read and write files itself.
     backings: Option<Backings>,
+    /// Nodes that the kernel may write to itself, to be looked at without the lock: each child of each listing is
+    /// asked about.
+    written: AtomicUsize,
     state: Mutex<HandlesState>,
 }
 
@@ -103,7 +107,7 @@ impl HandlesState {
 
 impl Handles {
     pub(crate) fn new() -> Self {
-        Self { most: share_of_descriptors(4), backings: None, state: Mutex::default() }
+        Self { most: share_of_descriptors(4), backings: None, written: AtomicUsize::new(0), state: Mutex::default() }
     }
 
     /// From now on the kernel reads and writes files itself where it can.
@@ -146,14 +150,16 @@ impl Handles {
         let flags = if file.is_waited_for() { flags } else { flags | open::NOFLUSH };
         let opening = Opening { handle: state.add(node, Content::Written(file)), flags, backing: backing.unwrap_or(0) };
         if let (Some(_), Some(shared)) = (backing, state.nodes.get_mut(&node)) {
-            shared.is_written = true;
+            let was_written = std::mem::replace(&mut shared.is_written, true);
+            self.written.fetch_add(usize::from(!was_written), Ordering::SeqCst);
         }
         opening
     }
 
     /// True while somebody may change `node` without our being told.
     pub(crate) fn is_written_by_kernel(&self, node: u64) -> bool {
-        self.backings.is_some() && lock(&self.state).nodes.get(&node).is_some_and(|shared| shared.is_written)
+        self.written.load(Ordering::SeqCst) > 0
+            && lock(&self.state).nodes.get(&node).is_some_and(|shared| shared.is_written)
     }
 
     /// Has the kernel forget what it knows of `node`, if it may change it without our being told.
@@ -220,6 +226,8 @@ impl Handles {
             shared.handles -= 1;
             if shared.handles == 0 {
                 unshared = state.nodes.remove(&closed.node);
+                let was_written = unshared.as_ref().is_some_and(|shared| shared.is_written);
+                self.written.fetch_sub(usize::from(was_written), Ordering::SeqCst);
             }
         }
         drop(state);

@@ -1,7 +1,6 @@
 //! What changes something. Where the tree is for reading only, that takes a remount by root, and is refused.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -173,17 +172,16 @@ impl Writing for Dispatcher {
                 Err(Errno::EXIST) if !how.is_exclusive => return Err(Errno::STALE),
                 made => made?,
             };
-            let known = asks.made(folder, &made);
+            let given = Given::new(asks, vec![made.node]);
             // Whoever is told that it failed, and the kernel, take it that nothing was made.
             let unmake = |_: &Errno| drop(name.as_ref().map(|name| edit.remove(Node(folder), name, false)));
             let file = asks.open(made.node.0, how).inspect_err(unmake)?;
-            Ok((known, made.node.0, file))
+            Ok((given, made, file))
         };
-        self.change(folder, reply, create, |asks, reply, (((mut keep, found), given), node, file)| {
-            let opening = asks.hold(node, file);
-            if asks.handles.is_written_by_kernel(node) {
-                keep.attributes = Duration::ZERO;
-            }
+        self.change(folder, reply, create, move |asks, reply, (given, made, file)| {
+            // First: how long the kernel keeps what it is told goes by who may write to it.
+            let opening = asks.hold(made.node.0, file);
+            let (keep, found) = asks.named(Node(folder), &made);
             if reply.created(keep, &found, opening.handle, opening.flags, opening.backing) {
                 given.taken();
             } else {
