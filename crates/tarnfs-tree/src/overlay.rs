@@ -44,6 +44,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, getgroups};
 use tarnfs_source::{FollowedFile, SharedSource};
 
+use crate::asker::{begins, taking_long};
 use crate::edit::{Edit, Space};
 use crate::folder::HiddenFolder;
 use crate::lanes::new_lane;
@@ -543,6 +544,15 @@ impl Overlay {
     fn sync(&self) -> io::Result<()> {
         self.files.sync_names()?;
         self.database.sync()
+    }
+
+    /// The same after `first`, for who has asked for it: it takes as long as the disk does.
+    fn synced(&self, first: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        begins()?;
+        taking_long(|| {
+            first()?;
+            self.sync()
+        })
     }
 
     fn forget(&self, node: Node, times: u64) {

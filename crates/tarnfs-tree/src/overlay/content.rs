@@ -277,12 +277,10 @@ impl WritableFile for OpenedFile {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        begins()?;
-        taking_long(|| {
-            if let Some(upper) = self.content.upper() {
-                if data_only { fdatasync(upper) } else { fsync(upper) }?;
-            }
-            self.overlay.sync()
+        self.overlay.synced(|| match self.content.upper() {
+            Some(upper) if data_only => Ok(fdatasync(upper)?),
+            Some(upper) => Ok(fsync(upper)?),
+            None => Ok(()),
         })
     }
 

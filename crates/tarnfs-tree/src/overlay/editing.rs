@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid};
 
-use super::content::{OpenedFile, stamp};
+use super::content::{OpenedFile, stamp, to_io};
 use super::files::{LONGEST_PATH, join};
 use super::rows::{self, NodeRow, ROOT, Said, changed};
 use super::{DEEPEST, LONGEST_NAME, NodePlace, Overlay, OverlayTree, access, lock, stale};
@@ -742,10 +742,6 @@ impl Edit for OverlayTree {
     }
 
     fn sync(&self, node: Node, _: bool) -> Result<(), Error> {
-        begins()?;
-        taking_long(|| {
-            self.0.settle(node)?;
-            Ok(self.0.sync()?)
-        })
+        Ok(self.0.synced(|| self.0.settle(node).map_err(to_io))?)
     }
 }
