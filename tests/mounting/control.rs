@@ -436,7 +436,7 @@ fn other_commands_run() {
     assert!(mount.does(&format!("tarnfs cat {a} d/f")).starts_with("one\n"));
     mount.refuses(format!("tarnfs cat {a} none"), "none");
     mount.refuses("ratarmount --no-such-option x", "--no-such-option");
-    mount.refuses(format!("ratarmount --commit-overlay {a} {at}"), "does not have yet");
+    mount.refuses(format!("ratarmount --commit-overlay {a} {at}"), "name the folder of the overlay");
     mount.refuses(format!("ratarmount --write-overlay /x {a} sub"), "for a mount of its own");
     mount.refuses("ratarmount", "which archive?");
     // One that goes on, and ends with the mount.

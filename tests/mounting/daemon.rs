@@ -380,7 +380,7 @@ fn options_of_the_mount_carry_those_of_the_program() {
     for (options, says) in [
         ("index_folders", "index_folders needs a value: -o index_folders=FOLDERS"),
         ("colour=blue", "colour=blue"),
-        ("commit-overlay", "not have yet"),
+        ("commit-overlay", "commit-overlay"),
         ("ignore-zeros=7", "ignore-zeros"),
     ] {
         let ran = mount(options);

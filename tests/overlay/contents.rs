@@ -8,8 +8,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::random::Numbers;
-use crate::support::{Mounted, Scratch, can_mount, can_pass_through, statistics};
+use crate::support::{Mounted, Numbers, Scratch, can_mount, can_pass_through, statistics};
 
 /// The longest that the file becomes.
 const LONGEST: u64 = 300_000;

@@ -72,8 +72,6 @@ fn what_cannot_be_an_overlay_is_refused_with_a_reason() {
         (vec!["-w".to_owned(), path("open")], 3, "everybody may write"),
         (vec!["-w".to_owned(), path("planted")], 3, "database"),
         (vec!["-w".to_owned(), path("new"), "-o".to_owned(), "ro".to_owned()], 2, "-o ro"),
-        (vec!["-o".to_owned(), "rw".to_owned()], 2, "--write-overlay"),
-        (vec!["--commit-overlay".to_owned(), "-w".to_owned(), path("new")], 2, "does not have yet"),
     ] {
         let (found, said) = says(&options.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(found == code && said.contains(why), "{options:?}: {found}: {said}");

@@ -71,6 +71,8 @@ pub struct Assembly {
     pub folders: Vec<Arc<FolderTree>>,
     /// Archives are opened, and their indexes written, as somebody looks into them.
     pub is_lazy: bool,
+    /// Some of it is a container image, not what is stored.
+    pub has_images: bool,
     /// Device and number of the first location's file or folder.
     pub first: Option<(u64, u64)>,
 }
@@ -132,7 +134,8 @@ pub fn assemble(
         return Err(AssembleError::OneIndexFile);
     }
     let (folders, alone, known) = Default::default();
-    let mut sources = Sources { how, options, observer, folders, alone, known, is_lazy: false, first: None };
+    let mut sources =
+        Sources { how, options, observer, folders, alone, known, is_lazy: false, has_images: false, first: None };
     let (mut names, mut trees) = (Vec::with_capacity(locations.len()), Vec::with_capacity(locations.len()));
     let all: Vec<&Location> = locations.iter().collect();
     let left_out = if how.union { indexes_among(&all, &options.index.place) } else { HashMap::new() };
@@ -154,7 +157,7 @@ pub fn assemble(
         names.push(location.path().file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec());
         trees.push(sources.open(number, location)?);
     }
-    let Sources { folders, mut alone, known, is_lazy, first, .. } = sources;
+    let Sources { folders, mut alone, known, is_lazy, has_images, first, .. } = sources;
     if how.union {
         let mut is_kept = are_kept(&known, &opened, &options.index.place).into_iter();
         let mut keep = || is_kept.next().unwrap_or(true);
@@ -168,7 +171,7 @@ pub fn assemble(
         trees = told_apart(trees.into_iter().zip(alone).collect());
     }
     let named = names.into_iter().zip(trees).collect();
-    Ok(Assembly { tree: compose(named, how)?, folders, is_lazy, first })
+    Ok(Assembly { tree: compose(named, how)?, folders, is_lazy, has_images, first })
 }
 
 /// Opens one location, which is no folder.
@@ -280,6 +283,7 @@ struct Sources<'a> {
     alone: Vec<Option<Names>>,
     known: Vec<Option<Known>>,
     is_lazy: bool,
+    has_images: bool,
     first: Option<(u64, u64)>,
 }
 
@@ -365,6 +369,7 @@ impl Sources<'_> {
         let known = archive.index.summary().archive;
         let is_index = matches!(location, Location::Path(path) if archive.index_path.as_deref() == Some(path));
         self.known.push(Some(Known { archive: known, index: archive.index_path.clone(), is_index }));
+        self.has_images |= image.is_some();
         let is_alone = self.how.union && image.is_none();
         self.alone.push(if is_alone { Names::of(&archive, path) } else { None });
         let tree = image.unwrap_or(archive.tree);

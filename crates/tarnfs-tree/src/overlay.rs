@@ -17,6 +17,7 @@
 //! no connection.
 
 mod access;
+mod commit;
 mod content;
 mod database;
 mod editing;
@@ -56,6 +57,7 @@ use known::{Forgotten, Known, Met};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
+pub use commit::{Appends, GoesInto, HEAD, Written};
 pub use status::{Change, Changed, OverlayStatus};
 
 /// Nodes that can be made.
@@ -758,7 +760,7 @@ impl Tree for OverlayTree {
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         match self.0.place(node) {
             NodePlace::Lower => self.0.lower.owner_names(node),
-            NodePlace::Own(_) => Ok((Vec::new(), Vec::new())),
+            NodePlace::Own(id) => self.0.owner_names(id),
         }
     }
 

@@ -90,7 +90,15 @@ impl Target {
 
     /// What of an entry is kept. A single file has no attributes.
     pub fn keeps(self) -> Keeps {
-        let nothing = Keeps { root: false, names: false, xattrs: false, holes: false, ctime: false, time_unit: 1 };
+        let nothing = Keeps {
+            root: false,
+            names: false,
+            xattrs: false,
+            holes: false,
+            ctime: false,
+            comment: false,
+            time_unit: 1,
+        };
         self.container.map_or(nothing, Container::keeps)
     }
 

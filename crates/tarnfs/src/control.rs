@@ -190,8 +190,8 @@ impl Runner {
         }
         let open = &mount.open;
         let is_of_a_process = mount.foreground || mount.no_sandbox || open.debug != DEBUG || open.log_file().is_some();
-        if mount.write_overlay().is_some() {
-            return Err("--write-overlay is for a mount of its own, not for a part of one".to_owned());
+        if mount.written.overlay().is_some() || mount.written.write || mount.written.commit_overlay {
+            return Err("--write-overlay and --write are for a mount of its own, not for a part of one".to_owned());
         }
         if mount.no_mount || mount.control_interface || is_of_a_process || !mount.fuse.is_empty() {
             let what = "--no-mount, --control-interface, --no-sandbox, --log-file, -d, -f and options of the kernel (-o) are for a \
@@ -208,8 +208,13 @@ impl Runner {
         let mut options = inside::options(&mount.open, &keys, &self.options.cancel).map_err(failed)?;
         options.decoding.cache = self.options.decoding.cache.clone();
         options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
-        let request =
-            Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false, written: None };
+        let request = Request {
+            sources: sources.to_vec(),
+            mountpoint: self.real.clone(),
+            made_up: false,
+            written: None,
+            commits: None,
+        };
         let composition = request.composition(mount);
         let tree = open_all(&request.sources, &composition, &mut options, false, None).map_err(failed)?.assembly.tree;
         self.tree.add(&place, tree).map_err(refused)?;

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
+use tarnfs_source::FileSource;
 use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
 
 use crate::args::shown;
@@ -36,6 +38,12 @@ const UNUSED: Duration = Duration::from_secs(3600);
 /// How long a mount that has just ended is waited for, and how often is looked.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Locked from the mount on until what was written is in the archive.
+const COMMITS: &str = ".tarnfs-overlay.commits";
+
+/// Names of the files of an overlay that is empty begin so.
+const OWN: &[u8] = b".tarnfs-overlay";
 
 /// Where files are in memory.
 const MEMORY: &str = "/dev/shm";
@@ -79,11 +87,12 @@ pub(crate) struct Written {
 
 impl Written {
     /// Lets `lower` be written to, of which `sources` are shown at `mountpoint`. The watcher removes what goes with
-    /// the mount also where this process is killed.
+    /// the mount also where this process is killed. `over` says what `lower` is, if it is no archive as it is.
     pub(crate) fn open(
         place: &Place,
         lower: &Arc<dyn Tree>,
         (sources, folders, mountpoint): (&[PathBuf], &[Arc<FolderTree>], &Path),
+        over: Option<&str>,
         watcher: Option<&Watcher>,
     ) -> Result<Self, Failure> {
         let temporary = match place {
@@ -108,15 +117,16 @@ impl Written {
             (_, None) => return Err(cannot(Path::new(":temp:"), &"no folder")),
         };
         let user = format!("process {}, {}", std::process::id(), mounted_at(&resolved(mountpoint)));
-        let begun = Instant::now();
-        let tree = loop {
-            match OverlayTree::open(Arc::clone(lower), folder, &user) {
-                // Whoever has just unmounted it still brings it to the disk.
-                Err(error) if is_ending(&error) && begun.elapsed() < PATIENCE => thread::sleep(LOOK),
-                opened => break opened,
-            }
-        };
-        let tree = tree.map_err(|error| Failure::new(Code::CannotOpen, format!("--write-overlay {error}")))?;
+        let failed = |error: OverlayError| Failure::new(Code::CannotOpen, format!("--write-overlay {error}"));
+        let mut tree = open(lower, folder, &user).map_err(failed)?;
+        if let [archive] = sources
+            && is_committed(&tree, archive).map_err(failed)?
+        {
+            // What it knows of what is below is of no use any more.
+            drop(tree);
+            tree = open(lower, folder, &user).map_err(failed)?;
+        }
+        tree.note_over(over).map_err(failed)?;
         if temporary.is_some() {
             File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
         }
@@ -127,6 +137,30 @@ impl Written {
     pub(crate) fn finish(&self) {
         if self.temporary.is_none() {
             self.tree.finish();
+        }
+    }
+}
+
+/// True if `archive` is the one that the overlay went into when a commit was ended before it had emptied it. That is
+/// done now.
+fn is_committed(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
+    let is_it = FileSource::open(archive).map_or(Ok(false), |file| tree.is_in(&file))?;
+    if is_it {
+        tree.empty(true)?;
+        let (folder, archive) = (shown(tree.folder().as_os_str()), shown(archive.as_os_str()));
+        log::warn!("{folder}: what was in it is in {archive} since a commit that was ended; it was emptied");
+    }
+    Ok(is_it)
+}
+
+/// Opens the overlay in `folder` for `user`. Whoever has just unmounted it is waited for, who still brings it to the
+/// disk.
+pub(crate) fn open(lower: &Arc<dyn Tree>, folder: &Path, user: &str) -> Result<OverlayTree, OverlayError> {
+    let begun = Instant::now();
+    loop {
+        match OverlayTree::open(Arc::clone(lower), folder, user) {
+            Err(error) if is_ending(&error) && begun.elapsed() < PATIENCE => thread::sleep(LOOK),
+            opened => return opened,
         }
     }
 }
@@ -249,6 +283,69 @@ fn remove_if_left(path: &Path) -> io::Result<()> {
 fn is_old(folder: &OwnedFd) -> io::Result<bool> {
     let changed = File::from(folder.try_clone()?).metadata()?.modified()?;
     Ok(changed.elapsed().is_ok_and(|age| age > UNUSED))
+}
+
+/// Where what is written goes until it is in the archive (`--write`).
+pub(crate) fn changes_of(archive: &Path) -> PathBuf {
+    let mut path = archive.as_os_str().to_owned();
+    path.push(".changes");
+    path.into()
+}
+
+/// A mount that puts what was written into its archive in the end.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Commits {
+    /// Begins with what is written to `folder`.
+    pub(crate) fn begin(folder: &Path) -> Result<Self, Failure> {
+        let path = folder.join(COMMITS);
+        let open = || {
+            let options = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = openat(CWD, &path, options, Mode::RUSR | Mode::WUSR)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(File::from(file))
+        };
+        let lock = open().map_err(|error: Errno| cannot(&path, &io::Error::from(error)))?;
+        Ok(Self { folder: folder.to_owned(), _lock: lock })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All of it is in the archive: the folder goes, unless somebody has put something else into it.
+    pub(crate) fn finish(self) {
+        let others = |name: &OsStr| !name.as_bytes().starts_with(OWN);
+        let removed = self.folder.read_dir().and_then(|entries| {
+            let names: Vec<_> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
+            if names.iter().any(|name| others(name)) {
+                return Err(io::Error::other("there is something else in it"));
+            }
+            std::fs::remove_dir_all(&self.folder)
+        });
+        if let Err(error) = removed {
+            log::warn!("{}: stays: {error}", shown(self.folder.as_os_str()));
+        }
+    }
+}
+
+/// True while a mount that puts what was written into the `archive` is there, or is at that.
+pub(crate) fn is_committing(archive: &Path) -> bool {
+    let lock = File::open(changes_of(archive).join(COMMITS));
+    lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+}
+
+/// Waits until a mount that has ended has put what was written into its `archive`. Returns the folder where that is if
+/// it could not be put there.
+pub(crate) fn wait_for_commit(archive: &Path) -> Option<PathBuf> {
+    while is_committing(archive) {
+        thread::sleep(LOOK);
+    }
+    Some(changes_of(archive)).filter(|folder| folder.is_dir())
 }
 
 impl Drop for Written {

@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{
-    Advise, Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, Info, List, Mount, Open, Serve, Stat,
-    parse, parse_quietly, shown,
+    Advise, Cat, Check, Cli, Command, Commit, Compare, Convert, Extract, Find, Index, Info, List, Mount, Open, Serve,
+    Stat, parse, parse_quietly, shown,
 };
 use crate::commands::{
-    advise, bench, cat, check, compare, complete, convert, create, extract, find, formats, index, info, ls, mount,
-    mounts, overlay, pages, serve, stat, unmount, version,
+    advise, bench, cat, check, commit, compare, complete, convert, create, extract, find, formats, index, info, ls,
+    mount, mounts, overlay, pages, serve, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::terminal::Colour;
@@ -46,6 +46,7 @@ macro_rules! options_in {
             Some(Command::Find(find)) => Some(&$($mutable)? find.open),
             Some(Command::Cat(cat)) => Some(&$($mutable)? cat.open),
             Some(Command::Extract(extract)) => Some(&$($mutable)? extract.open),
+            Some(Command::Commit(commit)) => Some(&$($mutable)? commit.open),
             Some(Command::Compare(compare)) => Some(&$($mutable)? compare.open),
             Some(Command::Stat(stat)) => Some(&$($mutable)? stat.open),
             Some(Command::Info(info)) => Some(&$($mutable)? info.open),
@@ -92,6 +93,7 @@ macro_rules! archives_in {
                 | Command::Find(Find { archive, .. })
                 | Command::Cat(Cat { archive, .. })
                 | Command::Extract(Extract { archive, .. })
+                | Command::Commit(Commit { archive, .. })
                 | Command::Compare(Compare { archive, .. })
                 | Command::Stat(Stat { archive, .. })
                 | Command::Convert(Convert { archive, .. })
@@ -141,6 +143,7 @@ fn not_an_archive(log_file: Option<&Path>, archives: &[PathBuf]) -> Result<(), F
 
 fn mount_or_unmount(mount: &Mount) -> Result<Code, Failure> {
     match mount.to_unmount() {
+        None if mount.written.commit_overlay => commit::of_mount(mount),
         None => mount::run(mount),
         Some(mountpoints) if mountpoints.is_empty() => {
             Err(Failure::new(Code::Usage, "--unmount needs a value: --unmount MOUNTPOINT"))
@@ -201,6 +204,7 @@ fn dispatch(cli: Cli, colour: Colour, warning: Option<String>) -> Result<Code, F
         Some(Command::Find(arguments)) => find::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Extract(arguments)) => extract::run(&arguments),
+        Some(Command::Commit(arguments)) => commit::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Info(arguments)) => info::run(&arguments),

@@ -117,7 +117,9 @@ impl Opening<'_> {
                 Err(error) => {
                     // Said once, where it matters: when an index is not written, or is not replaced.
                     let is_said_later = is_unreachable(&path)
-                        || (self.options.index.recreate == Recreate::IfNeeded && self.of_another_archive().is_some());
+                        || (self.options.index.recreate == Recreate::IfNeeded && self.of_another_archive().is_some())
+                        // Of an archive that only grew it is used, and a longer one takes its place.
+                        || (self.options.index.recreate == Recreate::IfNeeded && self.grown_from().is_some());
                     let level = if is_said_later { log::Level::Info } else { log::Level::Warn };
                     // The error may name it, too.
                     let (archive, index_file) = (self.path.display(), path.display());

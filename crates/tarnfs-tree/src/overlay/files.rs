@@ -57,7 +57,7 @@ pub(super) struct Files {
     root: OwnedFd,
     numbered: OwnedFd,
     path: PathBuf,
-    _lock: File,
+    lock: File,
     reserve: File,
     /// Folders in it whose names are not known to be on the disk.
     unsynced: Mutex<HashSet<Vec<u8>>>,
@@ -140,9 +140,14 @@ impl Files {
         // What is made here first, the database among them, is noted by nobody.
         let unsynced = Mutex::new(HashSet::from([Vec::new()]));
         let reserve = File::from(open_beneath(root.as_fd(), RESERVE.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
-        let files = Self { root, numbered, path, _lock: lock, reserve, unsynced, syncing: Mutex::default() };
+        let files = Self { root, numbered, path, lock, reserve, unsynced, syncing: Mutex::default() };
         files.take_reserve();
         Ok(files)
+    }
+
+    /// Others may use it from now on.
+    pub(super) fn release(&self) -> io::Result<()> {
+        Ok(flock(&self.lock, FlockOperation::Unlock)?)
     }
 
     pub(super) fn path(&self) -> &Path {

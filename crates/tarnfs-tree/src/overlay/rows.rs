@@ -73,6 +73,7 @@ macro_rules! with_columns {
 }
 
 const GET_NODE: &str = with_columns!("SELECT ", " FROM nodes WHERE id = ?");
+const NODES_BEHIND: &str = with_columns!("SELECT ", " FROM nodes WHERE id > ? ORDER BY id LIMIT ?");
 const PUT_NODE: &str = with_columns!(
     "INSERT OR REPLACE INTO nodes (",
     ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -169,6 +170,13 @@ pub(super) fn node(connection: &Connection, id: u64) -> Result<Option<NodeRow>, 
 /// True of errors that say that a row is not one of ours: others are as they were.
 pub(super) fn is_wrong(error: &Error) -> bool {
     matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::InvalidData)
+}
+
+/// So many nodes at most whose numbers are behind `last`, in their order.
+pub(super) fn nodes_behind(connection: &Connection, last: u64, most: usize) -> Result<Vec<NodeRow>, Error> {
+    let mut query = connection.prepare_cached(NODES_BEHIND).map_err(failed)?;
+    let rows = query.query_map([last as i64, most as i64], node_row).map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
 }
 
 /// Adds a node, or replaces the one that has its number; with number 0 it gets a new one, which is returned.

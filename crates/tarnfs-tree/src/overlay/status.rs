@@ -53,8 +53,8 @@ pub struct Changed {
 /// The folder of an overlay, to look into it. It may be in use.
 #[derive(Debug)]
 pub struct OverlayStatus {
-    folder: PathBuf,
-    connection: Connection,
+    pub(super) folder: PathBuf,
+    pub(super) connection: Connection,
 }
 
 /// A folder that is walked.

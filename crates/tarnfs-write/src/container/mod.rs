@@ -46,6 +46,8 @@ pub struct Keeps {
     pub holes: bool,
     /// When the attributes were changed last. Nobody can give that to a file again, so it may go without a word.
     pub ctime: bool,
+    /// A comment on all of it.
+    pub comment: bool,
     /// The smallest difference of two times, in ns.
     pub time_unit: u32,
 }

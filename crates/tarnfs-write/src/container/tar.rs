@@ -78,7 +78,7 @@ impl Container for Pax {
     }
 
     fn keeps(&self) -> Keeps {
-        Keeps { root: true, names: true, xattrs: true, holes: true, ctime: true, time_unit: 1 }
+        Keeps { root: true, names: true, xattrs: true, holes: true, ctime: true, comment: false, time_unit: 1 }
     }
 
     fn why_not(&self, entry: &Entry) -> Option<&'static str> {

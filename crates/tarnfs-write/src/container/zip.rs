@@ -470,7 +470,7 @@ impl Container for InfoZip {
 
     fn keeps(&self) -> Keeps {
         // Times are those of NTFS.
-        Keeps { root: false, names: false, xattrs: false, holes: false, ctime: false, time_unit: 100 }
+        Keeps { root: false, names: false, xattrs: false, holes: false, ctime: false, comment: true, time_unit: 100 }
     }
 
     fn why_not(&self, entry: &Entry) -> Option<&'static str> {

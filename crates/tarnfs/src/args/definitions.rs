@@ -7,10 +7,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::advise::Advise;
 use super::bench::Bench;
+use super::commit::Commit;
 use super::compare::Compare;
 use super::extract::Extract;
 use super::images::Images;
 use super::info::Info;
+use super::overlay::{Overlay, Written};
 use super::serving::Serve;
 use super::size::{parse_count, parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
@@ -111,6 +113,8 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
+    /// Put what was written into an overlay into its archive
+    Commit(Commit),
     /// Show what a write overlay changes
     #[command(subcommand)]
     Overlay(Overlay),
@@ -136,24 +140,6 @@ pub(crate) enum Command {
         /// The words before the cursor
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
         words: Vec<OsString>,
-    },
-}
-
-/// What `tarnfs overlay` does.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Overlay {
-    /// List what was added (A), modified (M), deleted (D) and renamed (R), one path on a line
-    ///
-    /// It is read from the folder of the overlay alone, also while it is mounted. Names that are not plain text are
-    /// shown as in `tarnfs ls`.
-    Status {
-        /// The folder that was given to --write-overlay
-        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-        folder: PathBuf,
-
-        /// Print one JSON object for each change, one on a line
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -447,11 +433,7 @@ impl Open {
 }
 
 #[derive(Debug, Args)]
-#[allow(
-    clippy::struct_field_names,
-    clippy::struct_excessive_bools,
-    reason = "fields have the names of their options, each a flag of the command line"
-)]
+#[allow(clippy::struct_field_names, clippy::struct_excessive_bools, reason = "fields are called as their options")]
 pub(crate) struct Mount {
     /// The archive and its mount point [default: a folder beside it]
     ///
@@ -510,13 +492,8 @@ pub(crate) struct Mount {
     #[arg(hide_short_help = true, long, overrides_with = "control_interface", help_heading = "Mounting")]
     pub(crate) no_control_interface: bool,
 
-    /// Let all be changed; DIR gets the changes
-    ///
-    /// The archive stays as it is. DIR is made if it is not there, and used again by the next mount with it, also one
-    /// that ratarmount has made. `:temp:` is a folder that is removed when the mount ends, and `:memory:` one in
-    /// memory. `tarnfs overlay status DIR` lists what was changed.
-    #[arg(short = 'w', long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Mounting")]
-    write_overlay: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) written: Written,
 
     /// Do not merge several archives: show each in a folder of its own, named after it
     #[arg(hide_short_help = true, long, help_heading = "What is shown")]
@@ -528,7 +505,7 @@ pub(crate) struct Mount {
     /// Show only this folder of the archive
     ///
     /// `-o modules=subdir,subdir=PATH` does the same.
-    #[arg(short = 'p', long, value_name = "PATH", help_heading = "Mounting")]
+    #[arg(hide_short_help = true, short = 'p', long, value_name = "PATH", help_heading = "Mounting")]
     pub(crate) prefix: Option<OsString>,
 
     /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... The highest number is the current one. The
@@ -578,11 +555,6 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Where what is written goes. An empty one is none, as in ratarmount.
-    pub(crate) fn write_overlay(&self) -> Option<&OsString> {
-        self.write_overlay.as_ref().filter(|folder| !folder.is_empty())
-    }
-
     /// What is to be unmounted, where that is what was asked for. Other options may stand between `-u` and the names.
     pub(crate) fn to_unmount(&self) -> Option<Vec<PathBuf>> {
         self.unmount.as_ref().map(|behind| behind.iter().chain(&self.paths).cloned().collect())

@@ -9,12 +9,8 @@ use tarnfs_fuse::{plain_option, split_options};
 use crate::exit::{Code, Failure};
 
 /// Long name, short name, whether it takes values.
-const OPTIONS: &[(&str, Option<char>, bool)] = &[
-    ("commit-overlay", None, false),
-    ("force-folder-index", None, false),
-    ("oss-attributions", None, false),
-    ("oss-attributions-short", None, false),
-];
+const OPTIONS: &[(&str, Option<char>, bool)] =
+    &[("force-folder-index", None, false), ("oss-attributions", None, false), ("oss-attributions-short", None, false)];
 
 /// Options of ratarmount that ask for what tarnfs does anyway, and the options of tarnfs that each takes back.
 const HOLD_ANYWAY: &[(&str, &[&str])] = &[
@@ -71,7 +67,7 @@ pub(crate) fn among_options_of_the_mount(
     matches: &ArgMatches,
 ) -> Result<OptionsOfTheMount, Failure> {
     /// What asks for something else than a mount.
-    const NEVER: [&str; 5] = ["fuse", "help", "unmount", "verbose", "version"];
+    const NEVER: [&str; 6] = ["commit-overlay", "fuse", "help", "unmount", "verbose", "version"];
     let matches = match matches.subcommand() {
         Some((_, matches)) => matches,
         None => matches,

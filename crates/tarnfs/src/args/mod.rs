@@ -2,12 +2,14 @@
 
 mod advise;
 mod bench;
+mod commit;
 mod compare;
 mod definitions;
 mod extract;
 mod images;
 mod info;
 mod later;
+mod overlay;
 mod serving;
 mod settings;
 mod size;
@@ -16,14 +18,16 @@ mod writing;
 
 pub(crate) use advise::{Advise, Purpose};
 pub(crate) use bench::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
+pub(crate) use commit::Commit;
 pub(crate) use compare::{Compare, Ignored};
 pub(crate) use definitions::{
-    Cat, Check, Cli, Command, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Overlay, Shell, Stat,
+    Cat, Check, Cli, Command, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
 };
 pub(crate) use extract::Extract;
 pub(crate) use info::Info;
+pub(crate) use overlay::Overlay;
 pub(crate) use serving::Serve;
-pub(crate) use settings::{Keys, composition, mount_options, open_options, secret, secrets};
+pub(crate) use settings::{Keys, composition, mount_options, open_options, secret, secrets, writes};
 pub(crate) use writing::{Compress, Convert, Create, SortFiles};
 
 use std::ffi::{OsStr, OsString};

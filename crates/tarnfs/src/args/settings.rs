@@ -363,6 +363,17 @@ const FOR_MOUNT: &[&str] = &[
     "async", "rw", "suid", "dev",
 ];
 
+/// True if what is written is to go into the archive when it is unmounted: by `--write`, or by a `rw` that somebody has
+/// typed. mount(8) and mount.fuse3 always say one of ro and rw, and with it whether devices and set-user-id count.
+pub(crate) fn writes(mount: &Mount) -> bool {
+    let has = |wanted: &str| {
+        mount.fuse.iter().flat_map(|joined| tarnfs_fuse::split_options(joined)).any(|option| option == wanted)
+    };
+    let is_typed = !["suid", "nosuid", "dev", "nodev"].into_iter().any(has) && !super::is_called_by_mount();
+    let is_free = !mount.control_interface && mount.written.overlay().is_none();
+    mount.written.write || is_free && is_typed && has("rw")
+}
+
 /// How it is mounted. `rw`, `suid` and `dev` are what fstab's "defaults" stand for; a mount of tarnfs is always
 /// `ro,nosuid,nodev`.
 pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
@@ -370,11 +381,7 @@ pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
         !FOR_MOUNT.contains(&option.as_str()) && !option.starts_with("x-") && !option.starts_with("comment=")
     };
     let mut options = mount.fuse.clone();
-    let has = |wanted: &str| options.iter().any(|option| option == wanted);
-    // mount(8) and mount.fuse3 always say one of ro and rw, and with it whether devices and set-user-id count.
-    let is_typed = !["suid", "nosuid", "dev", "nodev"].into_iter().any(has) && !super::is_called_by_mount();
-    let is_refused = has("rw") && is_typed && !mount.control_interface;
-    options.retain(|option| is_ours(&option) || (is_refused && option == "rw"));
+    options.retain(|option| is_ours(&option));
     if !super::is_called_by_mount() {
         for word in ["suid", "dev"].into_iter().filter(|word| mount.fuse.iter().any(|option| option == word)) {
             log::warn!("-o {word} has no effect: mounts of tarnfs are always no{word}");

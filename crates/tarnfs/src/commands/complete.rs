@@ -156,7 +156,7 @@ fn offers(words: &[OsString]) -> (Else, Words) {
             let outer = position.before.first().and_then(|word| root.find_subcommand(word));
             (Else::Nothing, outer.map(|outer| commands(outer, current)).unwrap_or_default())
         }
-        "ls" | "find" | "cat" | "extract" | "stat" | "index" | "check" | "create" | "convert" => {
+        "ls" | "find" | "cat" | "extract" | "stat" | "index" | "check" | "create" | "convert" | "commit" => {
             (Else::Files, Vec::new())
         }
         _ => (Else::Nothing, Vec::new()),

@@ -18,15 +18,15 @@ use tarnfs_tree::{
     assemble, filling,
 };
 
-use crate::args::{DEBUG, Keys, Mount, composition, mount_options, shown};
+use crate::args::{DEBUG, Keys, Mount, composition, mount_options, shown, writes};
 use crate::asking::{self, Asking};
-use crate::commands::{index, mounts};
+use crate::commands::{commit, index, mounts};
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::indexer::Indexer;
 use crate::mountpoint::{self, Mountpoint, resolved};
-use crate::overlay::{Place, Written};
+use crate::overlay::{self, Commits, Place, Written};
 use crate::progress::Bar;
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
@@ -50,9 +50,15 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     tell_of_swapped(&request);
     let mut as_typed = shown(request.mountpoint.as_os_str());
     let mut request = request.absolute()?;
-    request.written = arguments.write_overlay().map(|given| Place::of(given)).transpose()?;
+    request.written = arguments.written.overlay().map(|given| Place::of(given)).transpose()?;
+    if writes(arguments) {
+        let archive = commit::can_be_written(&request.sources, arguments)?;
+        request.written = Some(Place::Folder(overlay::changes_of(&archive)));
+        request.commits = Some(archive);
+    }
     if request.written.is_some() && has_option(arguments, "ro") {
-        let what = "-o ro and --write-overlay: leave one of them out";
+        let option = if request.commits.is_some() { "--write" } else { "--write-overlay" };
+        let what = format!("-o ro and {option}: leave one of them out");
         return Err(Failure::new(Code::Usage, what));
     }
     if let Some(hidden) = hidden(&request) {
@@ -171,6 +177,8 @@ pub(crate) struct Request {
     pub(crate) mountpoint: PathBuf,
     /// Where what is written goes, if it can be written to.
     pub(crate) written: Option<Place>,
+    /// The archive that gets what was written when it is unmounted.
+    pub(crate) commits: Option<PathBuf>,
     /// Nobody has named the mount point: it is called after the archive.
     pub(crate) made_up: bool,
 }
@@ -192,7 +200,7 @@ impl Request {
             (Ok(left), Ok(right)) if is_union => left == right,
             _ => left == right,
         });
-        Ok(Self { sources, mountpoint, written: None, made_up })
+        Ok(Self { sources, mountpoint, written: None, commits: None, made_up })
     }
 
     /// The same from the root on: relative names mean something else once the daemon has left this folder.
@@ -459,6 +467,25 @@ pub(crate) fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     Ok(if is_remote { stem.into() } else { archive.with_file_name(stem) })
 }
 
+/// What is written to, in words, if that is not one archive as it is: what is written cannot be committed then.
+fn not_as_it_is(
+    sources: &[PathBuf],
+    how: &Composition,
+    options: &Options,
+    has_folders: bool,
+    has_images: bool,
+) -> Option<&'static str> {
+    match sources {
+        [_] if has_images => Some("a container image"),
+        [_] if has_folders => Some("a folder"),
+        [_] if how.prefix.is_some() => Some("a part of an archive (--prefix)"),
+        [_] if !how.union => Some("an archive in a folder of its own (--disable-union-mount)"),
+        [_] if options.shape.transform.is_some() => Some("other names than those in the archive (--transform)"),
+        [_] => None,
+        _ => Some("several archives or folders"),
+    }
+}
+
 /// That this process could not get ready for signals.
 fn listening(error: &io::Error) -> Failure {
     Failure::new(Code::Failure, format!("waiting for signals: {error}"))
@@ -531,7 +558,11 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         log::info!("{name}: no rights are given up, as commands to --control-interface need them");
     }
     // Without somebody else who can unmount it, nothing is given up.
-    let sandbox = watcher.is_some() && !arguments.no_sandbox && !arguments.control_interface;
+    let sandbox =
+        watcher.is_some() && !arguments.no_sandbox && !arguments.control_interface && request.commits.is_none();
+    if request.commits.is_some() {
+        log::info!("{name}: no rights are given up, as the archive is written in the end");
+    }
     let helper = watcher.clone().map(|watcher| {
         let (ending, has_mount) = (ending.clone(), AtomicBool::default());
         let (folders, written) = (OnceLock::new(), OnceLock::new());
@@ -553,14 +584,19 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     let asking = Asking::of(&arguments.open);
     let Opened { assembly, with_sidecar, code } =
         open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
-    let Assembly { mut tree, folders, is_lazy, first } = assembly;
+    let Assembly { mut tree, folders, is_lazy, has_images, first } = assembly;
     let has_folders = !folders.is_empty();
     let written = match &request.written {
         Some(place) => {
             let of = (request.sources.as_slice(), folders.as_slice(), mountpoint.as_path());
-            Some(Written::open(place, &tree, of, watcher.as_ref())?)
+            let over = not_as_it_is(&request.sources, &composition, &options, has_folders, has_images);
+            Some(Written::open(place, &tree, of, over, watcher.as_ref())?)
         }
         None => None,
+    };
+    let commits = match (&request.commits, &written) {
+        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder())?),
+        _ => None,
     };
     if let Some(written) = &written {
         tree = Arc::clone(&written.tree) as Arc<dyn Tree>;
@@ -568,7 +604,8 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
             let _ = helper.written.set(Arc::clone(&written.tree));
         }
         let folder = shown(written.tree.folder().as_os_str());
-        log::info!("{name}: what is written goes to {folder}; the archive stays as it is");
+        let then = if request.commits.is_some() { "into the archive at the end" } else { "the archive stays as it is" };
+        log::info!("{name}: what is written goes to {folder}; {then}");
     }
     if let Some(helper) = &helper {
         let _ = helper.folders.set((!is_lazy).then_some(folders));
@@ -656,6 +693,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     drop((running, idle));
     if let Some(written) = &written {
         written.finish();
+    }
+    if let (Some(archive), Some(commits), Some(written)) = (&request.commits, commits, &written) {
+        commit::when_unmounted(archive, commits, &written.tree, &arguments.open)?;
     }
     drop(written);
     ended?;

@@ -1,10 +1,12 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use super::commit::kept_in;
 use super::mounts::{PATIENCE, is_called, sources};
 use crate::args::shown;
 use crate::exit::{Code, Failure};
 use crate::made;
+use crate::overlay;
 use crate::terminal::{self, Colour};
 
 /// Unmounts all of them, `lazily` also those that are in use; the last failure decides the exit code.
@@ -28,8 +30,22 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
             places.push((place, whole));
         }
     }
-    for (mountpoint, _) in &places {
+    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
+    for (mountpoint, whole) in &places {
+        let of_mount = mounts.iter().find(|mount| mount.mount_point == *whole).map(|mount| sources(&mount.source).0);
+        // What was written goes into the archive (`--write`).
+        let archive = match of_mount.as_deref() {
+            Some([archive]) => Some(archive.canonicalize().unwrap_or_else(|_| archive.clone())),
+            _ => None,
+        };
+        let archive = archive.filter(|archive| !lazily && overlay::is_committing(archive));
         let unmounted = tarnfs_fuse::unmount(mountpoint, lazily);
+        if let Some(archive) = archive.filter(|_| unmounted.is_ok())
+            && let Some(folder) = overlay::wait_for_commit(&archive)
+        {
+            code = Code::Failure;
+            terminal::report(&Failure::new(code, kept_in(&archive, &folder)), Colour::default());
+        }
         // Detached, it may be in use for long.
         if unmounted.is_ok() && !lazily {
             made::wait_until_removed(mountpoint);

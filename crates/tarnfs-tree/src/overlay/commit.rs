@@ -1,0 +1,375 @@
+//! What a commit needs of an overlay: what it was over, whether that is still there, a note of the archive that it goes
+//! into, and the emptying.
+//!
+//! The note is on the disk before the archive is replaced. Who finds the new archive in its place knows that only the
+//! emptying is left; who finds the old one, that nothing has happened. Rows go last, in one transaction with the note:
+//! until then they say which contents are to be removed.
+
+use std::io;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use tarnfs_source::{Cancel, Fingerprint, Source};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::database::failed;
+use super::rows::{self, ROOT};
+use super::{NodePlace, Overlay, OverlayError, OverlayStatus, OverlayTree};
+use crate::{Error, Kind, Node};
+
+/// Keys of the table `overlay`.
+const GOES_INTO: &str = "goes into";
+const APPENDS: &str = "appends";
+const OVER: &str = "over";
+
+/// Rows that are read at once.
+const BATCH: usize = 512;
+
+/// Bytes of what is appended that are written last, at once: with two blocks of zeros a tar ends.
+pub const HEAD: u64 = 1024;
+
+/// Bytes of a block of a tar.
+const BLOCK: u64 = 512;
+
+/// An archive that an overlay goes into, as it will be: all of its bytes count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoesInto {
+    /// How many there are.
+    length: u64,
+    hash: u64,
+}
+
+impl GoesInto {
+    /// Reads all of an archive.
+    pub fn of(archive: &dyn Source, cancel: &Cancel) -> io::Result<Self> {
+        Ok(Self { length: archive.len(), hash: hash(archive, 0..archive.len(), cancel)? })
+    }
+
+    fn to_text(self) -> String {
+        format!("{} {:016x}", self.length, self.hash)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (length, hash) = text.split_once(' ')?;
+        Some(Self { length: length.parse().ok()?, hash: u64::from_str_radix(hash, 16).ok()? })
+    }
+
+    /// True if it is this `archive`.
+    pub fn is(self, archive: &dyn Source) -> io::Result<bool> {
+        Ok(archive.len() == self.length && Self::of(archive, &Cancel::default())? == self)
+    }
+}
+
+/// An archive that an overlay is appended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appends {
+    /// Bytes that it had before.
+    pub length: u64,
+    /// Of its samples.
+    pub fingerprint: Fingerprint,
+    /// Byte at which its entries ended. There were only zeros from there on.
+    pub end: u64,
+    /// Hashes of the first block of what is put there, and of all that is written last.
+    first: u64,
+    head: u64,
+}
+
+impl Appends {
+    /// What begins with `head`, put behind the `end` of an archive.
+    pub fn new((length, fingerprint): (u64, Fingerprint), end: u64, head: &[u8]) -> Self {
+        let first = head.get(..BLOCK as usize).unwrap_or(head);
+        Self { length, fingerprint, end, first: xxh3_64(first), head: xxh3_64(head) }
+    }
+
+    /// True if the first block behind the end of the old archive is that of what was to be appended.
+    pub fn is_begun(&self, archive: &dyn Source) -> io::Result<bool> {
+        Ok(self.hash(archive, BLOCK)? == Some(self.first))
+    }
+
+    /// True if it is part of the archive: all else was on the disk before its head was.
+    pub fn is_done(&self, archive: &dyn Source) -> io::Result<bool> {
+        Ok(self.hash(archive, HEAD)? == Some(self.head))
+    }
+
+    fn hash(&self, archive: &dyn Source, length: u64) -> io::Result<Option<u64>> {
+        let end = self.end.saturating_add(length);
+        (end <= archive.len()).then(|| hash(archive, self.end..end, &Cancel::default())).transpose()
+    }
+
+    fn to_text(self) -> String {
+        let Self { length, fingerprint: Fingerprint(fingerprint), end, first, head } = self;
+        format!("{length} {end} {fingerprint:016x} {first:016x} {head:016x}")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let &[length, end, fingerprint, first, head] = words.as_slice() else { return None };
+        let hash = |word| u64::from_str_radix(word, 16).ok();
+        Some(Self {
+            length: length.parse().ok()?,
+            fingerprint: Fingerprint(hash(fingerprint)?),
+            end: end.parse().ok()?,
+            first: hash(first)?,
+            head: hash(head)?,
+        })
+    }
+}
+
+fn hash(source: &dyn Source, mut range: std::ops::Range<u64>, cancel: &Cancel) -> io::Result<u64> {
+    let mut hash = Xxh3::new();
+    let mut buffer = vec![0; 1 << 20];
+    while !range.is_empty() {
+        cancel.check()?;
+        let batch = usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(buffer.len());
+        source.read_exact_at(&mut buffer[..batch], range.start)?;
+        hash.update(&buffer[..batch]);
+        range.start += batch as u64;
+    }
+    Ok(hash.digest())
+}
+
+/// How something in an overlay is not as it is below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// It was made here: it is another one than what is below, if there is something.
+    pub is_made: bool,
+    /// Its content is in the overlay.
+    pub has_content: bool,
+}
+
+impl OverlayTree {
+    fn of<T>(&self, done: Result<T, Error>) -> Result<T, OverlayError> {
+        done.map_err(|error| OverlayError { path: self.folder().to_owned(), error })
+    }
+
+    /// Others may use the folder from now on, though this tree is still there: nobody asks it any more.
+    pub fn release(&self) -> Result<(), OverlayError> {
+        self.of(self.0.files.release().map_err(Error::from))
+    }
+
+    /// The archive that a commit was about to put it into, or has put it into, when it was ended.
+    pub fn goes_into(&self) -> Result<Option<GoesInto>, OverlayError> {
+        self.of(self.0.value(GOES_INTO).map(|text| text.as_deref().and_then(GoesInto::parse)))
+    }
+
+    /// True if it is in the `archive` since a commit that was ended before it had emptied it.
+    pub fn is_in(&self, archive: &dyn Source) -> Result<bool, OverlayError> {
+        let is_in = || {
+            let (new, appended) = (self.0.value(GOES_INTO)?, self.0.value(APPENDS)?);
+            if let Some(new) = new.as_deref().and_then(GoesInto::parse)
+                && new.is(archive)?
+            {
+                return Ok(true);
+            }
+            match appended.as_deref().and_then(Appends::parse) {
+                Some(appended) => Ok(appended.is_done(archive)?),
+                None => Ok(false),
+            }
+        };
+        self.of(is_in())
+    }
+
+    /// Notes the archive that it goes into. It is on the disk then.
+    pub fn note_goes_into(&self, archive: GoesInto) -> Result<(), OverlayError> {
+        let noted = self.0.put_value(GOES_INTO, Some(&archive.to_text()));
+        self.of(noted.and_then(|()| Ok(self.0.sync()?)))
+    }
+
+    /// Takes back what was noted for a commit that has not come to its end.
+    pub fn forget_notes(&self) -> Result<(), OverlayError> {
+        let forget = || {
+            for key in [GOES_INTO, APPENDS] {
+                if self.0.value(key)?.is_some() {
+                    self.0.put_value(key, None)?;
+                }
+            }
+            Ok(())
+        };
+        self.of(forget())
+    }
+
+    /// Notes the archive that it is appended to, as it is before that. It is on the disk then.
+    pub fn note_appends(&self, archive: Appends) -> Result<(), OverlayError> {
+        let noted = self.0.put_value(APPENDS, Some(&archive.to_text()));
+        self.of(noted.and_then(|()| Ok(self.0.sync()?)))
+    }
+
+    /// What it was over, in words, if that was no single archive as it is.
+    pub fn over(&self) -> Result<Option<String>, OverlayError> {
+        self.of(self.0.value(OVER).map(|text| text.filter(|text| !text.is_empty())))
+    }
+
+    /// Notes what it is over from now on, in words; `None` of a single archive as it is. What an overlay that is not
+    /// empty was over before stays, if that is none.
+    pub fn note_over(&self, over: Option<&str>) -> Result<(), OverlayError> {
+        let note = || {
+            let is_empty = self.0.database.ask(|connection| {
+                let sql = "SELECT NOT EXISTS (SELECT 1 FROM names)";
+                connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(failed)
+            })?;
+            if over.is_some() || is_empty {
+                self.0.put_value(OVER, over)?;
+            }
+            Ok(())
+        };
+        self.of(note())
+    }
+
+    /// The path of something that is said of what is below, and is not there, or is something else by now.
+    pub fn missing_below(&self) -> Result<Option<Vec<u8>>, OverlayError> {
+        self.of(self.0.missing_below())
+    }
+
+    /// True if the user, and if the group, of what has this node was given by who wrote here: what it is called below
+    /// is of no use then.
+    pub fn has_own_owner(&self, node: Node) -> Result<(bool, bool), OverlayError> {
+        self.of(self.0.has_own_owner(node))
+    }
+
+    /// How what has this node is not as it is below; `None` if nothing is said of it here.
+    pub fn written(&self, node: Node) -> Result<Option<Written>, OverlayError> {
+        let NodePlace::Own(id) = self.0.place(node) else { return Ok(None) };
+        let written = self.0.known_row(id).map(|row| Written {
+            is_made: row.lower.is_none(),
+            has_content: row.kind == Kind::File && row.place.is_some(),
+        });
+        self.of(written).map(Some)
+    }
+
+    /// True if something that has several names below is not as it is there: it may have names in folders of which
+    /// nothing is said.
+    pub fn has_shared(&self) -> Result<bool, OverlayError> {
+        self.of(self.0.database.ask(rows::shared).map(|shared| !shared.is_empty()))
+    }
+
+    /// True if what has this node is as it is below.
+    pub fn is_as_below(&self, node: Node) -> bool {
+        matches!(self.0.place(node), NodePlace::Lower)
+    }
+
+    /// Removes all that was written, as it is in the archive by now. `keeps_root`: that has the attributes of the root,
+    /// too. The tree is of no use any more.
+    pub fn empty(&self, keeps_root: bool) -> Result<(), OverlayError> {
+        self.of(self.0.empty(keeps_root))
+    }
+}
+
+impl OverlayStatus {
+    /// The archive that a commit was about to append it to when it was ended, as it was before.
+    pub fn appends(&self) -> Result<Option<Appends>, OverlayError> {
+        Ok(self.value(APPENDS)?.as_deref().and_then(Appends::parse))
+    }
+
+    fn value(&self, key: &str) -> Result<Option<String>, OverlayError> {
+        value(&self.connection, key).map_err(|error| OverlayError { path: self.folder.clone(), error })
+    }
+}
+
+fn value(connection: &Connection, key: &str) -> Result<Option<String>, Error> {
+    let mut query = connection.prepare_cached("SELECT value FROM overlay WHERE key = ?").map_err(failed)?;
+    query.query_row([key], |row| row.get(0)).optional().map_err(failed)
+}
+
+impl Overlay {
+    fn value(&self, key: &str) -> Result<Option<String>, Error> {
+        self.database.ask(|connection| value(connection, key))
+    }
+
+    fn put_value(&self, key: &str, value: Option<&str>) -> Result<(), Error> {
+        self.edit(|editing| {
+            let done = match value {
+                Some(value) => {
+                    editing.connection.execute("INSERT OR REPLACE INTO overlay VALUES (?, ?)", params![key, value])
+                }
+                None => editing.connection.execute("DELETE FROM overlay WHERE key = ?", [key]),
+            };
+            done.map(drop).map_err(failed)
+        })
+    }
+
+    /// Hands rows to `receive`, in the order of their numbers, until that returns false.
+    fn each_row(&self, receive: &mut dyn FnMut(rows::NodeRow) -> Result<bool, Error>) -> Result<(), Error> {
+        let mut last = 0;
+        loop {
+            let batch = self.database.ask(|connection| rows::nodes_behind(connection, last, BATCH))?;
+            let Some(row) = batch.last() else { return Ok(()) };
+            last = row.id;
+            for row in batch {
+                if !receive(row)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn missing_below(&self) -> Result<Option<Vec<u8>>, Error> {
+        let mut missing = None;
+        self.each_row(&mut |row| {
+            if let Some(path) = row.lower.as_ref().filter(|_| row.links > 0) {
+                let is_there = match self.lower_of(&row)? {
+                    None => false,
+                    // Its content is what is below.
+                    Some(node) if row.kind == Kind::File && row.place.is_none() => {
+                        self.lower.attributes(node)?.size == row.size
+                    }
+                    Some(_) => true,
+                };
+                missing = (!is_there).then(|| path.clone());
+            }
+            Ok(missing.is_none())
+        })?;
+        Ok(missing)
+    }
+
+    fn has_own_owner(&self, node: Node) -> Result<(bool, bool), Error> {
+        let NodePlace::Own(id) = self.place(node) else { return Ok((false, false)) };
+        let row = self.known_row(id)?;
+        let Some(lower) = self.lower_of(&row)? else { return Ok((true, true)) };
+        let below = self.lower.attributes(lower)?;
+        Ok((below.uid != row.uid, below.gid != row.gid))
+    }
+
+    /// The names of the owner of a node of the overlay, as far as they are those below.
+    pub(super) fn owner_names(&self, id: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let row = self.known_row(id)?;
+        let Some(lower) = self.lower_of(&row)? else { return Ok((Vec::new(), Vec::new())) };
+        let below = self.lower.attributes(lower)?;
+        let (mut user, mut group) = self.lower.owner_names(lower)?;
+        if below.uid != row.uid {
+            user.clear();
+        }
+        if below.gid != row.gid {
+            group.clear();
+        }
+        Ok((user, group))
+    }
+
+    fn empty(&self, keeps_root: bool) -> Result<(), Error> {
+        let mut folders = Vec::new();
+        self.each_row(&mut |row| {
+            match (row.kind, row.place) {
+                (Kind::File, Some(place)) => self.files.remove(&place)?,
+                (Kind::Folder, Some(place)) => folders.push(place),
+                _ => {}
+            }
+            Ok(true)
+        })?;
+        // What lies in a folder has a longer path than the folder.
+        folders.sort_unstable_by_key(|place| std::cmp::Reverse(place.len()));
+        for place in &folders {
+            self.files.remove_folder(place);
+        }
+        self.edit(|editing| {
+            for sql in ["DELETE FROM names", "DELETE FROM nodes WHERE id <> ?", "DELETE FROM xattrs WHERE node <> ?"] {
+                let of_root = if sql.ends_with('?') { vec![ROOT as i64] } else { Vec::new() };
+                editing.connection.execute(sql, rusqlite::params_from_iter(of_root)).map_err(failed)?;
+            }
+            if keeps_root {
+                let sql = "UPDATE nodes SET changed = 0 WHERE id = ?";
+                editing.connection.execute(sql, [ROOT as i64]).map_err(failed)?;
+            }
+            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?)";
+            editing.connection.execute(sql, [GOES_INTO, APPENDS, OVER]).map(drop).map_err(failed)
+        })?;
+        Ok(self.sync()?)
+    }
+}

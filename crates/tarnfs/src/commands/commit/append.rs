@@ -1,0 +1,342 @@
+//! What was written is appended to a tar that is not compressed, in its place: as long as nothing is taken out of it,
+//! that takes the time of what is written, not that of the archive.
+//!
+//! All that goes behind it is written beside it first, and compared. Behind the entries of the archive there are only
+//! zeros, so nothing of it is lost by writing over them. The first two blocks of what is appended stay zero until all
+//! behind them is on the disk: until then every program finds the end of the old archive there. Then both are written
+//! at once. An overlay notes how the archive was, so that what an ended commit has left behind its end is taken away
+//! again.
+
+use std::collections::HashSet;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Slice, Source};
+use tarnfs_tree::open::Options;
+use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, Node, OverlayStatus, Tree, path};
+use tarnfs_write::Output;
+
+use super::failed;
+use super::rewrite::Job;
+use crate::args::shown;
+use crate::commands::create::{self, of_output};
+use crate::commands::mounts;
+use crate::commands::rewriting::{children, is_unchanged, joined};
+use crate::exit::{Code, Failure};
+use crate::inside;
+
+/// Bytes of a tar's block, and of what its length is a multiple of, as `tar` has it.
+const BLOCK: u64 = 512;
+const RECORD: u64 = 20 * BLOCK;
+
+/// Bytes of zeros behind a tar, at most: what it is padded with.
+const MOST_PADDING: u64 = 64 << 20;
+
+/// Bytes that are copied at once.
+const BATCH: usize = 1 << 20;
+
+/// What is appended.
+pub(super) struct Tail {
+    /// Where the archive's entries end.
+    end: u64,
+    entries: Entries,
+}
+
+/// Path in the archive, and what is there.
+type Entries = Vec<(Vec<u8>, Attributes)>;
+
+impl Job<'_> {
+    /// What is to be appended; `None` where the archive has to be written anew. Something has another name that was at
+    /// `moved_from`, or a further one.
+    pub(super) fn tail(&self, moved_from: &[Vec<u8>]) -> Result<Option<Tail>, Failure> {
+        let unread = |error: Error| self.new.of_input(b"", &error);
+        let summary = self.new.opened.index.summary();
+        let (end, stream) = (summary.end, &self.new.opened.stream);
+        let is_plain = self.new.target.container().is_some_and(|container| container.own_levels().is_none())
+            && self.new.target.compression().is_plain();
+        // Headers in it may say something of all entries behind them.
+        let can_grow = is_plain && summary.grown_from.is_some() && !summary.shape.ignore_zeros;
+        if !can_grow || !end.is_multiple_of(BLOCK) || stream.len().saturating_sub(end) > MOST_PADDING {
+            return Ok(None);
+        }
+        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))? || is_mounted(self.new.from) {
+            return Ok(None);
+        }
+        for path in moved_from {
+            match path::find(&self.tree, path, false) {
+                Ok(_) => {}
+                Err(Error::NotFound | Error::NotAFolder) => return Ok(None),
+                Err(error) => return Err(self.new.of_input(path, &error)),
+            }
+        }
+        let entries = self.entries().map_err(unread)?;
+        Ok(entries.map(|entries| Tail { end, entries }))
+    }
+
+    /// What is not in the archive as it is now, each folder before all that is in it: who unpacks a tar gives it its
+    /// time when that is over. So a folder goes with what is in it, also if it has not changed. `None` where something
+    /// is to be taken out of the archive.
+    fn entries(&self) -> Result<Option<Entries>, Error> {
+        let of_overlay = |error: tarnfs_tree::OverlayError| error.error;
+        let (overlay, old) = (&self.tree.overlay, inside::tree(self.new.opened));
+        let has_root = self.new.opened.tree.stored(Node::ROOT)?.header.is_some();
+        // Names of a file that has several may be in folders of which nothing is said.
+        let has_shared = overlay.has_shared().map_err(of_overlay)?;
+        let (mut entries, mut unchanged, mut used) = (Vec::new(), Vec::new(), HashSet::new());
+        let above: &[u8] = if has_root { b"." } else { b"" };
+        let root = self.tree.attributes(Node::ROOT)?;
+        if (has_root || self.has_new_root) && !self.is_as_before(&root, &old.attributes(Node::ROOT)?, &old)? {
+            entries.push((b".".to_vec(), root));
+        } else if has_root {
+            unchanged.push((b".".to_vec(), root));
+        }
+        let mut folders = vec![(Node::ROOT, Some(Node::ROOT), above.to_vec())];
+        while let Some((folder, below, folder_path)) = folders.pop() {
+            let mut from = Some(0);
+            while let Some(position) = from {
+                let (found, next) = children(&self.tree, folder, position)?;
+                from = next;
+                for (name, attributes) in found {
+                    self.new.cancel.check()?;
+                    let is_folder = attributes.kind == Kind::Folder;
+                    let written = overlay.written(attributes.node).map_err(of_overlay)?;
+                    if written.is_none() && !(is_folder && has_shared) {
+                        continue;
+                    }
+                    let before = match below.map(|below| old.lookup(below, &name)).transpose() {
+                        Err(Error::NotFound) => None,
+                        before => before?,
+                    };
+                    let path = joined(&folder_path, &name);
+                    let is_new = match (&before, written) {
+                        (_, None) => false,
+                        (Some(before), Some(written))
+                            if before.kind != attributes.kind || is_folder && written.is_made =>
+                        {
+                            return Ok(None);
+                        }
+                        (Some(before), Some(written)) => {
+                            written.is_made || written.has_content || !self.is_as_before(&attributes, before, &old)?
+                        }
+                        (None, Some(_)) => true,
+                    };
+                    if is_folder {
+                        folders.push((attributes.node, before.map(|before| before.node), path.clone()));
+                    }
+                    if is_new {
+                        used.insert(folder_path.clone());
+                        entries.push((path, attributes));
+                    } else if is_folder {
+                        unchanged.push((path, attributes));
+                    }
+                }
+            }
+        }
+        entries.extend(unchanged.into_iter().filter(|(path, _)| used.contains(path)));
+        let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
+        entries.sort_by_cached_key(|(path, _)| (path != b".", names(path)));
+        Ok(Some(entries))
+    }
+
+    fn is_as_before(&self, now: &Attributes, before: &Attributes, old: &dyn Tree) -> Result<bool, Error> {
+        let facts = |of: &Attributes| {
+            let links = if of.kind == Kind::Folder { 0 } else { of.links };
+            (of.mode, of.uid, of.gid, of.mtime, of.size, links)
+        };
+        let folder_or = |of: &Attributes| {
+            let (mode, uid, gid, mtime, size, links) = facts(of);
+            (mode, uid, gid, mtime, if of.kind == Kind::Folder { 0 } else { size }, links)
+        };
+        if folder_or(now) != folder_or(before) {
+            return Ok(false);
+        }
+        let (mut now, mut before) = (self.tree.xattrs(now.node)?, old.xattrs(before.node)?);
+        now.sort();
+        before.sort();
+        Ok(now == before)
+    }
+
+    /// Does it, and says how long the archive is now.
+    pub(super) fn append(&self, tail: &Tail, known: &Metadata, options: &Options) -> Result<u64, Failure> {
+        let archive = self.new.from;
+        let failed_to_write = |error: io::Error| of_output(archive, &error);
+        let real = archive.canonicalize().map_err(failed_to_write)?;
+        let output = Output::create(&real, true, true).map_err(failed_to_write)?;
+        let mut how = create::writing(self.new.target, output, &self.task.how, self.task.threads, self.new.cancel);
+        // Its own is of the archive.
+        how.index = None;
+        let mut writer = self.new.target.writer(how).map_err(failed_to_write)?;
+        self.fill(&mut *writer, |refill| {
+            tail.entries.iter().try_for_each(|(path, attributes)| refill.entry(attributes, path))
+        })?;
+        let part = writer.finish().map_err(failed_to_write)?;
+        let new = self.new.open_new(&part.output, options)?;
+        for (name, attributes) in &tail.entries {
+            let name = name.strip_prefix(b"./").unwrap_or(if name == b"." { b"" } else { name });
+            self.new.compare_one(&self.tree, &inside::tree(&new), name, attributes)?;
+        }
+        drop(new);
+        is_unchanged(archive, known, "nothing was committed")?;
+        let length = if tail.entries.is_empty() {
+            known.len()
+        } else {
+            self.put_behind(&real, tail, (part.output.file(), part.length), known)?
+        };
+        self.tree.overlay.empty(self.new.target.keeps().root || !self.has_new_root).map_err(|error| {
+            let what = "has what was written, but the overlay could not be emptied; the same command does that";
+            Failure::new(Code::Failure, format!("{}: {what}: {error}", shown(archive.as_os_str())))
+        })?;
+        if !self.task.how.no_index {
+            let mut options = options.clone();
+            options.index.is_written = true;
+            if self.new.opened.index_path.is_some() {
+                // There was one.
+                options.index.minimum_file_count = 0;
+            }
+            // The archive is whole, and an index can be made at any time.
+            if let Err(problem) = tarnfs_tree::open::open(archive, &options) {
+                log::warn!("{}: no index is written: {problem}", shown(archive.as_os_str()));
+            }
+        }
+        Ok(length)
+    }
+
+    fn put_behind(&self, path: &Path, tail: &Tail, part: (&File, u64), known: &Metadata) -> Result<u64, Failure> {
+        let (archive, overlay) = (self.new.from, &self.tree.overlay);
+        let failed_to_write = |error: io::Error| of_output(archive, &error);
+        let file = File::options().read(true).write(true).open(path).map_err(failed_to_write)?;
+        let opened = file.metadata().map_err(failed_to_write)?;
+        if (opened.dev(), opened.ino(), opened.len()) != (known.dev(), known.ino(), known.len()) {
+            is_unchanged(archive, known, "nothing was committed")?;
+            return Err(failed_to_write(io::Error::other("another file took its place")));
+        }
+        let mut head = vec![0; HEAD as usize];
+        part.0.read_exact_at(&mut head, 0).map_err(failed_to_write)?;
+        let was = (known.len(), self.new.opened.index.summary().archive.fingerprint);
+        let note = Appends::new(was, tail.end, &head);
+        overlay.note_appends(note).map_err(failed)?;
+        let length = (tail.end + part.1).next_multiple_of(RECORD).max(known.len());
+        let written = copy_behind(&file, tail.end, part, known.len()..length, &|| self.new.cancel.check());
+        if let Err(error) = written {
+            return Err(take_back(&file, note).map_or_else(
+                |error| {
+                    let what = "what was put behind its end could not be taken away again, and does no harm";
+                    Failure::new(Code::Failure, format!("{}: {what}: {error}", shown(archive.as_os_str())))
+                },
+                |()| failed_to_write(error),
+            ));
+        }
+        let publish = || -> io::Result<()> {
+            file.write_all_at(&head, tail.end)?;
+            file.sync_all()
+        };
+        publish().map_err(failed_to_write)?;
+        Ok(length)
+    }
+}
+
+/// Puts all of `part` but its first blocks into `file`, where it goes from `at` on. The file grows as
+/// `lengths` say.
+fn copy_behind(
+    file: &File,
+    at: u64,
+    (part, size): (&File, u64),
+    lengths: std::ops::Range<u64>,
+    check: &dyn Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    if !lengths.is_empty() {
+        // Where the disk is full, that is known before anything is written. Not all file systems know how.
+        match fallocate(file, FallocateFlags::empty(), lengths.start, lengths.end - lengths.start) {
+            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(lengths.end)?,
+            allocated => allocated?,
+        }
+    }
+    let mut buffer = vec![0; BATCH];
+    let mut done = HEAD;
+    while done < size {
+        check()?;
+        let batch = (size - done).min(BATCH as u64) as usize;
+        part.read_exact_at(&mut buffer[..batch], done)?;
+        file.write_all_at(&buffer[..batch], at + done)?;
+        done += batch as u64;
+    }
+    file.sync_all()?;
+    check()
+}
+
+/// Takes away what lies behind the end of an archive that was that long.
+fn take_back(file: &File, was: Appends) -> io::Result<()> {
+    let zeros = vec![0; BATCH];
+    let now = file.metadata()?.len();
+    let mut at = was.end;
+    while at < was.length.min(now) {
+        let batch = (was.length.min(now) - at).min(BATCH as u64) as usize;
+        file.write_all_at(&zeros[..batch], at)?;
+        at += batch as u64;
+    }
+    file.set_len(was.length)?;
+    file.sync_all()
+}
+
+/// Takes away what a commit of the overlay in `folder` has put behind the end of the archive at `path`, if it was ended
+/// before that was a part of it.
+pub(super) fn take_back_what_is_left(path: &Path, folder: &Path) -> Result<(), Failure> {
+    let Ok(status) = OverlayStatus::open(folder) else { return Ok(()) };
+    let Some(was) = status.appends().map_err(failed)? else { return Ok(()) };
+    drop(status);
+    let is_left = || -> io::Result<bool> {
+        let file: SharedSource = Arc::new(FileSource::open(path)?);
+        let padding = was.length.saturating_sub(was.end);
+        if file.len() < was.end || padding > MOST_PADDING {
+            return Ok(false);
+        }
+        // It is as it was but for what is behind its end, and nobody else has put an entry there.
+        let behind = was.end.saturating_add(BLOCK).min(file.len());
+        let is_whole = file.len() == was.length && is_zero(&*file, was.end..file.len())?;
+        if is_whole || was.is_done(&*file)? || !is_zero(&*file, was.end..behind)? && !was.is_begun(&*file)? {
+            return Ok(false);
+        }
+        let zeros = MemorySource::new(vec![0; padding as usize], "zeros");
+        let old = Joined::new(vec![Arc::new(Slice::new(file, 0, was.end)), Arc::new(zeros)], "the archive")?;
+        Ok(Fingerprint::of(&old)? == was.fingerprint)
+    };
+    let cannot = |error: io::Error| {
+        let what = "taking away what an ended commit has left behind its end";
+        Failure::new(Code::CannotOpen, format!("{}: {what}: {error}", shown(path.as_os_str())))
+    };
+    if is_left().map_err(cannot)? {
+        let file = File::options().read(true).write(true).open(path).map_err(cannot)?;
+        take_back(&file, was).map_err(cannot)?;
+        log::info!("{}: what an ended commit has left behind its end was taken away", path.display());
+    }
+    Ok(())
+}
+
+/// True if there are only zeros.
+fn is_zero(source: &dyn Source, mut range: std::ops::Range<u64>) -> io::Result<bool> {
+    let mut buffer = vec![0; 64 << 10];
+    while !range.is_empty() {
+        let most = (range.end - range.start).min(buffer.len() as u64) as usize;
+        let read = source.read_at(&mut buffer[..most], range.start)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        if buffer[..read].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        range.start += read as u64;
+    }
+    Ok(true)
+}
+
+/// True if a mount shows the archive: it would have to say that the archive has changed, where one that is written anew
+/// leaves the old one to it.
+fn is_mounted(archive: &Path) -> bool {
+    let real = archive.canonicalize().unwrap_or_else(|_| archive.to_owned());
+    let is_it = |source: &std::path::PathBuf| source.canonicalize().is_ok_and(|source| source == real);
+    tarnfs_fuse::mounts().unwrap_or_default().iter().any(|mount| mounts::sources(&mount.source).0.iter().any(is_it))
+}

@@ -1,0 +1,432 @@
+//! `tarnfs commit`: puts what was written into an overlay back into its archive.
+//!
+//! Where nothing is taken out of a tar that is not compressed, what was written is put behind it ([`append`]). Else the
+//! tree that a mount would show goes into a new archive beside the old one ([`rewrite`]), which is read again and
+//! compared. Then the overlay notes which archive it goes into, that takes the old one's place, and the overlay is
+//! emptied. Who finds the note looks which of both archives is there, and goes on from that.
+
+mod append;
+mod merged;
+mod older;
+mod plan;
+mod rewrite;
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use tarnfs_source::{Cancel, FileSource};
+use tarnfs_tree::open::{OpenArchive, Options, is_url, parts_of};
+use tarnfs_tree::{GoesInto, OverlayError, OverlayTree, Tree};
+use tarnfs_write::Target;
+use tarnfs_write::compress;
+use tarnfs_write::container::CONTAINERS;
+
+use super::check::wrong_checksums;
+use super::create;
+use super::rewriting::read_anew;
+use crate::args::{Commit, Compress, Keys, Mount, Open, shown};
+use crate::exit::{Code, Failure};
+use crate::inside;
+use crate::overlay::{self, Commits};
+use crate::signals::Ending;
+use crate::terminal;
+
+use older::Older;
+use plan::{Changes, Plan, is_confirmed};
+use rewrite::Job;
+
+/// What is asked for.
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
+struct Task<'a> {
+    archive: &'a Path,
+    /// The folder of the overlay.
+    overlay: &'a Path,
+    /// Nobody is asked.
+    yes: bool,
+    dry_run: bool,
+    /// It goes on where the new archive cannot have all of it.
+    lossy: bool,
+    /// The archive is written anew, also where appending is enough.
+    rewrite: bool,
+    /// Nobody is told what will be done.
+    is_quiet: bool,
+    how: Compress,
+    threads: usize,
+    open: &'a Open,
+}
+
+impl<'a> Task<'a> {
+    /// Of a mount that has ended.
+    fn of_unmount(archive: &'a Path, overlay: &'a Path, open: &'a Open) -> Self {
+        Self {
+            archive,
+            overlay,
+            yes: true,
+            dry_run: false,
+            lossy: false,
+            rewrite: false,
+            is_quiet: true,
+            how: Compress { compress: None, level: None, memory: None, overwrite: true, no_index: false },
+            threads: 0,
+            open,
+        }
+    }
+}
+
+/// Puts what is in an overlay into its archive.
+pub(crate) fn run(arguments: &Commit) -> Result<Code, Failure> {
+    let (level, memory, no_index) = (arguments.level, arguments.memory, arguments.no_index);
+    commit(&Task {
+        archive: &arguments.archive,
+        overlay: &arguments.overlay,
+        yes: arguments.yes,
+        dry_run: arguments.dry_run,
+        lossy: arguments.lossy,
+        rewrite: arguments.rewrite,
+        is_quiet: false,
+        how: Compress { compress: None, level, memory, overwrite: true, no_index },
+        threads: arguments.threads,
+        open: &arguments.open,
+    })
+}
+
+/// The same for `--commit-overlay`.
+pub(crate) fn of_mount(mount: &Mount) -> Result<Code, Failure> {
+    let usage = |what: &str| Failure::new(Code::Usage, format!("--commit-overlay: {what}"));
+    let Some(overlay) = mount.written.overlay() else {
+        return Err(usage("name the folder of the overlay with --write-overlay DIR"));
+    };
+    let [archive] = mount.paths.as_slice() else {
+        return Err(usage("name one archive, and no mount point: an overlay goes into one archive"));
+    };
+    if mount.prefix.is_some() {
+        return Err(usage("--prefix does not go with it"));
+    }
+    let task = Task::of_unmount(archive, Path::new(overlay), &mount.open);
+    commit(&Task { yes: false, is_quiet: false, ..task })
+}
+
+/// The archive that a mount of `sources` is to put into what is written there, if that can be done.
+pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathBuf, Failure> {
+    let [archive] = sources else {
+        let what = "--write: name one archive: what is written goes into one; --write-overlay DIR takes it for others";
+        return Err(Failure::new(Code::Usage, what));
+    };
+    if mount.prefix.is_some() || mount.disable_union_mount {
+        let what = "--write does not go with --prefix and --disable-union-mount";
+        return Err(Failure::new(Code::Usage, what));
+    }
+    let archive = archive.canonicalize().unwrap_or_else(|_| archive.clone());
+    let task = Task::of_unmount(&archive, Path::new(""), &mount.open);
+    is_one_file(&task)?;
+    let keys = Keys::read(task.open)?;
+    let mut options = inside::options(task.open, &keys, &Cancel::default())?;
+    if options.shape.recursion.is_some() || options.shape.transform.is_some() {
+        return Err(Failure::new(Code::Usage, "--write does not go with -r and --transform"));
+    }
+    options.index.use_sidecars = false;
+    let opened = inside::open_quietly(&archive, &options)?;
+    is_whole(&archive, &opened, &options)?;
+    target_of(&archive, &opened)?;
+    Ok(archive)
+}
+
+/// Puts what was written in a mount that is over into its archive. Where that fails, it is said where it is.
+pub(crate) fn when_unmounted(
+    archive: &Path,
+    commits: Commits,
+    written: &OverlayTree,
+    open: &Open,
+) -> Result<(), Failure> {
+    let folder = commits.folder().to_owned();
+    let done = written.release().map_err(failed).and_then(|()| commit(&Task::of_unmount(archive, &folder, open)));
+    match done {
+        Ok(_) => {
+            commits.finish();
+            Ok(())
+        }
+        Err(mut failure) => {
+            failure.message = format!("{}; {}", failure.message, kept_in(archive, &folder));
+            log::error!("{}", failure.message);
+            Err(failure)
+        }
+    }
+}
+
+/// That what was written could not be put into its archive.
+pub(crate) fn kept_in(archive: &Path, folder: &Path) -> String {
+    let (archive, folder) = (shown(archive.as_os_str()), shown(folder.as_os_str()));
+    format!(
+        "what was written is not in {archive}, and is kept in {folder}: `tarnfs commit {archive} --overlay {folder}` says why,          and the next mount with --write goes on with it"
+    )
+}
+
+fn commit(task: &Task<'_>) -> Result<Code, Failure> {
+    is_one_file(task)?;
+    let keys = Keys::read(task.open)?;
+    let ending = Ending::default();
+    let mut options = inside::options(task.open, &keys, &ending.cancel())?;
+    if options.shape.recursion.is_some() || options.shape.transform.is_some() {
+        let what = "-r and --transform do not go with it: only what is stored in the archive itself can be written";
+        return Err(Failure::new(Code::Usage, what));
+    }
+    // That of ratarmount says too little: what it leaves out would not be in the new archive.
+    options.index.use_sidecars = false;
+    options.index.is_written = false;
+    let _lock = lock(task.archive)?;
+    is_overlay(task.overlay)?;
+    append::take_back_what_is_left(task.archive, task.overlay)?;
+    if !task.rewrite
+        && let Some(code) = attempt(task, &options, &ending)?
+    {
+        return Ok(code);
+    }
+    // To replace an archive, it is read anew.
+    let code = attempt(task, &read_anew(&options), &ending)?;
+    code.ok_or_else(|| cannot(task.archive, "it was to be written anew, and was not; this is an error in tarnfs"))
+}
+
+/// Commits into the archive as `options` open it. `None` if it has to be written anew, and an index was used.
+fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option<Code>, Failure> {
+    let (archive, folder, cancel) = (task.archive, task.overlay, ending.cancel());
+    let known = fs::metadata(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
+    let opened = inside::open_quietly(archive, options)?;
+    is_whole(archive, &opened, options)?;
+    if opened.file != Some((known.dev(), known.ino())) {
+        return Err(cannot(archive, "another file took its place while it was opened"));
+    }
+    let target = create::checked(target_of(archive, &opened)?, &task.how)?;
+    let overlay = open_overlay(folder, &opened)?;
+    if is_committed(archive, &opened, &overlay)? {
+        terminal::tell(&format!("{}: has what was written; the overlay is empty now", shown(archive.as_os_str())));
+        return Ok(Some(Code::Success));
+    }
+    is_of_this(archive, folder, &overlay)?;
+    let changes = Changes::of(folder)?;
+    if changes.is_nothing() && !(changes.root && target.keeps().root) {
+        if changes.root {
+            let what = "owner, mode and time of the folder that all is in cannot be kept there";
+            log::warn!("{}: {what}", shown(archive.as_os_str()));
+        }
+        terminal::tell(&format!("{}: nothing to commit", shown(folder.as_os_str())));
+        return Ok(Some(Code::Success));
+    }
+    let job = Job::new(task, target, &opened, overlay, changes.root, &cancel)?;
+    let tail = if task.rewrite || changes.removes() { None } else { job.tail(&changes.moved_from)? };
+    if tail.is_none() && !opened.is_new {
+        return Ok(None);
+    }
+    let older = if tail.is_some() { Older::default() } else { job.older()? };
+    let lost = if tail.is_some() { Vec::new() } else { job.lost(&older)? };
+    let how = match target.container() {
+        Some(container) if container.own_levels().is_none() && !target.compression().is_plain() => {
+            format!("{}, compressed with {}", container.name(), target.compression().name())
+        }
+        _ => target.container().map_or("", |container| container.name()).to_owned(),
+    };
+    let appends = tail.is_some();
+    if !task.is_quiet {
+        Plan { archive, overlay: folder, how, appends, length: known.len(), changes: &changes, lost: &lost }.tell()?;
+    }
+    if task.dry_run {
+        return Ok(Some(Code::Success));
+    }
+    if task.yes && !lost.is_empty() && !task.lossy {
+        return Err(would_be_less(archive));
+    }
+    if !task.yes && !is_confirmed()? {
+        return Err(Failure::new(Code::Failure, "nothing was committed"));
+    }
+    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    let length = match &tail {
+        Some(tail) => job.append(tail, &known, options)?,
+        None => job.rewrite(&older, &known, options, ending)?,
+    };
+    terminal::tell(&format!("{}: {length} bytes, before {}", shown(archive.as_os_str()), known.len()));
+    Ok(Some(Code::Success))
+}
+
+fn cannot(path: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::CannotOpen, format!("{}: {what}", shown(path.as_os_str())))
+}
+
+/// What is wrong with an overlay.
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: OverlayError) -> Failure {
+    Failure::new(Code::CannotOpen, format!("--overlay {error}"))
+}
+
+/// Why the archive is not replaced.
+fn would_be_less(archive: &Path) -> Failure {
+    let what = "the new one would not have all of it, as was said above: it stays as it is, and so does the overlay; \
+                --lossy goes on without that";
+    Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str())))
+}
+
+/// Fails for what is no file that can be replaced.
+fn is_one_file(task: &Task<'_>) -> Result<(), Failure> {
+    let archive = task.archive;
+    inside::not_standard_input(archive)?;
+    if task.open.force {
+        let what = "--force: what is damaged would look whole in the new archive; `tarnfs extract --force` takes what can be decoded";
+        return Err(Failure::new(Code::Usage, what));
+    }
+    if is_url(archive) && !archive.exists() {
+        return Err(cannot(archive, "is a URL: nothing can be replaced there; commit into a copy on this machine"));
+    }
+    if archive.is_dir() {
+        let what = "is a folder: copy what is in the mount to it; only an archive takes what is in an overlay";
+        return Err(cannot(archive, what));
+    }
+    let parts = parts_of(archive).map_err(|problem| cannot(archive, problem))?;
+    if !parts.is_empty() {
+        let what = "lies in several files, which cannot be replaced: `tarnfs convert` makes one of it";
+        return Err(cannot(archive, what));
+    }
+    Ok(())
+}
+
+/// Fails where there is no overlay: opening one would make it.
+fn is_overlay(folder: &Path) -> Result<(), Failure> {
+    let has = |name: &str| folder.join(name).is_file();
+    if has(".tarnfs-overlay.sqlite") || has(".ratarmount.overlay.sqlite") {
+        return Ok(());
+    }
+    let what = if folder.is_dir() {
+        "is no overlay: nothing was written there with --write-overlay"
+    } else {
+        "there is no such folder"
+    };
+    Err(Failure::new(Code::CannotOpen, format!("--overlay {}: {what}", shown(folder.as_os_str()))))
+}
+
+/// Nobody else commits into the archive meanwhile.
+fn lock(archive: &Path) -> Result<File, Failure> {
+    let file = File::open(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(cannot(archive, "another program has locked it, perhaps another commit: wait for that"))
+        }
+        // A file system without locks.
+        _ => Ok(file),
+    }
+}
+
+/// Fails if the archive is damaged or encrypted, or not all of it is known.
+fn is_whole(archive: &Path, opened: &OpenArchive, options: &Options) -> Result<(), Failure> {
+    let code = inside::tell_of_damage_and(archive, opened, options, "`tarnfs extract --force` takes it");
+    if code != Code::Success {
+        let what = "it is damaged, and stays as it is; `tarnfs extract` takes what is whole";
+        return Err(Failure::new(code, format!("{}: {what}", shown(archive.as_os_str()))));
+    }
+    if opened.index_path.as_deref() == Some(archive) {
+        return Err(cannot(archive, "it is an index without its archive, and what files hold is not in it"));
+    }
+    if inside::tell_of_locked(archive, opened, options)?.is_some() {
+        let what = "files in it are encrypted, and would not be so in the new one; `tarnfs convert --decrypt` makes an \
+                    archive that is not, into which the overlay can be committed";
+        return Err(cannot(archive, what));
+    }
+    let unread = |error: std::io::Error| inside::failure(archive, b"", &error.into());
+    let wrong = wrong_checksums(opened, &options.cancel).map_err(unread)?;
+    if let Some(damage) = wrong.iter().flatten().next() {
+        let what = format!("{}: damaged at byte {}: {}", shown(archive.as_os_str()), damage.offset, damage.what);
+        return Err(Failure::new(Code::Damaged, what));
+    }
+    Ok(())
+}
+
+/// As what the archive is written again.
+fn target_of(archive: &Path, opened: &OpenArchive) -> Result<Target, Failure> {
+    let summary = opened.index.summary();
+    let layers: Vec<&str> = summary.layers.iter().map(|layer| layer.codec.as_str()).collect();
+    let container = CONTAINERS.iter().find(|container| container.name() == summary.format);
+    let name = match (container, layers.as_slice()) {
+        (Some(container), []) if container.own_levels().is_some() => Some(container.name()),
+        (Some(container), []) if container.own_levels().is_none() => Some("none"),
+        (Some(container), [codec]) if container.own_levels().is_none() => {
+            compress::by_name(codec).map(compress::Compression::name)
+        }
+        _ => None,
+    };
+    name.and_then(Target::named).ok_or_else(|| {
+        let mut kind =
+            vec![if summary.format == tarnfs_index::SINGLE_FILE { "a single file" } else { summary.format.as_str() }];
+        kind.extend(layers.iter().rev());
+        let what = format!(
+            "{} can be read, but not written: convert it to a tar or a zip (`tarnfs convert`), and commit into that",
+            kind.join(", in ")
+        );
+        cannot(archive, what)
+    })
+}
+
+/// The overlay in `folder`, over the archive.
+fn open_overlay(folder: &Path, opened: &OpenArchive) -> Result<Arc<OverlayTree>, Failure> {
+    let lower: Arc<dyn Tree> = Arc::new(inside::tree(opened));
+    let user = format!("process {}, which commits it", std::process::id());
+    Ok(Arc::new(overlay::open(&lower, folder, &user).map_err(failed)?))
+}
+
+/// True if the archive has all of the overlay since a commit that was ended: then it is emptied.
+fn is_committed(archive: &Path, opened: &OpenArchive, overlay: &OverlayTree) -> Result<bool, Failure> {
+    // What goes into the first layer of compression is the file.
+    let file = opened.inputs.first().unwrap_or(&opened.stream);
+    if overlay.is_in(&**file).map_err(failed)? {
+        return overlay.empty(true).map_err(failed).map(|()| true);
+    }
+    if let Some(noted) = overlay.goes_into().map_err(failed)? {
+        remove_hidden(archive, noted);
+    }
+    overlay.forget_notes().map_err(failed).map(|()| false)
+}
+
+/// Removes a new archive, as which a commit noted it, that was to get the name of the `archive` when that was ended.
+fn remove_hidden(archive: &Path, noted: GoesInto) {
+    let real = archive.canonicalize().unwrap_or_else(|_| archive.to_owned());
+    let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return };
+    let begin = [b".", name.as_bytes(), b"."].concat();
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_named_so = name.as_bytes().starts_with(&begin) && name.as_bytes().ends_with(b".part");
+        let is_file = || entry.file_type().is_ok_and(|kind| kind.is_file());
+        // Another one may be at work: the names are those of processes, the bytes are what was noted.
+        let is_it = || FileSource::open(entry.path()).and_then(|file| noted.is(&file));
+        if is_named_so && is_file() && is_it().unwrap_or(false) {
+            match fs::remove_file(entry.path()) {
+                Ok(()) => log::info!("{}: removed, as an ended commit has left it", entry.path().display()),
+                Err(error) => log::warn!("{}: left by an ended commit: {error}", shown(entry.path().as_os_str())),
+            }
+        }
+    }
+}
+
+/// Fails if what was written was written over something else.
+fn is_of_this(archive: &Path, folder: &Path, overlay: &OverlayTree) -> Result<(), Failure> {
+    let folder = shown(folder.as_os_str());
+    if let Some(over) = overlay.over().map_err(failed)? {
+        let what = format!(
+            "--overlay {folder}: it was written over {over}, not over one archive as it is: mount that again with \
+             --write-overlay, and copy from there what is to go into {}",
+            shown(archive.as_os_str())
+        );
+        return Err(Failure::new(Code::CannotOpen, what));
+    }
+    match overlay.missing_below().map_err(failed)? {
+        None => Ok(()),
+        Some(path) => {
+            let what = format!(
+                "--overlay {folder}: {} is not in {}, or is something else there than what was changed: name the archive \
+                 that it was written over; what was written in an archive in it (-r) cannot be committed",
+                terminal::escaped(&path),
+                shown(archive.as_os_str())
+            );
+            Err(Failure::new(Code::CannotOpen, what))
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Where nothing is taken out of a plain tar, what was written is put behind it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use crate::support::{Compare, Mounted, Scratch, can_mount, run, survey};
+use crate::{assert_same, changed, commit, left, shown};
+
+fn archive(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/d/e; for i in $(seq 20); do echo old $i > tree/d/$i; done; seq 200000 > tree/large; ln tree/d/1 tree/hard
+        tar -C tree -cf a.tar .",
+    );
+}
+
+/// The bytes of the archive before the zeros at its end.
+fn entries(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| (last + 1).next_multiple_of(512));
+    &bytes[..end]
+}
+
+/// > Where nothing is removed or renamed, `commit` only appends to a tar that is not compressed.
+#[test]
+fn what_was_written_is_appended() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    run(&scratch, ["index".as_ref(), "--index-minimum-file-count=0".as_ref(), scratch.path("a.tar").as_os_str()]).ok();
+    for (round, script) in [
+        "echo new > new; echo more >> d/1; chmod 600 d/2; mkdir -p f/g; seq 100000 > f/g/h; ln -s x f/link; ln d/3 d/three",
+        "echo again >> new; touch -d '2001-01-01' d/e; setfattr -n user.a -v b large; : > d/4; rm d/5; echo five > d/5",
+        "chown 12:34 .; mkfifo f/pipe; truncate -s 2M f/holes; echo end >> f/holes",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = fs::read(scratch.path("a.tar")).unwrap();
+        let inode = fs::metadata(scratch.path("a.tar")).unwrap().ino();
+        let expected = changed(&scratch, "a.tar", script);
+        let dry = commit(&scratch, "a.tar", &["--dry-run"]).ok().text();
+        assert!(dry.contains("is appended to: tar"), "{dry}");
+        assert!(fs::read(scratch.path("a.tar")).unwrap() == before);
+        let ran = commit(&scratch, "a.tar", &["--yes"]).ok();
+        assert_eq!(ran.err, "", "{round}");
+        let after = fs::read(scratch.path("a.tar")).unwrap();
+        assert!(after.starts_with(entries(&before)), "{round}");
+        assert_eq!((fs::metadata(scratch.path("a.tar")).unwrap().ino(), after.len() % 10_240), (inode, 0));
+        assert_eq!(left(&scratch), "");
+        // The index is that of the longer archive.
+        let path = scratch.path("a.tar");
+        run(&scratch, ["ls".as_ref(), "--no-recreate-index".as_ref(), path.as_os_str()]).ok();
+        assert_same(&expected, &shown(&scratch, "a.tar"), "as it is mounted");
+        scratch.shell("rm -rf out; mkdir out; tar --xattrs --xattrs-include='*' --acls --numeric-owner -C out -xpf a.tar");
+        let mut extracted = survey(&scratch.path("out"), Compare::default());
+        let mut expected = expected;
+        for all in [&mut extracted, &mut expected] {
+            // A link that was there before stays one to what is replaced: see below.
+            for seen in all.values_mut() {
+                seen.links = 0;
+            }
+        }
+        assert_same(&expected, &extracted, "as tar extracts it");
+    }
+    // What takes something out of it is written anew; so is what is asked for.
+    changed(&scratch, "a.tar", "echo 1 > more");
+    let dry = commit(&scratch, "a.tar", &["--dry-run", "--rewrite"]).ok().text();
+    assert!(dry.contains("is written anew: tar"), "{dry}");
+    for script in ["rm d/7", "mv d/8 d/eight", "rm -r d/e; mkdir d/e", "rm d/9; mkdir d/9", "rm d/10; ln -s x d/10"] {
+        scratch.shell("rm -rf overlay");
+        changed(&scratch, "a.tar", script);
+        let dry = commit(&scratch, "a.tar", &["--dry-run"]).ok().text();
+        // A folder that is another one is one with other attributes, as long as nothing was in it.
+        assert!(dry.contains("is written anew: tar"), "{script}: {dry}");
+    }
+    // A mount would have to say that it has changed.
+    scratch.shell("rm -rf overlay");
+    changed(&scratch, "a.tar", "echo 1 > more");
+    let reader = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
+    let dry = commit(&scratch, "a.tar", &["--dry-run"]).ok().text();
+    assert!(dry.contains("is written anew: tar"), "{dry}");
+    commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();
+    assert_eq!(fs::read_to_string(reader.path("d/2")).unwrap(), "old 2\n");
+    reader.unmount();
+    assert_eq!(run(&scratch, ["cat".as_ref(), scratch.path("a.tar").as_os_str(), "more".as_ref()]).ok().text(), "1\n");
+}
+
+/// What an ended commit has left behind the end of an archive is not taken away if somebody has appended to it since.
+#[test]
+fn what_others_append_stays() {
+    if !can_mount() || !crate::strace::have_strace() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let expected = changed(&scratch, "a.tar", "seq 3000 > new");
+    scratch.shell("cp a.tar before.tar");
+    let words = ["commit", "a.tar", "--overlay", "overlay", "--yes"];
+    // Its last write makes what is behind the end a part of it.
+    let (_, calls) = {
+        scratch.shell("cp -a overlay kept; cp a.tar kept.tar");
+        let traced = crate::strace::calls(&scratch, &[], &words);
+        scratch.shell("rm -rf overlay a.tar*; mv kept overlay; mv kept.tar a.tar");
+        traced
+    };
+    let writes: Vec<_> = calls.iter().filter(|call| call.name == "pwrite64" && call.rest.contains("/a.tar>")).collect();
+    assert!(writes.len() >= 2, "{}", writes.len());
+    let last = writes[writes.len() - 1].number;
+    let ran = crate::strace::run(&scratch, &["-e", &format!("inject=pwrite64:signal=KILL:when={last}")], &words);
+    assert_ne!(ran.code, 0);
+    // tar finds the old archive.
+    assert_eq!(
+        scratch.shell("tar -df a.tar -C tree && tar -tf a.tar | wc -l"),
+        scratch.shell("tar -tf before.tar | wc -l")
+    );
+    scratch.shell("cp a.tar half.tar; cp -a overlay half; echo theirs > tree/theirs; tar -C tree -rf a.tar ./theirs");
+    // What lies behind their entry now might be of somebody else, too.
+    let ran = commit(&scratch, "a.tar", &["--yes"]);
+    assert!(ran.code == 1 && ran.err.contains("--lossy"), "{}", ran.err);
+    commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();
+    assert_eq!(scratch.shell("tar -xOf a.tar ./theirs"), "theirs\n");
+    assert_eq!(scratch.shell("tar -xOf a.tar ./new | tail -1"), "3000\n");
+    // Without that, it is as it was, byte by byte.
+    scratch.shell("mv half.tar a.tar; rm -r overlay; mv half overlay");
+    let dry = commit(&scratch, "a.tar", &["--dry-run"]).ok().text();
+    assert!(dry.contains("appended"), "{dry}");
+    scratch.shell("cmp a.tar before.tar");
+    commit(&scratch, "a.tar", &["--yes"]).ok();
+    assert_same(&expected, &shown(&scratch, "a.tar"), "a.tar");
+}

@@ -1,0 +1,133 @@
+//! `--write`: what was written goes into the archive when it is unmounted.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{
+    Compare, DEFAULT_SIGNALS, Mounted, Ran, Scratch, behind, can_mount, daemon, is_mounted, run, survey, wait_until,
+};
+use crate::{assert_same, shown};
+
+fn archive(scratch: &Scratch, name: &str) {
+    scratch.shell(&format!("mkdir -p tree/d; seq 1000 > tree/d/a; echo b > tree/b; tar -C tree -caf {name} ."));
+}
+
+fn unmount(scratch: &Scratch, at: &Path) -> Ran {
+    run(scratch, ["-u".as_ref(), at.as_os_str()])
+}
+
+/// > With `--write`, or `-o rw`, what was written is in the archive when `tarnfs -u` returns.
+#[test]
+fn what_was_written_goes_into_the_archive() {
+    if !can_mount() {
+        return;
+    }
+    for (name, options) in [("a.tar.zst", &["--write"][..]), ("a.tar", &["-o", "rw"]), ("a.tar.gz", &["-o", "write"])] {
+        let scratch = Scratch::new();
+        archive(&scratch, name);
+        // One that is there, and one that is made.
+        for at in ["there", "made"] {
+            scratch.folder("there");
+            let at = scratch.path(at);
+            let archive = scratch.path(name);
+            let words = options.iter().map(std::convert::AsRef::as_ref).chain([archive.as_os_str(), at.as_os_str()]);
+            run(&scratch, words).ok();
+            scratch.shell(&format!(
+                "cd {}; rm -f b; date >> d/new; mkdir -p e/f; seq 5000 > e/f/g; mv d/a d/c || true",
+                at.display()
+            ));
+            let expected = survey(&at, Compare::default());
+            assert!(scratch.path(format!("{name}.changes")).is_dir());
+            unmount(&scratch, &at).ok();
+            assert!(!scratch.path(format!("{name}.changes")).exists(), "{name}");
+            assert_same(&expected, &shown(&scratch, name), name);
+            assert_eq!(scratch.shell(&format!("tar -tf {name} | sort -u | grep -c e/f/g")), "1\n");
+        }
+        // Nothing was written.
+        let before = fs::read(scratch.path(name)).unwrap();
+        let mounted = Mounted::new(&scratch, scratch.path(name), options);
+        mounted.unmount();
+        assert!(fs::read(scratch.path(name)).unwrap() == before && !scratch.path(format!("{name}.changes")).exists());
+    }
+}
+
+/// > Where that fails, or the program is killed, what was written is kept beside the archive, its place is said, and
+/// > the next mount with `--write` goes on with it.
+#[test]
+fn what_does_not_get_there_is_kept() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch, "a.tar");
+    scratch.shell("cd tree; zip -qr ../a.zip .");
+    let before = fs::read(scratch.path("a.zip")).unwrap();
+    let at = scratch.folder("at");
+    let mount = |name: &str| {
+        let archive = scratch.path(name);
+        run(&scratch, ["--write".as_ref(), archive.as_os_str(), at.as_os_str()])
+    };
+    mount("a.zip").ok();
+    scratch.shell("cd at; mkfifo pipe; echo new > new");
+    let ran = unmount(&scratch, &at);
+    assert!(
+        ran.code == 1 && ran.err.contains("is kept in") && ran.err.contains("a.zip.changes: `tarnfs commit"),
+        "{}",
+        ran.err
+    );
+    assert!(fs::read(scratch.path("a.zip")).unwrap() == before);
+    // Another mount has nothing to do with that.
+    let reader = Mounted::new(&scratch, scratch.path("a.zip"), &[]);
+    reader.unmount();
+    mount("a.zip").ok();
+    assert_eq!(fs::read_to_string(at.join("new")).unwrap(), "new\n");
+    fs::remove_file(at.join("pipe")).unwrap();
+    unmount(&scratch, &at).ok();
+    assert_eq!(scratch.shell("unzip -p a.zip new; ls -d a.zip*"), "new\na.zip\n");
+    // Killed.
+    let mut command: Command = behind(&scratch, DEFAULT_SIGNALS);
+    command.args(["-f", "--write"]).arg(scratch.path("a.tar")).arg(&at);
+    let mut process = daemon(command, &at);
+    wait_until("it is served", || at.join("d/a").exists());
+    scratch.shell("cd at; echo killed > d/new; rm b");
+    kill_process(Pid::from_child(&process), Signal::KILL).unwrap();
+    process.wait().unwrap();
+    wait_until("the mount is gone", || !is_mounted(&at));
+    assert_eq!(scratch.shell("tar -tf a.tar | grep -c new || true; cat a.tar.changes/d/new"), "0\nkilled\n");
+    mount("a.tar").ok();
+    assert!(!at.join("b").exists());
+    unmount(&scratch, &at).ok();
+    assert_eq!(
+        scratch.shell("tar -xOf a.tar ./d/new; tar -tf a.tar | grep -c '/b$' || true; ls -d a.tar*"),
+        "killed\n0\na.tar\n"
+    );
+}
+
+/// > What cannot be committed into is not mounted with `--write`.
+#[test]
+fn what_cannot_be_written_is_not_mounted_so() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch, "a.tar");
+    scratch.shell("mkdir folder; cp a.tar b.tar; (cd tree; find . | cpio -o --quiet -H newc > ../a.cpio); gzip -c a.tar | head -c 300 > cut.tar.gz");
+    for (words, says) in [
+        (&["a.tar", "b.tar", "at"][..], "name one archive"),
+        (&["folder", "at"], "is a folder"),
+        (&["a.cpio", "at"], "cpio can be read, but not written"),
+        (&["cut.tar.gz", "at"], "damaged"),
+        (&["--prefix", "d", "a.tar", "at"], "--prefix"),
+        (&["-r", "a.tar", "at"], "-r"),
+        (&["-o", "ro", "a.tar", "at"], "-o ro and --write"),
+        (&["-w", "x", "a.tar", "at"], "does not go with"),
+    ] {
+        let mut command = crate::support::tarnfs(&scratch);
+        let ran = Ran::from(command.arg("--write").args(words).current_dir(scratch.path("")).output().unwrap());
+        assert!(ran.code != 0 && ran.err.contains(says), "{words:?}: {}", ran.err);
+        assert!(!is_mounted(&scratch.path("at")) && scratch.shell("ls -d *.changes 2> /dev/null || true").is_empty());
+    }
+}
