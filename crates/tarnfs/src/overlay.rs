@@ -1,11 +1,11 @@
 //! Where what is written in a mount goes (`--write-overlay`).
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -87,12 +87,13 @@ pub(crate) struct Written {
 
 impl Written {
     /// Lets `lower` be written to, of which `sources` are shown at `mountpoint`. The watcher removes what goes with
-    /// the mount also where this process is killed. `over` says what `lower` is, if it is no archive as it is.
+    /// the mount also where this process is killed. `over` says what `lower` is, if it is no archive as it is; the
+    /// function fails if it is not what its name leads to.
     pub(crate) fn open(
         place: &Place,
         lower: &Arc<dyn Tree>,
         (sources, folders, mountpoint): (&[PathBuf], &[Arc<FolderTree>], &Path),
-        over: Option<&str>,
+        (over, is_still): (Option<&str>, &dyn Fn() -> Result<(), Failure>),
         watcher: Option<&Watcher>,
     ) -> Result<Self, Failure> {
         let temporary = match place {
@@ -119,6 +120,12 @@ impl Written {
         let user = format!("process {}, {}", std::process::id(), mounted_at(&resolved(mountpoint)));
         let failed = |error: OverlayError| Failure::new(Code::CannotOpen, format!("--write-overlay {error}"));
         let mut tree = open(lower, folder, &user).map_err(failed)?;
+        if temporary.is_none()
+            && let Err(failure) = is_still()
+        {
+            tree.forget_root().map_err(failed)?;
+            return Err(failure);
+        }
         if let [archive] = sources
             && is_committed(&tree, archive).map_err(failed)?
         {
@@ -146,11 +153,41 @@ impl Written {
 fn is_committed(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
     let is_it = FileSource::open(archive).map_or(Ok(false), |file| tree.is_in(&file))?;
     if is_it {
+        let failed = |error: io::Error| OverlayError { path: tree.folder().to_owned(), error: Error::Io(error) };
+        sync_archive(archive).map_err(failed)?;
         tree.empty(true)?;
         let (folder, archive) = (shown(tree.folder().as_os_str()), shown(archive.as_os_str()));
         log::warn!("{folder}: what was in it is in {archive} since a commit that was ended; it was emptied");
     }
     Ok(is_it)
+}
+
+/// The bytes of an archive and its name are on the disk. A commit that was ended may have left both to the kernel.
+pub(crate) fn sync_archive(archive: &Path) -> io::Result<()> {
+    let real = archive.canonicalize()?;
+    File::open(&real)?.sync_all()?;
+    File::open(real.parent().unwrap_or(&real))?.sync_all()
+}
+
+/// Fails if the name of one of `archives` does not lead to what it was before it was opened. A commit that was waited
+/// for may have replaced one, and emptied the overlay: what is written over the old one would undo that.
+pub(crate) fn not_replaced(archives: &[(PathBuf, Option<Metadata>)]) -> Result<(), Failure> {
+    let facts = |of: &Metadata| (of.dev(), of.ino(), of.len(), (of.ctime(), of.ctime_nsec()));
+    let now = |archive: &Path| archive.metadata().ok().filter(Metadata::is_file);
+    let is_other = |archive: &Path, known: &Option<Metadata>| now(archive).as_ref().map(facts) != known.as_ref().map(facts);
+    match archives.iter().find(|(archive, known)| is_other(archive, known)) {
+        None => Ok(()),
+        Some((archive, _)) => {
+            let what = "was changed, or another file took its place, while it was opened to be written to: mount it again";
+            Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(archive.as_os_str()))))
+        }
+    }
+}
+
+/// Those of `sources` that are files, as they are now.
+pub(crate) fn known(sources: &[PathBuf]) -> Vec<(PathBuf, Option<Metadata>)> {
+    let file = |source: &PathBuf| source.metadata().ok().filter(Metadata::is_file);
+    sources.iter().map(|source| (source.clone(), file(source))).collect()
 }
 
 /// Opens the overlay in `folder` for `user`. Whoever has just unmounted it is waited for, who still brings it to the
@@ -317,15 +354,22 @@ impl Commits {
         &self.folder
     }
 
-    /// All of it is in the archive: the folder goes, unless somebody has put something else into it.
-    pub(crate) fn finish(self) {
+    /// All of it is in the archive: the folder goes, unless somebody has put something else into it. The lock of the
+    /// overlay has to be held: who waits for that would be given the folder otherwise, and lose what is written there.
+    pub(crate) fn finish(&self) {
         let others = |name: &OsStr| !name.as_bytes().starts_with(OWN);
         let removed = self.folder.read_dir().and_then(|entries| {
             let names: Vec<_> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
             if names.iter().any(|name| others(name)) {
                 return Err(io::Error::other("there is something else in it"));
             }
-            std::fs::remove_dir_all(&self.folder)
+            // At once, so that who opens it meanwhile makes another one, and nothing of that is removed.
+            let mut hidden = b".".to_vec();
+            hidden.extend(self.folder.file_name().unwrap_or_default().as_bytes());
+            hidden.extend(format!(".{}.removed", std::process::id()).into_bytes());
+            let hidden = self.folder.with_file_name(OsStr::from_bytes(&hidden));
+            std::fs::rename(&self.folder, &hidden)?;
+            std::fs::remove_dir_all(&hidden)
         });
         if let Err(error) = removed {
             log::warn!("{}: stays: {error}", shown(self.folder.as_os_str()));

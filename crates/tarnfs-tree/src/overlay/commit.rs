@@ -214,6 +214,17 @@ impl OverlayTree {
         self.of(note())
     }
 
+    /// An overlay in which nothing was written takes the attributes of the root anew when it is opened next.
+    pub fn forget_root(&self) -> Result<(), OverlayError> {
+        self.of(self.0.edit(|editing| {
+            let sql = "DELETE FROM nodes WHERE id = ? AND changed = 0 AND NOT EXISTS (SELECT 1 FROM names)";
+            if editing.connection.execute(sql, [ROOT as i64]).map_err(failed)? > 0 {
+                editing.connection.execute("DELETE FROM xattrs WHERE node = ?", [ROOT as i64]).map_err(failed)?;
+            }
+            Ok(())
+        }))
+    }
+
     /// The path of something that is said of what is below, and is not there, or is something else by now.
     pub fn missing_below(&self) -> Result<Option<Vec<u8>>, OverlayError> {
         self.of(self.0.missing_below())
@@ -239,6 +250,14 @@ impl OverlayTree {
     /// nothing is said.
     pub fn has_shared(&self) -> Result<bool, OverlayError> {
         self.of(self.0.database.ask(rows::shared).map(|shared| !shared.is_empty()))
+    }
+
+    /// True if something that is below is not at its place, whether it was removed or has another name.
+    pub fn hides_below(&self) -> Result<bool, OverlayError> {
+        self.of(self.0.database.ask(|connection| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM names WHERE node IS NULL)";
+            connection.query_row(sql, [], |row| row.get(0)).map_err(failed)
+        }))
     }
 
     /// True if what has this node is as it is below.

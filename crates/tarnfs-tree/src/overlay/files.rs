@@ -41,6 +41,9 @@ const LOCK: &str = ".tarnfs-overlay.lock";
 const RESERVE: &str = ".tarnfs-overlay.reserve";
 const RESERVED: u64 = 512 << 10;
 
+/// So often a folder is opened that is removed meanwhile.
+const MOST_TRIES: u32 = 20;
+
 /// The end of names in [`NUMBERED`] of files that are being copied.
 const PART: &str = ".part";
 
@@ -114,6 +117,35 @@ fn is_place(place: &[u8]) -> Result<(), Errno> {
 impl Files {
     /// Opens the folder at `path`, which is made if it is not there, for one mount alone. `what` says who that is.
     pub(super) fn open(path: &Path, what: &str) -> io::Result<Self> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            // Who has had it may have removed it while it was waited for.
+            match Self::open_once(path, what) {
+                Ok(files) if files.is_in_place() => return Ok(files),
+                Ok(_) if tries >= MOST_TRIES => {
+                    let what = "is removed again and again by somebody else";
+                    return Err(io::Error::new(io::ErrorKind::NotFound, what));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// True if its path leads to it, and to what it has locked.
+    fn is_in_place(&self) -> bool {
+        let facts = |of: &Stat| (of.st_dev, of.st_ino);
+        let lock = statat(&self.root, LOCK, AtFlags::SYMLINK_NOFOLLOW);
+        let folder = statat(CWD, &self.path, AtFlags::empty());
+        let same = |path: Result<Stat, Errno>, opened: Result<Stat, Errno>| {
+            matches!((path, opened), (Ok(path), Ok(opened)) if facts(&path) == facts(&opened))
+        };
+        same(folder, fstat(&self.root)) && same(lock, fstat(&self.lock))
+    }
+
+    fn open_once(path: &Path, what: &str) -> io::Result<Self> {
         let is_new = !path.exists();
         if is_new {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;

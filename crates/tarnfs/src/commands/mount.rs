@@ -582,6 +582,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
     let composition = request.composition(arguments);
     let asking = Asking::of(&arguments.open);
+    let known = overlay::known(&request.sources);
     let Opened { assembly, with_sidecar, code } =
         open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
     let Assembly { mut tree, folders, is_lazy, has_images, first } = assembly;
@@ -590,7 +591,8 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         Some(place) => {
             let of = (request.sources.as_slice(), folders.as_slice(), mountpoint.as_path());
             let over = not_as_it_is(&request.sources, &composition, &options, has_folders, has_images);
-            Some(Written::open(place, &tree, of, over, watcher.as_ref())?)
+            let is_still = || overlay::not_replaced(&known);
+            Some(Written::open(place, &tree, of, (over, &is_still), watcher.as_ref())?)
         }
         None => None,
     };
@@ -694,7 +696,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     if let Some(written) = &written {
         written.finish();
     }
-    if let (Some(archive), Some(commits), Some(written)) = (&request.commits, commits, &written) {
+    if let (Some(archive), Some(commits), Some(written)) = (&request.commits, &commits, &written) {
         commit::when_unmounted(archive, commits, &written.tree, &arguments.open)?;
     }
     drop(written);

@@ -21,6 +21,7 @@ use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, Node, OverlayStatus, T
 use tarnfs_write::Output;
 
 use super::failed;
+use super::plan::Moved;
 use super::rewrite::Job;
 use crate::args::shown;
 use crate::commands::create::{self, of_output};
@@ -50,9 +51,9 @@ pub(super) struct Tail {
 type Entries = Vec<(Vec<u8>, Attributes)>;
 
 impl Job<'_> {
-    /// What is to be appended; `None` where the archive has to be written anew. Something has another name that was at
-    /// `moved_from`, or a further one.
-    pub(super) fn tail(&self, moved_from: &[Vec<u8>]) -> Result<Option<Tail>, Failure> {
+    /// What is to be appended; `None` where the archive, of which that is `known`, has to be written anew: also where
+    /// it is not certain that nothing is taken out of it. `moved` has another name, or a further one.
+    pub(super) fn tail(&self, moved: &[Moved], known: &Metadata) -> Result<Option<Tail>, Failure> {
         let unread = |error: Error| self.new.of_input(b"", &error);
         let summary = self.new.opened.index.summary();
         let (end, stream) = (summary.end, &self.new.opened.stream);
@@ -60,21 +61,37 @@ impl Job<'_> {
             && self.new.target.compression().is_plain();
         // Headers in it may say something of all entries behind them.
         let can_grow = is_plain && summary.grown_from.is_some() && !summary.shape.ignore_zeros;
+        // Behind another name it may be the copy that somebody keeps.
+        if known.nlink() != 1 || self.tree.overlay.hides_below().map_err(failed)? {
+            return Ok(None);
+        }
         if !can_grow || !end.is_multiple_of(BLOCK) || stream.len().saturating_sub(end) > MOST_PADDING {
             return Ok(None);
         }
-        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))? || is_mounted(self.new.from) {
+        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))? || is_mounted(self.new.from, known) {
             return Ok(None);
         }
-        for path in moved_from {
-            match path::find(&self.tree, path, false) {
-                Ok(_) => {}
-                Err(Error::NotFound | Error::NotAFolder) => return Ok(None),
-                Err(error) => return Err(self.new.of_input(path, &error)),
+        for moved in moved {
+            if moved.is_folder || !self.is_further_name(moved)? {
+                return Ok(None);
             }
         }
         let entries = self.entries().map_err(unread)?;
         Ok(entries.map(|entries| Tail { end, entries }))
+    }
+
+    /// True if a file that was there before has a further name, and that was nobody's.
+    fn is_further_name(&self, moved: &Moved) -> Result<bool, Failure> {
+        let find = |tree: &dyn Tree, path: &[u8]| match path::find(tree, path, false) {
+            Ok(found) => Ok(Some(found.node)),
+            Err(Error::NotFound | Error::NotAFolder) => Ok(None),
+            Err(error) => Err(self.new.of_input(path, &error)),
+        };
+        let old = inside::tree(self.new.opened);
+        // What stands for something below has its node.
+        let (was, first) = (find(&old, &moved.from)?, find(&self.tree, &moved.from)?);
+        let (further, replaced) = (find(&self.tree, &moved.path)?, find(&old, &moved.path)?);
+        Ok(was.is_some() && was == first && was == further && replaced.is_none())
     }
 
     /// What is not in the archive as it is now, each folder before all that is in it: who unpacks a tar gives it its
@@ -119,6 +136,12 @@ impl Job<'_> {
                         {
                             return Ok(None);
                         }
+                        // It comes from another place.
+                        (Some(before), Some(written)) if !written.is_made && before.node != attributes.node => {
+                            return Ok(None);
+                        }
+                        // A folder's: all that is in it comes from there.
+                        (None, Some(written)) if is_folder && !written.is_made => return Ok(None),
                         (Some(before), Some(written)) => {
                             written.is_made || written.has_content || !self.is_as_before(&attributes, before, &old)?
                         }
@@ -210,7 +233,8 @@ impl Job<'_> {
         let failed_to_write = |error: io::Error| of_output(archive, &error);
         let file = File::options().read(true).write(true).open(path).map_err(failed_to_write)?;
         let opened = file.metadata().map_err(failed_to_write)?;
-        if (opened.dev(), opened.ino(), opened.len()) != (known.dev(), known.ino(), known.len()) {
+        let facts = |of: &Metadata| (of.dev(), of.ino(), of.len(), of.nlink());
+        if facts(&opened) != facts(known) {
             is_unchanged(archive, known, "nothing was committed")?;
             return Err(failed_to_write(io::Error::other("another file took its place")));
         }
@@ -333,10 +357,14 @@ fn is_zero(source: &dyn Source, mut range: std::ops::Range<u64>) -> io::Result<b
     Ok(true)
 }
 
-/// True if a mount shows the archive: it would have to say that the archive has changed, where one that is written anew
-/// leaves the old one to it.
-fn is_mounted(archive: &Path) -> bool {
+/// True if a mount shows the archive, or nobody knows: it would have to say that the archive has changed, where one that
+/// is written anew leaves the old one to it.
+fn is_mounted(archive: &Path, known: &Metadata) -> bool {
     let real = archive.canonicalize().unwrap_or_else(|_| archive.to_owned());
-    let is_it = |source: &std::path::PathBuf| source.canonicalize().is_ok_and(|source| source == real);
-    tarnfs_fuse::mounts().unwrap_or_default().iter().any(|mount| mounts::sources(&mount.source).0.iter().any(is_it))
+    let is_file = |found: &Metadata| (found.dev(), found.ino()) == (known.dev(), known.ino());
+    let is_it = |source: &std::path::PathBuf| {
+        source.canonicalize().is_ok_and(|source| source == real) || source.metadata().is_ok_and(|found| is_file(&found))
+    };
+    let shows = |mount: &tarnfs_fuse::MountedTree| mounts::sources(&mount.source).0.iter().any(is_it);
+    tarnfs_fuse::mounts().map_or(true, |mounts| mounts.iter().any(shows))
 }

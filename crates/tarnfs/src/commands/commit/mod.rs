@@ -11,7 +11,7 @@ mod older;
 mod plan;
 mod rewrite;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use tarnfs_write::container::CONTAINERS;
 
 use super::check::wrong_checksums;
 use super::create;
-use super::rewriting::read_anew;
+use super::rewriting::{is_unchanged, read_anew};
 use crate::args::{Commit, Compress, Keys, Mount, Open, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
@@ -58,6 +58,8 @@ struct Task<'a> {
     how: Compress,
     threads: usize,
     open: &'a Open,
+    /// The mount that was written in. Its folder goes when all is in the archive.
+    commits: Option<&'a Commits>,
 }
 
 impl<'a> Task<'a> {
@@ -74,6 +76,7 @@ impl<'a> Task<'a> {
             how: Compress { compress: None, level: None, memory: None, overwrite: true, no_index: false },
             threads: 0,
             open,
+            commits: None,
         }
     }
 }
@@ -92,6 +95,7 @@ pub(crate) fn run(arguments: &Commit) -> Result<Code, Failure> {
         how: Compress { compress: None, level, memory, overwrite: true, no_index },
         threads: arguments.threads,
         open: &arguments.open,
+        commits: None,
     })
 }
 
@@ -139,17 +143,14 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
 /// Puts what was written in a mount that is over into its archive. Where that fails, it is said where it is.
 pub(crate) fn when_unmounted(
     archive: &Path,
-    commits: Commits,
+    commits: &Commits,
     written: &OverlayTree,
     open: &Open,
 ) -> Result<(), Failure> {
     let folder = commits.folder().to_owned();
-    let done = written.release().map_err(failed).and_then(|()| commit(&Task::of_unmount(archive, &folder, open)));
-    match done {
-        Ok(_) => {
-            commits.finish();
-            Ok(())
-        }
+    let task = Task { commits: Some(commits), ..Task::of_unmount(archive, &folder, open) };
+    match written.release().map_err(failed).and_then(|()| commit(&task)) {
+        Ok(_) => Ok(()),
         Err(mut failure) => {
             failure.message = format!("{}; {}", failure.message, kept_in(archive, &folder));
             log::error!("{}", failure.message);
@@ -162,7 +163,8 @@ pub(crate) fn when_unmounted(
 pub(crate) fn kept_in(archive: &Path, folder: &Path) -> String {
     let (archive, folder) = (shown(archive.as_os_str()), shown(folder.as_os_str()));
     format!(
-        "what was written is not in {archive}, and is kept in {folder}: `tarnfs commit {archive} --overlay {folder}` says why,          and the next mount with --write goes on with it"
+        "what was written is not in {archive}, and is kept in {folder}: `tarnfs commit {archive} --overlay {folder}` says why, \
+         and the next mount with --write goes on with it"
     )
 }
 
@@ -193,7 +195,7 @@ fn commit(task: &Task<'_>) -> Result<Code, Failure> {
 
 /// Commits into the archive as `options` open it. `None` if it has to be written anew, and an index was used.
 fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option<Code>, Failure> {
-    let (archive, folder, cancel) = (task.archive, task.overlay, ending.cancel());
+    let (archive, folder) = (task.archive, task.overlay);
     let known = fs::metadata(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
     let opened = inside::open_quietly(archive, options)?;
     is_whole(archive, &opened, options)?;
@@ -202,11 +204,36 @@ fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option
     }
     let target = create::checked(target_of(archive, &opened)?, &task.how)?;
     let overlay = open_overlay(folder, &opened)?;
-    if is_committed(archive, &opened, &overlay)? {
+    // It may have been waited for, while somebody else committed it.
+    if let Err(failure) = is_unchanged(archive, &known, "nothing was committed: do it again") {
+        overlay.forget_root().map_err(failed)?;
+        return Err(failure);
+    }
+    let code = commit_opened(task, (&opened, &known), target, &overlay, (options, ending))?;
+    if code == Some(Code::Success)
+        && let Some(commits) = task.commits
+    {
+        // While the overlay is ours.
+        commits.finish();
+    }
+    drop(overlay);
+    Ok(code)
+}
+
+/// The same, with both at hand.
+fn commit_opened(
+    task: &Task<'_>,
+    (opened, known): (&OpenArchive, &Metadata),
+    target: Target,
+    overlay: &Arc<OverlayTree>,
+    (options, ending): (&Options, &Ending),
+) -> Result<Option<Code>, Failure> {
+    let (archive, folder, cancel) = (task.archive, task.overlay, ending.cancel());
+    if is_committed(archive, opened, overlay)? {
         terminal::tell(&format!("{}: has what was written; the overlay is empty now", shown(archive.as_os_str())));
         return Ok(Some(Code::Success));
     }
-    is_of_this(archive, folder, &overlay)?;
+    is_of_this(archive, folder, overlay)?;
     let changes = Changes::of(folder)?;
     if changes.is_nothing() && !(changes.root && target.keeps().root) {
         if changes.root {
@@ -216,8 +243,8 @@ fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option
         terminal::tell(&format!("{}: nothing to commit", shown(folder.as_os_str())));
         return Ok(Some(Code::Success));
     }
-    let job = Job::new(task, target, &opened, overlay, changes.root, &cancel)?;
-    let tail = if task.rewrite || changes.removes() { None } else { job.tail(&changes.moved_from)? };
+    let job = Job::new(task, target, opened, Arc::clone(overlay), changes.root, &cancel)?;
+    let tail = if task.rewrite || changes.removes() { None } else { job.tail(&changes.moved, known)? };
     if tail.is_none() && !opened.is_new {
         return Ok(None);
     }
@@ -244,8 +271,8 @@ fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option
     }
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let length = match &tail {
-        Some(tail) => job.append(tail, &known, options)?,
-        None => job.rewrite(&older, &known, options, ending)?,
+        Some(tail) => job.append(tail, known, options)?,
+        None => job.rewrite(&older, known, options, ending)?,
     };
     terminal::tell(&format!("{}: {length} bytes, before {}", shown(archive.as_os_str()), known.len()));
     Ok(Some(Code::Success))
@@ -378,6 +405,8 @@ fn is_committed(archive: &Path, opened: &OpenArchive, overlay: &OverlayTree) -> 
     // What goes into the first layer of compression is the file.
     let file = opened.inputs.first().unwrap_or(&opened.stream);
     if overlay.is_in(&**file).map_err(failed)? {
+        let unsynced = |error| cannot(archive, format!("bringing it to the disk: {error}"));
+        overlay::sync_archive(archive).map_err(unsynced)?;
         return overlay.empty(true).map_err(failed).map(|()| true);
     }
     if let Some(noted) = overlay.goes_into().map_err(failed)? {

@@ -14,6 +14,15 @@ use crate::terminal::{Output, output_failure};
 /// Old paths of what has another name that are looked at.
 const MOST_MOVED: usize = 10_000;
 
+/// What has another name than below, or a further one.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// The path below.
+    pub(super) from: Vec<u8>,
+    pub(super) path: Vec<u8>,
+    pub(super) is_folder: bool,
+}
+
 /// How much an overlay changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
@@ -25,8 +34,8 @@ pub(super) struct Changes {
     bytes: u64,
     /// The attributes of the root are among it.
     pub(super) root: bool,
-    /// What has another name was there, as far as these are not too many.
-    pub(super) moved_from: Vec<Vec<u8>>,
+    /// What has another name, as far as that is not too much.
+    pub(super) moved: Vec<Moved>,
 }
 
 impl Changes {
@@ -43,8 +52,9 @@ impl Changes {
             };
             *counter += 1;
             all.root |= changed.path == b"/";
-            if let Some(from) = changed.from.filter(|_| all.moved_from.len() < MOST_MOVED) {
-                all.moved_from.push(from);
+            let (path, is_folder) = (changed.path, changed.is_folder);
+            if let Some(from) = changed.from.filter(|_| all.moved.len() < MOST_MOVED) {
+                all.moved.push(Moved { from, path, is_folder });
             }
             // One that is renamed and modified comes twice, with its content both times.
             if changed.change != Change::Renamed
@@ -65,7 +75,7 @@ impl Changes {
 
     /// True if something was removed, or may have been.
     pub(super) fn removes(&self) -> bool {
-        self.deleted > 0 || self.renamed > self.moved_from.len() as u64
+        self.deleted > 0 || self.renamed > self.moved.len() as u64
     }
 
     fn in_words(&self) -> String {
