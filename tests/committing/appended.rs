@@ -86,6 +86,43 @@ fn what_was_written_is_appended() {
     assert_eq!(run(&scratch, ["cat".as_ref(), scratch.path("a.tar").as_os_str(), "more".as_ref()]).ok().text(), "1\n");
 }
 
+/// What has another place is not appended, also where it looks the same; nor is anything to a file with other names.
+#[test]
+fn what_was_moved_is_written_anew() {
+    if !can_mount() {
+        return;
+    }
+    for (script, linked, expects) in [
+        ("mv a t; mv b a; mv t b", false, "is written anew"),
+        ("mv d1 t; mv d2 d1; mv t d2", false, "is written anew"),
+        ("mv a b; echo new > a", false, "is written anew"),
+        ("mv d1/x d2/x; echo again > d1/x", false, "is written anew"),
+        ("mv d1 d3; mkdir d1; echo again > d1/x", false, "is written anew"),
+        ("ln -f a b", false, "is written anew"),
+        ("echo more >> hard; rm hard", false, "is written anew"),
+        ("ln a further; echo new > new", false, "is appended to"),
+        ("mv a t; mv t a; echo new > new", false, "is appended to"),
+        ("echo new > new", true, "is written anew"),
+    ] {
+        let scratch = Scratch::new();
+        scratch.shell(
+            "mkdir -p tree/d1 tree/d2; cd tree; echo 1 > a; echo 2 > b; echo 3 > d1/x; echo 4 > d2/x; echo 5 > c; ln c hard
+            tar --mtime 2001-01-01 -cf ../a.tar .",
+        );
+        if linked {
+            scratch.shell("ln a.tar kept.tar; cp a.tar before.tar");
+        }
+        let expected = changed(&scratch, "a.tar", script);
+        let ran = commit(&scratch, "a.tar", &["--yes"]).ok();
+        assert!(ran.text().contains(expects), "{script}");
+        assert_eq!(left(&scratch), "", "{script}");
+        assert_same(&expected, &shown(&scratch, "a.tar"), script);
+        if linked {
+            scratch.shell("cmp kept.tar before.tar");
+        }
+    }
+}
+
 /// What an ended commit has left behind the end of an archive is not taken away if somebody has appended to it since.
 #[test]
 fn what_others_append_stays() {

@@ -133,3 +133,19 @@ fn what_would_be_lost_is_refused() {
     commit(&scratch, "labelled.tar", &["--yes", "--lossy"]).ok();
     assert_eq!(scratch.shell("tar -tf labelled.tar"), "b\n");
 }
+
+/// The lists of GNU's incremental dumps are not lost without a word.
+#[test]
+fn lists_of_dumps_count_as_a_loss() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p tree/d; echo f > tree/d/f; echo g > tree/d/g; tar -C tree -g snapshot -cf a.tar .");
+    changed(&scratch, "a.tar", "rm d/f");
+    let ran = commit(&scratch, "a.tar", &["--yes"]);
+    assert!(ran.code == 1 && ran.text().contains("incremental dumps"), "{} {}", ran.text(), ran.err);
+    scratch.shell("tar --incremental -tvvf a.tar | grep -q '^Y f'");
+    commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();
+    assert_eq!(scratch.shell("tar -tf a.tar | grep -c d/f || true"), "0\n");
+}

@@ -106,6 +106,40 @@ fn what_does_not_get_there_is_kept() {
     );
 }
 
+/// A mount that follows at once, while what was written still goes into the archive, never shows the archive as it was
+/// before that.
+#[test]
+fn the_next_mount_shows_what_was_written() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // Large enough that the next one begins before it is done.
+    scratch.shell("mkdir tree; seq 20 > tree/a; seq 3000000 > tree/large; tar -C tree -czf a.tar.gz .");
+    let at = scratch.folder("at");
+    let archive = scratch.path("a.tar.gz");
+    let mount = || run(&scratch, ["--write".as_ref(), archive.as_os_str(), at.as_os_str()]);
+    let mut expected = String::from_utf8(fs::read(scratch.path("tree/a")).unwrap()).unwrap();
+    for round in 0..3 {
+        let mut ran = mount();
+        for _ in 0..600 {
+            if ran.code == 0 {
+                break;
+            }
+            assert!(ran.err.contains("mount it again") || ran.err.contains("in use"), "{}", ran.err);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            ran = mount();
+        }
+        ran.ok();
+        assert_eq!(fs::read_to_string(at.join("a")).unwrap(), expected, "{round}");
+        scratch.shell(&format!("echo {round} >> at/a; umount at"));
+        expected += &format!("{round}\n");
+    }
+    wait_until("it is in the archive", || !scratch.path("a.tar.gz.changes").exists());
+    assert_eq!(scratch.shell("tar -xOf a.tar.gz ./a"), expected);
+    assert_eq!(scratch.shell("ls -A | grep removed || true"), "");
+}
+
 /// > What cannot be committed into is not mounted with `--write`.
 #[test]
 fn what_cannot_be_written_is_not_mounted_so() {
