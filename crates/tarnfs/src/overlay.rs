@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
-use tarnfs_source::FileSource;
+use tarnfs_source::{FileSource, Source};
 use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
 
 use crate::args::shown;
@@ -133,6 +133,8 @@ impl Written {
             drop(tree);
             tree = open(lower, folder, &user).map_err(failed)?;
         }
+        let file = if let [archive] = sources { FileSource::open(archive).ok() } else { None };
+        tree.forget_notes_of_others(file.as_ref().map(|file| file as &dyn Source)).map_err(failed)?;
         tree.note_over(over).map_err(failed)?;
         if temporary.is_some() {
             File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
@@ -174,11 +176,13 @@ pub(crate) fn sync_archive(archive: &Path) -> io::Result<()> {
 pub(crate) fn not_replaced(archives: &[(PathBuf, Option<Metadata>)]) -> Result<(), Failure> {
     let facts = |of: &Metadata| (of.dev(), of.ino(), of.len(), (of.ctime(), of.ctime_nsec()));
     let now = |archive: &Path| archive.metadata().ok().filter(Metadata::is_file);
-    let is_other = |archive: &Path, known: &Option<Metadata>| now(archive).as_ref().map(facts) != known.as_ref().map(facts);
+    let is_other =
+        |archive: &Path, known: &Option<Metadata>| now(archive).as_ref().map(facts) != known.as_ref().map(facts);
     match archives.iter().find(|(archive, known)| is_other(archive, known)) {
         None => Ok(()),
         Some((archive, _)) => {
-            let what = "was changed, or another file took its place, while it was opened to be written to: mount it again";
+            let what =
+                "was changed, or another file took its place, while it was opened to be written to: mount it again";
             Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(archive.as_os_str()))))
         }
     }

@@ -187,6 +187,26 @@ impl OverlayTree {
         self.of(forget())
     }
 
+    /// Takes back what was noted of a commit into something else than `archive`: what is written from now on is not in
+    /// that, and must not be removed when that is mounted with this overlay again.
+    pub fn forget_notes_of_others(&self, archive: Option<&dyn Source>) -> Result<(), OverlayError> {
+        let forget = || {
+            let appends = self.0.value(APPENDS)?;
+            let is_of_it = match (appends.as_deref().and_then(Appends::parse), archive) {
+                (Some(appends), Some(archive)) => appends.is_begun(archive)?,
+                _ => false,
+            };
+            if appends.is_some() && !is_of_it {
+                self.0.put_value(APPENDS, None)?;
+            }
+            if self.0.value(GOES_INTO)?.is_some() {
+                self.0.put_value(GOES_INTO, None)?;
+            }
+            Ok(())
+        };
+        self.of(forget())
+    }
+
     /// Notes the archive that it is appended to, as it is before that. It is on the disk then.
     pub fn note_appends(&self, archive: Appends) -> Result<(), OverlayError> {
         let noted = self.0.put_value(APPENDS, Some(&archive.to_text()));

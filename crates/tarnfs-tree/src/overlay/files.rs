@@ -139,9 +139,7 @@ impl Files {
         let facts = |of: &Stat| (of.st_dev, of.st_ino);
         let lock = statat(&self.root, LOCK, AtFlags::SYMLINK_NOFOLLOW);
         let folder = statat(CWD, &self.path, AtFlags::empty());
-        let same = |path: Result<Stat, Errno>, opened: Result<Stat, Errno>| {
-            matches!((path, opened), (Ok(path), Ok(opened)) if facts(&path) == facts(&opened))
-        };
+        let same = |path: Result<Stat, Errno>, opened: Result<Stat, Errno>| matches!((path, opened), (Ok(path), Ok(opened)) if facts(&path) == facts(&opened));
         same(folder, fstat(&self.root)) && same(lock, fstat(&self.lock))
     }
 

@@ -68,7 +68,9 @@ impl Job<'_> {
         if !can_grow || !end.is_multiple_of(BLOCK) || stream.len().saturating_sub(end) > MOST_PADDING {
             return Ok(None);
         }
-        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))? || is_mounted(self.new.from, known) {
+        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))?
+            || is_mounted(self.new.from, known)
+        {
             return Ok(None);
         }
         for moved in moved {
