@@ -59,3 +59,48 @@ fn whatever_was_done_is_there_after_the_commit() {
         }
     }
 }
+
+/// What of two things of one size and one time was where.
+fn swap(numbers: &mut Numbers) -> String {
+    let (one, two) = (path(numbers), path(numbers));
+    let back = if numbers.below(4) == 0 { "true" } else { "mv -T t" };
+    format!("[ -e {one} ] && [ -e {two} ] && mv -T {one} t && mv -T {two} {one} && {back} {two}")
+}
+
+/// The same of a few changes at a time to a tar that is not compressed, so that it is appended to where that is enough.
+/// All files look the same from outside.
+#[test]
+fn few_changes_are_there_after_the_commit() {
+    if !can_mount() {
+        return;
+    }
+    let mut counts = [0; 2];
+    for seed in 1..=rounds(3, 100) {
+        let scratch = Scratch::new();
+        scratch.shell(
+            "mkdir tree; cd tree; n=1; for a in a b c; do mkdir $a; for b in a b c; do mkdir $a/$b; for c in a b c d; do
+                n=$((n + 1)); printf %04d $n > $a/$b/$c; done; done; printf %04d $((n += 1)) > $a/e; done; printf 0000 > d
+            ln a/e a/a/e; cd ..; tar -C tree --mtime=2001-01-01 -cf a.tar .",
+        );
+        let mut numbers = Numbers::new(1000 + seed);
+        let overlay = scratch.path("overlay").display().to_string();
+        for round in 0..8 {
+            let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+            let next = |numbers: &mut Numbers| if numbers.below(3) == 0 { swap(numbers) } else { line(numbers) };
+            let lines: Vec<_> =
+                (0..=numbers.below(3)).map(|_| format!("({}) 2> /dev/null || true", next(&mut numbers))).collect();
+            scratch.shell(&format!("cd {}; {}", mounted.at.display(), lines.join("\n")));
+            let expected = survey(&mounted.at, Compare::default());
+            mounted.unmount();
+            let ran = commit(&scratch, "a.tar", &["--yes", "--lossy"]);
+            let what = format!("seed {seed}, round {round}: {lines:?}");
+            assert_eq!(ran.code, 0, "{what}: {}", ran.err);
+            let out = ran.text();
+            counts[0] += u32::from(out.contains("is appended to"));
+            counts[1] += u32::from(out.contains("is written anew"));
+            assert_same(&expected, &shown(&scratch, "a.tar"), &what);
+            assert_eq!(left(&scratch), "", "{what}");
+        }
+    }
+    assert!(counts[0] > 2 && counts[1] > 2, "{counts:?}: appended, written anew");
+}

@@ -133,7 +133,8 @@ fn the_next_mount_shows_what_was_written() {
         ran.ok();
         assert_eq!(fs::read_to_string(at.join("a")).unwrap(), expected, "{round}");
         scratch.shell(&format!("echo {round} >> at/a; umount at"));
-        expected += &format!("{round}\n");
+        expected.push_str(&round.to_string());
+        expected.push('\n');
     }
     wait_until("it is in the archive", || !scratch.path("a.tar.gz.changes").exists());
     assert_eq!(scratch.shell("tar -xOf a.tar.gz ./a"), expected);
@@ -148,7 +149,8 @@ fn what_cannot_be_written_is_not_mounted_so() {
     }
     let scratch = Scratch::new();
     archive(&scratch, "a.tar");
-    scratch.shell("mkdir folder; cp a.tar b.tar; (cd tree; find . | cpio -o --quiet -H newc > ../a.cpio); gzip -c a.tar | head -c 300 > cut.tar.gz");
+    scratch.shell("mkdir folder; cp a.tar b.tar; (cd tree; find . | cpio -o --quiet -H newc > ../a.cpio); gzip -c a.tar | head -c 300 > cut.tar.gz
+        tar -V label -C tree -cf labelled.tar .; cd tree; zip -q ../commented.zip b; echo 'of b' | zip -qc ../commented.zip b");
     for (words, says) in [
         (&["a.tar", "b.tar", "at"][..], "name one archive"),
         (&["folder", "at"], "is a folder"),
@@ -158,6 +160,8 @@ fn what_cannot_be_written_is_not_mounted_so() {
         (&["-r", "a.tar", "at"], "-r"),
         (&["-o", "ro", "a.tar", "at"], "-o ro and --write"),
         (&["-w", "x", "a.tar", "at"], "does not go with"),
+        (&["labelled.tar", "at"], "its label: that is not kept"),
+        (&["commented.zip", "at"], "comment"),
     ] {
         let mut command = crate::support::tarnfs(&scratch);
         let ran = Ran::from(command.arg("--write").args(words).current_dir(scratch.path("")).output().unwrap());

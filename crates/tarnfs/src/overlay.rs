@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
-use tarnfs_source::{FileSource, Source};
+use tarnfs_source::FileSource;
 use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
 
 use crate::args::shown;
@@ -133,8 +133,8 @@ impl Written {
             drop(tree);
             tree = open(lower, folder, &user).map_err(failed)?;
         }
-        let file = if let [archive] = sources { FileSource::open(archive).ok() } else { None };
-        tree.forget_notes_of_others(file.as_ref().map(|file| file as &dyn Source)).map_err(failed)?;
+        let file = if let [archive] = sources { archive.metadata().ok() } else { None };
+        tree.forget_notes_of_others(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
         tree.note_over(over).map_err(failed)?;
         if temporary.is_some() {
             File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
@@ -350,7 +350,14 @@ impl Commits {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             Ok(File::from(file))
         };
-        let lock = open().map_err(|error: Errno| cannot(&path, &io::Error::from(error)))?;
+        let lock = open().map_err(|error: Errno| match error {
+            Errno::WOULDBLOCK => {
+                let what = "is in use: what was written in another mount still goes into the archive; mount it again \
+                            when that is done";
+                cannot(folder, &what)
+            }
+            error => cannot(&path, &io::Error::from(error)),
+        })?;
         Ok(Self { folder: folder.to_owned(), _lock: lock })
     }
 

@@ -2,8 +2,8 @@
 //! into, and the emptying.
 //!
 //! The note is on the disk before the archive is replaced. Who finds the new archive in its place knows that only the
-//! emptying is left; who finds the old one, that nothing has happened. Rows go last, in one transaction with the note:
-//! until then they say which contents are to be removed.
+//! emptying is left; who finds the old one, that nothing has happened. All names go in one transaction with the note.
+//! What they had is removed behind that, as all that has no name is: now, or when the overlay is opened next.
 
 use std::io;
 
@@ -62,6 +62,8 @@ impl GoesInto {
 /// An archive that an overlay is appended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appends {
+    /// Device and inode of the file: it stays the same one.
+    file: (u64, u64),
     /// Bytes that it had before.
     pub length: u64,
     /// Of its samples.
@@ -74,10 +76,11 @@ pub struct Appends {
 }
 
 impl Appends {
-    /// What begins with `head`, put behind the `end` of an archive.
-    pub fn new((length, fingerprint): (u64, Fingerprint), end: u64, head: &[u8]) -> Self {
+    /// What begins with `head`, put behind the `end` of an archive, which is the `file` with these numbers of device and
+    /// inode.
+    pub fn new(file: (u64, u64), (length, fingerprint): (u64, Fingerprint), end: u64, head: &[u8]) -> Self {
         let first = head.get(..BLOCK as usize).unwrap_or(head);
-        Self { length, fingerprint, end, first: xxh3_64(first), head: xxh3_64(head) }
+        Self { file, length, fingerprint, end, first: xxh3_64(first), head: xxh3_64(head) }
     }
 
     /// True if the first block behind the end of the old archive is that of what was to be appended.
@@ -96,15 +99,16 @@ impl Appends {
     }
 
     fn to_text(self) -> String {
-        let Self { length, fingerprint: Fingerprint(fingerprint), end, first, head } = self;
-        format!("{length} {end} {fingerprint:016x} {first:016x} {head:016x}")
+        let Self { file: (device, inode), length, fingerprint: Fingerprint(fingerprint), end, first, head } = self;
+        format!("{device} {inode} {length} {end} {fingerprint:016x} {first:016x} {head:016x}")
     }
 
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[length, end, fingerprint, first, head] = words.as_slice() else { return None };
+        let &[device, inode, length, end, fingerprint, first, head] = words.as_slice() else { return None };
         let hash = |word| u64::from_str_radix(word, 16).ok();
         Some(Self {
+            file: (device.parse().ok()?, inode.parse().ok()?),
             length: length.parse().ok()?,
             fingerprint: Fingerprint(hash(fingerprint)?),
             end: end.parse().ok()?,
@@ -187,16 +191,14 @@ impl OverlayTree {
         self.of(forget())
     }
 
-    /// Takes back what was noted of a commit into something else than `archive`: what is written from now on is not in
-    /// that, and must not be removed when that is mounted with this overlay again.
-    pub fn forget_notes_of_others(&self, archive: Option<&dyn Source>) -> Result<(), OverlayError> {
+    /// Takes back what was noted of a commit, but of one that was appending to the `file` with these numbers of device
+    /// and inode: what is written from now on is in no other archive, and must not be removed when that is mounted with
+    /// this overlay. Of that file, the next commit is to take away what the ended one has put behind its end.
+    pub fn forget_notes_of_others(&self, file: Option<(u64, u64)>) -> Result<(), OverlayError> {
         let forget = || {
             let appends = self.0.value(APPENDS)?;
-            let is_of_it = match (appends.as_deref().and_then(Appends::parse), archive) {
-                (Some(appends), Some(archive)) => appends.is_begun(archive)?,
-                _ => false,
-            };
-            if appends.is_some() && !is_of_it {
+            let of = appends.as_deref().and_then(Appends::parse).map(|appends| appends.file);
+            if appends.is_some() && (of.is_none() || of != file) {
                 self.0.put_value(APPENDS, None)?;
             }
             if self.0.value(GOES_INTO)?.is_some() {
@@ -383,6 +385,32 @@ impl Overlay {
     }
 
     fn empty(&self, keeps_root: bool) -> Result<(), Error> {
+        self.edit_for_room(|editing| {
+            let root = ROOT as i64;
+            let run = |sql: &str, id: &[i64]| {
+                editing.connection.execute(sql, rusqlite::params_from_iter(id)).map(drop).map_err(failed)
+            };
+            run("DELETE FROM names", &[])?;
+            // All of it is without a name then, and none of it stands for something below.
+            run("UPDATE nodes SET links = 0, lower = NULL, is_shared = 0 WHERE id <> ?", &[root])?;
+            run("DELETE FROM xattrs WHERE node <> ?", &[root])?;
+            if keeps_root {
+                run("UPDATE nodes SET changed = 0 WHERE id = ?", &[root])?;
+            }
+            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?)";
+            editing.connection.execute(sql, [GOES_INTO, APPENDS, OVER]).map(drop).map_err(failed)
+        })?;
+        // Else a loss of power would bring the names back, and not what they had.
+        self.sync()?;
+        if let Err(error) = self.remove_all() {
+            let what = "what was in it is not wanted any more, and goes when it is opened next";
+            log::warn!("{}: {what}: {error}", self.files.path().display());
+        }
+        Ok(())
+    }
+
+    /// Removes what has no name, which is all, and what is said of it.
+    fn remove_all(&self) -> Result<(), Error> {
         let mut folders = Vec::new();
         self.each_row(&mut |row| {
             match (row.kind, row.place) {
@@ -397,17 +425,9 @@ impl Overlay {
         for place in &folders {
             self.files.remove_folder(place);
         }
-        self.edit(|editing| {
-            for sql in ["DELETE FROM names", "DELETE FROM nodes WHERE id <> ?", "DELETE FROM xattrs WHERE node <> ?"] {
-                let of_root = if sql.ends_with('?') { vec![ROOT as i64] } else { Vec::new() };
-                editing.connection.execute(sql, rusqlite::params_from_iter(of_root)).map_err(failed)?;
-            }
-            if keeps_root {
-                let sql = "UPDATE nodes SET changed = 0 WHERE id = ?";
-                editing.connection.execute(sql, [ROOT as i64]).map_err(failed)?;
-            }
-            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?)";
-            editing.connection.execute(sql, [GOES_INTO, APPENDS, OVER]).map(drop).map_err(failed)
+        self.edit_for_room(|editing| {
+            let sql = "DELETE FROM nodes WHERE id <> ?";
+            editing.connection.execute(sql, [ROOT as i64]).map(drop).map_err(failed)
         })?;
         Ok(self.sync()?)
     }

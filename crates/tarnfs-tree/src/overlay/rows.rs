@@ -361,12 +361,12 @@ pub(super) fn remove_node(connection: &Connection, node: u64) -> Result<(), Erro
     Ok(())
 }
 
-/// Numbers of nodes without a name, and of files that have several names below.
+/// Numbers of nodes without a name, those of a folder behind what lies in it.
 pub(super) fn without_names(connection: &Connection) -> Result<Vec<u64>, Error> {
-    numbers(connection, "SELECT id FROM nodes WHERE links = 0")
+    numbers(connection, "SELECT id FROM nodes WHERE links = 0 ORDER BY length(place) DESC")
 }
 
-/// See [`without_names`].
+/// Numbers of files that have several names below.
 pub(super) fn shared(connection: &Connection) -> Result<Vec<u64>, Error> {
     numbers(connection, "SELECT id FROM nodes WHERE is_shared")
 }

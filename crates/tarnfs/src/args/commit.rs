@@ -7,10 +7,10 @@ use clap::{Args, ValueHint};
 use super::definitions::Open;
 use super::size::{parse_number, parse_size};
 
-/// The archive is a tar in any compression that `tarnfs create` writes, or a zip. It is written anew beside itself,
-/// read again and compared, and then takes the old one's place; the overlay is emptied last. Whatever happens
-/// meanwhile, either the old archive is there, or the new one, and what was written is in the overlay, or in the
-/// archive.
+/// The archive is a tar in any compression that `tarnfs create` writes, or a zip. A tar that is not compressed is
+/// appended to where nothing is removed or renamed. Else a new archive is written beside the old one, read again and
+/// compared, and then takes the old one's place. The overlay is emptied last. Whatever happens meanwhile, the old
+/// archive or the new one is there, and what was written is in the overlay, or in the archive.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Commit {

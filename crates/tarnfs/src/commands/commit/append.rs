@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Slice, Source};
-use tarnfs_tree::open::Options;
+use tarnfs_tree::open::{OpenArchive, Options};
 use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, Node, OverlayStatus, Tree, path};
 use tarnfs_write::Output;
 
@@ -29,6 +29,7 @@ use crate::commands::mounts;
 use crate::commands::rewriting::{children, is_unchanged, joined};
 use crate::exit::{Code, Failure};
 use crate::inside;
+use crate::terminal::escaped;
 
 /// Bytes of a tar's block, and of what its length is a multiple of, as `tar` has it.
 const BLOCK: u64 = 512;
@@ -211,23 +212,99 @@ impl Job<'_> {
         } else {
             self.put_behind(&real, tail, (part.output.file(), part.length), known)?
         };
+        self.is_what_was_shown(options)?;
         self.tree.overlay.empty(self.new.target.keeps().root || !self.has_new_root).map_err(|error| {
             let what = "has what was written, but the overlay could not be emptied; the same command does that";
             Failure::new(Code::Failure, format!("{}: {what}: {error}", shown(archive.as_os_str())))
         })?;
-        if !self.task.how.no_index {
-            let mut options = options.clone();
-            options.index.is_written = true;
-            if self.new.opened.index_path.is_some() {
-                // There was one.
-                options.index.minimum_file_count = 0;
-            }
-            // The archive is whole, and an index can be made at any time.
-            if let Err(problem) = tarnfs_tree::open::open(archive, &options) {
+        Ok(length)
+    }
+
+    /// Opens the longer archive, which gives it its index, and fails unless it shows what the mount did.
+    fn is_what_was_shown(&self, options: &Options) -> Result<(), Failure> {
+        let archive = self.new.from;
+        let mut options = options.clone();
+        options.index.is_written = !self.task.how.no_index;
+        if self.new.opened.index_path.is_some() {
+            // There was one.
+            options.index.minimum_file_count = 0;
+        }
+        let opened = match tarnfs_tree::open::open(archive, &options) {
+            Err(problem) if options.index.is_written => {
+                // The archive is whole, and an index can be made at any time.
                 log::warn!("{}: no index is written: {problem}", shown(archive.as_os_str()));
+                options.index.is_written = false;
+                tarnfs_tree::open::open(archive, &options)
+            }
+            opened => opened,
+        };
+        let is_it = opened.map_err(|problem| problem.to_string()).and_then(|opened| {
+            let what = self.difference(&opened).map_err(|error| error.to_string())?;
+            what.map_or(Ok(()), |path| Err(format!("{} is another one in it than in the mount", escaped(&path))))
+        });
+        is_it.map_err(|what| {
+            // Nothing is removed then: the next commit finds what is in the archive by now, and what is not.
+            if let Err(error) = self.tree.overlay.forget_notes() {
+                log::warn!("{error}");
+            }
+            let (archive, overlay) = (shown(archive.as_os_str()), shown(self.task.overlay.as_os_str()));
+            let what = format!("was appended to, but cannot be shown to have all of it, and {overlay} stays: {what}");
+            Failure::new(Code::Failure, format!("{archive}: {what}"))
+        })
+    }
+
+    /// The path of something that is not in the longer archive as a mount with the overlay shows it. What is as it was
+    /// has the same header; the content of what was written was compared before. Folders of which nothing is said are
+    /// as they were.
+    fn difference(&self, longer: &OpenArchive) -> Result<Option<Vec<u8>>, Error> {
+        let (overlay, old, new) = (&self.tree.overlay, &self.new.opened.tree, inside::tree(longer));
+        let has_shared = overlay.has_shared().map_err(|error| error.error)?;
+        let facts = |of: &Attributes| {
+            let mode = if of.kind == Kind::Symlink { 0 } else { of.mode };
+            let size = if of.kind == Kind::Folder { 0 } else { of.size };
+            (size, mode, of.uid, of.gid, of.mtime)
+        };
+        let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new())];
+        while let Some((merged_folder, new_folder, folder_path)) = folders.pop() {
+            let (mut from, mut counts) = (Some(0), [0_u64; 2]);
+            while let Some(position) = from {
+                let (found, next) = children(&self.tree, merged_folder, position)?;
+                from = next;
+                counts[0] += found.len() as u64;
+                for (name, merged) in found {
+                    self.new.cancel.check()?;
+                    let path = joined(&folder_path, &name);
+                    let is_as_below = overlay.is_as_below(merged.node);
+                    let found = match new.lookup(new_folder, &name) {
+                        Ok(found) if found.kind == merged.kind => found,
+                        Ok(_) | Err(Error::NotFound) => return Ok(Some(path)),
+                        Err(error) => return Err(error),
+                    };
+                    let is_folder = merged.kind == Kind::Folder;
+                    let is_same = match (is_as_below, is_folder) {
+                        (true, true) => true,
+                        (true, false) => old.stored(merged.node)?.header == longer.tree.stored(found.node)?.header,
+                        (false, _) => facts(&merged) == facts(&found),
+                    };
+                    if !is_same {
+                        return Ok(Some(path));
+                    }
+                    if is_folder && (has_shared || !is_as_below) {
+                        folders.push((merged.node, found.node, path));
+                    }
+                }
+            }
+            let mut from = Some(0);
+            while let Some(position) = from {
+                let (found, next) = children(&new, new_folder, position)?;
+                from = next;
+                counts[1] += found.len() as u64;
+            }
+            if counts[0] != counts[1] {
+                return Ok(Some(folder_path));
             }
         }
-        Ok(length)
+        Ok(None)
     }
 
     fn put_behind(&self, path: &Path, tail: &Tail, part: (&File, u64), known: &Metadata) -> Result<u64, Failure> {
@@ -243,7 +320,7 @@ impl Job<'_> {
         let mut head = vec![0; HEAD as usize];
         part.0.read_exact_at(&mut head, 0).map_err(failed_to_write)?;
         let was = (known.len(), self.new.opened.index.summary().archive.fingerprint);
-        let note = Appends::new(was, tail.end, &head);
+        let note = Appends::new((known.dev(), known.ino()), was, tail.end, &head);
         overlay.note_appends(note).map_err(failed)?;
         let length = (tail.end + part.1).next_multiple_of(RECORD).max(known.len());
         let written = copy_behind(&file, tail.end, part, known.len()..length, &|| self.new.cancel.check());

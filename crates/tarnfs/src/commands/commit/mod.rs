@@ -38,7 +38,7 @@ use crate::terminal;
 
 use older::Older;
 use plan::{Changes, Plan, is_confirmed};
-use rewrite::Job;
+use rewrite::{Job, lost_of, rewriting};
 
 /// What is asked for.
 #[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
@@ -136,8 +136,17 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
     options.index.use_sidecars = false;
     let opened = inside::open_quietly(&archive, &options)?;
     is_whole(&archive, &opened, &options)?;
-    target_of(&archive, &opened)?;
-    Ok(archive)
+    let target = target_of(&archive, &opened)?;
+    match lost_of(&rewriting(&archive, target, &opened, &options.cancel)?)?.first() {
+        None => Ok(archive),
+        Some(what) => {
+            let what = format!(
+                "{what}; --write would not put anything into it: --write-overlay DIR takes what is written, and \
+                 `tarnfs commit --lossy` goes on without that"
+            );
+            Err(cannot(&archive, what))
+        }
+    }
 }
 
 /// Puts what was written in a mount that is over into its archive. Where that fails, it is said where it is.

@@ -30,6 +30,34 @@ use crate::terminal::escaped;
 /// Of a file.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
+/// What an archive has that no `new` one can have, whatever was written: in words.
+pub(super) fn lost_of(new: &Rewriting<'_>) -> Result<Vec<String>, Failure> {
+    let unread = |error: io::Error| new.of_input(b"", &error.into());
+    let mut lost = lost_with_layers(new.opened).map_err(unread)?;
+    lost.extend(new.unlisted.others.iter().cloned());
+    if !new.unlisted.comment.is_empty() && !new.target.keeps().comment {
+        lost.push("the comment on it".to_owned());
+    }
+    if new.opened.index.summary().label.is_some() {
+        lost.push("its label".to_owned());
+    }
+    lost.extend(new.behind_the_end().map_err(unread)?);
+    let mut lost: Vec<_> = lost.into_iter().map(|what| format!("{what}: that is not kept")).collect();
+    lost.extend(inside::other_names(new.opened, new.cancel).map_err(|error| new.of_input(b"", &error))?);
+    Ok(lost)
+}
+
+/// Of an archive that is to take its own place.
+pub(super) fn rewriting<'a>(
+    archive: &'a Path,
+    target: Target,
+    opened: &'a OpenArchive,
+    cancel: &'a Cancel,
+) -> Result<Rewriting<'a>, Failure> {
+    let unlisted = unlisted(opened, cancel).map_err(|error| inside::failure(archive, b"", &error.into()))?;
+    Ok(Rewriting { from: archive, to: archive, target, cancel, opened, unlisted, progress: Arc::default() })
+}
+
 /// See the module.
 pub(super) struct Job<'a> {
     pub(super) task: &'a Task<'a>,
@@ -48,32 +76,18 @@ impl<'a> Job<'a> {
         has_new_root: bool,
         cancel: &'a Cancel,
     ) -> Result<Self, Failure> {
-        let archive = task.archive;
-        let unlisted = unlisted(opened, cancel).map_err(|error| inside::failure(archive, b"", &error.into()))?;
-        let new = Rewriting { from: archive, to: archive, target, cancel, opened, unlisted, progress: Arc::default() };
+        let new = rewriting(task.archive, target, opened, cancel)?;
         Ok(Self { task, new, tree: Merged { overlay, has_names: target.keeps().names }, has_new_root })
     }
 
     /// What the new archive will not have, as far as that is known before it is written.
     pub(super) fn lost(&self, older: &Older) -> Result<Vec<String>, Failure> {
-        let unread = |error: io::Error| self.new.of_input(b"", &error.into());
-        let (new, opened) = (&self.new, self.new.opened);
-        let mut lost = lost_with_layers(opened).map_err(unread)?;
-        lost.extend(new.unlisted.others.iter().cloned());
-        if !new.unlisted.comment.is_empty() && !new.target.keeps().comment {
-            lost.push("the comment on it".to_owned());
-        }
-        if opened.index.summary().label.is_some() {
-            lost.push("its label".to_owned());
-        }
-        lost.extend(new.behind_the_end().map_err(unread)?);
-        let mut lost: Vec<_> = lost.into_iter().map(|what| format!("{what}: that is not kept")).collect();
-        lost.extend(inside::other_names(opened, new.cancel).map_err(|error| new.of_input(b"", &error))?);
+        let mut lost = lost_of(&self.new)?;
         if older.lost > 0 {
             let entries = if older.lost == 1 { "entry" } else { "entries" };
             lost.push(format!("{} older {entries} of the same names are not kept", older.lost));
         }
-        if self.has_new_root && !new.target.keeps().root {
+        if self.has_new_root && !self.new.target.keeps().root {
             lost.push("owner, mode and time of the folder that all is in cannot be kept there".to_owned());
         }
         Ok(lost)
