@@ -81,14 +81,20 @@ pub(super) fn is_end(position: u64) -> bool {
 pub(super) struct Listings(Mutex<Vec<Listing>>);
 
 impl Listings {
-    /// An open folder that goes on just there.
+    /// An open folder that goes on just there. Who begins gets it as it is now: names are read some at a time.
     pub(super) fn take(&self, node: u32, position: u64) -> Option<Listing> {
+        if position == 0 {
+            return None;
+        }
         let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = listings.iter().position(|listing| listing.node == node && listing.position == position)?;
         Some(listings.remove(place))
     }
 
     pub(super) fn keep(&self, listing: Listing) {
+        if listing.position == 0 {
+            return;
+        }
         let mut listings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Closed outside the lock.
         let _oldest = (listings.len() >= MOST).then(|| listings.remove(0));
