@@ -134,6 +134,24 @@ impl OverlayStatus {
             }
             folders.extend(inner.into_iter().rev());
         }
+        self.without_names_here(receive)
+    }
+
+    /// What has several names below, and was changed, but has no more names in rows: one of the others leads to it. They
+    /// are not known here, so it stands under the path by which it was changed first.
+    fn without_names_here(&self, receive: &mut dyn FnMut(Changed) -> bool) -> Result<(), Error> {
+        for id in rows::shared(&self.connection)? {
+            let Some(row) = rows::node(&self.connection, id)? else { continue };
+            let Some(path) = row.lower.filter(|_| row.changed != 0 && row.links > 0) else { continue };
+            if rows::name_of(&self.connection, id)?.is_some() {
+                continue;
+            }
+            let content = row.place.as_deref().map(|place| self.folder.join(path_of(place)));
+            let change = Change::Modified;
+            if !receive(Changed { change, path, is_folder: false, from: None, content }) {
+                return Ok(());
+            }
+        }
         Ok(())
     }
 }
