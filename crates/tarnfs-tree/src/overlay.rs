@@ -52,7 +52,7 @@ use crate::lanes::new_lane;
 use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
 use content::{Content, Descriptors, OpenedFile};
 use database::Database;
-use files::Files;
+use files::{Files, join};
 use known::{Forgotten, Known, Met};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
@@ -373,12 +373,65 @@ impl Overlay {
     /// What was looked up below, for somebody who is given it.
     fn give_lower(&self, folder: Node, name: &[u8], found: Attributes) -> Result<Attributes, Error> {
         if let Some(id) = self.met.id(found.node) {
-            // Another name of what was changed.
             self.lower.forget(found.node, 1);
-            return self.give(id);
+            return if self.is_name_of(id, found.node, folder, name)? { self.give(id) } else { Err(stale()) };
         }
         self.hold_seen(found.node, folder, name);
         Ok(found)
+    }
+
+    /// True if `name` in a folder, which leads to `lower` below, is a name of node `id` of the overlay, that stands for
+    /// it. What was changed here goes by its path: who renames it below has another file there, which is not shown until
+    /// the next mount, as the kernel knows it by the number of the changed one. Of a file with several names, all are.
+    fn is_name_of(&self, id: u64, lower: Node, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        // In an archive nothing moves.
+        if self.lower.lifetime(lower) == Lifetime::Forever {
+            return Ok(true);
+        }
+        let row = self.known_row(id)?;
+        if row.is_shared && row.kind != Kind::Folder {
+            return Ok(true);
+        }
+        // The folders that something changed lies in have numbers of their own.
+        let NodePlace::Own(parent) = self.place(folder) else { return Ok(false) };
+        let is_it = self.known_row(parent)?.lower.map(|path| join(&path, name)) == row.lower;
+        if !is_it {
+            let path = tarnfs_format::name::escape(row.lower.as_deref().unwrap_or_default()).to_string();
+            log::debug!("{path}: was renamed below after it was changed here");
+        }
+        Ok(is_it)
+    }
+
+    /// Looks again what is below the folder `id`, which has this `name` in `folder`: somebody may have removed it, and
+    /// made another one.
+    fn look_below(&self, id: u64, folder: Node, name: &[u8]) -> Result<(), Error> {
+        let Some(lower) = self.below(folder).filter(|&lower| self.lower.lifetime(lower) != Lifetime::Forever) else {
+            return Ok(());
+        };
+        let (row, NodePlace::Own(parent)) = (self.known_row(id)?, self.place(folder)) else { return Ok(()) };
+        let path = self.known_row(parent)?.lower.map(|path| join(&path, name));
+        if row.kind != Kind::Folder || path.is_none() || row.lower != path {
+            return Ok(());
+        }
+        match self.lower.lookup(lower, name) {
+            Ok(found) => {
+                let is_another = self.met.lower(id) != Some(found.node);
+                if is_another && found.kind == Kind::Folder && self.met.id(found.node).is_none_or(|known| known == id) {
+                    // It is held there for good.
+                    self.met.meet(id, found.node);
+                    lock(&self.lost).remove(&id);
+                    lock(&self.compared).remove(&id);
+                } else {
+                    self.lower.forget(found.node, 1);
+                }
+                Ok(())
+            }
+            Err(error) if is_gone(&error) => {
+                self.met.lose(id);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What the overlay says of `name` in a folder of its own.
@@ -410,51 +463,71 @@ impl Overlay {
 
     /// What a file holds.
     fn content(self: &Arc<Self>, node: Node) -> Result<Arc<Content>, Error> {
-        if let Some(open) = self.opened(node) {
-            return Ok(open);
-        }
-        let made = match self.place(node) {
-            NodePlace::Lower => Content::below(self, node, self.lower.open(node)?),
-            NodePlace::Own(id) => {
-                let row = self.known_row(id)?;
-                let made = lock(&self.made).take_if(|(made, _)| *made == id);
-                // Unless somebody looks at it just now.
-                let made = made.and_then(|(_, made)| Arc::into_inner(made));
-                match (row.kind, &row.place) {
-                    (Kind::Folder, _) => return Err(Error::IsAFolder),
-                    (Kind::File, Some(place)) => {
-                        let path = self.files.path().join(content::path_of(place));
-                        let file = match made {
-                            Some(made) => made,
-                            None => self.files.open_content(place).map_err(|error| {
-                                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-                            })?,
-                        };
-                        Content::above(self, node, FollowedFile::new(file, path)?)?
-                    }
-                    (Kind::File, None) => {
-                        let lower = self.lower_of(&row)?.ok_or_else(stale)?;
-                        let source = self.lower.open(lower)?;
-                        if source.len() != row.size {
-                            let what = "is another one than when its name or attributes were changed";
-                            let what = format!("{}: {what}", source.describe());
-                            return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, what).into());
-                        }
-                        Content::below(self, node, source)
-                    }
-                    _ => return Err(Error::WrongKind),
-                }
+        loop {
+            if let Some(open) = self.opened(node) {
+                return Ok(open);
             }
-        };
-        let made = Arc::new(made);
-        let mut contents = lock(&self.contents);
-        if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
-            // Somebody else was quicker. Ours is dropped outside the lock.
-            drop(contents);
-            return Ok(open);
+            let (made, is_below) = self.make_content(node)?;
+            let made = Arc::new(made);
+            let mut contents = lock(&self.contents);
+            if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
+                // Somebody else was quicker. Ours is dropped outside the lock.
+                drop(contents);
+                return Ok(open);
+            }
+            // While what is below was opened, somebody may have written to it, and closed it.
+            if is_below && self.has_content(node)? {
+                drop(contents);
+                continue;
+            }
+            contents.insert(node, Arc::downgrade(&made));
+            return Ok(made);
         }
-        contents.insert(node, Arc::downgrade(&made));
-        Ok(made)
+    }
+
+    /// True if what a file holds is in the overlay.
+    fn has_content(&self, node: Node) -> Result<bool, Error> {
+        match self.place(node) {
+            NodePlace::Lower => Ok(false),
+            NodePlace::Own(id) => Ok(self.row(id)?.is_none_or(|row| row.place.is_some())),
+        }
+    }
+
+    /// What a file holds, and whether that is what is below.
+    fn make_content(self: &Arc<Self>, node: Node) -> Result<(Content, bool), Error> {
+        let id = match self.place(node) {
+            NodePlace::Lower => return Ok((Content::below(self, node, self.lower.open(node)?), true)),
+            NodePlace::Own(id) => id,
+        };
+        let row = self.known_row(id)?;
+        let made = lock(&self.made).take_if(|(made, _)| *made == id);
+        // Unless somebody looks at it just now.
+        let made = made.and_then(|(_, made)| Arc::into_inner(made));
+        match (row.kind, &row.place) {
+            (Kind::Folder, _) => Err(Error::IsAFolder),
+            (Kind::File, Some(place)) => {
+                let path = self.files.path().join(content::path_of(place));
+                let file = match made {
+                    Some(made) => made,
+                    None => self
+                        .files
+                        .open_content(place)
+                        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,
+                };
+                Ok((Content::above(self, node, FollowedFile::new(file, path)?)?, false))
+            }
+            (Kind::File, None) => {
+                let lower = self.lower_of(&row)?.ok_or_else(stale)?;
+                let source = self.lower.open(lower)?;
+                if source.len() != row.size {
+                    let what = "is another one than when its name or attributes were changed";
+                    let what = format!("{}: {what}", source.describe());
+                    return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, what).into());
+                }
+                Ok((Content::below(self, node, source), true))
+            }
+            _ => Err(Error::WrongKind),
+        }
     }
 
     /// Nobody has the content of `node` open any more.
@@ -524,12 +597,27 @@ impl Overlay {
         }
         let removed = self.row(id).and_then(|row| {
             let Some(row) = row.filter(|row| row.links == 0) else { return Ok(()) };
+            // Its place is free only when nothing says any more that it is its own: the next file there would be taken
+            // for it, and removed.
+            let remove = || self.edit_for_room(|editing| rows::remove_node(editing.connection, id));
             match (row.kind, &row.place) {
-                (Kind::File, Some(place)) => self.files.remove(place)?,
-                (Kind::Folder, Some(place)) => self.files.remove_folder(place),
-                _ => {}
+                (Kind::File, Some(place)) => {
+                    remove().or_else(|error| match error.errno() {
+                        Errno::NOSPC | Errno::DQUOT => {
+                            self.files.open_content(place)?.set_len(0)?;
+                            remove()
+                        }
+                        _ => Err(error),
+                    })?;
+                    self.files.remove_unused(place);
+                }
+                (Kind::Folder, Some(place)) => {
+                    remove()?;
+                    self.files.remove_folder(place);
+                }
+                _ => remove()?,
             }
-            self.edit_for_room(|editing| rows::remove_node(editing.connection, id))
+            Ok(())
         });
         match removed {
             Ok(()) => {
@@ -623,7 +711,10 @@ impl Overlay {
         }
         if let NodePlace::Own(id) = self.place(folder) {
             match self.said(id, name)? {
-                Said::Node(node) => return self.give(node),
+                Said::Node(node) => {
+                    self.look_below(node, folder, name)?;
+                    return self.give(node);
+                }
                 Said::Gone => return Err(Error::NotFound),
                 Said::Nothing => {}
             }

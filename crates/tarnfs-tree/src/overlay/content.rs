@@ -14,7 +14,7 @@ use tarnfs_source::{FollowedFile, SharedSource, Source};
 
 use super::files::{join, set_times, split};
 use super::rows::{self, changed};
-use super::{Overlay, access};
+use super::{Overlay, access, stale};
 use crate::asker::{begins, taking_long, unasked};
 use crate::edit::{Allocation, WritableFile};
 use crate::{Error, Node, Time};
@@ -377,6 +377,10 @@ impl Overlay {
             }
             self.edit(|editing| {
                 let mut row = editing.node(id)?;
+                if row.place.is_some() {
+                    // Somebody else has copied it: what was written there counts.
+                    return Err(stale());
+                }
                 row.place = Some(place.clone());
                 row.changed |= changed::CONTENT;
                 // They are those of other bytes.

@@ -181,6 +181,11 @@ impl Met {
         both.by_id.insert(id, lower);
     }
 
+    /// What is below of it is not at its path any more. The kernel may know it by that number yet.
+    pub(super) fn lose(&self, id: u64) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).by_id.remove(&id);
+    }
+
     /// A node of the overlay is gone. What is below keeps its number: the kernel may know it yet.
     pub(super) fn part(&self, id: u64) {
         let mut both = self.0.write().unwrap_or_else(PoisonError::into_inner);

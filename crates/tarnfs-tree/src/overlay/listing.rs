@@ -7,7 +7,7 @@ use super::editing::is_name;
 use super::rows::{self, Said};
 use super::{NodePlace, Overlay, lock};
 use crate::asker::unasked;
-use crate::{Child, Error, Lifetime, Node, UNKNOWN};
+use crate::{Attributes, Child, Error, Lifetime, Node, UNKNOWN};
 
 /// Positions in a listing below this are those of names that are only here; behind it are those of what is below,
 /// moved by as much.
@@ -117,7 +117,19 @@ impl Overlay {
                 }
                 Ok(Said::Nothing) => {
                     if let Some(own) = self.met.id(found) {
-                        self.give(own).map(Some)
+                        match self.is_name_of(own, found, folder, child.name) {
+                            Ok(true) => self.give(own).map(Some),
+                            // Who asks for it is told.
+                            Ok(false) => {
+                                let attributes = Attributes { node: UNKNOWN, ..child.attributes };
+                                let goes_on = receive(Child { attributes, next, ..child });
+                                if goes_on {
+                                    self.lower.forget(found, 1);
+                                }
+                                return goes_on;
+                            }
+                            Err(error) => Err(error),
+                        }
                     } else {
                         self.hold_seen(found, folder, child.name);
                         let is_taken = receive(Child { next, ..child });

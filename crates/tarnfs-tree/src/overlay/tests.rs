@@ -7,6 +7,8 @@ use crate::FolderTree;
 use crate::Time;
 use crate::asker::{Asker, asked_by};
 use crate::edit::{Allocation, Change, New, Renaming, Setting};
+use crate::toy::{File, Toy};
+use tarnfs_source::MemorySource;
 
 /// Who was told, before it began, that nothing came of it.
 #[derive(Default)]
@@ -331,4 +333,198 @@ fn a_change_begins_when_it_is_its_turn() {
     assert_eq!(told(&|| assert!(edit.make(Node::ROOT, b"new", &new).is_ok())), "disk begins");
     let rename = || edit.rename((Node::ROOT, b"file"), (Node::ROOT, b"old"), Renaming::Replaces).unwrap();
     assert_eq!(told(&rename), "begins long over disk begins", "what replaces another file is on the disk first");
+}
+
+/// A tree over a folder that somebody else changes meanwhile, and both folders.
+fn over_folder() -> (OverlayTree, tempfile::TempDir, tempfile::TempDir) {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    (tree, below, written)
+}
+
+fn write(tree: &OverlayTree, folder: Node, name: &[u8], content: &[u8]) -> Node {
+    let edit = tree.edit().unwrap();
+    let new = New { kind: Kind::File, mode: 0o644, umask: 0, uid: 0, gid: 0, target: Vec::new() };
+    let node = tree.lookup(folder, name).unwrap_or_else(|_| edit.make(folder, name, &new).unwrap()).node;
+    edit.open_to_write(node, false).unwrap().write_at(content, 0).unwrap();
+    node
+}
+
+fn read(tree: &OverlayTree, folder: Node, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let node = tree.lookup(folder, name).map_err(|error| error.errno())?.node;
+    let file = tree.open(node).map_err(|error| error.errno())?;
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    Ok(bytes)
+}
+
+fn names(tree: &OverlayTree, folder: Node) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let listed = tree.read_dir(folder, 0, &mut |child| {
+        names.push(child.name.to_vec());
+        true
+    });
+    listed.unwrap();
+    names.sort();
+    names
+}
+
+/// > What was changed in a mount goes by its path: who renames it below, or makes another one there, destroys nothing of
+/// > that, and does not get it under the other name.
+#[test]
+fn what_is_renamed_below_is_another_one() {
+    let (tree, below, written) = over_folder();
+    let at = |name: &str| below.path().join(name);
+    for name in ["log", "linked"] {
+        fs::write(at(name), "below").unwrap();
+    }
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("folder/inner"), "below").unwrap();
+    let root = Node::ROOT;
+    write(&tree, root, b"log", b"mine!");
+    write(&tree, root, b"linked", b"mine!");
+    write(&tree, tree.lookup(root, b"folder").unwrap().node, b"mine", b"mine!");
+    fs::rename(at("log"), at("log.1")).unwrap();
+    fs::rename(at("folder"), at("moved")).unwrap();
+    fs::hard_link(at("linked"), at("copy")).unwrap();
+    let expected = ["copy", "folder", "linked", "log", "log.1", "moved"].map(|name| name.as_bytes().to_vec());
+    assert_eq!(names(&tree, root), expected);
+    let edit = tree.edit().unwrap();
+    for name in [b"log.1".as_slice(), b"moved", b"copy"] {
+        assert_eq!(tree.lookup(root, name).map_err(|error| error.errno()).unwrap_err(), Errno::STALE);
+        assert!(edit.remove(root, name, name == b"moved").is_err());
+    }
+    let check = |tree: &OverlayTree| {
+        for name in [b"log".as_slice(), b"linked"] {
+            assert_eq!(read(tree, root, name).unwrap(), b"mine!");
+        }
+        let folder = tree.lookup(root, b"folder").unwrap().node;
+        assert_eq!(names(tree, folder), [b"mine"]);
+        assert_eq!(read(tree, folder, b"mine").unwrap(), b"mine!");
+    };
+    check(&tree);
+    tree.finish();
+    drop(tree);
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    check(&tree);
+    for name in [b"log.1".as_slice(), b"copy"] {
+        assert_eq!(read(&tree, root, name).unwrap(), b"below");
+    }
+    assert_eq!(read(&tree, tree.lookup(root, b"moved").unwrap().node, b"inner").unwrap(), b"below");
+}
+
+#[test]
+fn a_folder_that_is_made_anew_below_is_shown_with_what_was_written_in_it() {
+    let (tree, below, _written) = over_folder();
+    let at = |name: &str| below.path().join(name);
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("folder/old"), "below").unwrap();
+    let root = Node::ROOT;
+    write(&tree, tree.lookup(root, b"folder").unwrap().node, b"mine", b"mine!");
+    fs::remove_dir_all(at("folder")).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("folder/new"), "below").unwrap();
+    let folder = tree.lookup(root, b"folder").unwrap().node;
+    assert_eq!(names(&tree, folder), [b"mine".to_vec(), b"new".to_vec()]);
+    assert_eq!(read(&tree, folder, b"new").unwrap(), b"below");
+    let edit = tree.edit().unwrap();
+    edit.remove(folder, b"mine", false).unwrap();
+    assert_eq!(edit.remove(root, b"folder", true).map_err(|error| error.errno()), Err(Errno::NOTEMPTY));
+    // The same of one that is only moved away.
+    fs::rename(at("folder"), at("away")).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("folder/newer"), "below").unwrap();
+    let folder = tree.lookup(root, b"folder").unwrap().node;
+    assert_eq!(names(&tree, folder), [b"newer"]);
+}
+
+/// On ext4 the first name that a folder is asked for may stand before `.`.
+#[test]
+fn a_folder_that_was_not_empty_is_listed_as_it_is_then() {
+    let (tree, below, _written) = over_folder();
+    let at = |name: &str| below.path().join("folder").join(name);
+    fs::create_dir(at("")).unwrap();
+    for number in 0..50 {
+        fs::write(at(&number.to_string()), "").unwrap();
+    }
+    let edit = tree.edit().unwrap();
+    assert!(edit.remove(Node::ROOT, b"folder", true).is_err());
+    for number in 0..50 {
+        fs::remove_file(at(&number.to_string())).unwrap();
+    }
+    fs::write(at("new"), "").unwrap();
+    assert!(edit.remove(Node::ROOT, b"folder", true).is_err());
+    assert_eq!(names(&tree, tree.lookup(Node::ROOT, b"folder").unwrap().node), [b"new"]);
+}
+
+#[test]
+fn who_opens_a_file_slowly_does_not_undo_what_was_written_meanwhile() {
+    let file = File { name: b"file".to_vec(), position: 1, size: 3, ..File::default() };
+    let (asked, goes_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::Barrier::new(2)));
+    let open = {
+        let (asked, goes_on) = (Arc::clone(&asked), Arc::clone(&goes_on));
+        move |_: &[u8]| -> io::Result<SharedSource> {
+            if asked.fetch_add(1, Ordering::SeqCst) == 0 {
+                // It has begun, and is let go.
+                goes_on.wait();
+                goes_on.wait();
+            }
+            Ok(Arc::new(MemorySource::new(b"old".to_vec(), "toy")))
+        }
+    };
+    let written = tempfile::tempdir().unwrap();
+    let tree = OverlayTree::open(Arc::new(Toy::new(vec![file], Box::new(open))), written.path(), "test").unwrap();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| tree.open(node).unwrap());
+        goes_on.wait();
+        tree.edit().unwrap().open_to_write(node, false).unwrap().write_at(b"new", 0).unwrap();
+        goes_on.wait();
+        let mut bytes = [0; 3];
+        slow.join().unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"new");
+    });
+    write(&tree, Node::ROOT, b"file", b"N");
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"New");
+}
+
+/// What cannot be removed is forgotten all the same: whatever gets its place is not removed for it.
+#[test]
+fn what_takes_the_place_of_a_removed_file_stays() {
+    let (tree, below, written) = over_folder();
+    let place = written.path().join("file");
+    let node = write(&tree, Node::ROOT, b"file", b"old");
+    fs::remove_file(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    tree.edit().unwrap().remove(Node::ROOT, b"file", false).unwrap();
+    tree.forget(node, u64::MAX);
+    tree.finish();
+    fs::remove_dir(&place).unwrap();
+    write(&tree, Node::ROOT, b"file", b"new");
+    assert!(place.is_file());
+    tree.finish();
+    drop(tree);
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+}
+
+#[test]
+fn status_tells_of_a_file_whose_changed_name_was_removed() {
+    let (tree, below, written) = over_folder();
+    fs::write(below.path().join("a"), "one").unwrap();
+    fs::hard_link(below.path().join("a"), below.path().join("b")).unwrap();
+    let edit = tree.edit().unwrap();
+    let node = tree.lookup(Node::ROOT, b"a").unwrap().node;
+    edit.change(node, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
+    edit.remove(Node::ROOT, b"a", false).unwrap();
+    write(&tree, Node::ROOT, b"b", b"two");
+    let mut all = Vec::new();
+    let status = OverlayStatus::open(written.path()).unwrap();
+    status
+        .each(&mut |changed| {
+            all.push((changed.change.letter(), changed.path, changed.content.is_some()));
+            true
+        })
+        .unwrap();
+    assert_eq!(all, [('D', b"a".to_vec(), false), ('M', b"a".to_vec(), true)]);
 }
