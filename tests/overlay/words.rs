@@ -49,6 +49,65 @@ fn status_lists_what_was_changed() {
     assert_eq!(stat.mode() & 0o777, 0o600);
 }
 
+/// > `tarnfs overlay diff DIR ARCHIVE` shows what was changed as `git diff` does: applied to what is in the archive, it
+/// > makes of it what is in the mount.
+#[test]
+fn a_diff_can_be_applied() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/d/in tree/e tree/f tree/g; seq 100 > tree/long; for i in 1 2 3 4 5 6; do echo $i > tree/$i; done
+        echo x > tree/d/x; seq 20 > tree/d/in/y; echo z > tree/e/z; seq 30 > tree/f/t; printf 'no end' > tree/end
+        ln -s old tree/link; head -c 3000 /dev/urandom > tree/binary; echo g > tree/g/g; chmod -R u=rwX,go=rX tree
+        tar -C tree -cf a.tar .",
+    );
+    let overlay = scratch.path("overlay").display().to_string();
+    let archive = scratch.path("a.tar").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    scratch.shell(&format!(
+        "cd {}; umask 022; echo new > new; mkdir folder; printf in > folder/in; echo more >> 1; rm 2; chmod 755 3; rm -r e
+        sed -i 's/^3$/three/; s/^50$/fifty/; s/^54$/more/; /^97$/d' long; mv f/t f/u; sed -i '5d' f/u; mv 4 'a \"b\"'
+        echo v > $'a\\nb'; echo ' end' >> end; ln -sfn new link; rm 5; ln -s 1 5; touch 6; : > d/x; echo q >> d/in/y
+        rm -r g; echo file > g",
+        mounted.at.display()
+    ));
+    let diff = |paths: &[&str]| {
+        let words = [&["overlay", "diff", &overlay, &archive], paths].concat();
+        run(&scratch, words).ok().text()
+    };
+    let all = diff(&[]);
+    fs::write(scratch.path("diff"), &all).unwrap();
+    scratch.shell("mkdir out; tar -C out -xpf a.tar; cd out; git apply ../diff");
+    // What git does not keep: folders that are empty.
+    scratch
+        .shell(&format!("cd out; rmdir e 2> /dev/null || true; diff -r --no-dereference . {}", mounted.at.display()));
+    let lists = |at: &str| {
+        scratch.shell(&format!("cd {at}; find . -type f -perm -100 | sort; find . -type l -printf '%p %l\\n' | sort"))
+    };
+    assert_eq!(lists(&scratch.path("out").display().to_string()), lists(&mounted.at.display().to_string()));
+    assert!(!all.contains("/6\n") && all.contains("rename from 4\nrename to \"a \\\"b\\\"\""), "{all}");
+    // As git has it, line by line.
+    let one = diff(&["long"]);
+    scratch.shell("mkdir git; cd git; tar -xpf ../a.tar; git init -q; git add -A");
+    scratch.shell(&format!("cp {}/long git/long", mounted.at.display()));
+    let git = scratch.shell("cd git; git -c core.abbrev=7 diff --diff-algorithm=histogram long | grep -v '^index '");
+    let without_heads = |text: &str| {
+        let cut = |line: &str| line.split_once(" @@").map_or(line.to_owned(), |(at, _)| format!("{at} @@"));
+        text.lines().map(cut).collect::<Vec<_>>()
+    };
+    assert_eq!(without_heads(&one), without_heads(&git));
+    assert_eq!(diff(&["d/in", "/5"]).matches("diff --git").count(), 3);
+    // Other bytes are only said to differ.
+    let binary = mounted.path("binary");
+    fs::write(&binary, [0; 10]).unwrap();
+    let said = diff(&["binary"]);
+    assert_eq!(said, "diff --git a/binary b/binary\nBinary files a/binary and b/binary differ\n");
+    mounted.unmount();
+    assert_eq!(diff(&["long"]), one);
+}
+
 /// Where something cannot be, it is said why.
 #[test]
 fn what_cannot_be_an_overlay_is_refused_with_a_reason() {

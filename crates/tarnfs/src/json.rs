@@ -24,7 +24,7 @@ pub(crate) fn of_change(changed: &Changed) -> Value {
     entry.insert("change".into(), changed.change.letter().to_string().into());
     put(&mut entry, "path", &changed.path);
     if changed.change != Change::Deleted {
-        entry.insert("type".into(), if changed.is_folder { "folder" } else { "file" }.into());
+        entry.insert("type".into(), if changed.is_folder() { "folder" } else { "file" }.into());
     }
     if let Some(from) = &changed.from {
         put(&mut entry, "from", from);

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{
-    Advise, Cat, Check, Cli, Command, Commit, Compare, Convert, Extract, Find, Index, Info, List, Mount, Open, Serve,
-    Stat, parse, parse_quietly, shown,
+    Advise, Cat, Check, Cli, Command, Commit, Compare, Convert, Extract, Find, Index, Info, List, Mount, Open, Overlay,
+    OverlayDiff, Serve, Stat, parse, parse_quietly, shown,
 };
 use crate::commands::{
     advise, bench, cat, check, commit, compare, complete, convert, create, extract, find, formats, index, info, ls,
@@ -53,10 +53,11 @@ macro_rules! options_in {
             Some(Command::Convert(convert)) => Some(&$($mutable)? convert.open),
             Some(Command::Serve(serve)) => Some(&$($mutable)? serve.open),
             Some(Command::Advise(advise)) => Some(&$($mutable)? advise.open),
+            Some(Command::Overlay(Overlay::Diff(diff))) => Some(&$($mutable)? diff.open),
             Some(
                 Command::Unmount { .. }
                 | Command::Mounts { .. }
-                | Command::Overlay(_)
+                | Command::Overlay(Overlay::Status { .. })
                 | Command::Bench(_)
                 | Command::Create(_)
                 | Command::Completions { .. }
@@ -97,12 +98,13 @@ macro_rules! archives_in {
                 | Command::Compare(Compare { archive, .. })
                 | Command::Stat(Stat { archive, .. })
                 | Command::Convert(Convert { archive, .. })
-                | Command::Advise(Advise { path: archive, .. }),
+                | Command::Advise(Advise { path: archive, .. })
+                | Command::Overlay(Overlay::Diff(OverlayDiff { archive, .. })),
             ) => $one(archive),
             Some(
                 Command::Unmount { .. }
                 | Command::Mounts { .. }
-                | Command::Overlay(_)
+                | Command::Overlay(Overlay::Status { .. })
                 | Command::Bench(_)
                 | Command::Create(_)
                 | Command::Completions { .. }

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::content::path_of;
 use super::files::join;
-use super::rows::{self, ROOT};
+use super::rows::{self, NodeRow, ROOT};
 use super::{OverlayError, database};
 use crate::{Error, Kind};
 
@@ -42,12 +42,36 @@ pub struct Changed {
     pub change: Change,
     /// The path in the mount.
     pub path: Vec<u8>,
-    /// It is a folder. Of what was removed that is not known.
-    pub is_folder: bool,
-    /// Of something with another name: the path that it has below.
+    /// What is there now. Of what was removed that is not known.
+    pub now: Option<Now>,
+    /// The path that it has below, if that is another one: it was renamed, or a folder that it lies in.
     pub from: Option<Vec<u8>>,
     /// Of a file that was written: where its content lies.
     pub content: Option<PathBuf>,
+}
+
+/// What is there in place of what is below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Now {
+    /// File, folder, ...
+    pub kind: Kind,
+    /// The permissions.
+    pub mode: u32,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
+}
+
+impl Now {
+    fn of(row: &NodeRow) -> Self {
+        Self { kind: row.kind, mode: row.mode, target: row.target.clone() }
+    }
+}
+
+impl Changed {
+    /// True of a folder. Of what was removed that is not known.
+    pub fn is_folder(&self) -> bool {
+        self.now.as_ref().is_some_and(|now| now.kind == Kind::Folder)
+    }
 }
 
 /// The folder of an overlay, to look into it. It may be in use.
@@ -87,9 +111,8 @@ impl OverlayStatus {
 
     fn walk(&self, receive: &mut dyn FnMut(Changed) -> bool) -> Result<(), Error> {
         let Some(root) = rows::node(&self.connection, ROOT)? else { return Ok(()) };
-        let nothing =
-            Changed { change: Change::Modified, path: b"/".to_vec(), is_folder: true, from: None, content: None };
-        if root.changed != 0 && !receive(nothing.clone()) {
+        let nothing = Changed { change: Change::Modified, path: b"/".to_vec(), now: None, from: None, content: None };
+        if root.changed != 0 && !receive(Changed { now: Some(Now::of(&root)), ..nothing.clone() }) {
             return Ok(());
         }
         let mut folders = vec![Walked { id: ROOT, path: Vec::new(), lower: root.lower }];
@@ -102,7 +125,8 @@ impl OverlayStatus {
                 let below = folder.lower.as_ref().map(|lower| join(lower, &name));
                 let Some(node) = node else {
                     let has_moved = below.as_ref().map(|below| rows::has_moved(&self.connection, below)).transpose()?;
-                    let gone = Changed { change: Change::Deleted, path, is_folder: false, ..nothing.clone() };
+                    let from = below.filter(|below| *below != path);
+                    let gone = Changed { change: Change::Deleted, path, from, ..nothing.clone() };
                     if is_over && has_moved != Some(true) && !receive(gone) {
                         return Ok(());
                     }
@@ -112,7 +136,8 @@ impl OverlayStatus {
                 let is_folder = row.kind == Kind::Folder;
                 let content = row.place.as_deref().filter(|_| row.kind == Kind::File);
                 let content = content.map(|place| self.folder.join(path_of(place)));
-                let said = Changed { path: path.clone(), is_folder, content, ..nothing.clone() };
+                let from = row.lower.clone().filter(|lower| *lower != path);
+                let said = Changed { path: path.clone(), now: Some(Now::of(&row)), from, content, ..nothing.clone() };
                 let (is_in_place, is_modified) = (row.lower.is_some() && row.lower == below, row.changed != 0);
                 let changes = match &row.lower {
                     Some(_) if is_in_place && is_modified => vec![said],
@@ -142,13 +167,14 @@ impl OverlayStatus {
     fn without_names_here(&self, receive: &mut dyn FnMut(Changed) -> bool) -> Result<(), Error> {
         for id in rows::shared(&self.connection)? {
             let Some(row) = rows::node(&self.connection, id)? else { continue };
+            let now = Some(Now::of(&row));
             let Some(path) = row.lower.filter(|_| row.changed != 0 && row.links > 0) else { continue };
             if rows::name_of(&self.connection, id)?.is_some() {
                 continue;
             }
             let content = row.place.as_deref().map(|place| self.folder.join(path_of(place)));
             let change = Change::Modified;
-            if !receive(Changed { change, path, is_folder: false, from: None, content }) {
+            if !receive(Changed { change, path, now, from: None, content }) {
                 return Ok(());
             }
         }

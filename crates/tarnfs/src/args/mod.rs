@@ -25,7 +25,7 @@ pub(crate) use definitions::{
 };
 pub(crate) use extract::Extract;
 pub(crate) use info::Info;
-pub(crate) use overlay::Overlay;
+pub(crate) use overlay::{Overlay, OverlayDiff};
 pub(crate) use serving::Serve;
 pub(crate) use settings::{Keys, composition, mount_options, open_options, secret, secrets, writes};
 pub(crate) use writing::{Compress, Convert, Create, SortFiles};

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
+use super::definitions::Open;
+
 /// What `tarnfs overlay` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Overlay {
@@ -21,6 +23,29 @@ pub(crate) enum Overlay {
         #[arg(long)]
         json: bool,
     },
+
+    /// Show what is different from the archive, as `git diff` does
+    Diff(OverlayDiff),
+}
+
+/// Lines of text files are compared; of others, and of files of more than 8 MiB, it is only said that they differ.
+/// Of folders only other modes are shown; owners, times and extended attributes are not. The overlay may be in use.
+#[derive(Debug, Args)]
+pub(crate) struct OverlayDiff {
+    /// The folder that was given to --write-overlay
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+
+    /// The archive that it was written over
+    #[arg(value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
+    pub(crate) archive: PathBuf,
+
+    /// Only these files and folders
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
 }
 
 /// How a mount is written to.

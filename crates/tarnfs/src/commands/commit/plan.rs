@@ -52,8 +52,9 @@ impl Changes {
             };
             *counter += 1;
             all.root |= changed.path == b"/";
-            let (path, is_folder) = (changed.path, changed.is_folder);
-            if let Some(from) = changed.from.filter(|_| all.moved.len() < MOST_MOVED) {
+            let (is_folder, path) = (changed.is_folder(), changed.path);
+            let is_moved = changed.change == Change::Renamed && all.moved.len() < MOST_MOVED;
+            if let Some(from) = changed.from.filter(|_| is_moved) {
                 all.moved.push(Moved { from, path, is_folder });
             }
             // One that is renamed and modified comes twice, with its content both times.

@@ -1,9 +1,11 @@
 //! `tarnfs overlay`: what is in the folder of a write overlay.
 
+mod diff;
+
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use tarnfs_tree::{Changed, OverlayStatus};
+use tarnfs_tree::{Change, Changed, OverlayStatus};
 
 use crate::args::Overlay;
 use crate::exit::{Code, Failure};
@@ -13,6 +15,7 @@ use crate::terminal::{Output, output_failure};
 pub(crate) fn run(arguments: &Overlay) -> Result<Code, Failure> {
     match arguments {
         Overlay::Status { folder, json } => status(folder, *json),
+        Overlay::Diff(arguments) => diff::run(arguments),
     }
 }
 
@@ -36,12 +39,12 @@ fn status(folder: &Path, as_json: bool) -> Result<Code, Failure> {
 /// One line.
 fn put(out: &mut Output, changed: &Changed) -> io::Result<()> {
     write!(out, "{} ", changed.change.letter())?;
-    if let Some(from) = &changed.from {
+    if let Some(from) = changed.from.as_ref().filter(|_| changed.change == Change::Renamed) {
         out.name_in_line(from)?;
         write!(out, " -> ")?;
     }
     out.name_in_line(&changed.path)?;
-    if changed.is_folder && changed.path.as_slice() != b"/" {
+    if changed.is_folder() && changed.path.as_slice() != b"/" {
         write!(out, "/")?;
     }
     writeln!(out)
