@@ -294,6 +294,10 @@ impl Overlay {
         }
         let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
         match path::find(&*self.lower, path, false) {
+            Ok(found) if same(&found) && self.is_another_below(row, &found) => {
+                self.lower.forget(found.node, 1);
+                return Ok(None);
+            }
             Ok(found) if same(&found) => {
                 lock(&self.lost).remove(&row.id);
                 self.met.meet(row.id, found.node);
@@ -307,6 +311,13 @@ impl Overlay {
         }
         lock(&self.lost).insert(row.id, Instant::now());
         Ok(None)
+    }
+
+    /// True if a file that was changed here has got further names below since then: these are another file, so it has
+    /// a number of its own.
+    fn is_another_below(&self, row: &NodeRow, found: &Attributes) -> bool {
+        let has_others = row.kind == Kind::File && !row.is_shared && found.links > 1;
+        has_others && self.lower.lifetime(found.node) != Lifetime::Forever
     }
 
     /// The number that a node of the overlay has.
@@ -517,8 +528,7 @@ impl Overlay {
                 Ok((Content::above(self, node, FollowedFile::new(file, path)?)?, false))
             }
             (Kind::File, None) => {
-                let lower = self.lower_of(&row)?.ok_or_else(stale)?;
-                let source = self.lower.open(lower)?;
+                let source = self.open_below(&row)?;
                 if source.len() != row.size {
                     let what = "is another one than when its name or attributes were changed";
                     let what = format!("{}: {what}", source.describe());
@@ -528,6 +538,18 @@ impl Overlay {
             }
             _ => Err(Error::WrongKind),
         }
+    }
+
+    /// The file below that has what a node of the overlay holds.
+    fn open_below(&self, row: &NodeRow) -> Result<SharedSource, Error> {
+        if let Some(lower) = self.lower_of(row)? {
+            return self.lower.open(lower);
+        }
+        let found = path::find(&*self.lower, row.lower.as_ref().ok_or_else(stale)?, false);
+        let found = found.map_err(|error| if is_gone(&error) { stale() } else { error })?;
+        let opened = if self.is_another_below(row, &found) { self.lower.open(found.node) } else { Err(stale()) };
+        self.lower.forget(found.node, 1);
+        opened
     }
 
     /// Nobody has the content of `node` open any more.

@@ -375,19 +375,23 @@ fn names(tree: &OverlayTree, folder: Node) -> Vec<Vec<u8>> {
 fn what_is_renamed_below_is_another_one() {
     let (tree, below, written) = over_folder();
     let at = |name: &str| below.path().join(name);
-    for name in ["log", "linked"] {
+    for name in ["log", "linked", "mode"] {
         fs::write(at(name), "below").unwrap();
     }
     fs::create_dir(at("folder")).unwrap();
     fs::write(at("folder/inner"), "below").unwrap();
     let root = Node::ROOT;
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    tree.edit().unwrap().change(tree.lookup(root, b"mode").unwrap().node, &mode).unwrap();
     write(&tree, root, b"log", b"mine!");
     write(&tree, root, b"linked", b"mine!");
     write(&tree, tree.lookup(root, b"folder").unwrap().node, b"mine", b"mine!");
     fs::rename(at("log"), at("log.1")).unwrap();
     fs::rename(at("folder"), at("moved")).unwrap();
     fs::hard_link(at("linked"), at("copy")).unwrap();
-    let expected = ["copy", "folder", "linked", "log", "log.1", "moved"].map(|name| name.as_bytes().to_vec());
+    fs::hard_link(at("mode"), at("mode too")).unwrap();
+    let expected =
+        ["copy", "folder", "linked", "log", "log.1", "mode", "mode too", "moved"].map(|name| name.as_bytes().to_vec());
     assert_eq!(names(&tree, root), expected);
     let edit = tree.edit().unwrap();
     for name in [b"log.1".as_slice(), b"moved", b"copy"] {
@@ -410,7 +414,15 @@ fn what_is_renamed_below_is_another_one() {
     for name in [b"log.1".as_slice(), b"copy"] {
         assert_eq!(read(&tree, root, name).unwrap(), b"below");
     }
+    assert_ne!(tree.lookup(root, b"copy").unwrap().node, tree.lookup(root, b"linked").unwrap().node);
     assert_eq!(read(&tree, tree.lookup(root, b"moved").unwrap().node, b"inner").unwrap(), b"below");
+    // One whose content is that below.
+    assert_eq!(read(&tree, root, b"mode").unwrap(), b"below");
+    write(&tree, root, b"mode", b"mine!");
+    assert_eq!(read(&tree, root, b"mode").unwrap(), b"mine!");
+    let other = tree.lookup(root, b"mode too").unwrap();
+    assert_ne!(other.mode & 0o777, 0o600);
+    assert_eq!(read(&tree, root, b"mode too").unwrap(), b"below");
 }
 
 #[test]
