@@ -136,6 +136,8 @@ impl Asker {
             let location = location.ok_or_else(|| Fault::Final("a redirect of the server leads nowhere".to_owned()))?;
             let to = at.redirected(&location);
             let to = to.map_err(|error| Fault::Final(format!("a redirect of the server is of no use: {error}")))?;
+            // It may lead away and back.
+            let to = to.with_login_of(&first);
             if at.scheme() == "https" && to.scheme() != "https" || !["http", "https"].contains(&to.scheme()) {
                 let what = format!("the server redirects to {}://, which is not followed", to.scheme());
                 return Err(Fault::Final(what));
