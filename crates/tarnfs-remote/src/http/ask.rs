@@ -38,10 +38,15 @@ pub(crate) trait Access: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Asks for the version of this name from now on, whichever is the newest. False if that is done already, or there
-    /// are no such names.
-    fn of_version(&self, id: &str) -> bool {
-        let _ = id;
+    /// The name of the version that is asked for now; `None` for the newest one.
+    fn version(&self) -> Option<String> {
+        None
+    }
+
+    /// Asks for the version of this name from now on, whichever is the newest. False if there is no point in asking
+    /// again, by who has `asked` for that version: it was this one already, or there are no such names.
+    fn of_version(&self, id: &str, asked: Option<&str>) -> bool {
+        let _ = (id, asked);
         false
     }
 }
