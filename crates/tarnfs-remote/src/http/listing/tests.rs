@@ -176,7 +176,7 @@ fn references_are_undone_once() {
     }
 }
 
-/// What has other names than its server, or is no list at all, would look like a folder that is empty.
+/// > A page with links of which none leads to something in the folder is an error, and no empty folder.
 #[test]
 fn a_page_about_something_else_is_no_empty_folder() {
     let is_elsewhere = |page| {
