@@ -5,6 +5,7 @@ mod peers;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod control;
 mod faults;
 mod folders;
 mod hostile;

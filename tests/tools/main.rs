@@ -25,3 +25,4 @@ mod info;
 mod serve;
 mod serve_bounds;
 mod serve_tls;
+mod serve_url;

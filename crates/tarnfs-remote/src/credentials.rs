@@ -64,17 +64,17 @@ fn of_netrc(text: &str, host: &str) -> Option<Login> {
     // Of which machine the words are that come next: the host, all that have none, or another one.
     let (mut is_host, mut is_default) = (false, false);
     let (mut of_host, mut of_default) = ((None, None), (None, None));
-    while let Some(word) = words.next() {
+    while let Some(word) = words.key() {
         match word.as_str() {
             "machine" => {
                 is_default = false;
                 // The first entry of a host counts.
-                is_host = words.next()?.eq_ignore_ascii_case(host) && of_host.0.is_none();
+                is_host = words.value()?.eq_ignore_ascii_case(host) && of_host.0.is_none();
             }
             "default" => (is_host, is_default) = (false, true),
             "macdef" => words.skip_macro(),
             name @ ("login" | "password" | "account") => {
-                let value = words.next()?;
+                let value = words.value()?;
                 let login = match (is_host, is_default) {
                     (true, _) => &mut of_host,
                     (_, true) => &mut of_default,
@@ -101,16 +101,19 @@ impl Words<'_> {
     fn skip_macro(&mut self) {
         self.0 = self.0.split_once("\n\n").map_or("", |(_, rest)| rest);
     }
-}
 
-impl Iterator for Words<'_> {
-    type Item = String;
-
-    fn next(&mut self) -> Option<String> {
+    /// The next word that says what comes behind it. A comment may stand before it.
+    fn key(&mut self) -> Option<String> {
         self.0 = self.0.trim_start();
         while self.0.starts_with('#') {
             self.0 = self.0.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
         }
+        self.value()
+    }
+
+    /// The next word, whatever it begins with: a password may begin with any letter.
+    fn value(&mut self) -> Option<String> {
+        self.0 = self.0.trim_start();
         let is_quoted = self.0.starts_with('"');
         let (mut word, mut escaped, mut end) = (String::new(), false, self.0.len());
         for (at, letter) in self.0.char_indices().skip(usize::from(is_quoted)) {
@@ -148,6 +151,10 @@ mod tests {
         assert_eq!(of("c.org"), login("anonymous", "guest"));
         assert_eq!(of_netrc("machine a.org login me password x", "c.org"), None);
         assert_eq!(of_netrc("machine a.org login", "a.org"), None);
+        let text = "machine a.org login #u password #p1 # mine\n#machine b.org login no\nmachine b.org\n\
+                    # of b.org\nlogin u account # password \"#p 2\"";
+        let of = |host| of_netrc(text, host).map(|login| (login.user, login.password));
+        assert_eq!((of("a.org"), of("b.org")), (login("#u", "#p1"), login("u", "#p 2")));
         assert_eq!(format!("{:?}", of_netrc(text, "b.org")), "Some(a login)");
     }
 }

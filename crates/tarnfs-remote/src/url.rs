@@ -150,25 +150,46 @@ impl Url {
         Self { path: format!("{}{}{slash}", self.as_folder().path, escaped_name(name)), query: None, ..self.clone() }
     }
 
-    /// Where a redirect to `location` leads. The credentials go along only to the same origin.
-    pub fn redirected(&self, location: &str) -> Result<Self, String> {
-        let mut to = if location.starts_with("//") {
-            Self::parse(&format!("{}:{location}", self.scheme))?
-        } else if location.split(['/', '?']).next().is_some_and(|start| start.contains(':')) {
-            Self::parse(location)?
-        } else {
-            let folder = match location.strip_prefix('/') {
-                Some(_) => "",
-                None => &self.path[..=self.path.rfind('/').unwrap_or(0)],
-            };
-            Self::parse(&format!("{}://{}{folder}{location}", self.scheme, self.authority))?
+    /// Where a redirect or a link to `reference` leads (RFC 3986, 5.2). The credentials go along only to the same
+    /// origin.
+    pub fn redirected(&self, reference: &str) -> Result<Self, String> {
+        let reference = reference.split('#').next().unwrap_or_default();
+        let (path, query) = match reference.split_once('?') {
+            Some((path, query)) => (escaped(path), Some(escaped(query))),
+            None => (escaped(reference), None),
         };
+        let mut to = if has_scheme(reference) {
+            Self::parse(reference)?
+        } else if reference.starts_with("//") {
+            Self::parse(&format!("{}:{reference}", self.scheme))?
+        } else if path.is_empty() {
+            Self { query: query.or_else(|| self.query.clone()), ..self.clone() }
+        } else if path.starts_with('/') {
+            Self { path, query, ..self.clone() }
+        } else {
+            let folder = &self.path[..=self.path.rfind('/').unwrap_or(0)];
+            Self { path: format!("{folder}{path}"), query, ..self.clone() }
+        };
+        to.path = without_dots(&to.path);
         // Nobody but the person who has typed the URL says who logs in.
         to.login = None;
-        if to.origin() == self.origin() {
-            to.login.clone_from(&self.login);
+        Ok(to.with_login_of(self))
+    }
+
+    /// With the login of `other`, if both have the same origin.
+    #[must_use]
+    pub(crate) fn with_login_of(mut self, other: &Self) -> Self {
+        if self.origin() == other.origin() {
+            self.login.clone_from(&other.login);
         }
-        Ok(to)
+        self
+    }
+
+    /// What its path has between slashes, not escaped: names that are escaped otherwise are the same. A slash at the
+    /// end changes nothing.
+    pub(crate) fn components(&self) -> Vec<Vec<u8>> {
+        let path = self.path.strip_prefix('/').unwrap_or(&self.path);
+        path.strip_suffix('/').unwrap_or(path).split('/').filter(|_| !path.is_empty()).map(plain).collect()
     }
 
     /// Names it in the cache, without telling what it is. `place`: what it is told from others by.
@@ -181,6 +202,35 @@ impl Url {
         }
         hex(&hash.finalize()[..16])
     }
+}
+
+/// True if it begins with a scheme, as RFC 3986 has these: else a colon is one of a name.
+fn has_scheme(reference: &str) -> bool {
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let scheme = reference.split_once(':').map_or("", |(scheme, _)| scheme);
+    scheme.starts_with(|letter: char| letter.is_ascii_alphabetic()) && scheme.bytes().all(is_of_scheme)
+}
+
+/// A path without `.` and `..` (RFC 3986, 5.2.4).
+fn without_dots(path: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    let mut rest = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
+    while let Some(name) = rest.next() {
+        let is_last = rest.peek().is_none();
+        match name {
+            "." => {}
+            ".." => drop(names.pop()),
+            name => {
+                names.push(name);
+                continue;
+            }
+        }
+        // It was a folder.
+        if is_last {
+            names.push("");
+        }
+    }
+    format!("/{}", names.join("/"))
 }
 
 /// These bytes in hexadecimal.
@@ -333,6 +383,58 @@ mod tests {
             assert_eq!((to.request().as_str(), to.login().is_some()), (request, has_login), "{location}");
             assert!(to.login().is_none_or(|login| login.user == "me"));
         }
+        // Back where it began.
+        let back = url.redirected("//other/y").unwrap().redirected("https://host/z").unwrap();
+        assert!(back.login().is_none() && back.with_login_of(&url).login().is_some());
+        assert!(url.redirected("//other/y").unwrap().with_login_of(&url).login().is_none());
+    }
+
+    /// RFC 3986, 5.4, with names as servers list them.
+    #[test]
+    fn references_lead_where_the_rfc_says() {
+        let url = Url::parse("http://h/b/c/d;p?q").unwrap();
+        for (reference, request) in [
+            ("g", "http://h/b/c/g"),
+            ("./g", "http://h/b/c/g"),
+            ("g/", "http://h/b/c/g/"),
+            ("/g", "http://h/g"),
+            ("//g", "http://g/"),
+            ("?y", "http://h/b/c/d;p?y"),
+            ("g?y", "http://h/b/c/g?y"),
+            ("#s", "http://h/b/c/d;p?q"),
+            ("g?y#s", "http://h/b/c/g?y"),
+            (";x", "http://h/b/c/;x"),
+            ("", "http://h/b/c/d;p?q"),
+            (".", "http://h/b/c/"),
+            ("./", "http://h/b/c/"),
+            ("..", "http://h/b/"),
+            ("../g", "http://h/b/g"),
+            ("../../../g", "http://h/g"),
+            ("/./g", "http://h/g"),
+            ("/../g", "http://h/g"),
+            ("g.", "http://h/b/c/g."),
+            ("..g", "http://h/b/c/..g"),
+            ("./g/.", "http://h/b/c/g/"),
+            ("g/../h", "http://h/b/c/h"),
+            ("g;x=1/../y", "http://h/b/c/y"),
+            ("g?y/../x", "http://h/b/c/g?y/../x"),
+            ("http://h2/a/../g", "http://h2/g"),
+            // The same names, with a colon.
+            ("./log-10:00:00.txt", "http://h/b/c/log-10:00:00.txt"),
+            ("10:00.txt", "http://h/b/c/10:00.txt"),
+            ("a_b:c", "http://h/b/c/a_b:c"),
+            ("a b", "http://h/b/c/a%20b"),
+        ] {
+            assert_eq!(url.redirected(reference).unwrap().request(), request, "{reference}");
+        }
+        for other in ["mailto:me@host", "javascript:void(0)", "log-10:00"] {
+            assert!(url.redirected(other).is_err(), "{other}");
+        }
+        let components = |text| Url::parse(text).unwrap().components();
+        assert_eq!(components("http://h/a%2Bb/c+d/"), [&b"a+b"[..], b"c+d"]);
+        assert_eq!(components("http://h/a+b/c%2Bd"), components("http://h/a%2Bb/c+d/"));
+        assert_eq!(components("http://h/").len() + components("http://h").len(), 0);
+        assert_eq!(components("http://h/a%2Fb"), [b"a/b"]);
     }
 
     #[test]

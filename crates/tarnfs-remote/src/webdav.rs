@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderName, Method, StatusCode};
 
@@ -62,7 +62,12 @@ struct Server {
     login: Option<Login>,
     /// Without that it is found out by asking.
     is_encrypted: OnceLock<bool>,
+    /// Until then nobody asks again: that was done, and had no answer.
+    unknown_until: Mutex<Option<Instant>>,
 }
+
+/// As long as asking for that may take. One question to the server needs it several times, and is to get the same.
+const UNKNOWN: Duration = Duration::from_secs(5);
 
 impl Server {
     fn new(url: &Url, settings: &Settings) -> Self {
@@ -71,7 +76,7 @@ impl Server {
             let _ = is_encrypted.set(true);
         }
         let login = url.login().cloned().or_else(|| settings.credentials.of_webdav(url.host()));
-        Self { url: url.clone(), login, is_encrypted }
+        Self { url: url.clone(), login, is_encrypted, unknown_until: Mutex::default() }
     }
 
     fn with(&self, scheme: &str) -> Url {
@@ -83,7 +88,15 @@ impl Server {
 impl Access for Server {
     fn url(&self) -> Url {
         let known = self.is_encrypted.get().copied().or_else(|| {
-            let found = speaks_tls(&self.with("https"))?;
+            // Others wait for what is found out here.
+            let mut unknown_until = self.unknown_until.lock().unwrap_or_else(PoisonError::into_inner);
+            if unknown_until.is_some_and(|until| Instant::now() < until) {
+                return None;
+            }
+            let Some(found) = speaks_tls(&self.with("https")) else {
+                *unknown_until = Some(Instant::now() + UNKNOWN);
+                return None;
+            };
             if !found && self.login.is_some() && !is_of_this_machine(self.url.host()) {
                 let what = "user and password go over the network as they are; webdavs:// never does that";
                 log::warn!("{}: {what}", self.url);
@@ -140,6 +153,28 @@ fn entry(record: &Record, name: Vec<u8>) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each call would wait for a server that is gone, and one question has several.
+    #[test]
+    fn whether_a_server_speaks_tls_is_asked_once_a_question() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (credentials, aws) = Default::default();
+        let settings = Settings { cache: None, credentials, aws, offline: false };
+        let url = Url::parse(&format!("webdav://{}/x", listener.local_addr().unwrap())).unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        // It cuts each connection, which says nothing.
+        std::thread::spawn(move || listener.incoming().for_each(|_| _ = counted.fetch_add(1, Ordering::SeqCst)));
+        let server = Server::new(&url, &settings);
+        let first = server.url();
+        let asked = count.load(Ordering::SeqCst);
+        assert!(first.scheme() == "https" && asked > 0, "{asked}");
+        assert!((0..5).all(|_| server.url() == first));
+        assert_eq!(count.load(Ordering::SeqCst), asked);
+    }
 
     #[test]
     fn a_listing_has_what_lies_in_the_folder() {

@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Hosts, Logins};
 use crate::body::{Body, Memory, Piped, Stepwise, whole};
-use crate::conditions::{self, Outcome, Validators, Wanted};
+use crate::conditions::{self, FilePlace, Outcome, Validators, Wanted};
 use crate::connection::{Client, Clients, Holding, Holds};
 use crate::dav::{self, Found};
 use crate::file::{Part, Parts, multipart};
@@ -59,6 +59,8 @@ pub(crate) struct Site {
     pub(crate) title: String,
     pub(crate) folder: Vec<u8>,
     pub(crate) salt: Vec<u8>,
+    /// Some of it lies in folders behind URLs.
+    pub(crate) is_far: bool,
     pub(crate) pool: Pool,
     pub(crate) patience: Duration,
     pub(crate) memory: Arc<Memory>,
@@ -269,10 +271,24 @@ async fn get(site: Arc<Site>, asked: Asked, client: &Arc<Client>) -> Answer {
 fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
     let (attributes, path) = (&held.attributes, asked.place.in_tree());
     let name = asked.place.names.last().map_or(&b""[..], Vec::as_slice);
-    let now = Validators::of(attributes, site.tree.lifetime(attributes.node), &path, held.way(), &site.salt);
+    let open = || with_memory(&Cancel::default(), || site.tree.open(attributes.node));
+    let found = FilePlace { path: &path, way: held.way(), salt: &site.salt };
+    let mut opened = None;
+    let now = if site.is_far {
+        // What is sent may be newer than what was listed.
+        let source = match open() {
+            Ok(source) => opened.insert(source),
+            Err(error) => return failed(&path, &error),
+        };
+        Validators::of_far(attributes, source.version(), found)
+    } else {
+        Validators::of(attributes, site.tree.lifetime(attributes.node), found)
+    };
     let kind = kinds::of(name);
     let mut answer = Response::new(whole(""));
-    put(&mut answer, ETAG, &now.etag);
+    if let Some(etag) = &now.etag {
+        put(&mut answer, ETAG, etag);
+    }
     if let Some(modified) = now.last_modified() {
         put(&mut answer, LAST_MODIFIED, &modified);
     }
@@ -288,7 +304,7 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
             return answer;
         }
     }
-    let source = match with_memory(&Cancel::default(), || site.tree.open(attributes.node)) {
+    let source = match opened.map_or_else(open, Ok) {
         Ok(source) => source,
         Err(error) => return failed(&path, &error),
     };

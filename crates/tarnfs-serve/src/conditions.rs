@@ -17,37 +17,75 @@ const MOST_RANGES: usize = 16;
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Validators {
-    /// In quotes; `W/` before it says that it may stay the same for a moment though the bytes change.
-    pub(crate) etag: String,
+    /// In quotes; `W/` before it says that it may stay the same for a moment though the bytes change. `None`: nobody
+    /// knows what would be another one then.
+    pub(crate) etag: Option<String>,
     /// Whole seconds.
     pub(crate) modified: Option<SystemTime>,
+    /// False if other bytes may have that time, too: it is told, and says nothing here.
+    is_exact: bool,
 }
 
-impl Validators {
-    /// `salt` tells archives from each other, `path` the files in one, and `way` archives in these.
-    pub(crate) fn of(attributes: &Attributes, lifetime: Lifetime, path: &[u8], way: &[u8], salt: &[u8]) -> Self {
+/// Where a file is: `salt` tells archives from each other, `path` the files in one, and `way` archives in these.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FilePlace<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) way: &'a [u8],
+    pub(crate) salt: &'a [u8],
+}
+
+impl FilePlace<'_> {
+    /// Names what is there, if that has these `marks`. In quotes.
+    fn tag(&self, marks: &[&[u8]]) -> String {
         let mut hash = blake3::Hasher::new();
-        for part in [salt, way, path] {
+        for part in [self.salt, self.way, self.path] {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        hash.update(&attributes.size.to_le_bytes());
-        for time in [attributes.mtime, attributes.ctime] {
-            hash.update(&time.seconds.to_le_bytes());
-            hash.update(&time.nanoseconds.to_le_bytes());
+        for mark in marks {
+            hash.update(mark);
         }
-        let hash = hash.finalize().to_hex();
-        let modified = system_time(attributes.mtime.seconds);
+        format!("\"{}\"", &hash.finalize().to_hex()[..32])
+    }
+}
+
+impl Validators {
+    pub(crate) fn of(attributes: &Attributes, lifetime: Lifetime, place: FilePlace<'_>) -> Self {
+        let Attributes { size, mtime, ctime, .. } = attributes;
+        let tag = place.tag(&[
+            &size.to_le_bytes(),
+            &mtime.seconds.to_le_bytes(),
+            &mtime.nanoseconds.to_le_bytes(),
+            &ctime.seconds.to_le_bytes(),
+            &ctime.nanoseconds.to_le_bytes(),
+        ]);
+        let modified = system_time(mtime.seconds);
         let now = SystemTime::now();
-        let changed = system_time(attributes.ctime.seconds);
+        // Where no time is known of the last change, that is 0.
+        let changed = system_time(ctime.seconds).filter(|_| ctime.seconds != 0);
         let is_settled = |time: Option<SystemTime>| {
             time.is_some_and(|time| now.duration_since(time).is_ok_and(|age| age > TIMES_DIFFER))
         };
         let is_strong = lifetime == Lifetime::Forever || is_settled(modified) && is_settled(changed);
-        let weak = if is_strong { "" } else { "W/" };
+        let etag = if is_strong { tag } else { format!("W/{tag}") };
         // A time that is still to come says nothing.
         let modified = modified.filter(|time| *time <= now);
-        Self { etag: format!("{weak}\"{}\"", &hash.as_str()[..32]), modified }
+        Self { etag: Some(etag), modified, is_exact: true }
+    }
+
+    /// Of what lies behind a URL and may be replaced there. Sizes and times are those of a listing, which may be
+    /// rounded, and older than what is read: only a name of these bytes ([`tarnfs_source::Source::version`]) says what
+    /// they are. Without one, nobody is told that what he has is the same.
+    pub(crate) fn of_far(attributes: &Attributes, version: Option<&str>, place: FilePlace<'_>) -> Self {
+        let Some(version) = version else { return Self { etag: None, modified: None, is_exact: false } };
+        Self { etag: Some(place.tag(&[b"version", version.as_bytes()])), ..Self::listed(attributes) }
+    }
+
+    /// Of what a listing tells of it, for who asks for no bytes.
+    pub(crate) fn listed(attributes: &Attributes) -> Self {
+        let now = SystemTime::now();
+        let modified = Some(attributes.mtime.seconds).filter(|&seconds| seconds != 0).and_then(system_time);
+        Self { etag: None, modified: modified.filter(|time| *time <= now), is_exact: false }
     }
 
     /// As a header has it.
@@ -56,7 +94,7 @@ impl Validators {
     }
 
     fn is_strong(&self) -> bool {
-        !self.etag.starts_with("W/")
+        self.etag.as_ref().is_some_and(|etag| !etag.starts_with("W/"))
     }
 }
 
@@ -93,22 +131,24 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
 
 /// In the order of RFC 9110, 13.2.2.
 pub(crate) fn check(headers: &HeaderMap, now: &Validators) -> Outcome {
-    let opaque = now.etag.trim_start_matches("W/");
+    let etag = now.etag.as_deref();
+    let opaque = etag.map(|etag| etag.trim_start_matches("W/"));
     if headers.contains_key(IF_MATCH) {
-        if !lists(headers, &IF_MATCH, |tag| now.is_strong() && tag == now.etag) {
+        if !lists(headers, &IF_MATCH, |tag| now.is_strong() && Some(tag) == etag) {
             return Outcome::Failed;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, IF_UNMODIFIED_SINCE), now.modified)
-        && modified > since
+        && (modified > since || !now.is_exact)
     {
         return Outcome::Failed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
-        if lists(headers, &IF_NONE_MATCH, |tag| tag.trim_start_matches("W/") == opaque) {
+        if lists(headers, &IF_NONE_MATCH, |tag| Some(tag.trim_start_matches("W/")) == opaque) {
             return Outcome::NotModified;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, IF_MODIFIED_SINCE), now.modified)
         && modified <= since
+        && now.is_exact
     {
         return Outcome::NotModified;
     }
@@ -131,8 +171,8 @@ pub(crate) fn wanted(headers: &HeaderMap, now: &Validators, length: u64) -> Want
     if let Some(has) = headers.get(IF_RANGE) {
         let has = has.to_str().unwrap_or_default();
         let is_same = match httpdate::parse_http_date(has) {
-            Ok(date) => now.is_strong() && now.modified == Some(date),
-            Err(_) => now.is_strong() && has == now.etag,
+            Ok(date) => now.is_strong() && now.is_exact && now.modified == Some(date),
+            Err(_) => now.is_strong() && Some(has) == now.etag.as_deref(),
         };
         if !is_same {
             return Wanted::Whole;
@@ -185,6 +225,8 @@ fn parse(value: &str, length: u64) -> Option<Wanted> {
 
 #[cfg(test)]
 mod tests {
+    use tarnfs_tree::{Kind, Node, Time};
+
     use super::*;
 
     #[test]
@@ -220,8 +262,8 @@ mod tests {
 
     #[test]
     fn conditions_go_by_etag_first() {
-        let now = Validators { etag: "\"a\"".into(), modified: system_time(1_000_000_000) };
-        let weak = Validators { etag: "W/\"a\"".into(), ..now.clone() };
+        let now = Validators { etag: Some("\"a\"".into()), modified: system_time(1_000_000_000), is_exact: true };
+        let weak = Validators { etag: Some("W/\"a\"".into()), ..now.clone() };
         let headers = |pairs: &[(HeaderName, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {
@@ -252,5 +294,64 @@ mod tests {
         assert!(ranged("\"a\"", &now) && ranged(then, &now));
         assert!(!ranged("\"b\"", &now) && !ranged(before, &now) && !ranged("W/\"a\"", &weak) && !ranged(then, &weak));
         assert_eq!(wanted(&headers(&[(RANGE, "bytes=0-0"), (RANGE, "bytes=1-1")]), &now, 9), Wanted::Whole);
+    }
+
+    fn attributes(size: u64, seconds: i64) -> Attributes {
+        let time = Time { seconds, nanoseconds: 0 };
+        Attributes {
+            node: Node::ROOT,
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size,
+            blocks: 1,
+            mtime: time,
+            atime: time,
+            ctime: time,
+        }
+    }
+
+    const PLACE: FilePlace<'_> = FilePlace { path: b"f", way: b"", salt: b"here" };
+
+    /// A listing may say the same of other bytes: of the same length, and changed in the same minute.
+    #[test]
+    fn what_is_far_is_told_from_others_by_its_version_alone() {
+        let listed = attributes(7, 1_000_000_000);
+        let of = |version| Validators::of_far(&listed, version, PLACE);
+        let (one, other, none) = (of(Some("1")), of(Some("2")), of(None));
+        assert!(one.is_strong() && one == of(Some("1")) && one.etag != other.etag);
+        assert_eq!((&none.etag, none.modified), (&None, None));
+        let elsewhere = Validators::of_far(&listed, Some("1"), FilePlace { path: b"g", ..PLACE });
+        assert_ne!(elsewhere.etag, one.etag);
+        let has = |name: HeaderName, value: &str, now: &Validators| {
+            let headers = HeaderMap::from_iter([(name, value.parse().unwrap()), (RANGE, "bytes=1-2".parse().unwrap())]);
+            (check(&headers, now), wanted(&headers, now, 7) != Wanted::Whole)
+        };
+        let etag = one.etag.clone().unwrap();
+        let then = one.last_modified().unwrap();
+        assert_eq!(then, "Sun, 09 Sep 2001 01:46:40 GMT");
+        assert_eq!(has(IF_NONE_MATCH, &etag, &one).0, Outcome::NotModified);
+        assert_eq!(has(IF_RANGE, &etag, &one), (Outcome::Go, true));
+        for now in [&other, &none] {
+            assert_eq!(has(IF_NONE_MATCH, &etag, now).0, Outcome::Go);
+            assert_eq!(has(IF_RANGE, &etag, now), (Outcome::Go, false));
+            assert_eq!(has(IF_MATCH, &etag, now).0, Outcome::Failed);
+        }
+        for now in [&one, &other, &none] {
+            assert_eq!(has(IF_MODIFIED_SINCE, &then, now).0, Outcome::Go);
+            assert_eq!(has(IF_RANGE, &then, now), (Outcome::Go, false));
+        }
+        assert_eq!(has(IF_UNMODIFIED_SINCE, &then, &one).0, Outcome::Failed);
+        // Nor is a time that the server does not tell one.
+        assert_eq!(Validators::of_far(&attributes(7, 0), Some("1"), PLACE).modified, None);
+    }
+
+    #[test]
+    fn a_time_that_is_not_known_is_not_long_ago() {
+        let is_strong = |seconds, lifetime| Validators::of(&attributes(7, seconds), lifetime, PLACE).is_strong();
+        assert!(is_strong(1_000_000_000, Lifetime::Short) && is_strong(0, Lifetime::Forever));
+        assert!(!is_strong(0, Lifetime::Short));
     }
 }

@@ -12,7 +12,7 @@ use tarnfs_tree::{Attributes, Error, Tree, UNKNOWN};
 
 use crate::answer::{Site, tell};
 use crate::body::{Pieces, Share, Step};
-use crate::conditions::Validators;
+use crate::conditions::{FilePlace, Validators};
 use crate::held::{Entry, Held, Listed};
 use crate::kinds;
 use crate::pool::{Gone, Work};
@@ -137,8 +137,13 @@ fn properties(
     name: &[u8],
     attributes: &Attributes,
 ) -> Vec<(&'static str, String)> {
-    let lifetime = site.tree.lifetime(attributes.node);
-    let now = Validators::of(attributes, lifetime, path, way, &site.salt);
+    let now = if site.is_far {
+        // Which version it is, is known when it is open.
+        Validators::listed(attributes)
+    } else {
+        let place = FilePlace { path, way, salt: &site.salt };
+        Validators::of(attributes, site.tree.lifetime(attributes.node), place)
+    };
     let is_folder = attributes.kind == Kind::Folder;
     let mut all = vec![
         ("resourcetype", if is_folder { "<D:collection/>".to_owned() } else { String::new() }),
@@ -155,7 +160,7 @@ fn properties(
     if !is_folder {
         all.push(("getcontentlength", attributes.size.to_string()));
         all.push(("getcontenttype", kinds::of(name)));
-        all.push(("getetag", xml(&now.etag)));
+        all.extend(now.etag.map(|etag| ("getetag", xml(&etag))));
     }
     all
 }

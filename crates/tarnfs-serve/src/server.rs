@@ -59,6 +59,8 @@ pub struct Settings {
     pub hosts: Vec<String>,
     /// Tells this tree from one that was served here before: it goes into the ETags.
     pub salt: Vec<u8>,
+    /// Some of it lies in folders behind URLs: what a listing says there may be true of other bytes, too.
+    pub is_far: bool,
     /// A connection on which nothing moves for so long is closed.
     pub patience: Duration,
     /// Connections at the same time. Where one more comes, the one goes that has been idle the longest.
@@ -80,6 +82,7 @@ impl Default for Settings {
             tls: None,
             hosts: Vec::new(),
             salt: Vec::new(),
+            is_far: false,
             patience: Duration::from_secs(60),
             most_clients: 4096,
             threads: 64,
@@ -137,6 +140,7 @@ impl Server {
             title: settings.title.clone(),
             folder: settings.folder.clone(),
             salt: settings.salt.clone(),
+            is_far: settings.is_far,
             pool: Pool::new(settings.threads.max(1), settings.patience),
             patience: settings.patience,
             memory: Arc::new(Memory::default()),

@@ -155,6 +155,12 @@ pub trait Source: Send + Sync + Debug {
         false
     }
 
+    /// Names these bytes: whatever is opened in their place later, if it has others, has another name or none. `None`
+    /// where that is not known, or what is told of the file beside its bytes is enough.
+    fn version(&self) -> Option<&str> {
+        None
+    }
+
     /// True if something in `range` could not be read, and something else was handed out in its place.
     fn is_filled(&self, range: Range<u64>) -> bool {
         let _ = range;

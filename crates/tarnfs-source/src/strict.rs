@@ -8,12 +8,21 @@ use crate::{SharedSource, Source};
 /// Who reads a source takes a short answer for its end. From one that is not our own (a connection, somebody else's
 /// code) that would be an archive that looks cut, or empty.
 #[derive(Debug)]
-pub struct Strict(SharedSource);
+pub struct Strict {
+    source: SharedSource,
+    version: Option<String>,
+}
 
 impl Strict {
     /// Watches over `source`.
     pub fn new(source: SharedSource) -> Self {
-        Self(source)
+        Self { source, version: None }
+    }
+
+    /// The same, where it is known what tells it from others ([`Source::version`]).
+    #[must_use]
+    pub fn of_version(self, version: Option<String>) -> Self {
+        Self { version, ..self }
     }
 
     /// What `read` brings, if that is all that there should be at byte `offset`.
@@ -39,63 +48,67 @@ impl Strict {
 
 impl Source for Strict {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.whole(buffer, offset, |buffer| self.0.read_at(buffer, offset))
+        self.whole(buffer, offset, |buffer| self.source.read_at(buffer, offset))
     }
 
     fn read_before(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<usize> {
-        self.whole(buffer, offset, |buffer| self.0.read_before(buffer, offset, end))
+        self.whole(buffer, offset, |buffer| self.source.read_before(buffer, offset, end))
     }
 
     fn len(&self) -> u64 {
-        self.0.len()
+        self.source.len()
     }
 
     fn describe(&self) -> String {
-        self.0.describe()
+        self.source.describe()
     }
 
     fn is_unproven(&self) -> bool {
-        self.0.is_unproven()
+        self.source.is_unproven()
     }
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        self.0.verify(is_abandoned)
+        self.source.verify(is_abandoned)
     }
 
     fn is_filled(&self, range: Range<u64>) -> bool {
-        self.0.is_filled(range)
+        self.source.is_filled(range)
     }
 
     fn depth(&self) -> usize {
-        self.0.depth()
+        self.source.depth()
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        self.0.next_data(offset)
+        self.source.next_data(offset)
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
-        self.0.next_hole(offset)
+        self.source.next_hole(offset)
     }
 
     fn most_data(&self) -> u64 {
-        self.0.most_data()
+        self.source.most_data()
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
-        self.0.prefetch(offset, length);
+        self.source.prefetch(offset, length);
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        self.0.is_ready(offset, length)
+        self.source.is_ready(offset, length)
     }
 
     fn may_be_replaced(&self) -> bool {
-        self.0.may_be_replaced()
+        self.source.may_be_replaced()
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.version.as_deref().or_else(|| self.source.version())
     }
 
     fn part_starts(&self) -> &[u64] {
-        self.0.part_starts()
+        self.source.part_starts()
     }
 }
 
@@ -119,5 +132,8 @@ mod tests {
         }
         let longer = FaultySource::new(whole, Fault::Nothing, When::At(0)).that_claims(12);
         assert!(Strict::new(Arc::new(longer)).read_at(&mut buffer, 9).is_err());
+        let versioned = Strict::new(Arc::new(strict.of_version(Some("1".to_owned()))));
+        assert_eq!(versioned.version(), Some("1"));
+        assert_eq!(versioned.of_version(Some("2".to_owned())).version(), Some("2"));
     }
 }

@@ -235,7 +235,8 @@ impl FarTree {
             }
             return Err(stale());
         }
-        let remote = Remote { source: Arc::new(Strict::new(remote.source)), ..remote };
+        let version = remote.is_lasting.then(|| remote.version.clone());
+        let remote = Remote { source: Arc::new(Strict::new(remote.source).of_version(version)), ..remote };
         let mut known = self.known();
         known.recent.push_back((node.0, remote.clone()));
         let dropped = if known.recent.len() > RECENT { known.recent.pop_front() } else { None };

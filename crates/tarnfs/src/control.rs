@@ -26,7 +26,8 @@ use tarnfs_tree::{ControlTree, Error, Tree};
 use crate::args::{Cli, Command, DEBUG, Keys, Mount, parse_quietly, shown};
 use crate::commands::mount::{Request, open_all};
 use crate::exit::Failure;
-use crate::{inside, logging};
+use crate::remote::is_far;
+use crate::{hide, inside, logging};
 use children::Children;
 
 /// Lines that wait for those before them.
@@ -117,12 +118,18 @@ impl Runner {
             return Err(format!("a line of more than {LONGEST_LINE} bytes is no command"));
         };
         let words: Vec<OsString> = words::split(&line)?.into_iter().map(OsString::from_vec).collect();
+        let done = self.obey(&words);
+        // This process was not started with these.
+        done.map_err(|problem| hide::without(problem, &hide::of_urls(words)))
+    }
+
+    fn obey(&self, words: &[OsString]) -> Result<Done, String> {
         let Some((name, arguments)) = words.split_first() else { return Ok(Done::Here) };
         if name != "ratarmount" && name != "tarnfs" {
             return Err(format!("{}: a command begins with tarnfs or ratarmount", shown(name)));
         }
         // Whatever cannot be read is said by a process of its own, as it would be anywhere.
-        let Some(cli) = parse_quietly(words.clone()) else { return self.run(arguments) };
+        let Some(cli) = parse_quietly(words.to_vec()) else { return self.run(arguments) };
         if let Some(path) = paths::among_options(&cli) {
             return Err(paths::refusal(&path));
         }
@@ -146,7 +153,8 @@ impl Runner {
         let mut others: Vec<OsString> = Vec::new();
         let mut problems = Vec::new();
         for path in mountpoints {
-            match self.inside(path)? {
+            // What is mounted somewhere may be named by its URL.
+            match if is_far(path) { PathPlace::Outside } else { self.inside(path)? } {
                 PathPlace::Inside(inside) => {
                     if let Err(refusal) = self.tree.remove(&inside) {
                         problems.push(format!("{}: {refusal}", shown(path.as_os_str())));
@@ -170,10 +178,11 @@ impl Runner {
 
     fn mount(&self, mount: &Mount, arguments: &[OsString]) -> Result<Done, String> {
         let (last, sources) = mount.paths.split_last().ok_or("which archive? Write one, and where to show it")?;
-        let relative = |paths: &[PathBuf]| paths.iter().find(|path| path.is_relative()).cloned();
+        let relative = |paths: &[PathBuf]| paths.iter().find(|path| path.is_relative() && !is_far(path)).cloned();
         let refuse_relative = |path: &Path| Err(paths::refusal(path));
-        // A single path is an archive, and is mounted beside itself.
-        let place = if sources.is_empty() { PathPlace::Outside } else { self.inside(last)? };
+        // A single path is an archive, and is mounted beside itself. A URL is no mount point, which another process
+        // says.
+        let place = if sources.is_empty() || is_far(last) { PathPlace::Outside } else { self.inside(last)? };
         if let Some(path) = relative(sources) {
             return refuse_relative(&path);
         }
@@ -185,10 +194,16 @@ impl Runner {
             let token = self.token.clone().filter(|_| !mount.foreground);
             return self.start(arguments, token);
         };
+        let open = &mount.open;
+        let index = open.index_file().map(Path::new);
+        if let Some(url) = sources.iter().map(PathBuf::as_path).chain(index).find(|path| is_far(path)) {
+            // The process that has the network is as old as this mount.
+            let what = "a mount opens the URLs that it was started with, and no others: mount this one outside of it";
+            return Err(format!("{}: {what}", shown(url.as_os_str())));
+        }
         for source in sources {
             self.is_outside(source)?;
         }
-        let open = &mount.open;
         let is_of_a_process = mount.foreground || mount.no_sandbox || open.debug != DEBUG || open.log_file().is_some();
         if mount.written.overlay().is_some() || mount.written.write || mount.written.commit_overlay {
             return Err("--write-overlay and --write are for a mount of its own, not for a part of one".to_owned());

@@ -26,8 +26,18 @@ static OF_URLS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// The same for what of URLs is not to be shown: user, password and query. Messages do not show it from now on, either.
 pub(crate) fn urls() {
+    let found = of_urls(std::env::args_os());
+    if found.is_empty() {
+        return;
+    }
+    overwrite(secrets_of_urls);
+    let _ = OF_URLS.set(found);
+}
+
+/// What of URLs in these words is not to be shown, as it may stand in a message.
+pub(crate) fn of_urls(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let mut found = Vec::new();
-    for word in std::env::args_os() {
+    for word in words {
         for secret in secrets_of_urls(word.as_bytes()) {
             let secret = &word.as_bytes()[secret];
             // Of a password with a slash, what stands before that is looked up as a host.
@@ -38,19 +48,19 @@ pub(crate) fn urls() {
             found.extend(parts.flat_map(shown));
         }
     }
-    if found.is_empty() {
-        return;
-    }
-    overwrite(secrets_of_urls);
     // The longest first: others may be in it.
     found.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
     found.dedup();
-    let _ = OF_URLS.set(found);
+    found
 }
 
-/// A message without that.
+/// A message without what of URLs on the command line is not to be shown.
 pub(crate) fn without_secrets(message: String) -> String {
-    let secrets = OF_URLS.get().map_or(&[][..], Vec::as_slice);
+    without(message, OF_URLS.get().map_or(&[], Vec::as_slice))
+}
+
+/// A message without these.
+pub(crate) fn without(message: String, secrets: &[String]) -> String {
     secrets.iter().fold(message, |message, secret| message.replace(secret, "***"))
 }
 
@@ -177,6 +187,14 @@ mod tests {
             }
             assert_eq!(String::from_utf8(shown).unwrap(), left);
         }
+    }
+
+    #[test]
+    fn messages_have_nothing_that_opens_a_url() {
+        let words = ["ls", "http://me:se cr\u{7}et@host/x?sig", "s3://a:b/c@d/e", "/a/b"].map(OsString::from);
+        let message = "http://me:se cr\u{7}et@host/x?sig, http://me:se cr\\x07et@host, s3://a:b, /a/b".to_owned();
+        assert_eq!(without(message, &of_urls(words)), "http://***host/x***, http://***host, s3://***, /a/b");
+        assert!(of_urls(["/x?y@z".into()]).is_empty());
     }
 
     #[test]

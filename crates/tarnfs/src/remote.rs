@@ -73,6 +73,11 @@ pub(crate) fn start(cli: &mut Cli) -> Result<(), Failure> {
 /// What stands for a URL that is none, and may have a password somewhere.
 const SOMETHING: &str = "scheme://...";
 
+/// True of what is opened as a URL, or refused as one.
+pub(crate) fn is_far(path: &Path) -> bool {
+    url_of(path).is_some()
+}
+
 /// The URL that `path` is, if there is no file of that name, and whether it can be asked for.
 fn url_of(path: &Path) -> Option<(bool, Result<Url, String>)> {
     if !is_url(path) || path.symlink_metadata().is_ok() {

@@ -38,10 +38,15 @@ pub(crate) trait Access: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Asks for the version of this name from now on, whichever is the newest. False if that is done already, or there
-    /// are no such names.
-    fn of_version(&self, id: &str) -> bool {
-        let _ = id;
+    /// The name of the version that is asked for now; `None` for the newest one.
+    fn version(&self) -> Option<String> {
+        None
+    }
+
+    /// Asks for the version of this name from now on, whichever is the newest. False if there is no point in asking
+    /// again, by who has `asked` for that version: it was this one already, or there are no such names.
+    fn of_version(&self, id: &str, asked: Option<&str>) -> bool {
+        let _ = (id, asked);
         false
     }
 }
@@ -136,6 +141,8 @@ impl Asker {
             let location = location.ok_or_else(|| Fault::Final("a redirect of the server leads nowhere".to_owned()))?;
             let to = at.redirected(&location);
             let to = to.map_err(|error| Fault::Final(format!("a redirect of the server is of no use: {error}")))?;
+            // It may lead away and back.
+            let to = to.with_login_of(&first);
             if at.scheme() == "https" && to.scheme() != "https" || !["http", "https"].contains(&to.scheme()) {
                 let what = format!("the server redirects to {}://, which is not followed", to.scheme());
                 return Err(Fault::Final(what));

@@ -10,10 +10,10 @@ use ureq::http::{Method, header};
 use super::answer::{all_of, refused, text};
 use super::{Asker, Plain, Question};
 use crate::backend::{Entry, Fault, MOST_ENTRIES};
-use crate::fetch::tried;
+use crate::fetch::{error, tried};
 use crate::open::Settings;
 use crate::time::{of_http, of_parts};
-use crate::url::{Url, plain};
+use crate::url::Url;
 
 /// Files that are asked for their size at most, where the page does not say it to the byte.
 const MOST_ASKED: usize = 10_000;
@@ -35,7 +35,11 @@ pub(crate) fn list(url: &Url, settings: &Settings, deadline: Instant) -> io::Res
         }
         all_of(answer, deadline)
     })?;
-    let links = links(&String::from_utf8_lossy(&page), &asker.place());
+    let (links, is_elsewhere) = links(&String::from_utf8_lossy(&page), &asker.place());
+    if links.is_empty() && is_elsewhere {
+        let what = "the page that the server sends has links, but none to what is in this folder: it is no list of it";
+        return Err(io::Error::other(what));
+    }
     if links.len() > MOST_ENTRIES || links.iter().filter(|link| link.is_to_be_asked()).count() > MOST_ASKED {
         return Err(io::Error::other(format!("there are more than {MOST_ASKED} names in it")));
     }
@@ -81,7 +85,11 @@ fn size(url: &Url, settings: &Settings, deadline: Instant) -> io::Result<Option<
         if !answer.status().is_success() {
             return match refused(answer.status(), &answer) {
                 Fault::Again(what, after) => Err(Fault::Again(what, after)),
-                _ => Ok(None),
+                Fault::Missing(_) => Ok(None),
+                fault => {
+                    log::info!("{url}: is left out: {}", error(fault));
+                    Ok(None)
+                }
             };
         }
         let length = text(&answer, &header::CONTENT_LENGTH).and_then(|length| length.trim().parse().ok());
@@ -103,19 +111,29 @@ impl Link {
     }
 }
 
-/// What the page at `url` has links to that lies directly below it, each name once.
-fn links(page: &str, url: &Url) -> Vec<Link> {
+/// What the page at `url` has links to that lies directly below it, each name once; and whether it has links to other
+/// places of this server, which are none of the folders above.
+fn links(page: &str, url: &Url) -> (Vec<Link>, bool) {
     let mut found: Vec<Link> = Vec::new();
-    let mut names = std::collections::HashSet::new();
-    for (tag, behind) in tags(page, &page.to_ascii_lowercase()) {
-        let Some(link) = attribute(tag, "href") else { continue };
-        let Some((name, is_folder)) = below(&link, url) else { continue };
+    let (mut names, mut is_elsewhere) = (std::collections::HashSet::new(), false);
+    let base = tags(page, "base").find_map(|(href, _)| href);
+    let base = base.and_then(|base| url.redirected(&text_of(base)).ok()).unwrap_or_else(|| url.clone());
+    let folder = url.components();
+    for (href, behind) in tags(page, "a") {
+        let Some(to) = href.map(text_of).and_then(|link| place(&link, &base, url)) else { continue };
+        let names_to = to.components();
+        let Some([name]) = names_to.strip_prefix(&folder[..]) else {
+            // Not in the folder, nor one of those that it lies in.
+            is_elsewhere |= !folder.starts_with(&names_to);
+            continue;
+        };
+        let name = name.clone();
         // What stands between the link and the next one.
         let text = behind.split_once("</").and_then(|(_, end)| end.split_once('>')).map_or("", |(_, text)| text);
         let text = text.split(['<', '\n']).next().unwrap_or_default();
         let told = exact(text);
         let (size, modified) = told.unwrap_or_default();
-        let entry = Entry { name, is_folder, size, modified };
+        let entry = Entry { name, is_folder: to.path().ends_with('/'), size, modified };
         if entry.is_possible() && names.insert(entry.name.clone()) {
             found.push(Link { entry, is_exact: told.is_some() });
         }
@@ -124,59 +142,129 @@ fn links(page: &str, url: &Url) -> Vec<Link> {
             break;
         }
     }
-    found
+    (found, is_elsewhere)
+}
+
+/// Where a link of the page at `url` leads, if that is something on the same server that has no query.
+fn place(link: &str, base: &Url, url: &Url) -> Option<Url> {
+    let link = link.trim_ascii().split('#').next()?;
+    if link.is_empty() || link.contains('?') {
+        return None;
+    }
+    base.redirected(link).ok().filter(|to| to.origin() == url.origin())
 }
 
 /// Bytes of a tag at most: what is longer is none.
 const LONGEST_TAG: usize = 8 << 10;
 
-/// The tags of links, and what stands between each and the next one. `lower` is the page in lower case. No byte is in
-/// two of them, so that a page costs no more than its length.
-fn tags<'a>(page: &'a str, lower: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    const START: &str = "<a ";
-    let next = move |from: usize| lower.get(from..)?.find(START).map(|found| from + found);
-    let mut at = next(0);
+/// The tags of this name: what `href` is in each, as it is written, and what stands between it and the next one.
+fn tags<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = (Option<&'a str>, &'a str)> {
+    let mut next = begin(page, name, 0);
     std::iter::from_fn(move || {
         loop {
-            let start = at? + START.len();
-            let bytes = lower.as_bytes().get(start..)?;
-            let Some(length) = bytes.iter().take(LONGEST_TAG).position(|&byte| byte == b'>') else {
-                let behind = (start + LONGEST_TAG..=lower.len()).find(|&behind| lower.is_char_boundary(behind));
-                at = behind.and_then(next);
+            let begun = next?;
+            let Some((href, length)) = inside(page.get(begun..)?) else {
+                next = begin(page, name, begun);
                 continue;
             };
-            let end = start + length;
-            at = next(end);
-            return Some((page.get(start..end)?, page.get(end..at.unwrap_or(page.len()))?));
+            let end = begun + length;
+            next = begin(page, name, end);
+            return Some((href, page.get(end..next.unwrap_or(page.len()))?));
         }
     })
 }
 
-/// The value of an attribute, with its references undone.
-fn attribute(tag: &str, name: &str) -> Option<String> {
-    let at = tag.to_ascii_lowercase().find(&format!("{name}="))?;
-    let value = tag.get(at + name.len() + 1..)?;
-    let value = match value.chars().next()? {
-        quote @ ('"' | '\'') => value[1..].split(quote).next()?,
-        _ => value.split_ascii_whitespace().next()?,
-    };
-    let undone = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&#x27;", "'"), ("&amp;", "&")];
-    Some(undone.iter().fold(value.to_owned(), |value, (reference, letter)| value.replace(reference, letter)))
+/// Where the next tag of this name goes on behind its name.
+fn begin(page: &str, name: &str, from: usize) -> Option<usize> {
+    page.get(from..)?.match_indices('<').find_map(|(at, _)| {
+        let start = from + at + 1;
+        let end = start + name.len();
+        let is_it = page.get(start..end)?.eq_ignore_ascii_case(name) && page.as_bytes().get(end)?.is_ascii_whitespace();
+        is_it.then_some(end)
+    })
 }
 
-/// The name of what a link leads to, if it lies directly below `url`, and whether that is a folder.
-fn below(link: &str, url: &Url) -> Option<(Vec<u8>, bool)> {
-    let link = link.split('#').next()?;
-    if link.contains('?') {
-        return None;
-    }
-    let to = url.redirected(link.strip_prefix("./").unwrap_or(link)).ok()?;
-    let name = to.path().strip_prefix(url.path()).filter(|_| to.origin() == url.origin())?;
-    let (name, is_folder) = match name.strip_suffix('/') {
-        Some(name) => (name, true),
-        None => (name, false),
+/// What `href` is in the tag that goes on with `text`, and the length of that with its `>`. `None` of what is no tag.
+///
+/// A `<` ends it, unless it is in quotes, and these end at the next ones of their kind: so no byte of a page is looked
+/// at more than a few times, whatever stands there.
+fn inside(text: &str) -> Option<(Option<&str>, usize)> {
+    let bytes = text.as_bytes().get(..LONGEST_TAG.min(text.len()))?;
+    let behind = |from: usize, is_end: &dyn Fn(u8) -> bool| {
+        bytes.get(from..)?.iter().position(|&byte| is_end(byte)).map(|found| from + found)
     };
-    (!name.contains('/')).then(|| (plain(name), is_folder))
+    let is_space = |byte: u8| byte.is_ascii_whitespace();
+    let (mut href, mut at) = (None, 0);
+    loop {
+        at = behind(at, &|byte| !is_space(byte) && byte != b'/')?;
+        match bytes.get(at)? {
+            b'>' => return Some((href, at + 1)),
+            b'<' => return None,
+            _ => {}
+        }
+        // An attribute, whose name has one letter at least.
+        let name_end = behind(at + 1, &|byte| is_space(byte) || b"/>=<".contains(&byte))?;
+        let name = text.get(at..name_end);
+        at = behind(name_end, &|byte| !is_space(byte))?;
+        if bytes.get(at) != Some(&b'=') {
+            continue;
+        }
+        at = behind(at + 1, &|byte| !is_space(byte))?;
+        let first = *bytes.get(at)?;
+        let (value, end) = if matches!(first, b'"' | b'\'') {
+            let end = behind(at + 1, &|byte| byte == first)?;
+            (text.get(at + 1..end), end + 1)
+        } else {
+            let end = behind(at, &|byte| is_space(byte) || byte == b'>' || byte == b'<')?;
+            (text.get(at..end), end)
+        };
+        at = end;
+        if href.is_none() && name.is_some_and(|name| name.eq_ignore_ascii_case("href")) {
+            href = value;
+        }
+    }
+}
+
+/// The text that stands in a page so: with its references undone, each once.
+fn text_of(written: &str) -> String {
+    /// Letters between `&` and `;`.
+    const LONGEST: usize = 10;
+    let (mut text, mut rest) = (String::with_capacity(written.len()), written);
+    while let Some((before, behind)) = rest.split_once('&') {
+        text += before;
+        rest = behind;
+        let end = behind.bytes().take(LONGEST).position(|byte| byte == b';');
+        let letter = end.and_then(|end| Some((letter(behind.get(..end)?)?, behind.get(end + 1..)?)));
+        match letter {
+            Some((letter, behind)) => {
+                text.push(letter);
+                rest = behind;
+            }
+            None => text.push('&'),
+        }
+    }
+    text + rest
+}
+
+/// What a reference stands for.
+fn letter(reference: &str) -> Option<char> {
+    let number = |digits: &str, radix| {
+        // A sign is none.
+        let code = digits.chars().all(|digit| digit.is_digit(radix)).then(|| u32::from_str_radix(digits, radix).ok());
+        code.flatten().filter(|&code| code != 0).and_then(char::from_u32)
+    };
+    match reference {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        _ => {
+            let digits = reference.strip_prefix('#')?;
+            let hexadecimal = digits.strip_prefix(['x', 'X']);
+            hexadecimal.map_or_else(|| number(digits, 10), |digits| number(digits, 16))
+        }
+    }
 }
 
 /// Size and time behind a link, as nginx writes them: `28-Nov-2026 01:02    1234`. (Others round the size.)
@@ -196,46 +284,4 @@ fn exact(text: &str) -> Option<(u64, i64)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_to_what_lies_in_a_folder_are_found() {
-        let url = Url::parse("http://host:1/a%20b/").unwrap();
-        let page = "<html><h1>Index of /a b/</h1><pre><a href=\"../\">../</a>\n\
-            <a href=\"c/\">c/</a>   28-Nov-2026 01:02       -\n\
-            <A HREF='d%20e.tar'>d e.tar</a>  28-Nov-2026 01:02     1234\r\n\
-            <a class=x href=\"/a%20b/f&amp;g\">f</a> 2026-11-28 01:02  1.2M\n\
-            <a href=\"?C=N;O=D\">Name</a> <a href=\"http://other/a%20b/h\">h</a> <a href=\"/x\">x</a>\n\
-            <a href=\"./i%2Fj\">i/j</a> <a href=\"k/l\">k</a> <a href=\"c/\">again</a> <a href=.>.</a>\n\
-            <a href=\"m%FF\">m</a> <a href='#top'>top</a><a href='mailto:me@host'>me</a> <a href=\"%2e%2e\">up</a>";
-        let found: Vec<_> = links(page, &url)
-            .into_iter()
-            .map(|link| (link.entry.name, link.entry.is_folder, link.entry.size, link.is_exact))
-            .collect();
-        let of = |name: &[u8], is_folder, size, is_exact| (name.to_vec(), is_folder, size, is_exact);
-        assert_eq!(
-            found,
-            [
-                of(b"c", true, 0, true),
-                of(b"d e.tar", false, 1234, true),
-                of(b"f&g", false, 0, false),
-                of(b"m\xff", false, 0, false),
-            ]
-        );
-        assert_eq!(url.child(b"m\xff", true).request(), "http://host:1/a%20b/m%FF/");
-    }
-
-    #[test]
-    fn no_byte_of_a_page_is_looked_at_for_two_links() {
-        let repeated = "<a ".repeat(100_000) + ">";
-        let open = "<a href=x>".repeat(100_000);
-        let letters = format!("<a {}<a href=b>b</a>", "\u{e4}".repeat(LONGEST_TAG));
-        for page in [&repeated, &open, &letters] {
-            let bytes: usize = tags(page, &page.to_ascii_lowercase()).map(|(tag, text)| tag.len() + text.len()).sum();
-            assert!(bytes <= page.len(), "{bytes}");
-        }
-        let url = Url::parse("http://host/").unwrap();
-        assert_eq!((links(&repeated, &url).len(), links(&open, &url).len(), links(&letters, &url).len()), (0, 1, 1));
-    }
-}
+mod tests;

@@ -215,9 +215,11 @@ impl Object for HttpObject {
     }
 
     fn range(&self, range: Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault> {
+        // Others ask at the same time, and one of them may have learned it by the time of our answer.
+        let asked = version.id.as_ref().and_then(|_| self.0.access.version());
         match (self.range_of(&range, version, deadline), &version.id) {
             // The server may still have this one.
-            (Err(Fault::Changed(_)), Some(id)) if self.0.access.of_version(id) => {
+            (Err(Fault::Changed(_)), Some(id)) if self.0.access.of_version(id, asked.as_deref()) => {
                 self.range_of(&range, version, deadline)
             }
             (result, _) => result,

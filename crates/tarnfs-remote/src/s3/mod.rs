@@ -189,13 +189,21 @@ impl Access for Bucket {
         id.filter(|id| id != "null" && id.len() <= 1024)
     }
 
-    fn of_version(&self, id: &str) -> bool {
-        let is_new = self.url.query().is_none() && self.state().version.is_none();
-        if is_new {
-            log::debug!("{}: there is a newer version: the older one is read", self.url);
-            self.change(|state| state.version = Some(id.to_owned()));
+    fn version(&self) -> Option<String> {
+        self.state().version
+    }
+
+    fn of_version(&self, id: &str, asked: Option<&str>) -> bool {
+        // Whoever has typed a version reads that one.
+        if self.url.query().is_some() || asked.is_some() {
+            return false;
         }
-        is_new
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.version.is_none() {
+            log::debug!("{}: there is a newer version: the older one is read", self.url);
+            state.version = Some(id.to_owned());
+        }
+        state.version.as_deref() == Some(id)
     }
 }
 
@@ -217,5 +225,80 @@ impl fmt::Display for Endpoint {
             Self::Amazon => formatter.write_str("aws"),
             Self::Other(url) => url.fmt(formatter),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::{Arc, Barrier};
+
+    use super::*;
+    use crate::backend::Version;
+
+    fn bucket(endpoint: &str, url: &str) -> Bucket {
+        let aws = Aws::of_variables(&[("AWS_ENDPOINT_URL", endpoint), ("AWS_REGION", "us-east-1")]);
+        Bucket::new(&Url::parse(url).unwrap(), &aws).unwrap()
+    }
+
+    #[test]
+    fn who_has_asked_for_the_newest_version_asks_again() {
+        let of = |url| bucket("http://127.0.0.1:9", url);
+        let one = of("s3://b/a");
+        assert_eq!(one.version(), None);
+        assert!(one.of_version("1", None) && one.of_version("1", None));
+        assert_eq!(one.version().as_deref(), Some("1"));
+        assert!(!one.of_version("1", Some("1")) && !one.of_version("2", None));
+        assert!(!of("s3://b/a?versionId=1").of_version("1", None));
+    }
+
+    /// A server that has replaced version 1. It answers those who ask for the newest one when two have asked.
+    fn replaced() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let both = Arc::new(Barrier::new(2));
+        std::thread::spawn(move || {
+            for mut socket in listener.incoming().flatten() {
+                let both = Arc::clone(&both);
+                std::thread::spawn(move || {
+                    let (mut head, mut byte) = (Vec::new(), [0]);
+                    while !head.ends_with(b"\r\n\r\n") && socket.read(&mut byte).is_ok_and(|read| read > 0) {
+                        head.push(byte[0]);
+                    }
+                    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+                    let number =
+                        |at: &str| at.split(|letter: char| !letter.is_ascii_digit()).next()?.parse::<usize>().ok();
+                    let start = head.split_once("range: bytes=").and_then(|(_, range)| number(range)).unwrap();
+                    let answer = if head.contains("versionid=1 ") {
+                        let about = format!("Content-Range: bytes {start}-{start}/10\r\nETag: \"1\"");
+                        format!("206 Partial Content\r\n{about}\r\nContent-Length: 1\r\n\r\n{start}")
+                    } else {
+                        both.wait();
+                        "412 Precondition Failed\r\nContent-Length: 0\r\n\r\n".to_owned()
+                    };
+                    let (status, rest) = answer.split_once("\r\n").unwrap();
+                    let _ = write!(socket, "HTTP/1.1 {status}\r\nConnection: close\r\n{rest}");
+                });
+            }
+        });
+        endpoint
+    }
+
+    #[test]
+    fn ranges_that_are_refused_at_once_are_all_of_the_old_version() {
+        let object = HttpObject::new(Box::new(bucket(&replaced(), "s3://b/a")));
+        let word = |text: &str| Some(text.to_owned());
+        let version = Version { length: 10, tag: word("\"1\""), modified: None, id: word("1"), is_lasting: true };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let read = |start: u64| {
+            let mut bytes = String::new();
+            object.range(start..start + 1, &version, deadline).unwrap().read_to_string(&mut bytes).unwrap();
+            bytes
+        };
+        std::thread::scope(|scope| {
+            let both = [3, 7].map(|start| scope.spawn(move || read(start)));
+            assert_eq!(both.map(|one| one.join().unwrap()), ["3", "7"]);
+        });
     }
 }

@@ -120,6 +120,13 @@ impl Aws {
         [&self.config, &self.credentials].into_iter().flatten().map(of).filter(|path| path.exists()).collect()
     }
 
+    /// What these variables say alone.
+    #[cfg(test)]
+    pub(super) fn of_variables(variables: &[(&str, &str)]) -> Self {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { environment, ..Self::default() }
+    }
+
     fn variable(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| self.environment.get(*name)).cloned()
     }

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let mut options = inside::options(&arguments.open, &keys, &ending.cancel())?;
-    settings.salt = salt(&arguments.archives, &options);
+    (settings.salt, settings.is_far) = salt(&arguments.archives, &options);
     // Ratarmount's has no checksums: what is wrong might be found when it was sent.
     options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
@@ -234,15 +234,18 @@ fn folder(archives: &[PathBuf]) -> Vec<u8> {
     }
 }
 
-/// What tells these archives from others, and from what they were before they were written anew.
-fn salt(archives: &[PathBuf], options: &Options) -> Vec<u8> {
-    let mut salt = Vec::new();
+/// What tells these archives from others, and from what they were before they were written anew; and whether there are
+/// folders behind URLs among them.
+fn salt(archives: &[PathBuf], options: &Options) -> (Vec<u8>, bool) {
+    let (mut salt, mut is_far) = (Vec::new(), false);
     for path in archives {
         salt.extend_from_slice(path.file_name().unwrap_or_default().as_bytes());
         salt.push(b'/');
         let Ok(found) = path.metadata() else {
-            if let Some(Ok(remote)) = options.remotes.as_ref().map(|remotes| remotes.open(path)) {
-                salt.extend_from_slice(remote.version.as_bytes());
+            match options.remotes.as_ref().map(|remotes| remotes.open(path)) {
+                Some(Ok(remote)) => salt.extend_from_slice(remote.version.as_bytes()),
+                Some(Err(_)) => is_far = true,
+                None => {}
             }
             continue;
         };
@@ -262,7 +265,7 @@ fn salt(archives: &[PathBuf], options: &Options) -> Vec<u8> {
             }
         }
     }
-    salt
+    (salt, is_far)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tarnfs_index::location;
 
 use crate::args::{BenchCommand, Cli, Command, Compare, Convert, Create, Extract, Measuring, Open, Serve, shown};
+use crate::remote::is_far;
 use crate::run::{archives_of, options_of};
 
 /// The folder that a command runs in, where it names no other.
@@ -19,15 +20,20 @@ pub(super) fn among_options(cli: &Cli) -> Option<PathBuf> {
 pub(super) fn of_command(cli: &Cli) -> Option<PathBuf> {
     // A `-` is standard input or output.
     let is_relative = |path: &&Path| path.is_relative() && *path != Path::new("-");
-    let archives = archives_of(cli).iter().map(PathBuf::as_path);
-    archives.chain(others_of(cli)).find(is_relative).map(Path::to_owned)
+    let compared = match &cli.command {
+        Some(Command::Compare(Compare { other, .. })) => Some(other.as_deref().unwrap_or(Path::new(HERE))),
+        _ => None,
+    };
+    // The other process opens these as from the command line, also where they are URLs.
+    let read = archives_of(cli).iter().map(PathBuf::as_path).chain(compared).filter(|path| !is_far(path));
+    read.chain(others_of(cli)).find(is_relative).map(Path::to_owned)
 }
 
-/// Where a command reads or writes, beside its archives and the options that all commands have.
+/// Where a command reads or writes, beside its archives, what they are compared with, and the options that all commands
+/// have.
 fn others_of(cli: &Cli) -> Vec<&Path> {
     match &cli.command {
         Some(Command::Extract(Extract { directory, .. })) => vec![directory],
-        Some(Command::Compare(Compare { other, .. })) => vec![other.as_deref().unwrap_or(Path::new(HERE))],
         Some(Command::Convert(Convert { output, .. })) => vec![output],
         Some(Command::Create(create)) => of_create(create),
         Some(Command::Serve(Serve { token_file, login_file, tls_cert, tls_key, .. })) => {
@@ -73,7 +79,7 @@ fn all(paths: &[PathBuf]) -> Vec<&Path> {
 }
 
 fn relative_among(open: &Open) -> Option<PathBuf> {
-    let index = open.index_file().filter(|file| *file != ":memory:").map(PathBuf::from);
+    let index = open.index_file().filter(|file| *file != ":memory:" && !is_far(Path::new(file))).map(PathBuf::from);
     // A list that is wrong is told by whoever opens an archive.
     let folders = open.index_folders.as_ref().and_then(|folders| location::parse_folders(folders).ok());
     let mut all = index.map(location::expand_home).into_iter().chain(folders.into_iter().flatten());
