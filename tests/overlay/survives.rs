@@ -258,14 +258,18 @@ fn contents_go_when_the_log_is_on_the_disk() {
     wait_until("the old content is gone", || !scratch.path("overlay/conf").exists());
     fs::remove_file(at.join("other")).unwrap();
     wait_until("the removed one is gone", || !scratch.path("overlay/other").exists());
-    let (mut is_on_disk, mut removed) = (true, 0);
-    for line in strace.end().lines() {
-        if line.contains("pwrite64(") && line.contains(".sqlite-wal") {
-            is_on_disk = false;
-        } else if line.contains("fdatasync(") && line.contains(".sqlite-wal") {
-            is_on_disk = true;
+    // What takes the name, the disk, what takes out the row, and then the content.
+    let (mut done, mut removed) = (Vec::new(), 0);
+    let trace = strace.end();
+    for line in trace.lines() {
+        let is_log = line.contains(".sqlite-wal");
+        if line.contains("pwrite64(") && is_log && done.last() != Some(&"written") {
+            done.push("written");
+        } else if line.contains("fdatasync(") && is_log {
+            done.push("on the disk");
         } else if line.contains("unlinkat(") && (line.contains("\"conf\"") || line.contains("\"other\"")) {
-            assert!(is_on_disk, "{line}");
+            assert_eq!(done, ["written", "on the disk", "written"], "{trace}");
+            done.clear();
             removed += 1;
         }
     }
