@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice};
 
+use super::metered::{self, Metered};
 use super::{Layout, codec_of};
 use crate::{Damage, FILLER, Findings, FirstPass, Options, faults};
 
@@ -39,9 +40,6 @@ pub(super) const MOST: u64 = 64 << 20;
 /// Damaged parts of a member that are told one by one, and places where it may be out of step. From the next one on all
 /// of it is lost: each may be one byte, and takes a hundred bytes of memory.
 pub(super) const MOST_REPORTS: usize = 256;
-
-/// Stored bytes that may hold nothing: a block of bzip2 says nothing before its end.
-const FOR_NOTHING: u64 = 2 << 20;
 
 /// Bytes that are decoded together. Reports of damage are taken behind each of these.
 const STEP: usize = 8 << 10;
@@ -208,11 +206,13 @@ pub(super) fn member(
     let is_coded = header.starts_with(CONTROL);
     let codec = codec_of(&**source, start, if is_coded { there } else { 0 })?;
     let options = Options { limits: *limits, cancel: cancel.clone(), ..Options::default() };
-    let slice = Arc::new(Slice::new(Arc::clone(source), start, there));
+    let slice: SharedSource = Arc::new(Slice::new(Arc::clone(source), start, there));
+    // Blocks and streams that hold nothing can be any number, and are decoded again for other readers.
+    let metered = Arc::new(Metered::new(Arc::clone(&slice)));
     let room = MOST.saturating_sub(before);
     let mut member = Member { before, start, name, ..Member::default() };
     let decode = || {
-        let mut pass = codec.first_pass(slice, &options)?;
+        let mut pass = codec.first_pass(if is_coded { Arc::clone(&metered) as _ } else { slice }, &options)?;
         let mut buffer = vec![0; STEP];
         loop {
             cancel.check()?;
@@ -226,11 +226,12 @@ pub(super) fn member(
                 return Err(io::Error::new(io::ErrorKind::Unsupported, format!("it has more than {MOST} bytes")));
             }
             member.content.extend_from_slice(&buffer[..read]);
-            // Blocks and streams that hold nothing can be any number, and are decoded again for other readers.
-            let most = FOR_NOTHING.saturating_add(4 * member.content.len() as u64);
+            let decoded = member.content.len() as u64;
+            metered.set_decoded(decoded);
+            // What is passed without being read counts as well.
+            let most = metered::most(decoded);
             if is_coded && pass.compressed_position() > most {
-                let what = format!("it takes more than {most} bytes to say {}", member.content.len());
-                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+                return Err(metered::too_much(most, decoded));
             }
         }
     };

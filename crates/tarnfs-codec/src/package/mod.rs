@@ -4,9 +4,11 @@
 //! It begins otherwise than a package does, so it is none any more. Seek points are those of the payload's codec,
 //! moved.
 //!
-//! Sub-modules: [`rpm`] and [`deb`] say what the head is, and where the payload lies.
+//! Sub-modules: [`rpm`] and [`deb`] say what the head is, and where the payload lies; [`metered`] ends a head that takes
+//! too much to decode.
 
 mod deb;
+mod metered;
 mod rpm;
 
 #[cfg(test)]
@@ -174,11 +176,12 @@ const MOST_KNOWN: usize = 64;
 struct Known {
     /// No other source lies at its address as long as this is there.
     source: Weak<dyn Source>,
-    /// Held while it is found out: the source is read, which waits only for decoders of a lesser depth. So the memory
-    /// for a head is taken once, however many want it.
     layout: Mutex<Option<Layout>>,
     /// Its head, as long as somebody has it.
     head: Mutex<Weak<dyn Source>>,
+    /// Held while they are found out: the source is read, which waits only for decoders of a lesser depth. So the
+    /// memory for a head is taken once, however many want it. Who needs no head waits for it only the first time.
+    making: Mutex<()>,
 }
 
 impl Known {
@@ -193,10 +196,26 @@ impl Known {
             source: Arc::downgrade(source),
             layout: Mutex::default(),
             head: Mutex::new(Weak::<MemorySource>::new()),
+            making: Mutex::default(),
         });
         all.truncate(MOST_KNOWN - 1);
         all.push_front(Arc::clone(&known));
         known
+    }
+
+    /// The layout, if that and, where it is asked for, its head are there.
+    fn get(&self, with_head: bool) -> Option<Layout> {
+        let layout = self.layout.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.headless();
+        if !with_head {
+            return Some(layout);
+        }
+        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        Some(Layout { head, ..layout })
+    }
+
+    fn set(&self, layout: &Layout) {
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&layout.head);
+        *self.layout.lock().unwrap_or_else(PoisonError::into_inner) = Some(layout.headless());
     }
 }
 
@@ -204,15 +223,16 @@ impl Package {
     /// The layout of `source`, with its head only if that is asked for.
     fn known(&self, source: &SharedSource, limits: &Limits, with_head: bool) -> io::Result<Layout> {
         let known = Known::of(source);
-        let mut layout = known.layout.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut head = known.head.lock().unwrap_or_else(PoisonError::into_inner);
-        match (layout.as_ref(), head.upgrade()) {
-            (Some(layout), _) if !with_head => return Ok(layout.headless()),
-            (Some(layout), Some(head)) => return Ok(Layout { head, ..layout.headless() }),
-            _ => {}
+        if let Some(layout) = known.get(with_head) {
+            return Ok(layout);
+        }
+        let _making = known.making.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have found it out in between.
+        if let Some(layout) = known.get(with_head) {
+            return Ok(layout);
         }
         let found = (self.layout)(source, limits, &Cancel::default())?;
-        (*layout, *head) = (Some(found.headless()), Arc::downgrade(&found.head));
+        known.set(&found);
         Ok(if with_head { found } else { found.headless() })
     }
 }

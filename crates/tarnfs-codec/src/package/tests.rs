@@ -3,7 +3,7 @@ use std::sync::Arc;
 use tarnfs_source::testing::CountedSource;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
-use super::{DEB, deb};
+use super::{DEB, Known, deb};
 use crate::testing::{Pass, noise, tool};
 use crate::{Codec, DecodeContext, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
@@ -271,4 +271,48 @@ fn a_head_is_decoded_once_for_all_who_have_it_and_not_without_an_end() {
     let (length, damaged) = self::control(&pass);
     assert!(length < 70_000 && !pass.damage.is_empty(), "{length} {damaged:?}");
     assert!(pass.damage[0].what.contains("it takes more than"), "{:?}", pass.damage[0]);
+}
+
+/// A decoder passes all streams that hold nothing while it is asked for one byte. They are read again after each mount.
+#[test]
+fn streams_that_hold_nothing_are_not_all_read() {
+    let (text, nothing) = (noise(30_000), tool("gzip -nc", b""));
+    let control = [tool("gzip -nc", &text), nothing.repeat((8 << 20) / nothing.len())].concat();
+    let source = Arc::new(CountedSource::new(crate::testing::source(&package(&control))));
+    let shared: SharedSource = Arc::clone(&source) as _;
+    let limits = Limits::default();
+    let layout = deb::layout(&shared, &limits, &Cancel::default()).unwrap();
+    assert!(source.bytes() < 4 << 20, "{} bytes", source.bytes());
+    let [damage] = layout.findings.damage.as_slice() else { panic!("{:?}", layout.findings) };
+    assert!(damage.what.contains("it takes more than"), "{damage:?}");
+    // What it says is there.
+    let mut shown = vec![0; text.len()];
+    layout.head.read_exact_at(&mut shown, CONTROL as u64).unwrap();
+    assert_eq!(shown, text);
+    // So it is for who reads behind it.
+    let before = source.bytes();
+    let point = SeekPoint { compressed_bit: layout.payload * 8, decoded: layout.head_length, state: Vec::new() };
+    let mut decoder = DEB.resume(Arc::clone(&shared), &point, &DecodeContext::default()).unwrap();
+    let mut bytes = [0; 4];
+    assert_eq!((decoder.read(&mut bytes).unwrap(), &bytes), (4, b"data"));
+    assert!(source.bytes() - before < 4 << 20, "{} bytes", source.bytes() - before);
+}
+
+/// While a head is decoded for one reader, those behind it go on.
+#[test]
+fn who_needs_no_head_does_not_wait_for_one() {
+    let shared = crate::testing::source(&package(&tool("gzip -nc", b"control")));
+    let layout = deb::layout(&shared, &Limits::default(), &Cancel::default()).unwrap();
+    let point = SeekPoint { compressed_bit: layout.payload * 8, decoded: layout.head_length, state: Vec::new() };
+    let resume = |source: &SharedSource| DEB.resume(Arc::clone(source), &point, &DecodeContext::default()).is_ok();
+    assert!(resume(&shared));
+    let known = Known::of(&shared);
+    let making = known.making.lock().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(resume(&shared)));
+        let answer = receiver.recv_timeout(std::time::Duration::from_secs(60));
+        drop(making);
+        assert_eq!(answer, Ok(true));
+    });
 }

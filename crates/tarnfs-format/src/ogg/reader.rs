@@ -20,6 +20,9 @@ const MOST_RUNS: usize = 1 << 20;
 /// Bytes that are searched together for the next page.
 const SEARCHED: usize = 64 << 10;
 
+/// The same at first: most pages lie near, and a byte may stand before each of them.
+const SEARCHED_FIRST: usize = 4 << 10;
+
 /// What is known of a stream.
 #[derive(Debug)]
 struct Stream {
@@ -127,9 +130,9 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
 
 /// Where the next page begins behind byte `at`; the end if none does.
 fn search(window: &mut Window<'_>, at: u64, end: u64) -> io::Result<u64> {
-    let mut at = at.saturating_add(1);
+    let (mut at, mut most) = (at.saturating_add(1), SEARCHED_FIRST);
     while at < end {
-        let bytes = window.bytes(at, end, SEARCHED)?;
+        let bytes = window.bytes(at, end, most)?;
         for place in memchr::memmem::find_iter(bytes, MARK) {
             if bytes.get(place..).is_some_and(|rest| Page::read(rest).is_some() || rest.len() < LONGEST_HEAD) {
                 let found = at.saturating_add(place as u64);
@@ -137,10 +140,37 @@ fn search(window: &mut Window<'_>, at: u64, end: u64) -> io::Result<u64> {
                 return Ok(found);
             }
         }
-        if bytes.len() < SEARCHED {
+        if bytes.len() < most {
             break;
         }
-        at = at.saturating_add(SEARCHED.saturating_sub(MARK.len()) as u64);
+        at = at.saturating_add(most.saturating_sub(MARK.len()) as u64);
+        most = SEARCHED;
     }
     Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tarnfs_source::MemorySource;
+    use tarnfs_source::testing::CountedSource;
+
+    use super::*;
+
+    /// A byte before each page made 64 KiB be read again for it.
+    #[test]
+    fn pages_with_something_between_them_are_read_once() {
+        const PAGES: usize = 10_000;
+        let bytes = [&b"xOggS"[..], &[0; 23]].concat().repeat(PAGES);
+        let source = CountedSource::new(Arc::new(MemorySource::new(bytes.as_slice(), "pages")));
+        let mut window = Window::growing(&source);
+        let (mut at, mut count, end) = (0, 0, bytes.len() as u64);
+        while at < end {
+            at = search(&mut window, at, end).unwrap();
+            count += usize::from(at < end);
+        }
+        assert_eq!(count, PAGES);
+        assert!(source.bytes() < 3 * end, "{} of {end} bytes", source.bytes());
+    }
 }

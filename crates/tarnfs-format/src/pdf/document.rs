@@ -1,6 +1,6 @@
 //! A document: its objects, found where its tables say.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -131,9 +131,6 @@ pub(super) struct Document<'s> {
     streams: VecDeque<(u32, Arc<Objects>)>,
     /// Streams of objects that cannot be read, with their numbers, where they lie, and why.
     pub(super) lost: Vec<(u32, u64, String)>,
-    /// Short streams that were decoded last, by where they lie: a plot draws its marker a hundred thousand times.
-    short: HashMap<u64, Arc<[u8]>>,
-    short_bytes: usize,
     nested: u32,
     most_objects: usize,
     /// Steps that may still be taken.
@@ -161,8 +158,6 @@ impl<'s> Document<'s> {
             told: Budget::of_image(data, options.shares),
             streams: VecDeque::new(),
             lost: Vec::new(),
-            short: HashMap::new(),
-            short_bytes: 0,
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
             work: steps(data, options.shares),
@@ -577,30 +572,6 @@ impl<'s> Document<'s> {
         } else {
             Err(damaged("a stream of another kind was expected"))
         }
-    }
-
-    /// The same of one that may be asked for again and again.
-    pub(super) fn decoded_often(&mut self, stream: &Stream) -> io::Result<Arc<[u8]>> {
-        /// Streams that are kept, bytes of one, and of all. They are dropped together: a map draws as many symbols
-        /// again and again as it has kinds of them.
-        const MOST: usize = 4096;
-        const LONGEST: usize = 64 << 10;
-        const MOST_BYTES: usize = 1 << 20;
-        if let Some(bytes) = self.short.get(&stream.offset).map(Arc::clone) {
-            // Who parses them pays for that.
-            self.spend(1)?;
-            return Ok(bytes);
-        }
-        let bytes: Arc<[u8]> = self.decoded(stream)?.into();
-        if bytes.len() <= LONGEST {
-            self.short_bytes = self.short_bytes.saturating_add(bytes.len());
-            if self.short.len() >= MOST || self.short_bytes > MOST_BYTES {
-                self.short.clear();
-                self.short_bytes = bytes.len();
-            }
-            self.short.insert(stream.offset, Arc::clone(&bytes));
-        }
-        Ok(bytes)
     }
 
     /// Hands on the content of a stream that is never encrypted, in parts: it may be longer than what is kept.

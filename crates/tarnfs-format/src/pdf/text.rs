@@ -50,9 +50,60 @@ struct Kept {
     weight: usize,
 }
 
-/// Fonts that were read.
+/// What a page draws by a name.
+#[derive(Debug, Clone)]
+enum Form {
+    /// It is none, as an image, or is not there.
+    None,
+    /// What it draws cannot be read.
+    Damaged,
+    Is(Arc<Drawing>),
+}
+
+/// What a form draws, and its own resources.
+#[derive(Debug)]
+struct Drawing {
+    bytes: Vec<u8>,
+    resources: Option<Dict>,
+    /// Objects in these.
+    parts: usize,
+}
+
+/// Forms that were drawn last, by the numbers of their objects. A plot draws its marker some hundred thousand times:
+/// neither what it draws nor the object itself is read again for each.
+#[derive(Debug, Default)]
+struct Forms {
+    kept: HashMap<u32, Form>,
+    bytes: usize,
+}
+
+impl Forms {
+    fn keep(&mut self, number: u32, form: &Form) {
+        /// Forms that are kept, bytes of memory of one, and of all. They are dropped together: a map draws as many
+        /// symbols again and again as it has kinds of them.
+        const MOST: usize = 4096;
+        const LONGEST: usize = 256 << 10;
+        const MOST_BYTES: usize = 4 << 20;
+        let weight = match form {
+            Form::Is(drawing) => drawing.bytes.len().saturating_add(drawing.parts.saturating_mul(BYTES_OF_PART)),
+            Form::None | Form::Damaged => 0,
+        };
+        if weight > LONGEST {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(weight);
+        if self.kept.len() >= MOST || self.bytes > MOST_BYTES {
+            self.kept.clear();
+            self.bytes = weight;
+        }
+        self.kept.insert(number, form.clone());
+    }
+}
+
+/// Fonts that were read, and forms.
 #[derive(Debug, Default)]
 pub(super) struct Fonts {
+    forms: Forms,
     kept: HashMap<Key, Kept>,
     /// What they are called, in no order.
     keys: Vec<Key>,
@@ -277,28 +328,52 @@ impl Drawn<'_, '_> {
     }
 
     fn form(&mut self, object: &Object, resources: &Dict, level: usize) -> io::Result<()> {
-        let Some(stream) = self.document.stream(object)? else { return Ok(()) };
-        if self.document.get(&stream.dict, "Subtype")?.name() != Some(b"Form") {
-            return Ok(());
-        }
-        let own = self.document.dict(&stream.dict, "Resources")?;
-        let bytes = match self.document.decoded_often(&stream) {
-            Ok(bytes) => bytes,
-            Err(error) if is_damage(&error) && !self.document.is_spent() => {
+        /// Steps that drawing one takes, beside those for what it draws.
+        const WORK: u64 = 4;
+        self.document.spend(WORK)?;
+        let number = object.reference().map(|(number, _)| number);
+        let known = number.and_then(|number| self.fonts.forms.kept.get(&number)).cloned();
+        let form = if let Some(form) = known {
+            form
+        } else {
+            let form = self.read_form(object)?;
+            if let Some(number) = number {
+                self.fonts.forms.keep(number, &form);
+            }
+            form
+        };
+        let drawing = match form {
+            Form::Is(drawing) => drawing,
+            Form::Damaged => {
                 self.is_partial = true;
                 return Ok(());
             }
-            Err(error) => return Err(error),
+            Form::None => return Ok(()),
         };
-        if bytes.len() > self.left {
+        if drawing.bytes.len() > self.left {
             (self.left, self.is_partial) = (0, true);
             return Ok(());
         }
         let held = self.document.held;
-        self.document.hold(own.as_ref().map_or(0, Dict::parts))?;
-        self.draw(&bytes, own.as_ref().unwrap_or(resources), level.saturating_add(1))?;
+        self.document.hold(drawing.parts)?;
+        self.draw(&drawing.bytes, drawing.resources.as_ref().unwrap_or(resources), level.saturating_add(1))?;
         self.document.held = held;
         Ok(())
+    }
+
+    /// The form that `object` refers to.
+    fn read_form(&mut self, object: &Object) -> io::Result<Form> {
+        let Some(stream) = self.document.stream(object)? else { return Ok(Form::None) };
+        if self.document.get(&stream.dict, "Subtype")?.name() != Some(b"Form") {
+            return Ok(Form::None);
+        }
+        let resources = self.document.dict(&stream.dict, "Resources")?;
+        let parts = resources.as_ref().map_or(0, Dict::parts);
+        match self.document.decoded(&stream) {
+            Ok(bytes) => Ok(Form::Is(Arc::new(Drawing { bytes, resources, parts }))),
+            Err(error) if is_damage(&error) && !self.document.is_spent() => Ok(Form::Damaged),
+            Err(error) => Err(error),
+        }
     }
 
     fn operator(&mut self, word: &[u8], operands: &[Object]) {

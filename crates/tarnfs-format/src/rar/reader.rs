@@ -13,6 +13,7 @@ use super::services;
 use super::walk::{Block, Found, Next, Walk, find_start};
 use crate::entry::LONGEST_FILE;
 use crate::guess::Names;
+use crate::image::{Quota, data_of};
 use crate::name::{bounded_path, excerpt};
 use crate::separators::{Separators, with_slashes};
 use crate::{
@@ -48,6 +49,14 @@ const MOST_OF_STREAMS: usize = 1 << 20;
 
 /// Bytes that come of the streams of all files more than are stored of them: whoever reads the archive keeps these.
 const MOST_MADE_OF_STREAMS: u64 = 64 << 20;
+
+/// What is decoded for streams, in bytes that would be decoded at the same time. Making a decoder takes as long as some
+/// thousand, and a few bytes of an archive ask for one.
+const STREAMS: Quota = Quota { most: 64 << 20, least: 1 << 20, of_small: 16 };
+const STREAMS_FOR_EACH_BYTE: u64 = 4;
+const OF_DECODER: u64 = 2 << 10;
+/// What one costs more that cannot be decoded: no program writes such streams.
+const OF_WRONG: u64 = 32 << 10;
 
 /// Coders that are kept.
 const MOST_CODERS: usize = 8;
@@ -266,6 +275,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
 /// Hands what the archive holds to `receive`.
 pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let (start, version) = find_start(&**source)?;
+    let data = data_of(&**source);
     let walk = |source| Walk::new(source, start, version, &options.decode, &options.cancel);
     let mut reader = Reader {
         options,
@@ -281,6 +291,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         kept_pieces: 0,
         copied_pieces: 0,
         made: 0,
+        work: STREAMS.of(data, options.shares).saturating_add(data.saturating_mul(STREAMS_FOR_EACH_BYTE)),
+        has_enough: false,
         last: None,
     };
     reader.run(walk(&**source), source)
@@ -430,6 +442,9 @@ struct Reader<'o, 'r> {
     copied_pieces: usize,
     /// Bytes that come of the streams of all files so far more than are stored of them.
     made: u64,
+    /// What may still be spent on decoding streams, and whether it was told that others are left out.
+    work: u64,
+    has_enough: bool,
     last: Option<Last>,
 }
 
@@ -520,16 +535,19 @@ impl Reader<'_, '_> {
         if !has_room || !services::is_short(service, found, limits) {
             return Ok(());
         }
-        let made = service.size.unwrap_or_default().saturating_sub(found.length);
-        let (before, all) = (self.made, self.made.saturating_add(made));
-        self.made = all;
-        if all > MOST_MADE_OF_STREAMS {
-            if before <= MOST_MADE_OF_STREAMS {
-                let what = "there are too many streams: from here on they are left out".to_owned();
-                return self.damage(Damage { offset: found.at, what });
-            }
+        if self.has_enough {
             return Ok(());
         }
+        let size = service.size.unwrap_or_default();
+        let cost = if service.is_stored || size == 0 { 0 } else { OF_DECODER };
+        let left = self.work.checked_sub(cost);
+        self.made = self.made.saturating_add(size.saturating_sub(found.length));
+        let Some(left) = left.filter(|_| self.made <= MOST_MADE_OF_STREAMS) else {
+            self.has_enough = true;
+            let what = "there are too many streams: from here on they are left out".to_owned();
+            return self.damage(Damage { offset: found.at, what });
+        };
+        self.work = left;
         let path = excerpt(&entry.path).to_string();
         let coder = self.coder(lock, SERVICE, "rar");
         match services::content(service, found, &coder, source, &self.options.decode) {
@@ -540,6 +558,7 @@ impl Reader<'_, '_> {
                 Ok(())
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                self.work = self.work.saturating_sub(OF_WRONG);
                 let what = format!("a stream of '{path}' is left out: {error}");
                 self.damage(Damage { offset: found.at, what })
             }

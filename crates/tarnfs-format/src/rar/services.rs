@@ -76,7 +76,61 @@ pub(super) fn content(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tarnfs_source::MemorySource;
+
     use super::*;
+    use crate::rar::Rar;
+    use crate::{Event, Options, ReadRandom as _};
+
+    /// A header of RAR 5 with its checksum. Numbers below 128 are their own byte.
+    fn block(fields: &[u8]) -> Vec<u8> {
+        let header = [&[fields.len() as u8], fields].concat();
+        [&crc32fast::hash(&header).to_le_bytes(), &header[..]].concat()
+    }
+
+    /// An archive of so many files with that number of streams, each of 10 bytes that are packed in 4; how many of them
+    /// are decoded, how many are attributes, and what is told.
+    fn decoded(files: usize, streams: usize, is_right: bool) -> (usize, usize, Vec<String>) {
+        let file = block(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1, b'a']);
+        let stream = |number: usize| {
+            let record = [7, b':', b'0' + number as u8 / 100, b'0' + number as u8 / 10 % 10, b'0' + number as u8 % 10];
+            let fields = [3, 3, 6, 4, 0, 10, 0, 0x80, 1, 1, 3, b'S', b'T', b'M', 5];
+            [block(&[&fields[..], &record].concat()), vec![1; 4]].concat()
+        };
+        let group = [file, (0..streams).flat_map(stream).collect()].concat();
+        let bytes = [b"Rar!\x1a\x07\x01\0".to_vec(), block(&[1, 0, 0]), group.repeat(files), block(&[5, 0, 0])];
+        let source: SharedSource = Arc::new(MemorySource::new(bytes.concat(), "archive"));
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let decode = Decode::new(move |_, _, length, _| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            if is_right { Ok(vec![7; length as usize]) } else { Err(crate::image::damaged("no stream")) }
+        });
+        let (mut attributes, mut told) = (0, Vec::new());
+        Rar.read(&source, &Options { decode, ..Options::default() }, &mut |event| {
+            match event {
+                Event::Entry(entry) => attributes += entry.xattrs.len(),
+                Event::Damage(damage) => told.push(damage.what),
+                _ => {}
+            }
+            Ok(())
+        })
+        .unwrap();
+        (count.load(Ordering::Relaxed), attributes, told)
+    }
+
+    /// Some fifty bytes of an archive ask for a decoder, which takes far longer to make than they are read.
+    #[test]
+    fn streams_are_decoded_as_long_as_the_archive_pays_for_them() {
+        assert_eq!(decoded(400, 1, true), (400, 400, vec![]));
+        let (count, attributes, told) = decoded(100, 100, true);
+        assert!(attributes == count && (1000..7000).contains(&count), "{count} {attributes}");
+        assert_eq!(told, ["there are too many streams: from here on they are left out"]);
+        let (count, attributes, told) = decoded(100, 100, false);
+        assert!(attributes == 0 && count < 700 && told.len() == count + 1, "{count} {}", told.len());
+    }
 
     fn name(beside: &[u8], is_five: bool) -> Option<String> {
         let service = File { beside: beside.to_vec(), ..File::default() };

@@ -43,8 +43,12 @@ const REGULAR: u32 = 0o100_000;
 /// files as a header says there are, and no more, are believed.
 const LEAST_OF_ONE: usize = 4 + 2 + 4;
 
-/// Bytes of memory that each file takes here: places of strings, and a line of each table.
-pub(super) const OF_ONE: usize = 4 * 4 + 2 * 48;
+/// Bytes of memory that each file takes here: places of strings, that of its folder among them, and a line of each
+/// table.
+const OF_ONE: usize = 5 * 4 + 2 * 48;
+
+/// Folders that may be there beside one for each file: a number says how many there are, and each takes memory.
+const MORE_FOLDERS: usize = 64 << 10;
 
 /// All of them.
 pub(super) struct Files<'h> {
@@ -80,20 +84,26 @@ pub(super) struct File<'h> {
 }
 
 impl<'h> Files<'h> {
-    /// What `header`, of `length` bytes, says of them; `None` if there are none, or it is damaged.
-    pub(super) fn read(header: &Header<'h>, length: usize) -> Option<Self> {
+    /// What `header`, of `length` bytes, says of them; `None` if there are none, or it is damaged, or they would take
+    /// more than `most` bytes of memory.
+    pub(super) fn read(header: &Header<'h>, length: usize, most: usize) -> Option<Self> {
         let sizes = header.numbers(tag::LONG_FILE_SIZES).or_else(|| header.numbers(tag::FILE_SIZES))?;
         let (modes, times) = (header.numbers(tag::FILE_MODES)?, header.numbers(tag::FILE_TIMES)?);
         let count = sizes.len();
         if modes.len() < count || times.len() < count || count > length.checked_div(LEAST_OF_ONE)? {
             return None;
         }
+        // Values may lie over each other: a header that is short may have any of them.
+        if count.saturating_mul(OF_ONE) > most {
+            return None;
+        }
         let strings = |tag: u32| header.strings(tag, count);
         let names = match strings(tag::BASE_NAMES) {
             Some(bases) => {
                 let numbers = header.numbers(tag::FOLDER_NUMBERS)?;
-                let most = (0..count).filter_map(|place| numbers.get(place)).max().unwrap_or_default();
-                let folders = header.strings(tag::FOLDERS, usize::try_from(most).ok()?.checked_add(1)?)?;
+                let last = (0..count).filter_map(|place| numbers.get(place)).max().unwrap_or_default();
+                let folders = usize::try_from(last).ok()?.checked_add(1)?.min(count.saturating_add(MORE_FOLDERS));
+                let folders = header.strings(tag::FOLDERS, folders)?;
                 Names::Parts { bases, folders, numbers }
             }
             None => Names::Whole(strings(tag::OLD_FILE_NAMES)?),
@@ -213,17 +223,24 @@ pub(super) struct Several {
 mod tests {
     use super::*;
 
+    const MOST: usize = 128 << 20;
+
     /// A header of so many files in a folder of that name.
     fn header(count: u32, folder: &str) -> Vec<u8> {
+        header_of(count, 0, 1, &[folder.as_bytes(), b"\0"].concat())
+    }
+
+    /// A header of so many files in the folder with that number, of so many that have these names.
+    fn header_of(count: u32, number: u32, folders: u32, names_of_folders: &[u8]) -> Vec<u8> {
         let zeros = vec![0; 4 * count as usize];
-        let (folder, names) = ([folder.as_bytes(), b"\0"].concat(), b"f\0".repeat(count as usize));
+        let (numbers, names) = (number.to_be_bytes().repeat(count as usize), b"f\0".repeat(count as usize));
         let tags = [
-            (tag::FILE_SIZES, 4, count, &zeros),
-            (tag::FILE_MODES, 4, count, &zeros),
-            (tag::FILE_TIMES, 4, count, &zeros),
-            (tag::FOLDER_NUMBERS, 4, count, &zeros),
-            (tag::BASE_NAMES, 8, count, &names),
-            (tag::FOLDERS, 8, 1, &folder),
+            (tag::FILE_SIZES, 4, count, &zeros[..]),
+            (tag::FILE_MODES, 4, count, &zeros[..]),
+            (tag::FILE_TIMES, 4, count, &zeros[..]),
+            (tag::FOLDER_NUMBERS, 4, count, &numbers[..]),
+            (tag::BASE_NAMES, 8, count, &names[..]),
+            (tag::FOLDERS, 8, folders, names_of_folders),
         ];
         let (mut index, mut store) = (Vec::new(), Vec::new());
         for (tag, kind, count, value) in tags {
@@ -239,14 +256,14 @@ mod tests {
     fn paths_of_all_files_together_have_an_end() {
         const COUNT: usize = 10_000;
         let bytes = header(COUNT as u32, &"f".repeat(60_000));
-        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len(), MOST).unwrap();
         let told = (0..COUNT).filter(|place| files.path(*place).is_some()).count();
         let most = MOST_OF_PATHS + bytes.len() as u64 * FOR_EACH_BYTE;
         assert_eq!(told as u64, most / 60_001);
         assert!(files.path(0).is_none() && !files.take(1) && files.take(0));
         // Of usual ones all are told, by their names, too.
         let bytes = header(COUNT as u32, "/usr/share/doc/");
-        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len(), MOST).unwrap();
         assert_eq!((0..COUNT).filter(|place| files.path(*place).is_some()).count(), COUNT);
     }
 
@@ -254,12 +271,32 @@ mod tests {
     #[test]
     fn of_a_very_long_string_little_is_looked_at() {
         let bytes = header(3, &"f".repeat(1 << 20));
-        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len(), MOST).unwrap();
         let Names::Parts { folders, .. } = &files.names else { panic!("names in parts") };
         assert_eq!(folders.get(0).map(<[u8]>::len), Some(LONGEST + 1));
         assert!(files.path(0).is_none() && files.left.get() > MOST_OF_PATHS);
         let bytes = header(3, &"f".repeat(LONGEST - 1));
-        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len()).unwrap();
+        let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len(), MOST).unwrap();
         assert_eq!(files.path(2).map(|path| path.len()), Some(LONGEST));
+    }
+
+    /// A folder may have any number, and the place of each before it is kept.
+    #[test]
+    fn there_are_not_many_more_folders_than_files() {
+        const FOLDERS: u32 = 200_000;
+        for (number, is_there) in [(0, true), (1000, true), (FOLDERS - 1, false)] {
+            let bytes = header_of(2, number, FOLDERS, &b"f\0".repeat(FOLDERS as usize));
+            let files = Files::read(&Header::read(&bytes).unwrap(), bytes.len(), MOST).unwrap();
+            let Names::Parts { folders, .. } = &files.names else { panic!("names in parts") };
+            assert!(folders.len() <= 2 + MORE_FOLDERS, "{}", folders.len());
+            assert_eq!(files.path(1).is_some(), is_there, "{number}");
+        }
+    }
+
+    #[test]
+    fn files_that_would_take_too_much_memory_are_none() {
+        let bytes = header(1000, "/usr/");
+        let read = |most: usize| Files::read(&Header::read(&bytes).unwrap(), bytes.len(), most).is_some();
+        assert!(read(1000 * OF_ONE) && !read(1000 * OF_ONE - 1));
     }
 }

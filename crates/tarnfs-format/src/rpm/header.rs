@@ -115,6 +115,11 @@ pub(super) struct Strings<'h> {
 }
 
 impl<'h> Strings<'h> {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
     /// One that is longer than any is a byte too long.
     pub(super) fn get(&self, place: usize) -> Option<&'h [u8]> {
         let start = usize::try_from(*self.starts.get(place)?).ok()?;

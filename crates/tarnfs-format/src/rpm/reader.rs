@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::files::{File, Files, OF_ONE, Several};
+use super::files::{File, Files, Several};
 use super::header::{self, Header, INTRODUCTION};
 use crate::cpio::Cpio;
 use crate::name::{bounded_path, excerpt};
@@ -40,8 +40,7 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
     }
     skip(stream, length)?;
     let header = Header::read(&bytes).ok_or_else(|| unreadable("its header is damaged"))?;
-    let files = Files::read(&header, bytes.len());
-    let files = files.filter(|files| files.len().saturating_mul(OF_ONE) <= options.limits.waiting_names);
+    let files = Files::read(&header, bytes.len(), options.limits.waiting_names);
     let payload = stream.position();
     let head = peek(stream, NUMBERED.len())?;
     if head == NUMBERED {

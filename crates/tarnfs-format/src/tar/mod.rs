@@ -1,8 +1,8 @@
 //! tar, in all its dialects: v7, ustar, GNU, pax, star, Solaris.
 //!
 //! The parsers know nothing of streams: `header` reads one block, `numbers` the ways in which tar writes a number,
-//! `pax` extended headers, `sparse` maps of holes, `acl` access lists. `member` makes an [`Entry`](crate::Entry) of
-//! them. Only `reader` walks along a stream.
+//! `pax` extended headers, `sparse` maps of holes, `acl` access lists. `inheritance` counts what global headers give to
+//! all entries. `member` makes an [`Entry`](crate::Entry) of all that. Only `reader` walks along a stream.
 //!
 //! What `tar -x` of GNU tar would make is the reference. Where the two differ on purpose:
 //!
@@ -19,11 +19,13 @@
 //! - Of a key that stands twice in one global header the last one counts, as POSIX has it, and as everywhere else;
 //!   `tar` takes the first.
 //! - A global header with more names and attributes than would be cheap to copy into each of a million entries is
-//!   believed only in its numbers.
+//!   believed only in its numbers. So is one with fewer, from where all entries together would have more of them than
+//!   the archive has bytes.
 //! - Solaris' ACLs (`A`) are passed over, `tar` makes files of them.
 
 mod acl;
 mod header;
+mod inheritance;
 mod member;
 mod numbers;
 mod pax;

@@ -85,6 +85,9 @@ impl Sparse {
 /// Something wrong in an extended header: at which byte of it, and what.
 pub(super) type Problem = (usize, String);
 
+/// Bytes that an attribute takes in an index and in memory, beside its name and its value.
+const OF_XATTR: usize = 32;
+
 /// More than this are not told one by one: a header of 16 MiB has room for millions.
 const MOST_PROBLEMS: usize = 8;
 
@@ -119,19 +122,29 @@ impl Pax {
     }
 
     /// Takes out what cannot be meant for all entries from here on: holes, and more bytes of names and attributes than
-    /// would be cheap to hand to each of a million entries. False if there was any.
+    /// would be cheap to hand to each of them. False if there was any.
     pub(super) fn make_global(&mut self) -> bool {
         const MOST: usize = 4096;
-        let strings = [&self.path, &self.link, &self.user, &self.group, &self.acl_access, &self.acl_default];
-        let strings = strings.into_iter().flatten().map(Vec::len);
-        let xattrs = self.xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len()));
-        let bytes = strings.chain(xattrs).fold(self.xattrs.len(), usize::saturating_add);
-        let is_fit = bytes <= MOST && self.sparse == Sparse::default();
+        let is_fit = self.inherited() <= MOST && self.sparse == Sparse::default();
         if !is_fit {
-            let Self { uid, gid, size, mtime, atime, ctime, major, minor, .. } = *self;
-            *self = Self { uid, gid, size, mtime, atime, ctime, major, minor, ..Self::default() };
+            self.keep_numbers();
         }
         is_fit
+    }
+
+    /// Takes out all that is kept for each entry by itself.
+    pub(super) fn keep_numbers(&mut self) {
+        let Self { uid, gid, size, mtime, atime, ctime, major, minor, .. } = *self;
+        *self = Self { uid, gid, size, mtime, atime, ctime, major, minor, ..Self::default() };
+    }
+
+    /// Bytes that names and attributes take with each entry that has them from a global header.
+    pub(super) fn inherited(&self) -> usize {
+        let strings = [&self.path, &self.link, &self.user, &self.group, &self.acl_access, &self.acl_default];
+        let strings = strings.into_iter().flatten().map(Vec::len);
+        let xattrs = self.xattrs.iter();
+        let xattrs = xattrs.map(|(name, value)| OF_XATTR.saturating_add(name.len()).saturating_add(value.len()));
+        strings.chain(xattrs).fold(0, usize::saturating_add)
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], limits: &Limits) -> Result<(), String> {

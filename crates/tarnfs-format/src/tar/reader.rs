@@ -6,6 +6,7 @@ use tarnfs_source::Extent;
 
 use super::acl::Names;
 use super::header::{BLOCK, Block, Check, Header, check, text};
+use super::inheritance::Inheritance;
 use super::member::{self, Content, Pending};
 use super::pax::{self, Pax};
 use super::sparse::{self, LineMap};
@@ -32,6 +33,9 @@ pub(super) struct Reader<'run> {
     receive: &'run mut Receive<'run>,
     /// Records for all entries from here on.
     global: Option<Box<Pax>>,
+    inheritance: Inheritance,
+    /// It was told that entries would get too much from global headers.
+    is_exhausted: bool,
     pending: Pending,
     /// What counts for an entry without extended headers; stays empty.
     no_records: Pax,
@@ -55,6 +59,8 @@ impl<'run> Reader<'run> {
             options,
             receive,
             global: None,
+            inheritance: Inheritance::default(),
+            is_exhausted: false,
             pending: Pending::default(),
             no_records: Pax::default(),
             names: Names::default(),
@@ -217,11 +223,7 @@ impl<'run> Reader<'run> {
                         "a global extended header says more than can hold for all entries; that was skipped",
                     )?;
                 }
-                let was_there = self.global.is_some();
-                self.global = (*pax != Pax::default()).then_some(pax);
-                if self.global.is_some() != was_there {
-                    self.tell(Event::ForAll(!was_there))?;
-                }
+                self.set_global(Some(pax))?;
                 if self.pending.start == Some(at) {
                     self.pending.start = None;
                 }
@@ -240,6 +242,32 @@ impl<'run> Reader<'run> {
             }
             _ => self.member(header, size),
         }
+    }
+
+    /// From here on `pax` holds for all entries, if it says anything.
+    fn set_global(&mut self, pax: Option<Box<Pax>>) -> Result<(), Error> {
+        let was_there = self.global.is_some();
+        self.global = pax.filter(|pax| **pax != Pax::default());
+        if self.global.is_some() == was_there { Ok(()) } else { self.tell(Event::ForAll(!was_there)) }
+    }
+
+    /// The entry whose headers begin at byte `start` gets what a global header says: only numbers, once all entries
+    /// together have had too much.
+    fn inherit(&mut self, start: u64) -> Result<Option<Box<Pax>>, Error> {
+        let bytes = self.global.as_ref().map_or(0, |global| global.inherited());
+        if !self.inheritance.take(self.stream.position(), bytes) {
+            let mut global = self.global.clone();
+            if let Some(global) = &mut global {
+                global.keep_numbers();
+            }
+            self.set_global(global)?;
+            if !std::mem::replace(&mut self.is_exhausted, true) {
+                let what = "names and attributes of a global extended header would take too much with every entry; \
+                            from here on only its numbers count";
+                self.damage(start, what)?;
+            }
+        }
+        Ok(self.global.clone())
     }
 
     /// Reads the content of an extended header into `text`; false (and an event) if it is too long or cut.
@@ -303,7 +331,7 @@ impl<'run> Reader<'run> {
     fn member(&mut self, header: Header<'_>, stored_size: u64) -> Result<(), Error> {
         let mut pending = std::mem::take(&mut self.pending);
         let start = pending.start.unwrap_or(self.stream.position());
-        let mut stored_pax = self.global.clone();
+        let mut stored_pax = self.inherit(start)?;
         if let Some(records) = pending.records.take() {
             let pax = stored_pax.get_or_insert_default();
             match records {

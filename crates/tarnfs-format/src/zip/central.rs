@@ -69,6 +69,11 @@ impl<'s> Walk<'s> {
         self.at = self.range.start;
     }
 
+    /// Bytes of the directory that come next: where it has ended, they are none of a header.
+    pub(super) fn left(&self) -> u64 {
+        self.range.end.saturating_sub(self.at)
+    }
+
     /// The next header, past what is none.
     pub(super) fn next_header(&mut self) -> io::Result<Option<Central<'_>>> {
         loop {

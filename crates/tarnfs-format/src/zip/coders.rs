@@ -148,3 +148,21 @@ fn method_name(method: u16) -> Option<&'static str> {
 pub(super) fn is_method(method: u16) -> bool {
     codec(method).is_some() || method_name(method).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format as _;
+
+    /// Who looks for a program that reads old archives learns from the list of formats that it is another one.
+    #[test]
+    fn the_list_of_formats_names_the_old_methods_that_are_not_read() {
+        let about = super::super::Zip.about();
+        for method in 1..=6 {
+            let recipe = Recipe::Packed { cipher: Cipher::None, method };
+            let name = method_name(method).unwrap();
+            assert_eq!(unreadable(recipe), Some(format!("zip method {method} ({name})")));
+            assert!(about.contains(name), "{name}");
+        }
+    }
+}

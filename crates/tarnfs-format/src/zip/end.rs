@@ -60,6 +60,8 @@ pub(super) struct Directory {
     /// was cut off.
     pub(super) shift: i64,
     pub(super) volumes: Volumes,
+    /// Byte at which the record begins that has told of it, or, with zip64, the one of 32 bits that belongs to it.
+    pub(super) record: u64,
 }
 
 /// From where the offset of a member counts: from the start of its volume.
@@ -188,18 +190,19 @@ impl Search<'_> {
     /// What `record` says the end is, if that is sure.
     fn look_at(&mut self, record: &Record) -> io::Result<Option<End>> {
         self.looked_at = self.looked_at.saturating_add(1);
-        let source = self.source;
+        let (source, place) = (self.source, record.at);
         let large = large_record(source, record)?;
         let record = large.unwrap_or(*record);
         if record.volume != 0 {
             match volumes(source, &record, large.is_some())? {
-                Some(directory) => return Ok(Some(End::Directory(directory))),
+                Some(directory) => return Ok(Some(End::Directory(Directory { record: place, ..directory }))),
                 None if record.is_last => self.end = End::Split(record.volume),
                 None => {}
             }
             return Ok(None);
         }
         let Some((directory, is_certain)) = directory(source, &record, large.is_some())? else { return Ok(None) };
+        let directory = Directory { record: place, ..directory };
         // An archive that was cut behind a member that is an archive itself: that one is not what was asked for. But
         // of two archives, one behind the other, it is the second one, as in unzip.
         if directory.shift > 0 && self.head == local::SIGNATURE && !ends_at(source, directory.shift as u64)? {
@@ -260,7 +263,7 @@ fn in_parts(source: &dyn Source, record: &Record, is_64: bool, starts: &[u64]) -
     source.read_exact_at(&mut head, start)?;
     let is_there = head == central::SIGNATURE || (record.length, record.members) == (0, 0);
     let (members, volumes) = (record.members, Volumes::At(starts.to_vec()));
-    Ok(is_there.then_some(Directory { range: start..end, members, is_64, shift: 0, volumes }))
+    Ok(is_there.then_some(Directory { range: start..end, members, is_64, shift: 0, volumes, record: record.at }))
 }
 
 /// Whether an archive ends at byte `end`.
@@ -303,6 +306,14 @@ fn large_record(source: &dyn Source, record: &Record) -> io::Result<Option<Recor
     Ok(None)
 }
 
+/// Where the end of the archive begins whose record is at byte `at`: at that of zip64 which belongs to it, if one does.
+pub(super) fn start(source: &dyn Source, at: u64) -> io::Result<u64> {
+    let mut bytes = [0; RECORD];
+    source.read_exact_at(&mut bytes, at)?;
+    let Some(record) = records(&bytes).next() else { return Ok(at) };
+    Ok(large_record(source, &Record { at, ..record })?.map_or(at, |large| large.at))
+}
+
 /// Where the directory of `record` is, and whether it begins with a header; `None` if it is not there.
 fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<(Directory, bool)>> {
     if record.offset > i64::MAX as u64 {
@@ -325,7 +336,8 @@ fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Op
         let is_damaged = || is_likely && head.windows(4).any(|four| four == central::SIGNATURE);
         if is_certain || found.is_none() && (is_empty || is_damaged()) {
             let (shift, members) = (start.wrapping_sub(record.offset).cast_signed(), record.members);
-            found = Some((Directory { range: start..end, members, is_64, shift, volumes: Volumes::One }, is_certain));
+            let (range, volumes) = (start..end, Volumes::One);
+            found = Some((Directory { range, members, is_64, shift, volumes, record: record.at }, is_certain));
         }
         if is_certain {
             break;

@@ -137,8 +137,18 @@ fn path(header: &Header<'_>, extra: &Extra<'_>, encoding: Option<Encoding>) -> V
     path
 }
 
-/// True if it has content that nothing shows: that of a folder, or of a link whose target stands in a header.
+/// True if it has content that nothing shows: that of a folder, of a link whose target stands in a header, or of what
+/// is empty.
 pub(super) fn hides_content(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers) -> bool {
+    /// What any method may store where there is nothing: xz takes 32 bytes for that.
+    const OF_NOTHING: u64 = 64;
+    if let (Recipe::Packed { cipher, .. }, _) = recipe(header, extra)
+        && let Some(added) = cipher.overhead()
+        && numbers.size == 0
+        && numbers.stored > added.saturating_add(OF_NOTHING)
+    {
+        return true;
+    }
     let has_slash = path(header, extra, None).ends_with(b"/");
     match kind_and_mode(header, extra, numbers, has_slash).0 {
         Kind::File => false,

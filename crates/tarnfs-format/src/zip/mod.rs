@@ -63,7 +63,7 @@ impl Format for Zip {
     }
 
     fn about(&self) -> &'static str {
-        "zip64, each common method, ZipCrypto and AES, several files (.z01), self-extracting, a lost directory; also jar, whl, apk, docx, epub"
+        "zip64, each method that is common today (not 1 to 6: shrink, reduce, implode), ZipCrypto and AES, several files (.z01), self-extracting, a lost directory; also jar, whl, apk, docx, epub"
     }
 
     fn suffixes(&self) -> &'static [&'static str] {

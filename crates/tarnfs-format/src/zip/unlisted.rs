@@ -36,6 +36,8 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
             lowest = Some((at, header.name.to_vec()));
         }
     }
+    // A signature of it (APPNOTE 4.3.13) may be in its range or behind that.
+    let behind_headers = walk.left();
     directory.shift = shift(source, &directory, first)?;
     let (start, name) = match &lowest {
         Some((at, name)) => (at.saturating_add_signed(directory.shift), name.as_slice()),
@@ -54,7 +56,11 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
         1 => found.others.push("the comment on one of its files".to_owned()),
         more => found.others.push(format!("comments on {more} of its files")),
     }
-    let (comment, end) = comment(source, directory.range.end)?;
+    let Ending { comment, start, end } = ending(source, &directory)?;
+    let between = behind_headers.saturating_add(start.saturating_sub(directory.range.end));
+    if between > 0 {
+        found.others.push(format!("{between} bytes between its directory and its end"));
+    }
     found.comment = comment;
     let behind = source.len().saturating_sub(end);
     if behind > 0 {
@@ -155,20 +161,29 @@ fn is_mark(source: &dyn Source, start: u64) -> io::Result<bool> {
     Ok(MARKS.contains(&&head))
 }
 
-/// The comment on all of it, and where that ends: behind the first record behind the directory. One further back may
-/// stand in the comment.
-fn comment(source: &dyn Source, from: u64) -> io::Result<(Vec<u8>, u64)> {
-    /// What may stand between the directory and its end: records of zip64, with data of any program.
+/// What ends an archive: the comment on all of it, where its records begin, and where the comment ends.
+struct Ending {
+    comment: Vec<u8>,
+    start: u64,
+    end: u64,
+}
+
+/// The end of the archive with that directory: the first record behind that. One further back may stand in the comment.
+fn ending(source: &dyn Source, directory: &Directory) -> io::Result<Ending> {
+    /// What may stand between the directory and its end: records of zip64, with data of any program. Where there is
+    /// more, the record that has told of the directory is the one.
     const BETWEEN: usize = 64 << 10;
-    let length = source.len().saturating_sub(from).min((end::TAIL.saturating_add(BETWEEN)) as u64);
-    let mut bytes = vec![0; length as usize];
+    let (from, length) = (directory.range.end, source.len());
+    let mut bytes = vec![0; length.saturating_sub(from).min((end::TAIL.saturating_add(BETWEEN)) as u64) as usize];
     source.read_exact_at(&mut bytes, from)?;
-    let Some(record) = end::records(&bytes).last() else { return Ok((Vec::new(), source.len())) };
-    let start = (record.at as usize).saturating_add(end::RECORD);
-    let length = bytes.get(record.at as usize..).map_or(0, |record| u16_at(record, end::COMMENT_LENGTH)).into();
-    let rest = bytes.get(start..).unwrap_or_default();
-    let comment = rest.get(..length).unwrap_or(rest);
-    Ok((comment.to_vec(), from.saturating_add(start as u64).saturating_add(comment.len() as u64)))
+    let first = end::records(&bytes).last().map_or(u64::MAX, |record| from.saturating_add(record.at));
+    let at = first.min(directory.record);
+    let mut bytes = vec![0; length.saturating_sub(at).min(end::TAIL as u64) as usize];
+    source.read_exact_at(&mut bytes, at)?;
+    let rest = bytes.get(end::RECORD..).unwrap_or_default();
+    let comment = rest.get(..u16_at(&bytes, end::COMMENT_LENGTH).into()).unwrap_or(rest).to_vec();
+    let end = at.saturating_add(end::RECORD as u64).saturating_add(comment.len() as u64);
+    Ok(Ending { comment, start: end::start(source, at)?, end })
 }
 
 #[cfg(test)]
@@ -190,10 +205,19 @@ mod tests {
         descriptor: Option<&'a [u8]>,
         /// The second one is a folder.
         is_folder: bool,
+        /// What follows the headers in the directory, and what follows that.
+        signature: &'a [u8],
+        behind: &'a [u8],
+        /// Bytes that are stored of the second one, and those that come of them, where that are others.
+        packed: Option<(&'a [u8], u32)>,
     }
 
     impl Archive<'_> {
         fn others(&self) -> Vec<String> {
+            self.unlisted().others
+        }
+
+        fn unlisted(&self) -> Unlisted {
             let (mut bytes, mut directory) = (Vec::<u8>::new(), Vec::<u8>::new());
             let second = if self.is_folder { &b"b/"[..] } else { b"b" };
             for (name, local, central) in [(&b"a"[..], &b""[..], &b""[..]), (second, self.local, self.central)] {
@@ -204,22 +228,27 @@ mod tests {
                 let at = bytes.len() as u32;
                 let descriptor = self.descriptor.filter(|_| is_second);
                 let flags = if descriptor.is_some() { FLAG_DESCRIPTOR } else { 0 };
-                let sizes = [0, 4, 4].map(u32::to_le_bytes).concat();
+                let packed = self.packed.filter(|_| is_second);
+                let (content, size) = packed.unwrap_or((b"text", 4));
+                let sizes = [0, content.len() as u32, size].map(u32::to_le_bytes).concat();
+                let method = if packed.is_some() { 8 } else { 0 };
                 let common = |extra: &[u8]| {
                     let lengths = [name.len() as u16, extra.len() as u16].map(u16::to_le_bytes).concat();
-                    [&[20, 0][..], &flags.to_le_bytes(), &[0, 0, 0, 0, 0x21, 0], &sizes, &lengths].concat()
+                    let time = [method, 0, 0, 0, 0x21, 0];
+                    [&[20, 0][..], &flags.to_le_bytes(), &time, &sizes, &lengths].concat()
                 };
-                bytes.extend([b"PK\x03\x04", &common(local)[..], name, local, b"text"].concat());
+                bytes.extend([b"PK\x03\x04", &common(local)[..], name, local, content].concat());
                 bytes.extend(descriptor.unwrap_or_default());
                 let attributes = if is_second { self.attributes } else { 0 };
                 directory.extend([b"PK\x01\x02\x14\0", &common(central)[..], &[0; 6]].concat());
                 directory.extend([&attributes.to_le_bytes()[..], &at.to_le_bytes(), name, central].concat());
             }
             bytes.extend(self.before);
+            directory.extend(self.signature);
             let places = [directory.len() as u32, bytes.len() as u32].map(u32::to_le_bytes).concat();
-            let end = [&b"PK\x05\x06"[..], &[0, 0, 0, 0, 2, 0, 2, 0], &places, &[0, 0]].concat();
-            let source = MemorySource::new([bytes, directory, end].concat(), "archive");
-            unlisted(&source, &Cancel::default()).unwrap().others
+            let end = [&b"PK\x05\x06"[..], &[0, 0, 0, 0, 2, 0, 2, 0], &places, &[4, 0], b"note"].concat();
+            let source = MemorySource::new([&bytes[..], &directory, self.behind, &end].concat(), "archive");
+            unlisted(&source, &Cancel::default()).unwrap()
         }
     }
 
@@ -228,6 +257,39 @@ mod tests {
         assert_eq!(Archive::default().others(), Vec::<String>::new());
         let both = Archive { between: &[7; 30], before: b"APK Sig Block 42", ..Archive::default() };
         assert_eq!(both.others(), ["30 bytes between its files", "16 bytes between its files and its directory"]);
+    }
+
+    /// The digital signature of APPNOTE 4.3.13, in the range of the directory or behind it, or anything else.
+    #[test]
+    fn what_lies_between_the_directory_and_its_end_is_told() {
+        let signature = [&b"PK\x05\x05\x58\x02"[..], &[7; 600]].concat();
+        // So much is no longer looked through for the record.
+        let long = vec![b'x'; 140_000];
+        for (signature, behind) in [(&signature[..], &b""[..]), (b"", &signature), (b"", &[7; 30]), (b"", &long)] {
+            let archive = Archive { signature, behind, ..Archive::default() };
+            let found = archive.unlisted();
+            let what = format!("{} bytes between its directory and its end", signature.len() + behind.len());
+            assert_eq!((found.others, &found.comment[..]), (vec![what], &b"note"[..]));
+        }
+        assert_eq!(Archive::default().unlisted().comment, b"note");
+    }
+
+    /// Where a record of zip64 stands before the end, nothing does.
+    #[test]
+    fn a_record_of_zip64_is_no_data() {
+        let record = [&b"PK\x06\x06"[..], &44_u64.to_le_bytes(), &[0; 44]].concat();
+        let locator = [&b"PK\x06\x07"[..], &[0; 12], &[1, 0, 0, 0]].concat();
+        let end = [&b"PK\x05\x06"[..], &[0; 18]].concat();
+        let source = MemorySource::new([record, locator, end].concat(), "an archive without members");
+        assert_eq!(unlisted(&source, &Cancel::default()).unwrap(), Unlisted::default());
+    }
+
+    /// Nothing comes of it, and more is stored than any method takes for that.
+    #[test]
+    fn content_that_is_packed_and_has_no_size_is_told() {
+        let what = ["content of folders and the like, which is not shown (1)"];
+        assert_eq!(Archive { packed: Some((&[7; 500], 0)), ..Archive::default() }.others(), what);
+        assert_eq!(Archive { packed: Some((&[3, 0], 0)), ..Archive::default() }.others(), Vec::<String>::new());
     }
 
     /// A folder shows nothing of it.

@@ -90,3 +90,22 @@ fn a_plot_may_draw_a_circle_very_often() {
     // number of them is read.
     assert!(2 * work <= 32 * 8 * DRAWS as u64, "{work}");
 }
+
+/// The object of a form is not read for each time that it is drawn: that is a kilobyte.
+#[test]
+fn pages_behind_a_plot_of_very_many_markers_are_read() {
+    const DRAWS: usize = 300_000;
+    let page = |content: u32| format!("<</Type/Page/Resources 6 0 R/Contents {content} 0 R>>");
+    let text = "BT /T 1 Tf (end) Tj ET";
+    let bytes = document(&[
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R 4 0 R]>>".to_owned()),
+        (3, page(7)),
+        (4, page(8)),
+        (5, stream("/Subtype/Form/Resources 6 0 R", "0 0 m")),
+        (6, "<</Font<</T<</Type/Font>>>>/XObject<</F 5 0 R>>>>".to_owned()),
+        (7, stream("", &format!("{}{text}", "/F Do\n".repeat(DRAWS)))),
+        (8, stream("", text)),
+    ]);
+    assert_eq!(told(&bytes), (vec!["page_0.txt".to_owned(), "page_1.txt".to_owned()], Vec::new()));
+}
