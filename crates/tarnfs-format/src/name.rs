@@ -195,6 +195,13 @@ pub struct Escaped<'bytes>(&'bytes [u8]);
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
+        // Nearly all names.
+        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && *byte != b'\\';
+        if let Ok(name) = std::str::from_utf8(self.0)
+            && self.0.iter().all(is_plain)
+        {
+            return formatter.write_str(name);
+        }
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
                 match character {

@@ -84,7 +84,8 @@ impl SourceStream {
     /// Reads on until `length` bytes are there, or the source ends.
     fn fill(&mut self, length: usize) -> io::Result<()> {
         self.cancel.check()?;
-        self.batch = if self.passed > self.batch as u64 {
+        // Half of it is worth more than the calls that come instead.
+        self.batch = if self.passed > self.batch as u64 / 2 {
             (self.batch / 4).max(Self::LEAST)
         } else {
             self.batch.saturating_mul(2).min(Self::MOST)
@@ -372,6 +373,38 @@ mod tests {
         fn describe(&self) -> String {
             self.0.describe()
         }
+    }
+
+    /// Counts what is read of it.
+    #[derive(Debug)]
+    struct Counted(MemorySource, std::sync::atomic::AtomicU64);
+
+    impl tarnfs_source::Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let read = self.0.read_at(buffer, offset)?;
+            self.1.fetch_add(read as u64, std::sync::atomic::Ordering::Relaxed);
+            Ok(read)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// After headers that all were wanted come files of which nothing is.
+    #[test]
+    fn what_is_skipped_is_soon_not_read_any_more() {
+        let source = Arc::new(Counted(MemorySource::new(vec![0; 8 << 20], "zeros"), 0.into()));
+        let mut stream = SourceStream::new(Arc::clone(&source) as SharedSource, Cancel::default());
+        while !stream.peek(512).unwrap().is_empty() {
+            stream.skip(if stream.position() < 2 << 20 { 512 } else { 512 + (16 << 10) }).unwrap();
+        }
+        let read = source.1.load(std::sync::atomic::Ordering::Relaxed);
+        assert!((2 << 20..5 << 20).contains(&read), "{read}");
     }
 
     /// What is skipped need not be readable, though much is read at once.

@@ -1,12 +1,40 @@
 //! Times as people read them: in the time zone of this machine, as `ls` shows them.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tarnfs_tree::Time;
 
 /// `2026-11-20 12:34`, local time.
 pub(crate) fn minutes(time: Time) -> String {
-    local(time, "%Y-%m-%d %H:%M")
+    usual_minutes(time).unwrap_or_else(|| local(time, "%Y-%m-%d %H:%M"))
+}
+
+/// The same of years with four digits, without a search for the zone and a look at the format each time: a list of a
+/// million entries shows a million times.
+fn usual_minutes(time: Time) -> Option<String> {
+    static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
+    // The fraction does not reach a minute's digits.
+    let shown = ZONE.to_datetime(Timestamp::from_second(time.seconds).ok()?);
+    let year = shown.year();
+    if !(1000..=9999).contains(&year) || time.nanoseconds >= 1_000_000_000 {
+        return None;
+    }
+    let mut text = String::with_capacity(16);
+    let mut two = |number: i16, behind: &str| {
+        for digit in [number / 10, number % 10] {
+            text.push(char::from(b'0' + digit as u8));
+        }
+        text.push_str(behind);
+    };
+    two(year / 100, "");
+    two(year % 100, "-");
+    two(shown.month().into(), "-");
+    two(shown.day().into(), " ");
+    two(shown.hour().into(), ":");
+    two(shown.minute().into(), "");
+    Some(text)
 }
 
 /// `2026-11-20 12:34:56.123456789 +0100 (2026-11-20 11:34:56.123456789 UTC)`; once where both are the same.
@@ -57,6 +85,26 @@ mod tests {
             let expected = String::from_utf8(output.stdout).unwrap();
             assert_eq!(in_utc(Time { seconds, nanoseconds: 0 }), expected.trim());
         }
+    }
+
+    #[test]
+    fn usual_minutes_are_those_of_the_format() {
+        let years = |years: i64| years * 31_556_952;
+        for seconds in (0..3000).map(|step| step * 98_765_437 - years(2100)).chain([
+            -30_610_224_001,
+            -30_610_224_000,
+            253_402_207_200,
+            253_402_300_799,
+            253_402_300_800,
+            i64::MIN,
+            i64::MAX,
+        ]) {
+            for nanoseconds in [0, 999_999_999] {
+                let time = Time { seconds, nanoseconds };
+                assert_eq!(minutes(time), local(time, "%Y-%m-%d %H:%M"), "{seconds}");
+            }
+        }
+        assert_eq!(usual_minutes(Time { seconds: 0, nanoseconds: 0 }).map(|text| text.len()), Some(16));
     }
 
     #[test]

@@ -104,6 +104,10 @@ impl Own {
                 }
             }
             if let Some(row) = session.complete(stored, Some(folder.0), &self.bounds)? {
+                // A hard link is of another node's class.
+                if row.node.0 == stored.node {
+                    self.owner_names.list(stored.node, stored.class);
+                }
                 let length = name.len();
                 names.copy_within(name, kept);
                 kept = kept.saturating_add(length);

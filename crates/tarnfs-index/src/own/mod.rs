@@ -5,6 +5,7 @@ mod damage;
 mod listing;
 pub(crate) mod made;
 mod maps;
+mod owners;
 mod pieces_above;
 mod replaced;
 pub(crate) mod schema;
@@ -33,6 +34,7 @@ use crate::writer::record::{more, read_number};
 use crate::{Error, FIRST_NESTED, Index, Nested, Node, Owner, Row, SeekPoints, Shape, Summary, Swept, trust};
 
 use made::Made;
+use owners::OwnerNames;
 use session::{Bounds, Folder, Session, Stored, goes_on, lies, name_of};
 
 /// What can be said of the archive that an index is to be used for.
@@ -151,8 +153,8 @@ pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dy
     // Of one that does not say it: where anything was found broken.
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
-    let (hidden, xattr_names) = (OnceLock::new(), Mutex::default());
-    let this = Own { pool, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names };
+    let (hidden, xattr_names, owner_names) = Default::default();
+    let this = Own { pool, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names, owner_names };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -171,6 +173,7 @@ struct Own {
     /// See [`Index::hide_xattrs`].
     hidden: OnceLock<Vec<Vec<u8>>>,
     xattr_names: Mutex<XattrNames>,
+    owner_names: OwnerNames,
 }
 
 /// Of the node whose attribute was asked for last, the names and numbers of all. Whoever copies a file asks for one
@@ -574,10 +577,7 @@ impl Index for Own {
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        self.pool.with(|session| {
-            let stored = self.stored(session, node)?;
-            session.owner_names(stored.class)
-        })
+        self.names_of_owner(node)
     }
 
     fn owners(&self) -> Result<Option<Vec<(Owner, Owner)>>, Error> {

@@ -143,7 +143,8 @@ pub(crate) fn mode_string(attributes: &Attributes) -> String {
         Kind::Socket => 's',
     };
     let mode = attributes.mode;
-    let mut text = String::from(kind);
+    let mut text = String::with_capacity(10);
+    text.push(kind);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
