@@ -13,7 +13,8 @@ use crate::credentials::Credentials;
 use crate::fetch::{self, error, read_by, tried};
 use crate::known::Known;
 use crate::s3::Aws;
-use crate::source::{FEW_IN_MEMORY, MOST_IN_MEMORY, Missing, RemoteSource};
+use crate::shelf::Shelf;
+use crate::source::{MOST_ON_SHELF, Missing, RemoteSource};
 use crate::url::Url;
 
 /// How objects are opened and read.
@@ -60,12 +61,14 @@ const COPIED: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Opener {
     settings: Settings,
+    /// For the files in folders.
+    shelf: Arc<Shelf>,
 }
 
 impl Opener {
     /// With these settings.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, shelf: Arc::new(Shelf::new(MOST_ON_SHELF)) }
     }
 
     /// Opens all files now that opening an object would open. (Those that say whom to trust.)
@@ -99,7 +102,7 @@ impl Opener {
             self.list(url)?;
             return Err(folder());
         }
-        let opened = self.open_with(url, self.settings.cache.as_ref(), MOST_IN_MEMORY);
+        let opened = self.open_with(url, self.settings.cache.as_ref(), None);
         match opened {
             // A server that does not answer is not asked once more.
             Err(error)
@@ -117,7 +120,7 @@ impl Opener {
 
     /// Opens a file in a folder, as one of many.
     pub(crate) fn open_one(&self, url: &Url) -> io::Result<RemoteSource> {
-        self.open_with(url, self.settings.cache.as_ref(), FEW_IN_MEMORY)
+        self.open_with(url, self.settings.cache.as_ref(), Some(&self.shelf))
     }
 
     /// What lies in the folder at `url`, each name once.
@@ -141,7 +144,7 @@ impl Opener {
             return Ok(known.filter(|path| path.is_file()));
         }
         // Its blocks are not kept: all of it is.
-        let source = match self.open_with(url, None, MOST_IN_MEMORY) {
+        let source = match self.open_with(url, None, None) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             source => source?,
         };
@@ -170,12 +173,17 @@ impl Opener {
         Ok(Some(path))
     }
 
-    fn open_with(&self, url: &Url, cache: Option<&Arc<BlockCache>>, memory: usize) -> io::Result<RemoteSource> {
+    fn open_with(
+        &self,
+        url: &Url,
+        cache: Option<&Arc<BlockCache>>,
+        shelf: Option<&Arc<Shelf>>,
+    ) -> io::Result<RemoteSource> {
         let named = |error: io::Error| io::Error::new(error.kind(), error.to_string());
         let object = of_scheme(url)?.object(url, &self.settings)?;
         let key = self.key(url);
         let known = cache.and_then(|cache| cache.known(&key));
-        let opening = Opening { name: url.to_string(), key, cache, memory };
+        let opening = Opening { name: url.to_string(), key, cache, shelf };
         if self.settings.offline {
             return opening.offline(object, known);
         }
@@ -188,8 +196,8 @@ struct Opening<'a> {
     name: String,
     key: String,
     cache: Option<&'a Arc<BlockCache>>,
-    /// Blocks in memory at most.
-    memory: usize,
+    /// Of one of many.
+    shelf: Option<&'a Arc<Shelf>>,
 }
 
 /// The backend for this scheme.
@@ -206,7 +214,7 @@ impl Opening<'_> {
         blocks: Option<Blocks>,
         missing: Missing,
     ) -> RemoteSource {
-        RemoteSource::new(self.name.clone(), object, version, blocks, missing, self.memory)
+        RemoteSource::new(self.name.clone(), object, version, blocks, missing, self.shelf.cloned())
     }
 
     fn offline(&self, object: Box<dyn Object>, known: Option<Known>) -> io::Result<RemoteSource> {

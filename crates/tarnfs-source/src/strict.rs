@@ -90,8 +90,8 @@ impl Source for Strict {
         self.0.is_ready(offset, length)
     }
 
-    fn may_be_replaced(&self) -> bool {
-        self.0.may_be_replaced()
+    fn pinned(&self) -> Option<u64> {
+        self.0.pinned()
     }
 
     fn part_starts(&self) -> &[u64] {

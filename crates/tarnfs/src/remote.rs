@@ -20,7 +20,7 @@ use tarnfs_tree::open::{Beside, Remote, RemoteEntry, RemoteFolder, Remotes, is_u
 
 use crate::args::{Cli, Open};
 use crate::exit::{Code, Failure};
-use crate::{daemon, run, sandbox};
+use crate::{daemon, inside, run, sandbox};
 
 /// What one command has of the other process.
 pub(crate) type Network = Arc<Client>;
@@ -115,6 +115,8 @@ fn fork(urls: Vec<Url>, limit: Option<u64>, offline: bool) -> io::Result<Client>
 fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, offline: bool) -> io::Result<()> {
     helper::take_log();
     let control = daemon::detach(control, null, c"tarnfs-remote")?;
+    // Each connection and each file of a folder has some.
+    inside::raise_descriptors();
     let folder = location::cache_folder().filter(|_| limit != Some(0)).map(|folder| folder.join("remote"));
     let cache = folder.as_ref().and_then(|folder| {
         let opened = BlockCache::open(folder, limit);

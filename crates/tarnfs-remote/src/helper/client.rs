@@ -15,6 +15,7 @@ use tarnfs_source::{Cancel, Source};
 
 use super::wire::{self, Incoming};
 use crate::backend::Entry;
+use crate::source::next_pinned;
 
 /// Connections for one object: so many threads can wait for it at once.
 const CONNECTIONS: usize = 8;
@@ -191,6 +192,8 @@ pub struct Distant {
     modified: i64,
     version: String,
     is_lasting: bool,
+    /// See [`Source::pinned`].
+    pinned: u64,
     /// It is one of many in a folder, and is closed when nobody reads it any more.
     is_below: bool,
     connections: Arc<Connections>,
@@ -375,6 +378,7 @@ impl Distant {
             modified: modified as i64,
             version: String::from_utf8_lossy(version).into_owned(),
             is_lasting: is_lasting != 0,
+            pinned: next_pinned(),
             is_below,
             connections,
             pieces: Mutex::default(),
@@ -486,8 +490,8 @@ impl Source for Distant {
         self.name.clone()
     }
 
-    fn may_be_replaced(&self) -> bool {
-        true
+    fn pinned(&self) -> Option<u64> {
+        Some(self.pinned)
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {

@@ -83,8 +83,9 @@ struct Opened {
     source: Arc<RemoteSource>,
 }
 
-/// Files in folders that are open at a time.
-const MOST_OPEN: usize = 16 << 10;
+/// Files in folders that are open at a time. Each has two descriptors, and its blocks in memory are on the
+/// [`Shelf`](crate::shelf::Shelf).
+const MOST_OPEN: usize = 4 << 10;
 
 /// Opens and reads what is behind `urls`, for whoever asks over sockets that come over `control`. Returns when nobody
 /// can ask any more. To be called in a process of its own.
