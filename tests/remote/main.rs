@@ -8,6 +8,7 @@ mod support;
 mod faults;
 mod folders;
 mod hostile;
+mod indexes;
 mod lies;
 mod proxy;
 mod reading;

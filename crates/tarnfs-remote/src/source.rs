@@ -188,8 +188,8 @@ impl RemoteSource {
     }
 
     /// Blocks that came with the first answer.
-    pub(crate) fn has(&self, first: Vec<Block>) {
-        self.0.keep(0, &first, |_| {});
+    pub(crate) fn has(&self, first: &[Block]) {
+        self.0.keep(0, first, |_| {});
     }
 }
 

@@ -78,14 +78,36 @@ impl Client {
         }))
     }
 
-    /// A local copy of the file whose URL is shown so; `None` if there is none.
-    pub fn copy(&self, shown: &str, cancel: &Cancel) -> io::Result<Option<PathBuf>> {
-        Ok(path(self.connect()?.ask(wire::COPY, shown.as_bytes(), cancel, None)??))
+    /// The index whose URL is shown so; `None` if there is none.
+    pub fn index(&self, shown: &str, cancel: &Cancel) -> io::Result<Option<Index>> {
+        let mut first = self.connect()?;
+        let answer = first.ask(wire::INDEX, shown.as_bytes(), cancel, None)??;
+        Index::of(&answer, shown.to_owned(), || self.connections(first, cancel))
     }
 }
 
-fn path(answer: Vec<u8>) -> Option<PathBuf> {
-    (!answer.is_empty()).then(|| OsString::from_vec(answer).into())
+/// An index behind a URL, in one version.
+#[derive(Debug)]
+pub enum Index {
+    /// A copy of all of it is at this path.
+    Copy(PathBuf),
+    /// It is read where it lies.
+    Far(Distant),
+}
+
+impl Index {
+    /// What the other process has told of it.
+    fn of(
+        answer: &[u8],
+        name: String,
+        connections: impl FnOnce() -> io::Result<Arc<Connections>>,
+    ) -> io::Result<Option<Self>> {
+        let Some((&kind, told)) = answer.split_first() else { return Ok(None) };
+        Ok(Some(match kind {
+            wire::COPIED => Self::Copy(OsString::from_vec(told.to_vec()).into()),
+            _ => Self::Far(Distant::new(name, told, connections()?, true)?),
+        }))
+    }
 }
 
 fn gone() -> io::Error {
@@ -390,8 +412,8 @@ impl Distant {
         self.modified
     }
 
-    /// A local copy of the file whose name has `suffix` behind that of the object; `None` if there is none.
-    pub fn beside(&self, suffix: &str) -> io::Result<Option<PathBuf>> {
+    /// The index whose name has `suffix` behind that of the object; `None` if there is none.
+    pub fn beside(&self, suffix: &str) -> io::Result<Option<Index>> {
         let mut beside = lock(&self.connections.beside);
         let connection = beside.as_mut().ok_or_else(late)?;
         let mut payload = wire::of_numbers(&[self.number]);
@@ -401,7 +423,8 @@ impl Distant {
             // The answer to this question would be taken for that to the next one.
             *beside = None;
         }
-        answer?.map(path)
+        let answer = answer??;
+        Index::of(&answer, format!("{}{suffix}", self.name), || Ok(Arc::clone(&self.connections)))
     }
 
     /// Names the version that it is pinned to.
