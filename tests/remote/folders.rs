@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -174,6 +175,54 @@ fn what_changes_in_a_folder_shows() {
             && fs::read(mount.path("new")).is_ok_and(|bytes| bytes == b"new\n")
             && fs::read(mount.path("a.tar/numbers")).is_ok_and(|bytes| bytes.ends_with(b"60001\n"))
     });
+    mount.unmount();
+}
+
+/// > What changes in a folder behind a URL shows after a while, and what is read of one file is of one version.
+///
+/// Here neither the length nor the time that the listing tells is another one.
+#[test]
+fn a_file_that_is_replaced_without_a_sign_in_the_listing_is_the_new_one_after_a_while() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    folder(&scratch);
+    let Some(server) = Server::nginx(&scratch, "autoindex on;", false) else { return };
+    let file = scratch.path("served/dumps/2026/numbers");
+    let old = fs::read(&file).unwrap();
+    let new: Vec<u8> = old.iter().map(|byte| byte.wrapping_add(1)).collect();
+    scratch.shell("touch -d '2020-02-02 02:02:02' served/dumps/2026/numbers");
+    let mount = Mounted::by(tarnfs(&scratch), &scratch, server.url("dumps/2026/"), &[]);
+    let open = fs::File::open(mount.path("numbers")).unwrap();
+    let mut first = [0; 4096];
+    open.read_exact_at(&mut first, 0).unwrap();
+    assert!(old.starts_with(&first));
+    // At one of the two it is in no time another file.
+    fs::write(scratch.path("served/dumps/new"), &new).unwrap();
+    scratch.shell("cd served/dumps; touch -d '2020-02-02 02:02:42' new; mv new 2026/numbers");
+    // What the kernel and the program have read of it ahead is the old one.
+    let mut last = [0; 4096];
+    match open.read_exact_at(&mut last, old.len() as u64 - 4096) {
+        Ok(()) => assert!(old.ends_with(&last)),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::StaleNetworkFileHandle, "{error}"),
+    }
+    crate::support::wait_until("the new one shows", || match fs::read(mount.path("numbers")) {
+        Ok(bytes) => {
+            assert!(bytes == old || bytes == new, "a mixture");
+            bytes == new
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::StaleNetworkFileHandle, "{error}");
+            false
+        }
+    });
+    // Who has the old one open never reads the new one.
+    let mut first = [0; 4096];
+    if open.read_exact_at(&mut first, 0).is_ok() {
+        assert!(old.starts_with(&first));
+    }
+    drop(open);
     mount.unmount();
 }
 

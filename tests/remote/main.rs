@@ -9,6 +9,7 @@ mod control;
 mod faults;
 mod folders;
 mod hostile;
+mod indexes;
 mod lies;
 mod proxy;
 mod reading;

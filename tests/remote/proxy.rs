@@ -103,13 +103,19 @@ impl Proxy {
 
     /// The ranges that were asked for.
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        self.ranges_of("")
+    }
+
+    /// Those of requests that have this in their first line.
+    pub(crate) fn ranges_of(&self, part: &str) -> Vec<(u64, u64)> {
         let of = |head: &String| {
             let (_, rest) =
                 head.to_ascii_lowercase().split_once("range: bytes=").map(|(a, b)| (a.to_owned(), b.to_owned()))?;
             let (first, last) = rest.lines().next()?.split_once('-')?;
             Some((first.parse().ok()?, last.trim().parse::<u64>().ok()? + 1))
         };
-        self.requests().iter().filter_map(of).collect()
+        let is_for = |head: &&String| head.lines().next().is_some_and(|line| line.contains(part));
+        self.requests().iter().filter(is_for).filter_map(of).collect()
     }
 }
 

@@ -80,6 +80,8 @@ impl Closed {
 struct Shared {
     handles: u64,
     backing: Option<Backing>,
+    /// The version whose pages the kernel may have, of what others replace ([`Source::pinned`]).
+    pinned: Option<u64>,
     /// Somebody who has it open may write to it there.
     is_written: bool,
 }
@@ -124,13 +126,28 @@ impl Handles {
             Some(backing) => (open::PASSTHROUGH, backing),
             // Not kept, nor are bytes that are written put together before they are handed on.
             None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
-            None if lifetime == Lifetime::Forever || takes_writes && !source.may_be_replaced() => (open::KEEP_CACHE, 0),
+            None if lifetime == Lifetime::Forever => (open::KEEP_CACHE, 0),
+            None if let Some(version) = source.pinned() => (Self::pages_of(&mut state, node, version), 0),
             // What is no file on a disk is not changed by others, however little is promised of its name and owner.
-            None if file.is_none() && !source.may_be_replaced() => (open::KEEP_CACHE, 0),
+            None if takes_writes || file.is_none() => (open::KEEP_CACHE, 0),
             None => (0, 0),
         };
-        let source = (state.handles.len() < self.most).then_some(source);
+        // What its name leads to next may be another version.
+        let source = (state.handles.len() < self.most || source.pinned().is_some()).then_some(source);
         Opening { handle: state.add(node, Content::Read(source)), flags, backing }
+    }
+
+    /// How `version` of `node`, which others replace, is opened: all who have the node open share the kernel's pages.
+    /// The first one has it drop those that it has. Who opens another version meanwhile has none.
+    fn pages_of(state: &mut HandlesState, node: u64, version: u64) -> u32 {
+        match state.nodes.get_mut(&node) {
+            Some(shared) if shared.handles == 1 => {
+                shared.pinned = Some(version);
+                0
+            }
+            Some(shared) if shared.pinned == Some(version) => open::KEEP_CACHE,
+            _ => open::DIRECT_IO,
+        }
     }
 
     /// A handle for `file`, the content of `node`. It is kept whatever else is open.
@@ -189,7 +206,7 @@ impl Handles {
                 };
                 opened.inspect_err(refused).ok()
             });
-            Shared { handles: 0, backing, is_written: false }
+            Shared { handles: 0, backing, pinned: None, is_written: false }
         });
         shared.handles += 1;
         shared.backing.as_ref().map(Backing::number)
@@ -270,7 +287,7 @@ mod tests {
 
     /// One version of what others replace.
     #[derive(Debug)]
-    struct Replaced(MemorySource);
+    struct Replaced(MemorySource, u64);
 
     impl Source for Replaced {
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
@@ -285,20 +302,30 @@ mod tests {
             self.0.describe()
         }
 
-        fn may_be_replaced(&self) -> bool {
-            true
+        fn pinned(&self) -> Option<u64> {
+            Some(self.1)
         }
     }
 
     /// A node keeps its number when an object behind a URL is replaced by one of the same size.
     #[test]
-    fn no_pages_are_kept_of_what_may_be_replaced() {
-        let handles = Handles::new();
-        let version = || Arc::new(Strict::new(Arc::new(Replaced(MemorySource::new(*b"bytes", "test")))));
+    fn pages_are_those_of_one_version() {
+        let handles = Handles { most: 1, ..Handles::new() };
+        let version = |number| Arc::new(Strict::new(Arc::new(Replaced(MemorySource::new(*b"bytes", "test"), number))));
         for takes_writes in [false, true] {
-            for _ in 0..2 {
-                assert_eq!(handles.open(7, version(), Lifetime::Short, takes_writes).flags, 0, "{takes_writes}");
-            }
+            let open = |number| handles.open(7, version(number), Lifetime::Short, takes_writes);
+            let first = open(1);
+            assert_eq!(first.flags, 0, "what the kernel has may be of another version");
+            let (same, other) = (open(1), open(2));
+            assert_eq!((same.flags, other.flags), (open::KEEP_CACHE, open::DIRECT_IO), "{takes_writes}");
+            assert!(handles.get(other.handle).is_some(), "its name may lead to another version");
+            drop((handles.close(first.handle), handles.close(same.handle)));
+            let third = open(2);
+            assert_eq!(third.flags, open::DIRECT_IO, "the pages may be those of the first one");
+            drop((handles.close(other.handle), handles.close(third.handle)));
+            let last = open(2);
+            assert_eq!(last.flags, 0);
+            drop(handles.close(last.handle));
         }
     }
 }

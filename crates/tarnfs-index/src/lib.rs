@@ -287,6 +287,11 @@ pub trait Index: Send + Sync + Debug {
         0
     }
 
+    /// True if whoever asks may have to wait for a server.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// The child `name` of `folder`.
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error>;
 

@@ -11,7 +11,7 @@ use rusqlite::{Connection, PrepFlags};
 use tarnfs_format::name;
 
 use crate::Error;
-use crate::vfs::Opened;
+use crate::vfs::{Opened, read_error};
 
 /// The longest string or blob that is read from an index, in bytes. What can be longer is read through [`with_longer`].
 const LONGEST_VALUE: i32 = 1 << 20;
@@ -123,6 +123,7 @@ pub(crate) fn prepare<'c>(connection: &'c Connection, sql: &str) -> Result<rusql
 /// What went wrong while reading an index.
 pub(crate) fn broken(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure) if let Some(error) = read_error() => Error::Io(error),
         Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory | ErrorCode::CannotOpen | ErrorCode::DiskFull) => {
             failed(error)
         }

@@ -1,4 +1,4 @@
-//! Bytes that are written at any offset and read again: of a file, or in memory.
+//! Bytes that are written at any offset and read again: of a file, or in memory; or read only, behind a URL.
 //!
 //! In memory they are not a file without a name (memfd), because a limit on the size of files (`ulimit -f`) holds for
 //! those as well.
@@ -8,13 +8,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{PoisonError, RwLock};
 
-use tarnfs_source::{Budget, Grant};
+use tarnfs_source::{Budget, Grant, SharedSource};
 
-/// A file, or memory.
+/// A file, or memory, or a source that is only read.
 #[derive(Debug)]
 pub(crate) enum Store {
     File(File),
     Memory(RwLock<Memory>),
+    Source(SharedSource),
 }
 
 /// Bytes in pieces, so that growing copies nothing.
@@ -219,6 +220,7 @@ impl Store {
         match self {
             Self::File(file) => file.read_at(buffer, offset),
             Self::Memory(memory) => memory.read().unwrap_or_else(PoisonError::into_inner).read(buffer, offset),
+            Self::Source(source) => source.read_at(buffer, offset),
         }
     }
 
@@ -226,6 +228,7 @@ impl Store {
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::File(file) => file.read_exact_at(buffer, offset),
+            Self::Source(source) => source.read_exact_at(buffer, offset),
             Self::Memory(_) if self.read_at(buffer, offset)? == buffer.len() => Ok(()),
             Self::Memory(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         }
@@ -236,6 +239,7 @@ impl Store {
         match self {
             Self::File(file) => file.write_all_at(bytes, offset),
             Self::Memory(memory) => memory.write().unwrap_or_else(PoisonError::into_inner).write(bytes, offset),
+            Self::Source(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
     }
 
@@ -244,7 +248,13 @@ impl Store {
         match self {
             Self::File(file) => file.set_len(length),
             Self::Memory(memory) => memory.write().unwrap_or_else(PoisonError::into_inner).set_length(length),
+            Self::Source(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
+    }
+
+    /// True if a read may have to wait for a server.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self, Self::Source(_))
     }
 
     /// Length in bytes.
@@ -252,6 +262,7 @@ impl Store {
         match self {
             Self::File(file) => Ok(file.metadata()?.len()),
             Self::Memory(memory) => Ok(memory.read().unwrap_or_else(PoisonError::into_inner).length),
+            Self::Source(source) => Ok(source.len()),
         }
     }
 }

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code, reason = "SQLite calls its file layer through C function pointers")]
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
@@ -38,6 +39,16 @@ struct Known {
 }
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known { next: 1, files: HashMap::new() }));
+
+thread_local! {
+    /// Why the last read of this thread has failed: SQLite has a number for it, and no more.
+    static FAILED: RefCell<Option<io::Error>> = const { RefCell::new(None) };
+}
+
+/// Why SQLite says that it cannot read, in the thread that has asked it.
+pub(crate) fn read_error() -> Option<io::Error> {
+    FAILED.take()
+}
 
 impl Opened {
     /// Makes `file` known to SQLite.
@@ -251,8 +262,12 @@ extern "C" fn read(file: *mut sqlite3_file, buffer: *mut c_void, length: c_int, 
                 return ffi::SQLITE_IOERR_SHORT_READ;
             }
             Ok(read) => done = done.saturating_add(read),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return ffi::SQLITE_IOERR_READ,
+            // Of a file: a signal. Of a source: somebody wants it to end.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && !file.waits() => {}
+            Err(error) => {
+                FAILED.replace(Some(error));
+                return ffi::SQLITE_IOERR_READ;
+            }
         }
     }
     ffi::SQLITE_OK

@@ -19,11 +19,11 @@ pub(crate) struct Ahead {
 
 #[derive(Debug, Clone, Copy)]
 struct Reader {
-    /// Where its last read has ended.
+    /// Where its first read began, and its last one has ended.
+    start: u64,
     end: u64,
     /// What lies before this byte was asked for.
     asked: u64,
-    window: u64,
     seen: u64,
 }
 
@@ -41,7 +41,7 @@ impl Ahead {
                 let oldest = oldest.0;
                 self.readers.swap_remove(oldest);
             }
-            self.readers.push(Reader { end, asked: end, window: 0, seen: self.time });
+            self.readers.push(Reader { start, end, asked: end, seen: self.time });
             return end..end;
         };
         reader.seen = self.time;
@@ -50,11 +50,12 @@ impl Ahead {
             return end..end;
         }
         reader.end = end;
-        reader.window = (reader.window * 2).clamp(FIRST, MOST);
+        // As much again as it has read, so that what nobody reads is at most that.
+        let window = end.saturating_sub(reader.start).clamp(FIRST, MOST);
         let from = reader.asked.max(end);
-        let to = end.saturating_add(reader.window).min(most);
+        let to = end.saturating_add(window).min(most);
         // Not in small steps: each is a request.
-        if to.saturating_sub(from) < (reader.window / 4).min(most.saturating_sub(from)) || from >= to {
+        if to.saturating_sub(from) < (window / 4).min(most.saturating_sub(from)) || from >= to {
             return end..end;
         }
         reader.asked = to;
@@ -80,6 +81,19 @@ mod tests {
             assert!(number == 0 || asked > (number + 1) * step, "{number}");
         }
         assert!(asked >= 400 * step + MOST / 2 && asked <= 400 * step + MOST);
+        // Who has read little gets little.
+        let mut ahead = Ahead::default();
+        assert!(ahead.read(0, step, most).is_empty());
+        assert_eq!(ahead.read(step, 2 * step, most), 2 * step..2 * step + FIRST);
+        let mut ahead = Ahead::default();
+        for number in 0..16 {
+            let asked = ahead.read(number * step, (number + 1) * step, most).end;
+            assert!(asked <= (number + 1) * step + FIRST.max((number + 1) * step), "{number}: {asked}");
+        }
+        let mut ahead = Ahead::default();
+        for number in 0..400 {
+            ahead.read(number * step, (number + 1) * step, most);
+        }
         // No further than the end.
         let end = ahead.read(400 * step, 401 * step, 402 * step);
         assert!(end.end <= 402 * step || end.is_empty());

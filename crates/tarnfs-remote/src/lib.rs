@@ -16,6 +16,7 @@ mod http;
 mod known;
 mod open;
 mod s3;
+mod shelf;
 mod source;
 mod time;
 mod url;

@@ -13,7 +13,8 @@ use crate::credentials::Credentials;
 use crate::fetch::{self, error, read_by, tried};
 use crate::known::Known;
 use crate::s3::Aws;
-use crate::source::{FEW_IN_MEMORY, MOST_IN_MEMORY, Missing, RemoteSource};
+use crate::shelf::Shelf;
+use crate::source::{MOST_ON_SHELF, Missing, RemoteSource};
 use crate::url::Url;
 
 /// How objects are opened and read.
@@ -50,8 +51,23 @@ const ALL: std::ops::Range<u64> = 0..1 << 40;
 /// Bytes of an index that nobody has asked for, unless the archive is longer: about a million files.
 const LONGEST_INDEX: u64 = 256 << 20;
 
+/// A database of so many bytes is copied at once: in one answer, or two.
+const MOST_COPIED: u64 = 2 << 20;
+
 /// What a database begins with.
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";
+
+/// What compressed files begin with: gzip, bzip2, xz, zstd, lz4, lzip.
+const PACKED: [&[u8]; 6] = [b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"LZIP"];
+
+/// An index behind a URL.
+#[derive(Debug)]
+pub(crate) enum Index {
+    /// A copy of all of it.
+    Copy(PathBuf),
+    /// It is read where it lies.
+    Far(RemoteSource),
+}
 
 /// Bytes that are copied at a time.
 const COPIED: usize = 2 << 20;
@@ -60,12 +76,14 @@ const COPIED: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Opener {
     settings: Settings,
+    /// For the files in folders.
+    shelf: Arc<Shelf>,
 }
 
 impl Opener {
     /// With these settings.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, shelf: Arc::new(Shelf::new(MOST_ON_SHELF)) }
     }
 
     /// Opens all files now that opening an object would open. (Those that say whom to trust.)
@@ -99,7 +117,7 @@ impl Opener {
             self.list(url)?;
             return Err(folder());
         }
-        let opened = self.open_with(url, self.settings.cache.as_ref(), MOST_IN_MEMORY);
+        let opened = self.open_with(url, self.settings.cache.as_ref(), None);
         match opened {
             // A server that does not answer is not asked once more.
             Err(error)
@@ -117,7 +135,7 @@ impl Opener {
 
     /// Opens a file in a folder, as one of many.
     pub(crate) fn open_one(&self, url: &Url) -> io::Result<RemoteSource> {
-        self.open_with(url, self.settings.cache.as_ref(), FEW_IN_MEMORY)
+        self.open_with(url, self.settings.cache.as_ref(), Some(&self.shelf))
     }
 
     /// What lies in the folder at `url`, each name once.
@@ -129,34 +147,42 @@ impl Opener {
         listed.map_err(|error| io::Error::new(error.kind(), format!("{url}: {error}")))
     }
 
-    /// A local copy of the database (SQLite) at `url`, kept in the cache; `None` if there is none, or no cache. It may
-    /// be half of the cache. `archive`: the length of the object that it is an index of, if nobody has asked for it;
-    /// then it is none if it is longer than any index of that need be.
-    pub fn copy(&self, url: &Url, archive: Option<u64>) -> io::Result<Option<PathBuf>> {
-        let Some(cache) = &self.settings.cache else { return Ok(None) };
+    /// The index at `url`: a database (SQLite), or a compressed one. `None` if there is none. One that is short, or
+    /// has to be decoded, is copied into the cache; it may be half of that. `archive`: the length of the object that it
+    /// is an index of, if nobody has asked for it; a copy is not made then of what is longer than any index of that
+    /// need be.
+    pub(crate) fn index(&self, url: &Url, archive: Option<u64>) -> io::Result<Option<Index>> {
         let key = self.key(url);
-        let path = |version: &Version| cache.file(&key, &format!("{}.sqlite", version.key()));
-        if self.settings.offline {
-            let known = cache.known(&key).map(|known| path(&known.version)).transpose()?;
-            return Ok(known.filter(|path| path.is_file()));
+        let cache = self.settings.cache.as_ref();
+        if let Some(cache) = cache.filter(|_| self.settings.offline) {
+            let Some(known) = cache.known(&key) else { return Ok(None) };
+            let path = cache.file(&key, &format!("{}.sqlite", known.version.key()))?;
+            if path.is_file() {
+                return Ok(Some(Index::Copy(path)));
+            }
         }
-        // Its blocks are not kept: all of it is.
-        let source = match self.open_with(url, None, MOST_IN_MEMORY) {
+        let source = match self.open_with(url, cache, None) {
+            Err(_) if self.settings.offline => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             source => source?,
         };
-        let path = path(source.version())?;
+        let mut head = [0; SQLITE.len()];
+        let read = source.read_at(&mut head, 0)?;
+        let is_database = head[..read] == *SQLITE;
+        if !is_database && !PACKED.iter().any(|magic| head[..read].starts_with(magic)) {
+            return Err(io::Error::other(format!("{url} is no database (SQLite), nor a compressed one")));
+        }
+        let Some(cache) = cache.filter(|_| source.len() <= MOST_COPIED || !is_database) else {
+            return Ok(Some(Index::Far(source)));
+        };
+        let path = cache.file(&key, &format!("{}.sqlite", source.version().key()))?;
         if !source.version().is_lasting || !path.is_file() {
-            // Whoever has put it there may mean harm. Its first block is here.
+            // Whoever has put it there may mean harm.
             let share = archive.map_or(u64::MAX, |archive| archive.max(LONGEST_INDEX));
             let most = cache.most_of_a_file().min(share);
             if source.len() > most {
                 let sizes = format!("{} MiB, and at most {} MiB are copied", source.len() >> 20, most >> 20);
                 return Err(io::Error::other(format!("{url} has {sizes}: see --cache-size")));
-            }
-            let mut magic = [0; SQLITE.len()];
-            if source.read_at(&mut magic, 0)? < magic.len() || &magic != SQLITE {
-                return Err(io::Error::other(format!("{url} is no database (SQLite)")));
             }
             let mut offset = 0;
             cache.import(&path, source.len(), |buffer| {
@@ -166,16 +192,20 @@ impl Opener {
                 Ok(read)
             })?;
         }
-        cache.remember(&key, &Known { version: source.version().clone(), has_ranges: true })?;
-        Ok(Some(path))
+        Ok(Some(Index::Copy(path)))
     }
 
-    fn open_with(&self, url: &Url, cache: Option<&Arc<BlockCache>>, memory: usize) -> io::Result<RemoteSource> {
+    fn open_with(
+        &self,
+        url: &Url,
+        cache: Option<&Arc<BlockCache>>,
+        shelf: Option<&Arc<Shelf>>,
+    ) -> io::Result<RemoteSource> {
         let named = |error: io::Error| io::Error::new(error.kind(), error.to_string());
         let object = of_scheme(url)?.object(url, &self.settings)?;
         let key = self.key(url);
         let known = cache.and_then(|cache| cache.known(&key));
-        let opening = Opening { name: url.to_string(), key, cache, memory };
+        let opening = Opening { name: url.to_string(), key, cache, shelf };
         if self.settings.offline {
             return opening.offline(object, known);
         }
@@ -188,8 +218,8 @@ struct Opening<'a> {
     name: String,
     key: String,
     cache: Option<&'a Arc<BlockCache>>,
-    /// Blocks in memory at most.
-    memory: usize,
+    /// Of one of many.
+    shelf: Option<&'a Arc<Shelf>>,
 }
 
 /// The backend for this scheme.
@@ -206,7 +236,7 @@ impl Opening<'_> {
         blocks: Option<Blocks>,
         missing: Missing,
     ) -> RemoteSource {
-        RemoteSource::new(self.name.clone(), object, version, blocks, missing, self.memory)
+        RemoteSource::new(self.name.clone(), object, version, blocks, missing, self.shelf.cloned())
     }
 
     fn offline(&self, object: Box<dyn Object>, known: Option<Known>) -> io::Result<RemoteSource> {
@@ -288,7 +318,7 @@ impl Opening<'_> {
                 }
                 self.remember(&version, true);
                 let source = self.source(object, version, blocks, Missing::Fetched);
-                source.has(bytes.chunks(BLOCK as usize).map(Into::into).collect());
+                source.has(&bytes.chunks(BLOCK as usize).map(Into::into).collect::<Vec<_>>());
                 Ok(source)
             }
             (First::Whole(version, body), _) => self.whole(object, version, body),
@@ -321,7 +351,7 @@ impl Opening<'_> {
                 self.remember(&version, false);
             }
             let source = self.source(object, version, blocks, Missing::Lost);
-            source.has(bytes.chunks(BLOCK as usize).map(Into::into).collect());
+            source.has(&bytes.chunks(BLOCK as usize).map(Into::into).collect::<Vec<_>>());
             return Ok(source);
         }
         let Some(cache) = self.cache else {

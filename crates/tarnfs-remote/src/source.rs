@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use tarnfs_source::Source;
@@ -17,17 +18,23 @@ use crate::ahead::Ahead;
 use crate::backend::{Object, Version};
 use crate::cache::{BLOCK, Blocks};
 use crate::fetch::{self, DEADLINE};
+use crate::shelf::{Holder, Shelf};
 
 /// Blocks in memory: 32 MiB of an object that is named, and 12 MiB of one of many: what is read ahead, and a little
 /// more.
-pub(crate) const MOST_IN_MEMORY: usize = 256;
-pub(crate) const FEW_IN_MEMORY: usize = 96;
+const MOST_IN_MEMORY: usize = 256;
+const FEW_IN_MEMORY: usize = 96;
+
+/// Those of all objects together that are some of many: 64 MiB.
+pub(crate) const MOST_ON_SHELF: usize = 512;
 
 /// Blocks of one request at most: 2 MiB. What is longer is fetched over several connections at once.
 const MOST_JOINED: u64 = 16;
 
-/// Threads that read ahead, each over a connection of its own.
+/// Threads that read ahead, each over a connection of its own: of one object, and of all.
 const THREADS: usize = 6;
+const MOST_THREADS: usize = 64;
+static ALL_THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// What waits to be read ahead; more is dropped.
 const MOST_WAITING: usize = 64;
@@ -49,6 +56,10 @@ struct Shared {
     blocks: Option<Blocks>,
     /// Where blocks that are not in the cache come from.
     missing: Missing,
+    /// Of one of many: what bounds the blocks of all, and what this one is there.
+    shelf: Option<(Arc<Shelf>, Weak<dyn Holder>)>,
+    /// See [`Source::pinned`].
+    number: u64,
     state: Mutex<State>,
     /// Something waits to be read ahead, or nobody wants it any more.
     work: Condvar,
@@ -101,10 +112,15 @@ impl RemoteSource {
         version: Version,
         blocks: Option<Blocks>,
         missing: Missing,
-        memory: usize,
+        shelf: Option<Arc<Shelf>>,
     ) -> Self {
-        let (state, work) = (Mutex::new(State { most: memory, ..State::default() }), Condvar::new());
-        Self(Arc::new(Shared { name, object, version, blocks, missing, state, work }))
+        let most = if shelf.is_some() { FEW_IN_MEMORY } else { MOST_IN_MEMORY };
+        let (state, work) = (Mutex::new(State { most, ..State::default() }), Condvar::new());
+        Self(Arc::new_cyclic(|this: &Weak<Shared>| {
+            let this: Weak<dyn Holder> = this.clone();
+            let shelf = shelf.map(|shelf| (shelf, this));
+            Shared { name, object, version, blocks, missing, shelf, number: next_pinned(), state, work }
+        }))
     }
 
     /// Removes what of it nobody will find again. To be called when nobody reads it any more.
@@ -172,11 +188,8 @@ impl RemoteSource {
     }
 
     /// Blocks that came with the first answer.
-    pub(crate) fn has(&self, first: Vec<Block>) {
-        let mut state = lock(&self.0.state);
-        for (number, block) in (0..).zip(first) {
-            state.keep(number, block);
-        }
+    pub(crate) fn has(&self, first: &[Block]) {
+        self.0.keep(0, first, |_| {});
     }
 }
 
@@ -247,18 +260,43 @@ struct Landing<'a> {
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         let result = std::mem::replace(&mut self.result, Ok(Vec::new()));
-        let mut state = lock(&self.shared.state);
-        if let Ok(blocks) = &result {
-            for (number, block) in self.run.clone().zip(blocks) {
-                state.keep(number, Arc::clone(block));
+        let found = result.as_ref().map_or(&[][..], Vec::as_slice);
+        self.shared.keep(self.run.start, found, |state| {
+            for number in self.run.clone() {
+                state.flights.remove(&number);
             }
-        }
-        for number in self.run.clone() {
-            state.flights.remove(&number);
-        }
-        drop(state);
+        });
         *lock(&self.flight.landed) = Some(result);
         self.flight.waits.notify_all();
+    }
+}
+
+/// One of the threads of all objects.
+struct OneOfAll;
+
+impl OneOfAll {
+    fn new() -> Option<Self> {
+        let one_more = |all| (all < MOST_THREADS).then_some(all + 1);
+        ALL_THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for OneOfAll {
+    fn drop(&mut self) {
+        ALL_THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A number for one version of an object, see [`Source::pinned`].
+pub(crate) fn next_pinned() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Holder for Shared {
+    fn give_up(&self, number: u64) {
+        let block = lock(&self.state).memory.remove(&number);
+        drop(block);
     }
 }
 
@@ -266,6 +304,19 @@ impl Shared {
     /// How long this block is.
     fn length_of(&self, number: u64) -> usize {
         self.version.length.saturating_sub(number * BLOCK).min(BLOCK) as usize
+    }
+
+    /// Keeps these blocks in memory, and does `more` in the same step.
+    fn keep(&self, first: u64, blocks: &[Block], more: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.state);
+        for (number, block) in (first..).zip(blocks) {
+            state.keep(number, Arc::clone(block));
+        }
+        more(&mut state);
+        drop(state);
+        if let Some((shelf, this)) = &self.shelf {
+            shelf.has(this, first..first + blocks.len() as u64);
+        }
     }
 
     /// Some blocks from `number` on, at least that one. Those before `end` are fetched along with it.
@@ -382,11 +433,15 @@ impl Shared {
             state.waiting.push_back(start..end);
             start = end;
             if state.idle == 0 && state.threads < THREADS {
+                // The reader fetches it itself where there are too many.
+                let Some(one) = OneOfAll::new() else { break };
                 let shared = Arc::clone(self);
-                let spawned = std::thread::Builder::new().name("tarnfs-ahead".into()).spawn(move || shared.work());
-                // The reader fetches it itself then.
-                if spawned.is_err() {
-                    return;
+                let work = move || {
+                    let _one = one;
+                    shared.work();
+                };
+                if std::thread::Builder::new().name("tarnfs-ahead".into()).spawn(work).is_err() {
+                    break;
                 }
                 state.threads += 1;
             }
@@ -449,8 +504,8 @@ impl Source for RemoteSource {
         self.0.name.clone()
     }
 
-    fn may_be_replaced(&self) -> bool {
-        true
+    fn pinned(&self) -> Option<u64> {
+        Some(self.0.number)
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {

@@ -73,9 +73,11 @@ impl Fingerprint {
         let mut hash = Xxh3::with_seed(length);
         let mut buffer = [0; Self::EDGE];
         let mut add = |offset: u64, most: usize| -> io::Result<()> {
+            // Nothing behind it is wanted.
+            let mut read = || source.read_before(&mut buffer[..most], offset, offset.saturating_add(most as u64));
             // Once more, as a server may fail for a moment.
-            let read = source.read_at(&mut buffer[..most], offset);
-            match read.or_else(|_| source.read_at(&mut buffer[..most], offset)) {
+            let read = read().or_else(|_| read());
+            match read {
                 Ok(read) => hash.update(&buffer[..read]),
                 // A bad block of a disk is no reason to refuse all else in the archive.
                 Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => hash.update(b"unreadable"),

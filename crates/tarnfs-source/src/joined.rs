@@ -106,6 +106,12 @@ impl Source for Joined {
         self.parts.iter().map(|part| part.most_data()).fold(0, u64::saturating_add)
     }
 
+    /// That of the first part which has one, with those of the others mixed in.
+    fn pinned(&self) -> Option<u64> {
+        let pinned = self.parts.iter().filter_map(|part| part.pinned());
+        pinned.reduce(|all, one| all.rotate_left(17) ^ one)
+    }
+
     fn part_starts(&self) -> &[u64] {
         &self.starts
     }

@@ -149,10 +149,12 @@ pub trait Source: Send + Sync + Debug {
         Ok(())
     }
 
-    /// True if this is one version of something that others replace: what is opened in its place next may have other
-    /// bytes, though nothing else tells the two apart.
-    fn may_be_replaced(&self) -> bool {
-        false
+    /// A number that no other version has that was opened in this process, where this is one version of something that
+    /// others replace: what is opened in its place next may have other bytes, though nothing else tells the two apart.
+    /// What shows all of another source says as much as that one. A part of an archive does not: its node is that of
+    /// one version.
+    fn pinned(&self) -> Option<u64> {
+        None
     }
 
     /// Names these bytes: whatever is opened in their place later, if it has others, has another name or none. `None`

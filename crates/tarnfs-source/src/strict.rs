@@ -99,8 +99,8 @@ impl Source for Strict {
         self.source.is_ready(offset, length)
     }
 
-    fn may_be_replaced(&self) -> bool {
-        self.source.may_be_replaced()
+    fn pinned(&self) -> Option<u64> {
+        self.source.pinned()
     }
 
     fn version(&self) -> Option<&str> {

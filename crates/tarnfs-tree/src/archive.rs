@@ -692,9 +692,9 @@ impl Tree for ArchiveTree {
 
     /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of
     /// a link may have to be decoded, and so may the header of a file. A folder is listed from the index alone, also
-    /// where an archive is shown as one.
+    /// where an archive is shown as one; but that may lie behind a URL.
     fn is_ready(&self, node: Node) -> bool {
-        if self.may_wait_for_header(node) {
+        if self.index.waits() || self.may_wait_for_header(node) {
             return false;
         }
         if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {

@@ -130,7 +130,9 @@ pub fn assemble(
     observer: &dyn Observer,
 ) -> Result<Assembly, AssembleError> {
     let is_archive = |location: &&Location| !matches!(location, Location::Path(path) if path.is_dir());
-    if locations.iter().filter(is_archive).count() > 1 && matches!(options.index.place, IndexPlace::File(_)) {
+    if locations.iter().filter(is_archive).count() > 1
+        && matches!(options.index.place, IndexPlace::File(_) | IndexPlace::Url(_))
+    {
         return Err(AssembleError::OneIndexFile);
     }
     let (folders, alone, known) = Default::default();

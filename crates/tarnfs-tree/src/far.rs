@@ -19,7 +19,8 @@ use crate::lanes::new_lane;
 use crate::open::{Remote, RemoteEntry, RemoteFolder};
 use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
 
-/// A listing counts for so long, or for so many times as long as it has taken.
+/// A listing counts for so long, or for so many times as long as it has taken; and so long the version counts that was
+/// found when a file was opened.
 const FRESH: Duration = Duration::from_secs(10);
 const TIMES: u32 = 20;
 
@@ -46,9 +47,19 @@ struct Known {
     all: Vec<Place>,
     /// What is in each folder that was listed, by name, and until when that counts.
     listed: HashMap<u64, Listed>,
-    open: HashMap<u64, Weak<dyn Source>>,
+    open: HashMap<u64, Open>,
     /// Those that were opened last, the last one at the end.
     recent: VecDeque<(u64, Remote)>,
+}
+
+/// A file as it was opened last.
+#[derive(Debug)]
+struct Open {
+    source: Weak<dyn Source>,
+    /// Of a version that is lasting, see [`Remote::version`].
+    version: Option<String>,
+    /// It counts as the one that is there.
+    until: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -205,9 +216,10 @@ impl FarTree {
         }
     }
 
-    /// Opens the file of this number.
+    /// Opens the file of this number, as it is now or was a few seconds ago. Whoever has the same version open shares
+    /// its source.
     pub(crate) fn remote(&self, node: Node) -> Result<(Remote, PathBuf), Error> {
-        let (path, size) = {
+        let (path, seen) = {
             let known = self.known();
             let place = known.place(node)?;
             if place.is_folder {
@@ -217,32 +229,51 @@ impl FarTree {
                 return Err(stale());
             }
             let path = known.path(node)?;
-            if let Some((_, remote)) = known.recent.iter().find(|(known, _)| *known == node.0) {
+            let is_fresh = known.open.get(&node.0).is_some_and(|open| Instant::now() < open.until);
+            if let Some((_, remote)) = known.recent.iter().find(|(known, _)| is_fresh && *known == node.0) {
                 return Ok((remote.clone(), self.url.join(OsStr::from_bytes(&path))));
             }
-            (path, place.size)
+            (path, (place.size, place.modified))
         };
-        let remote = self.folder.open(&path).map_err(|error| match error.kind() {
+        let asked = Instant::now();
+        let mut remote = self.folder.open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::IsADirectory => stale(),
             _ => error.into(),
         })?;
-        if remote.source.len() != size {
+        let index = (node.0 - Node::ROOT.0) as usize;
+        if remote.source.len() != seen.0 {
             // It has changed since it was listed: who looks again learns that.
             let mut known = self.known();
-            let index = (node.0 - Node::ROOT.0) as usize;
             if let Some(place) = known.all.get_mut(index) {
                 (place.size, place.modified) = (remote.source.len(), remote.modified);
             }
             return Err(stale());
         }
         let version = remote.is_lasting.then(|| remote.version.clone());
-        let remote = Remote { source: Arc::new(Strict::new(remote.source).of_version(version)), ..remote };
+        remote.source = Arc::new(Strict::new(remote.source).of_version(version));
+        // Closing one is told to the other process: that is done when nothing is held.
+        let (mut _same, mut _older) = (None, None);
         let mut known = self.known();
-        known.recent.push_back((node.0, remote.clone()));
-        let dropped = if known.recent.len() > RECENT { known.recent.pop_front() } else { None };
+        // What was listed meanwhile may be a newer one.
+        let is_listed_so =
+            known.all.get(index).is_some_and(|place| place.is_there && (place.size, place.modified) == seen);
+        if is_listed_so {
+            let version = Some(&remote.version).filter(|_| remote.is_lasting).cloned();
+            let same = known.open.get(&node.0).filter(|open| version.is_some() && open.version == version);
+            if let Some(source) = same.and_then(|open| open.source.upgrade()) {
+                _same = Some(std::mem::replace(&mut remote.source, source));
+            }
+            if known.open.len() == known.open.capacity() {
+                known.open.retain(|_, open| open.source.strong_count() > 0);
+            }
+            let source = Arc::downgrade(&remote.source);
+            known.open.insert(node.0, Open { source, version, until: asked + FRESH });
+            let older = known.recent.iter().position(|(known, _)| *known == node.0);
+            let older = older.or((known.recent.len() >= RECENT).then_some(0));
+            _older = older.and_then(|older| known.recent.remove(older));
+            known.recent.push_back((node.0, remote.clone()));
+        }
         drop(known);
-        // Closing it is told to the other process.
-        drop(dropped);
         Ok((remote, self.url.join(OsStr::from_bytes(&path))))
     }
 }
@@ -307,18 +338,15 @@ impl Tree for FarTree {
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
-        let opened = self.known().open.get(&node.0).and_then(Weak::upgrade);
-        if let Some(opened) = opened {
-            return Ok(opened);
+        let opened = {
+            let known = self.known();
+            let fresh = known.open.get(&node.0).filter(|open| Instant::now() < open.until);
+            fresh.and_then(|open| open.source.upgrade())
+        };
+        match opened {
+            Some(opened) => Ok(opened),
+            None => Ok(self.remote(node)?.0.source),
         }
-        let (remote, _) = self.remote(node)?;
-        let source = remote.source;
-        let mut known = self.known();
-        if known.open.len() == known.open.capacity() {
-            known.open.retain(|_, open| open.strong_count() > 0);
-        }
-        known.open.insert(node.0, Arc::downgrade(&source));
-        Ok(source)
     }
 
     fn is_ready(&self, _: Node) -> bool {

@@ -265,6 +265,10 @@ impl Source for Waiting {
         false
     }
 
+    fn pinned(&self) -> Option<u64> {
+        self.0.pinned()
+    }
+
     fn backing_file(&self) -> Option<BorrowedFd<'_>> {
         self.0.backing_file()
     }

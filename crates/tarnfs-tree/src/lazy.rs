@@ -321,7 +321,15 @@ impl LazyTree {
         if Version::of(&attributes) != file.version {
             return Err(changed(&shown.to_string()));
         }
-        let source = tree.open(inner)?;
+        // What is opened, and what is said of it, is one version.
+        let far = match (&self.base, outer) {
+            (Base::Far(far), None) => Some(far.remote(inner)?),
+            _ => None,
+        };
+        let source = match &far {
+            Some((remote, _)) => Arc::clone(&remote.source),
+            None => tree.open(inner)?,
+        };
         if source.is_unproven() {
             self.archives().set_unproven(number, true);
             return Err(io::Error::other(format!("{shown}: what it lies in is not verified")).into());
@@ -355,10 +363,7 @@ impl LazyTree {
         self.wait_for_turn(number);
         let path = self.path_of(file.node);
         let (path, home) = path.zip(self.home_of(file.node)).unzip();
-        let far = match (&self.base, outer, &found) {
-            (Base::Far(far), None, None) => Some(far.remote(inner)?),
-            _ => None,
-        };
+        let far = far.filter(|_| found.is_none());
         let place = match &self.how.options.index.place {
             // A named file is the index of one archive.
             IndexPlace::Folders(_) if path.is_some() || far.is_some() => self.how.options.index.place.clone(),

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_index::location;
-use tarnfs_remote::helper::{self, Client, Distant, DistantFolder};
+use tarnfs_remote::helper::{self, Client, Distant, DistantFolder, Index};
 use tarnfs_remote::{Aws, BlockCache, Credentials, Opener, Settings, Url, is_known_scheme};
 use tarnfs_source::Cancel;
-use tarnfs_tree::open::{Beside, Remote, RemoteEntry, RemoteFolder, Remotes, is_url};
+use tarnfs_tree::open::{Beside, IndexAt, Neighbour, Remote, RemoteEntry, RemoteFolder, Remotes, is_url};
 
 use crate::args::{Cli, Open};
 use crate::exit::{Code, Failure};
-use crate::{daemon, run, sandbox};
+use crate::{daemon, inside, run, sandbox};
 
 /// What one command has of the other process.
 pub(crate) type Network = Arc<Client>;
@@ -120,6 +120,8 @@ fn fork(urls: Vec<Url>, limit: Option<u64>, offline: bool) -> io::Result<Client>
 fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, offline: bool) -> io::Result<()> {
     helper::take_log();
     let control = daemon::detach(control, null, c"tarnfs-remote")?;
+    // Each connection and each file of a folder has some.
+    inside::raise_descriptors();
     let folder = location::cache_folder().filter(|_| limit != Some(0)).map(|folder| folder.join("remote"));
     let cache = folder.as_ref().and_then(|folder| {
         let opened = BlockCache::open(folder, limit);
@@ -190,17 +192,24 @@ impl RemoteFolder for Folder {
 struct Neighbours(Arc<Distant>);
 
 impl Beside for Neighbours {
-    fn copy(&self, suffix: &str) -> io::Result<Option<PathBuf>> {
-        self.0.beside(suffix)
+    fn open(&self, suffix: &str) -> io::Result<Option<Neighbour>> {
+        Ok(self.0.beside(suffix)?.map(neighbour))
     }
 }
 
-/// A local copy of the index behind a URL.
-pub(crate) fn index_at(shown: &str, network: &Network, cancel: &Cancel) -> Result<PathBuf, Failure> {
+fn neighbour(index: Index) -> Neighbour {
+    match index {
+        Index::Copy(path) => Neighbour::Copy(path),
+        Index::Far(source) => Neighbour::Far(Arc::new(source)),
+    }
+}
+
+/// The index behind a URL.
+pub(crate) fn index_at(shown: &str, network: &Network, cancel: &Cancel) -> Result<IndexAt, Failure> {
     let failed = |what: String| Failure::new(Code::Index, format!("--index-file {shown}: {what}"));
-    match network.copy(shown, cancel) {
-        Ok(Some(path)) => Ok(path),
-        Ok(None) => Err(failed("there is none, or it cannot be kept: see --cache-size and --offline".to_owned())),
+    match network.index(shown, cancel) {
+        Ok(Some(index)) => Ok(IndexAt { url: PathBuf::from(shown), file: neighbour(index) }),
+        Ok(None) => Err(failed("there is none; with --offline, nothing of it is in the cache".to_owned())),
         Err(error) => Err(failed(error.to_string())),
     }
 }

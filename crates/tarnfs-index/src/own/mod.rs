@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Coder, Kind, Piece, Xattrs};
-use tarnfs_source::{Extent, Fingerprint, Limits};
+use tarnfs_source::{Extent, Fingerprint, Limits, SharedSource};
 
 use crate::pieces;
 use crate::pool::Pool;
@@ -98,6 +98,12 @@ pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
     open_store(Arc::new(Store::File(file)), None)
 }
 
+/// The same of one behind a URL, of which no more is read than is asked for. Whether it belongs to an archive,
+/// [`belongs`] says; nobody's word but that is taken for it.
+pub fn open_source(source: SharedSource) -> Result<Arc<dyn Index>, Error> {
+    open_store(Arc::new(Store::Source(source)), None)
+}
+
 /// The same of an index that may be in memory, and of which some rows may be known.
 pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dyn Index>, Error> {
     // Before SQLite sees anything of it: what is no index needs no look at its tables.
@@ -130,6 +136,7 @@ pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dy
     if page.checked_mul(u64::from(number(28))) != Some(length) {
         return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
     }
+    let waits = store.waits();
     let pool = Pool::<Session>::new(Opened::new(store, false));
     let (summary, unit, is_cut, last, has_damage, has_unverified, has_nested) = pool.with(|session| {
         let summary = schema::read_summary(&session.connection)?;
@@ -154,7 +161,7 @@ pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dy
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
     let (hidden, xattr_names, owner_names) = Default::default();
-    let this = Own { pool, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names, owner_names };
+    let this = Own { pool, waits, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names, owner_names };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -165,6 +172,7 @@ pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dy
 #[derive(Debug)]
 struct Own {
     pool: Pool<Session>,
+    waits: bool,
     summary: Summary,
     bounds: Bounds,
     made: Option<Made>,
@@ -293,6 +301,10 @@ type InFolder = (Node, Vec<u8>, Row);
 impl Index for Own {
     fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {

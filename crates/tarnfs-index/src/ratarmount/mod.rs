@@ -8,7 +8,7 @@
 //! [`rows`]: the table `files`. [`reader`]: the index made of it. [`validity`]: does it belong to the archive?
 //! [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`]
 //! (both read [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and
-//! [`compressed`]: the way back. [`places`]: where they lie.
+//! [`compressed`]: the way back. [`places`]: where they lie. [`packed`]: those that are compressed.
 
 mod chunks;
 mod compressed;
@@ -16,6 +16,7 @@ mod connections;
 mod gzidx;
 mod gztool;
 mod header;
+mod packed;
 mod places;
 mod points;
 mod reader;
@@ -24,8 +25,9 @@ mod validity;
 mod writer;
 mod xz_blocks;
 
-pub use places::{SUFFIX, beside, candidates, may_be_one};
-pub use reader::{Expected, open, open_alone};
+pub use packed::PACKED;
+pub use places::{SUFFIX, beside, candidates, may_be_one, packed_beside};
+pub use reader::{Expected, open, open_alone, open_source};
 pub use writer::write;
 
 /// A number that cannot be negative.

@@ -4,7 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use tarnfs_source::FileSource;
+
+use super::packed::{self, PACKED};
 use crate::location::is_url;
 use crate::own::schema::APPLICATION;
 use crate::trust;
@@ -12,14 +16,35 @@ use crate::trust;
 /// What follows the archive's name.
 pub const SUFFIX: &[u8] = b".index.sqlite";
 
-/// True of a database that is none of tarnfs: most likely a sidecar. Of what cannot be read nobody knows. Only with
-/// `trust_any` it is looked for through a symbolic link.
+/// True of a database that is none of tarnfs, also of a compressed one: most likely a sidecar. Of what cannot be read
+/// nobody knows. Only with `trust_any` it is looked for through a symbolic link.
 pub fn may_be_one(path: &Path, trust_any: bool) -> bool {
     /// The head of a database, up to the number of the program that it belongs to.
     const HEAD: usize = 72;
-    let mut head = [0; HEAD];
-    let read = trust::open_any(path, trust_any).and_then(|file| Ok(file.read_exact_at(&mut head, 0)?));
-    read.is_ok() && head.starts_with(b"SQLite format 3\0") && !head.ends_with(&APPLICATION.to_be_bytes())
+    let head = trust::open_any(path, trust_any).and_then(|file| {
+        let mut head = vec![0; HEAD];
+        file.read_exact_at(&mut head, 0)?;
+        if head.starts_with(packed::SQLITE) {
+            return Ok(head);
+        }
+        let source = Arc::new(FileSource::from_file(file, path)?);
+        Ok(packed::start(source, HEAD)?.unwrap_or_default())
+    });
+    let is_one = |head: &Vec<u8>| head.starts_with(packed::SQLITE) && !head.ends_with(&APPLICATION.to_be_bytes());
+    head.as_ref().is_ok_and(is_one)
+}
+
+/// The compressed forms of the sidecar beside `archive` that are there.
+pub fn packed_beside(archive: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let beside = beside(archive);
+    PACKED
+        .iter()
+        .map(move |suffix| {
+            let mut path = beside.clone().into_os_string();
+            path.push(suffix);
+            PathBuf::from(path)
+        })
+        .filter(|path| path.symlink_metadata().is_ok_and(|metadata| metadata.len() > 0))
 }
 
 /// The sidecar beside `archive`.

@@ -6,15 +6,17 @@ use rusqlite::params;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_codec::{ChunkTable, Codec, Damage, DecodeContext, Dictionaries};
 use tarnfs_format::{Device, Kind, Probe, Time, Xattrs};
-use tarnfs_source::{Budget, Cancel, Extent, Fingerprint, Limits, SharedSource};
+use tarnfs_source::{Budget, Cancel, Extent, FileSource, Fingerprint, Limits, SharedSource};
 
 use super::chunks::Tables;
 use super::connections::Connections;
 use super::header::entry_at;
+use super::packed::unpacked;
 use super::rows::{By, Place, Shown, Stored, columns, split_target};
 use super::validity;
 use crate::own::MOST_XATTR_BYTES;
 use crate::sqlite::broken;
+use crate::store::Store;
 use crate::vfs::Opened;
 use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
 
@@ -48,7 +50,8 @@ pub struct Expected {
 
 /// Opens a sidecar of ratarmount that belongs to the archive `expected`.
 ///
-/// `file` is the sidecar, opened by [`crate::trust::open`]. Nothing is loaded: rows are read when asked for.
+/// `file` is the sidecar, opened by [`crate::trust::open`]. Nothing is loaded: rows are read when asked for. One that
+/// is compressed is decoded into a temporary file first.
 ///
 /// Differences from an index of tarnfs: every file has one link, folders too; `summary` counts rows as
 /// files, and as bytes those of the stream; the archive's time is the one that the sidecar says; chunks have no
@@ -60,7 +63,23 @@ pub struct Expected {
 /// [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
     let numbering = numbering_of(&file)?;
-    let connections = Connections::new(Opened::file(file, false));
+    let packed: SharedSource = Arc::new(FileSource::from_file(file.try_clone()?, "the index")?);
+    let unpacked = unpacked(packed, expected.source.len(), &expected.cancel)?;
+    open_store(Store::File(unpacked.unwrap_or(file)), numbering, expected)
+}
+
+/// The same of one behind a URL, of which no more is read than is asked for, unless it is compressed.
+pub fn open_source(source: SharedSource, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    (source.describe(), source.len(), source.pinned()).hash(&mut hasher);
+    let unpacked = unpacked(Arc::clone(&source), expected.source.len(), &expected.cancel)?;
+    open_store(unpacked.map_or(Store::Source(source), Store::File), hasher.finish() | 1, expected)
+}
+
+fn open_store(store: Store, numbering: u64, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
+    let waits = store.waits();
+    let connections = Connections::new(Opened::new(Arc::new(store), false));
     let connection = connections.get()?;
     let has_generated = connection.has_generated;
     let modified = validity::check_metadata(&connection, expected)?;
@@ -112,6 +131,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         limits: expected.limits,
         dictionaries: expected.dictionaries.clone(),
         is_alone: false,
+        waits,
     });
     if codec.is_none() {
         validity::check_samples(&index)?;
@@ -171,6 +191,7 @@ pub fn open_alone(
         limits,
         dictionaries: Dictionaries::default(),
         is_alone: true,
+        waits: false,
     }))
 }
 
@@ -239,6 +260,8 @@ pub(super) struct RatarmountIndex {
     dictionaries: Dictionaries,
     /// The archive is not there: what stands in its headers alone is not known.
     is_alone: bool,
+    /// See [`Index::waits`].
+    waits: bool,
 }
 
 impl Debug for RatarmountIndex {
@@ -514,6 +537,10 @@ impl Index for RatarmountIndex {
 
     fn numbering(&self) -> u64 {
         self.numbering
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {

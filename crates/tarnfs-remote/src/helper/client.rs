@@ -15,6 +15,7 @@ use tarnfs_source::{Cancel, Source};
 
 use super::wire::{self, Incoming};
 use crate::backend::Entry;
+use crate::source::next_pinned;
 
 /// Connections for one object: so many threads can wait for it at once.
 const CONNECTIONS: usize = 8;
@@ -77,14 +78,36 @@ impl Client {
         }))
     }
 
-    /// A local copy of the file whose URL is shown so; `None` if there is none.
-    pub fn copy(&self, shown: &str, cancel: &Cancel) -> io::Result<Option<PathBuf>> {
-        Ok(path(self.connect()?.ask(wire::COPY, shown.as_bytes(), cancel, None)??))
+    /// The index whose URL is shown so; `None` if there is none.
+    pub fn index(&self, shown: &str, cancel: &Cancel) -> io::Result<Option<Index>> {
+        let mut first = self.connect()?;
+        let answer = first.ask(wire::INDEX, shown.as_bytes(), cancel, None)??;
+        Index::of(&answer, shown.to_owned(), || self.connections(first, cancel))
     }
 }
 
-fn path(answer: Vec<u8>) -> Option<PathBuf> {
-    (!answer.is_empty()).then(|| OsString::from_vec(answer).into())
+/// An index behind a URL, in one version.
+#[derive(Debug)]
+pub enum Index {
+    /// A copy of all of it is at this path.
+    Copy(PathBuf),
+    /// It is read where it lies.
+    Far(Distant),
+}
+
+impl Index {
+    /// What the other process has told of it.
+    fn of(
+        answer: &[u8],
+        name: String,
+        connections: impl FnOnce() -> io::Result<Arc<Connections>>,
+    ) -> io::Result<Option<Self>> {
+        let Some((&kind, told)) = answer.split_first() else { return Ok(None) };
+        Ok(Some(match kind {
+            wire::COPIED => Self::Copy(OsString::from_vec(told.to_vec()).into()),
+            _ => Self::Far(Distant::new(name, told, connections()?, true)?),
+        }))
+    }
 }
 
 fn gone() -> io::Error {
@@ -191,6 +214,8 @@ pub struct Distant {
     modified: i64,
     version: String,
     is_lasting: bool,
+    /// See [`Source::pinned`].
+    pinned: u64,
     /// It is one of many in a folder, and is closed when nobody reads it any more.
     is_below: bool,
     connections: Arc<Connections>,
@@ -375,6 +400,7 @@ impl Distant {
             modified: modified as i64,
             version: String::from_utf8_lossy(version).into_owned(),
             is_lasting: is_lasting != 0,
+            pinned: next_pinned(),
             is_below,
             connections,
             pieces: Mutex::default(),
@@ -386,8 +412,8 @@ impl Distant {
         self.modified
     }
 
-    /// A local copy of the file whose name has `suffix` behind that of the object; `None` if there is none.
-    pub fn beside(&self, suffix: &str) -> io::Result<Option<PathBuf>> {
+    /// The index whose name has `suffix` behind that of the object; `None` if there is none.
+    pub fn beside(&self, suffix: &str) -> io::Result<Option<Index>> {
         let mut beside = lock(&self.connections.beside);
         let connection = beside.as_mut().ok_or_else(late)?;
         let mut payload = wire::of_numbers(&[self.number]);
@@ -397,7 +423,8 @@ impl Distant {
             // The answer to this question would be taken for that to the next one.
             *beside = None;
         }
-        answer?.map(path)
+        let answer = answer??;
+        Index::of(&answer, format!("{}{suffix}", self.name), || Ok(Arc::clone(&self.connections)))
     }
 
     /// Names the version that it is pinned to.
@@ -486,8 +513,8 @@ impl Source for Distant {
         self.name.clone()
     }
 
-    fn may_be_replaced(&self) -> bool {
-        true
+    fn pinned(&self) -> Option<u64> {
+        Some(self.pinned)
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {

@@ -9,5 +9,5 @@ mod client;
 mod server;
 mod wire;
 
-pub use client::{Client, Distant, DistantFolder};
+pub use client::{Client, Distant, DistantFolder, Index};
 pub use server::{serve, take_log};

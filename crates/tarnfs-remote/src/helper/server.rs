@@ -13,7 +13,7 @@ use tarnfs_source::Source as _;
 
 use super::wire::{self, numbers};
 use crate::backend::{Entry, is_name};
-use crate::open::Opener;
+use crate::open::{Index, Opener};
 use crate::source::RemoteSource;
 use crate::url::Url;
 
@@ -83,8 +83,9 @@ struct Opened {
     source: Arc<RemoteSource>,
 }
 
-/// Files in folders that are open at a time.
-const MOST_OPEN: usize = 16 << 10;
+/// Files in folders that are open at a time. Each has two descriptors, and its blocks in memory are on the
+/// [`Shelf`](crate::shelf::Shelf).
+const MOST_OPEN: usize = 4 << 10;
 
 /// Opens and reads what is behind `urls`, for whoever asks over sockets that come over `control`. Returns when nobody
 /// can ask any more. To be called in a process of its own.
@@ -159,7 +160,7 @@ impl Helper {
                 let ([number], suffix) = wire::numbers_before(payload)?;
                 self.opened(number).and_then(|Opened { url, source }| self.beside(&url, source.len(), suffix))
             }
-            wire::COPY => self.copy(payload),
+            wire::INDEX => self.index(payload),
             wire::LIST => {
                 let ([number, from], path) = wire::numbers_before(payload)?;
                 let listed = if from == 0 {
@@ -224,13 +225,22 @@ impl Helper {
 
     fn open_below(&self, number: u64, path: &[u8]) -> io::Result<Vec<u8>> {
         let url = self.below(number, path)?;
-        if self.lock().len() >= MOST_OPEN {
-            return Err(io::Error::other("too many files of remote folders are open"));
-        }
-        let opened = Opened { source: Arc::new(self.opener.open_one(&url)?), url };
+        self.has_room()?;
+        self.numbered(Opened { source: Arc::new(self.opener.open_one(&url)?), url })
+    }
+
+    fn has_room(&self) -> io::Result<()> {
+        let has_room = self.lock().len() < MOST_OPEN;
+        if has_room { Ok(()) } else { Err(io::Error::other("too many files of remote folders are open")) }
+    }
+
+    /// Keeps it open until it is closed, under a number that is told.
+    fn numbered(&self, opened: Opened) -> io::Result<Vec<u8>> {
+        self.has_room()?;
         let number = self.last.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, opened.clone());
-        Ok(self.told(number, &opened))
+        let told = self.told(number, &opened);
+        self.lock().insert(number, opened);
+        Ok(told)
     }
 
     /// What is told of an object that is open.
@@ -246,20 +256,27 @@ impl Helper {
         self.lock().get(&number).cloned().ok_or_else(|| io::Error::other("it is not open"))
     }
 
-    /// A local copy of what lies beside the object of this length.
+    /// The index beside the object of this length.
     fn beside(&self, url: &Url, length: u64, suffix: &[u8]) -> io::Result<Vec<u8>> {
         let suffix = str::from_utf8(suffix).ok().filter(|suffix| !suffix.contains(['/', '?', '%', '#']));
         let suffix = suffix.ok_or_else(|| io::Error::other("it is no suffix"))?;
-        self.copied(&url.beside(suffix), Some(length))
+        self.found(&url.beside(suffix), Some(length))
     }
 
-    fn copy(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
-        self.copied(self.named(shown)?.1, None)
+    fn index(&self, shown: &[u8]) -> io::Result<Vec<u8>> {
+        self.found(self.named(shown)?.1, None)
     }
 
-    fn copied(&self, url: &Url, archive: Option<u64>) -> io::Result<Vec<u8>> {
-        let path = self.opener.copy(url, archive)?;
-        Ok(path.map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default())
+    /// What is told of an index, of which there may be none.
+    fn found(&self, url: &Url, archive: Option<u64>) -> io::Result<Vec<u8>> {
+        Ok(match self.opener.index(url, archive)? {
+            None => Vec::new(),
+            Some(Index::Copy(path)) => [&[wire::COPIED], path.as_os_str().as_bytes()].concat(),
+            Some(Index::Far(source)) => {
+                let opened = Opened { source: Arc::new(source), url: url.clone() };
+                [vec![wire::FAR], self.numbered(opened)?].concat()
+            }
+        })
     }
 }
 

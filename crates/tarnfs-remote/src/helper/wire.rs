@@ -14,7 +14,7 @@ use rustix::net::{
 /// Questions.
 /// For what is behind a URL, which is named as it is shown.
 pub(super) const OPEN: u8 = b'o';
-pub(super) const COPY: u8 = b'c';
+pub(super) const INDEX: u8 = b'i';
 /// The number of a folder there.
 pub(super) const FOLDER: u8 = b'f';
 /// About what has a number. What lies in a folder is named by the names that lead there, with slashes.
@@ -31,6 +31,10 @@ pub(super) const FOUND: u8 = b'+';
 pub(super) const FAILED: u8 = b'-';
 /// A line for the log; the answer comes later.
 pub(super) const LINE: u8 = b'#';
+
+/// How an index is told of, where there is one: the path of a copy, or what is told of an object that is open.
+pub(super) const COPIED: u8 = b'c';
+pub(super) const FAR: u8 = b'f';
 
 /// Bytes of one message: those of a read, and a little more.
 pub(super) const LONGEST: usize = MOST_READ + 64;

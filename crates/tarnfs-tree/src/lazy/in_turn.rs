@@ -109,6 +109,10 @@ impl Source for InTurn {
         self.open.get(self.node).is_some_and(|source| source.is_ready(offset, length))
     }
 
+    fn pinned(&self) -> Option<u64> {
+        self.open.get(self.node)?.pinned()
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         if let Some(source) = self.open.get(self.node) {
             source.prefetch(offset, length);

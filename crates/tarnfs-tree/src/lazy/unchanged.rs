@@ -155,6 +155,10 @@ impl Source for Unchanged {
         self.source.is_ready(offset, length)
     }
 
+    fn pinned(&self) -> Option<u64> {
+        self.source.pinned()
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         self.source.prefetch(offset, length);
     }

@@ -292,6 +292,10 @@ impl Index for ArchivesAsFiles {
         !self.index.numbering()
     }
 
+    fn waits(&self) -> bool {
+        self.index.waits()
+    }
+
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {
         Ok(self.index.lookup(folder, name)?.map(|row| self.shown(row)))
     }

@@ -14,6 +14,7 @@ use tarnfs_source::{Budget, Cancel, Limits};
 use crate::build::Progress;
 use crate::decoded_cache::DecodedCache;
 use crate::directory;
+use crate::open::Neighbour;
 use crate::open::Remotes;
 
 /// How an archive is opened.
@@ -115,9 +116,28 @@ pub enum IndexPlace {
     Folders(Vec<PathBuf>),
     /// In this file. `--index-file`
     File(PathBuf),
+    /// Behind this URL: it is read there, and none is made. `--index-file`
+    Url(IndexAt),
     /// Nowhere: it is made in memory. `--index-file :memory:`
     Memory,
 }
+
+/// An index behind a URL.
+#[derive(Debug, Clone)]
+pub struct IndexAt {
+    /// The URL, without secrets.
+    pub url: PathBuf,
+    /// The file there.
+    pub file: Neighbour,
+}
+
+impl PartialEq for IndexAt {
+    fn eq(&self, other: &Self) -> bool {
+        self.url == other.url
+    }
+}
+
+impl Eq for IndexAt {}
 
 /// Gets the decoded bytes of a compressed archive while a first pass makes them: in order, from the first one on, and
 /// only those that are verified. It gets no more where damage is found, or where too many would have to wait for a

@@ -74,8 +74,13 @@ impl Opening<'_> {
         let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path, origin) in
-            own.chain(with_more).chain(self.own_beside()).chain(foreign).chain(self.sidecars_beside())
+        for (opened, path, origin) in own
+            .chain(with_more)
+            .chain(self.at_url())
+            .chain(self.own_beside())
+            .chain(foreign)
+            .chain(self.sidecars_beside())
+            .chain(self.packed_sidecars())
         {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
@@ -278,7 +283,11 @@ impl Opening<'_> {
 
     /// The index at `path`, if it belongs to the archive and can serve `shape`.
     fn own_of(&self, shape: &Shape, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
-        let index = self.own_at(path, owner)?;
+        self.fitting(self.own_at(path, owner)?, shape)
+    }
+
+    /// `index`, if it belongs to the archive and can serve `shape`.
+    pub(super) fn fitting(&self, index: Arc<dyn Index>, shape: &Shape) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
         let archive = self.archive();
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
@@ -325,7 +334,12 @@ impl Opening<'_> {
 
     pub(super) fn sidecar(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
         let file = trust::open(path, Some(owner), self.options.index.is_trusted)?;
-        let expected = ratarmount::Expected {
+        ratarmount::open(file, &self.expected())
+    }
+
+    /// To what a sidecar should belong.
+    pub(super) fn expected(&self) -> ratarmount::Expected {
+        ratarmount::Expected {
             source: self.source(),
             modified: self.archive().modified,
             verify_mtime: self.options.index.verify_mtime,
@@ -333,14 +347,30 @@ impl Opening<'_> {
             limits: self.options.limits,
             dictionaries: self.options.decoding.dictionaries.clone(),
             cancel: self.options.cancel.clone(),
+        }
+    }
+
+    /// Sidecars of ratarmount are used. They do not say what is damaged, so with `--force` nothing of it could be told
+    /// from the rest.
+    pub(super) fn takes_sidecars(&self) -> bool {
+        self.options.index.use_sidecars && !self.options.decoding.force
+    }
+
+    /// Compressed sidecars beside the archive. They are looked for when this is asked, not before.
+    fn packed_sidecars(&self) -> impl Iterator<Item = Opened> + '_ {
+        let is_beside = match &self.options.index.place {
+            IndexPlace::Folders(folders) => folders.iter().any(|folder| folder.as_os_str().is_empty()),
+            _ => false,
         };
-        ratarmount::open(file, &expected)
+        let is_wanted = is_beside && self.takes_sidecars() && self.beside.is_none();
+        let paths = std::iter::once(self.path).filter(move |_| is_wanted).flat_map(ratarmount::packed_beside);
+        paths.map(|path| (self.sidecar(&path, &self.facts.owner), path, Origin::Sidecar))
     }
 
     /// Where an index may lie, for each folder.
     pub(super) fn places(&self) -> Vec<Vec<PathBuf>> {
         match &self.options.index.place {
-            IndexPlace::Memory => Vec::new(),
+            IndexPlace::Memory | IndexPlace::Url(_) => Vec::new(),
             IndexPlace::File(path) => vec![vec![path.clone()]],
             IndexPlace::Folders(folders) => {
                 let mains = if let Some((_, path)) = &self.home {
@@ -366,10 +396,8 @@ impl Opening<'_> {
     /// Where ratarmount puts its sidecars; a file that is named may be of either kind.
     pub(super) fn sidecar_candidates(&self) -> Vec<PathBuf> {
         match &self.options.index.place {
-            _ if !self.options.index.use_sidecars => Vec::new(),
-            // They do not say what is damaged, so nothing of it could be told from the rest.
-            _ if self.options.decoding.force => Vec::new(),
-            IndexPlace::Memory => Vec::new(),
+            _ if !self.takes_sidecars() => Vec::new(),
+            IndexPlace::Memory | IndexPlace::Url(_) => Vec::new(),
             IndexPlace::File(path) => Some(path.clone())
                 .filter(|path| ratarmount::may_be_one(path, self.options.index.is_trusted))
                 .into_iter()

@@ -228,8 +228,8 @@ impl Source for OpenedFile {
         self.content.source()?.verify(is_abandoned)
     }
 
-    fn may_be_replaced(&self) -> bool {
-        self.content.source().is_ok_and(Source::may_be_replaced)
+    fn pinned(&self) -> Option<u64> {
+        self.content.source().ok()?.pinned()
     }
 
     fn is_filled(&self, range: Range<u64>) -> bool {

@@ -11,7 +11,7 @@ use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_format::backends::in_order;
 use tarnfs_fuse::MountOptions;
-use tarnfs_index::{Recursion, Shape, location};
+use tarnfs_index::{Recursion, Shape, location, ratarmount};
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::Composition;
 use tarnfs_tree::open::{
@@ -127,7 +127,7 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
                 ))
             })?;
             is_foreign = true;
-            IndexPlace::File(remote::index_at(&file.to_string_lossy(), network, cancel)?)
+            IndexPlace::Url(remote::index_at(&file.to_string_lossy(), network, cancel)?)
         }
         (Some(file), _) => {
             let file = location::expand_home(PathBuf::from(file));
@@ -324,15 +324,9 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
     if read.is_err() || start.is_empty() || is_index {
         return Ok(());
     }
-    // Any other name is rather that of an archive.
-    let is_called_index =
-        path.file_name().is_some_and(|name| name.as_bytes().windows(7).any(|part| part == b".sqlite"));
-    if let Some(codec) = tarnfs_codec::detect(&start).filter(|_| is_called_index) {
-        return Err(format!(
-            "--index-file {}: is compressed ({}), and such an index cannot be read yet: decompress it first",
-            shown(path.as_os_str()),
-            codec.name()
-        ));
+    // Read, and not written over: see `tarnfs_tree`.
+    if ratarmount::may_be_one(path, true) {
+        return Ok(());
     }
     Err(format!(
         "--index-file {}: there is a file of this name that is not an index; name another",

@@ -71,7 +71,9 @@ fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<C
             let most = if is_named { folders.len() } else { usize::MAX };
             ratarmount::candidates(archive, folders).into_iter().take(most).collect()
         }
-        IndexPlace::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
+        IndexPlace::Memory | IndexPlace::Url(_) => {
+            return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file"));
+        }
     };
     let mut options = options.clone();
     if matches!(options.index.place, IndexPlace::File(_)) {
