@@ -16,6 +16,7 @@ packages+=(qpdf poppler-utils)
 packages+=(umoci)
 packages+=(curl rclone)
 packages+=(nginx apache2)
+packages+=(openssh-client openssh-server)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

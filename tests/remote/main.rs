@@ -14,3 +14,5 @@ mod reading;
 mod s3;
 mod secrets;
 mod servers;
+mod ssh;
+mod wire;

@@ -1,5 +1,5 @@
-//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, and moto, which is one for
-//! S3.
+//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, moto, which is one for S3, and
+//! those of OpenSSH and rclone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -128,6 +128,26 @@ impl Server {
         let mut command = Command::new(crate::peers::installed("moto_server")?);
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         Some(Self::start(command, port, PathBuf::new()))
+    }
+
+    /// OpenSSH's, with these settings for a port.
+    pub(crate) fn sshd(scratch: &Scratch, settings: impl Fn(u16) -> String) -> Self {
+        let port = free_port();
+        let folder = scratch.folder(format!("sshd-{}", unique()));
+        fs::write(folder.join("conf"), settings(port)).unwrap();
+        // It starts itself again for each connection, by its path.
+        let mut command = Command::new(scratch.shell("command -v sshd").trim());
+        command.arg("-D").arg("-E").arg(folder.join("log")).arg("-f").arg(folder.join("conf"));
+        Self::start(command, port, folder.join("log"))
+    }
+
+    /// rclone's for this protocol, with these options.
+    pub(crate) fn rclone(scratch: &Scratch, protocol: &str, options: &[&str]) -> Self {
+        let port = free_port();
+        let mut command = Command::new("rclone");
+        command.args(["serve", protocol, "--read-only", "--addr", &format!("127.0.0.1:{port}")]).args(options);
+        command.arg(scratch.folder("served")).env("RCLONE_CONFIG", "/dev/null");
+        Self::start(command, port, PathBuf::new())
     }
 
     pub(crate) fn url(&self, name: &str) -> String {

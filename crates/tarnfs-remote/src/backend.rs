@@ -12,7 +12,8 @@ use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
 /// All backends. No scheme has two.
-pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http, &crate::s3::S3, &crate::webdav::WebDav];
+pub static BACKENDS: &[&dyn Backend] =
+    &[&crate::http::Http, &crate::s3::S3, &crate::sftp::Sftp, &crate::webdav::WebDav];
 
 /// True if a backend has this scheme, which is in lower case.
 pub fn is_known_scheme(scheme: &str) -> bool {

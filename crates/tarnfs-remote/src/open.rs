@@ -13,6 +13,7 @@ use crate::credentials::Credentials;
 use crate::fetch::{self, error, read_by, tried};
 use crate::known::Known;
 use crate::s3::Aws;
+use crate::sftp::Ssh;
 use crate::source::{FEW_IN_MEMORY, MOST_IN_MEMORY, Missing, RemoteSource};
 use crate::url::Url;
 
@@ -25,6 +26,8 @@ pub struct Settings {
     pub credentials: Credentials,
     /// What is known of buckets, and of who may read them.
     pub aws: Aws,
+    /// Hosts that are reached by ssh.
+    pub ssh: Ssh,
     /// Nothing is asked over the network: what is in the cache has to do.
     pub offline: bool,
 }

@@ -6,6 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::credentials::Login;
 
+/// Schemes whose URLs have a path and nothing behind it: in names of files, `?` and `#` are letters.
+const PATHS: [&str; 5] = ["ftp", "ftps", "scp", "sftp", "ssh"];
+
 /// A URL with an authority: `scheme://[user:password@]host[:port]/path[?query]`.
 ///
 /// It is shown without user, password and query, since both may hold what opens the object to anybody.
@@ -31,7 +34,9 @@ impl Url {
         }
         // Names in a bucket are what was typed, whatever letters they have.
         let is_literal = scheme.eq_ignore_ascii_case("s3");
-        let rest = if is_literal { rest } else { rest.split_once('#').map_or(rest, |(rest, _)| rest) };
+        let is_path = PATHS.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        let is_whole = is_literal || is_path;
+        let rest = if is_whole { rest } else { rest.split_once('#').map_or(rest, |(rest, _)| rest) };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
         // What stands before the last @: a password may have one, too.
@@ -58,6 +63,8 @@ impl Url {
                 Some((path, version)) => (literal(path, b"/"), Some(format!("versionId={}", literal(version, b"")))),
                 None => (literal(rest, b"/"), None),
             }
+        } else if is_path {
+            (escaped(rest).replace('?', "%3F").replace('#', "%23"), None)
         } else {
             match rest.split_once('?') {
                 Some((path, query)) => (escaped(path), Some(escaped(query))),
@@ -70,7 +77,8 @@ impl Url {
         });
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let scheme = scheme.to_ascii_lowercase();
-        let authority = if is_literal { authority.to_owned() } else { authority.to_ascii_lowercase() };
+        // ssh has names of its own for hosts.
+        let authority = if is_whole { authority.to_owned() } else { authority.to_ascii_lowercase() };
         Ok(Self { scheme, authority, path, query, login })
     }
 
@@ -108,10 +116,14 @@ impl Url {
         &self.authority[..end]
     }
 
+    /// The port that is named.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.authority[self.host().len()..].strip_prefix(':').and_then(|port| port.parse().ok())
+    }
+
     /// Scheme, host and port. Only what has the same one gets the credentials that were meant for it.
     pub fn origin(&self) -> (&str, &str, u16) {
-        let port = self.authority[self.host().len()..].strip_prefix(':').and_then(|port| port.parse().ok());
-        (&self.scheme, self.host(), port.unwrap_or(if self.scheme == "http" { 80 } else { 443 }))
+        (&self.scheme, self.host(), self.port().unwrap_or(if self.scheme == "http" { 80 } else { 443 }))
     }
 
     /// User and password that it names.
