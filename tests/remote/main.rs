@@ -7,6 +7,7 @@ mod support;
 
 mod faults;
 mod folders;
+mod ftp;
 mod hostile;
 mod lies;
 mod proxy;

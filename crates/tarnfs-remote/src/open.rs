@@ -11,6 +11,7 @@ use crate::backend::{self, Begun, Body, Entry, Fault, Object, Version};
 use crate::cache::{BLOCK, BlockCache, Blocks};
 use crate::credentials::Credentials;
 use crate::fetch::{self, error, read_by, tried};
+use crate::ftp::Ftp;
 use crate::known::Known;
 use crate::s3::Aws;
 use crate::sftp::Ssh;
@@ -26,6 +27,8 @@ pub struct Settings {
     pub credentials: Credentials,
     /// What is known of buckets, and of who may read them.
     pub aws: Aws,
+    /// Connections to servers of FTP.
+    pub ftp: Ftp,
     /// Hosts that are reached by ssh.
     pub ssh: Ssh,
     /// Nothing is asked over the network: what is in the cache has to do.
@@ -75,6 +78,7 @@ impl Opener {
     pub fn prepare(&self) {
         if !self.settings.offline {
             crate::http::prepare();
+            crate::ftp::prepare();
         }
     }
 

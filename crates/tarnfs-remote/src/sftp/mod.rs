@@ -12,13 +12,14 @@ mod ssh;
 mod wire;
 
 use std::fmt;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::backend::{Backend, Begun, Body, Entry, Fault, Object, Version};
+use crate::fetch::Groups;
 use crate::open::Settings;
 use crate::url::{Url, plain};
 pub use askpass::answer_ssh;
@@ -32,10 +33,6 @@ const SCHEMES: &[&str] = &["sftp", "ssh", "scp"];
 
 /// Bytes that are read between two looks at the version.
 const GROUP: u64 = 256 << 10;
-
-/// A file that was changed less than so long ago may change again in the same second. Its time is by the clock of the
-/// server, which may be another one than ours.
-const RECENT: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(crate) struct Sftp;
@@ -149,26 +146,9 @@ fn handle(answer: Answer) -> Result<Vec<u8>, Fault> {
     }
 }
 
-fn time(seconds: u32) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into())
-}
-
 fn version(found: &Attributes) -> Result<Version, Fault> {
-    let unknown = || Fault::Final("the server does not say how long it is".to_owned());
-    let modified = found.modified.map(time);
-    let is_lasting = modified.is_some_and(|time| time.elapsed().is_ok_and(|age| age >= RECENT));
-    let modified = modified.map(httpdate::fmt_http_date);
-    Ok(Version { length: found.size.ok_or_else(unknown)?, tag: None, modified, id: None, is_lasting })
-}
-
-/// Whether the file is still what it was.
-fn says(found: &Attributes, expected: &Version) -> Result<(), Fault> {
-    let now = version(found)?;
-    if (now.length, &now.modified) == (expected.length, &expected.modified) {
-        return Ok(());
-    }
-    let what = if now.length == expected.length { "it has another time now" } else { "it has another length now" };
-    Err(Fault::Changed(what.to_owned()))
+    let modified = found.modified.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into()));
+    Version::of_second(found.size, modified)
 }
 
 /// A file at a host.
@@ -251,7 +231,6 @@ struct Coming {
     groups: std::vec::IntoIter<Vec<usize>>,
     version: Version,
     deadline: Instant,
-    bytes: Cursor<Vec<u8>>,
 }
 
 impl Coming {
@@ -279,7 +258,7 @@ impl Coming {
                 }
             }
         }
-        says(&attributes(self.answers.next(self.deadline)?)?, &self.version)?;
+        self.version.is_still(&version(&attributes(self.answers.next(self.deadline)?)?)?)?;
         if !is_whole {
             self.groups = Vec::new().into_iter();
         }
@@ -287,18 +266,6 @@ impl Coming {
             Some(answer) if bytes.is_empty() => Err(fault(&answer)),
             _ => Ok(bytes),
         }
-    }
-}
-
-impl Read for Coming {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.bytes.read(buffer)?;
-        if read > 0 || buffer.is_empty() {
-            return Ok(read);
-        }
-        // Who asks for the rest learns what is wrong with it.
-        self.bytes = Cursor::new(self.group().unwrap_or_default());
-        self.bytes.read(buffer)
     }
 }
 
@@ -324,8 +291,8 @@ impl Object for File {
         }
         let handle = self.opened(&session, &path, deadline)?;
         let (answers, groups) = ask(&session, &handle, &(0..end))?;
-        let (groups, bytes) = (groups.into_iter(), Cursor::default());
-        let mut coming = Coming { session, answers, groups, version: version.clone(), deadline, bytes };
+        let groups = groups.into_iter();
+        let mut coming = Coming { session, answers, groups, version: version.clone(), deadline };
         let mut bytes = Vec::new();
         loop {
             let group = coming.group().map_err(|fault| match fault {
@@ -351,10 +318,10 @@ impl Object for File {
             fault => fault,
         })?;
         let (answers, groups) = ask(&session, &handle, &range)?;
-        let (groups, bytes) = (groups.into_iter(), Cursor::default());
-        let mut coming = Coming { session, answers, groups, version: version.clone(), deadline, bytes };
-        coming.bytes = Cursor::new(coming.group()?);
-        Ok(Box::new(coming))
+        let groups = groups.into_iter();
+        let mut coming = Coming { session, answers, groups, version: version.clone(), deadline };
+        let first = coming.group()?;
+        Ok(Box::new(Groups::behind(first, move || coming.group())))
     }
 }
 

@@ -77,7 +77,8 @@ impl Session {
         }));
         let (ready, begun) = channel();
         let shared = Arc::clone(&session.0);
-        let read = move || shared.read(socket, errors, ready);
+        // That no first answer comes is seen when this is dropped: behind why.
+        let read = move || shared.read(&socket, &errors, &ready);
         std::thread::Builder::new().name("tarnfs-sftp".into()).spawn(read).map_err(of_ours)?;
         session.0.send(&wire::hello());
         match begun.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -205,23 +206,22 @@ impl Shared {
     }
 
     /// What the thread does: it reads until there is nothing more.
-    fn read(&self, socket: UnixStream, errors: UnixStream, ready: Sender<()>) {
+    fn read(&self, socket: &UnixStream, errors: &UnixStream, ready: &Sender<()>) {
         let mut heard = said::Heard::default();
-        let result = self.answers(&socket, &errors, &mut heard, &ready);
+        let result = self.answers(socket, errors, &mut heard, ready);
         // The program ends soon, and says why before.
         let until = Instant::now() + Duration::from_secs(2);
         let _ = socket.shutdown(Shutdown::Both);
         let _ = errors.set_read_timeout(Some(Duration::from_secs(1)));
-        while Instant::now() < until && heard.read(&errors) {}
+        while Instant::now() < until && heard.read(errors) {}
         let refusal = match result {
             Ok(()) => heard.refusal(),
             Err(what) => Refusal::Passing(what.to_owned()),
         };
         let mut waiting = lock(&self.waiting);
         waiting.over = Some(refusal);
-        // Whoever waits for one of them, or for the first answer, sees now that none comes.
+        // Whoever waits for one of them sees that no answer comes.
         waiting.by_id.clear();
-        drop(ready);
     }
 
     fn answers(
@@ -236,7 +236,7 @@ impl Shared {
         let (mut is_begun, mut has_errors) = (false, true);
         loop {
             let mut polled = [PollFd::new(socket, PollFlags::IN), PollFd::new(errors, PollFlags::IN)];
-            let polled = &mut polled[..1 + usize::from(has_errors)];
+            let polled = &mut polled[..=usize::from(has_errors)];
             match poll(polled, None::<&Timespec>) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return Ok(()),
