@@ -15,5 +15,6 @@ mod reading;
 mod s3;
 mod secrets;
 mod servers;
+mod services;
 mod ssh;
 mod wire;

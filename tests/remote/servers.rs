@@ -189,6 +189,16 @@ require_ssl_reuse=YES\nrsa_cert_file={certificate}\nrsa_private_key_file={key}\n
         Some(Self::start(command, port, log))
     }
 
+    /// That of `services.py`, which answers as GitHub, Dropbox and a gateway of IPFS do.
+    pub(crate) fn services(scratch: &Scratch, token: &str) -> Self {
+        let port = free_port();
+        let log = scratch.path(format!("services-{}", unique()));
+        let mut command = Command::new("python3");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/remote/services.py")).arg(port.to_string());
+        command.arg(scratch.folder("served")).arg(&log).arg(token);
+        Self::start(command, port, log)
+    }
+
     /// rclone's for this protocol, with these options.
     pub(crate) fn rclone(scratch: &Scratch, protocol: &str, options: &[&str]) -> Self {
         let port = free_port();

@@ -12,8 +12,16 @@ use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
 /// All backends. No scheme has two.
-pub static BACKENDS: &[&dyn Backend] =
-    &[&crate::ftp::FtpFiles, &crate::http::Http, &crate::s3::S3, &crate::sftp::Sftp, &crate::webdav::WebDav];
+pub static BACKENDS: &[&dyn Backend] = &[
+    &crate::dropbox::Dropbox,
+    &crate::ftp::FtpFiles,
+    &crate::github::GitHub,
+    &crate::http::Http,
+    &crate::ipfs::Ipfs,
+    &crate::s3::S3,
+    &crate::sftp::Sftp,
+    &crate::webdav::WebDav,
+];
 
 /// True if a backend has this scheme, which is in lower case.
 pub fn is_known_scheme(scheme: &str) -> bool {

@@ -14,6 +14,7 @@ use crate::fetch::{self, error, read_by, tried};
 use crate::ftp::Ftp;
 use crate::known::Known;
 use crate::s3::Aws;
+use crate::services::Services;
 use crate::sftp::Ssh;
 use crate::source::{FEW_IN_MEMORY, MOST_IN_MEMORY, Missing, RemoteSource};
 use crate::url::Url;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub credentials: Credentials,
     /// What is known of buckets, and of who may read them.
     pub aws: Aws,
+    /// Where GitHub, IPFS and Dropbox are.
+    pub services: Services,
     /// Connections to servers of FTP.
     pub ftp: Ftp,
     /// Hosts that are reached by ssh.

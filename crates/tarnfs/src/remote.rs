@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use tarnfs_index::location;
 use tarnfs_remote::helper::{self, Client, Distant, DistantFolder};
-use tarnfs_remote::{Aws, BlockCache, Credentials, Ftp, Opener, Settings, Ssh, Url, is_known_scheme, needs_ssh};
+use tarnfs_remote::{
+    Aws, BlockCache, Credentials, Ftp, Opener, Services, Settings, Ssh, Url, is_known_scheme, needs_ssh,
+};
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{Beside, Remote, RemoteEntry, RemoteFolder, Remotes, is_url};
 
@@ -124,8 +126,8 @@ fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, of
     let (credentials, aws) = (Credentials::of_environment(), Aws::of_environment());
     // What lies at its path may be another one by now.
     let folder = cache.as_ref().map(BlockCache::folder);
-    let ftp = Ftp::default();
-    let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials, aws, ftp, ssh, offline });
+    let (ftp, services) = (Ftp::default(), Services::of_environment());
+    let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials, aws, services, ftp, ssh, offline });
     opener.prepare();
     sandbox::keep_network(folder.as_deref(), &opener.reads(&urls));
     helper::serve(&control, urls, opener)

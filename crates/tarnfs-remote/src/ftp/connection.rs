@@ -98,7 +98,7 @@ impl Connection {
         let begin = || {
             let ftp = RustlsFtpStream::connect_with_stream(socket)?;
             let mut ftp = if site.is_encrypted {
-                ftp.into_secure(RustlsConnector::from(encryption()?), site.host.trim_matches(['[', ']']))?
+                ftp.into_secure(RustlsConnector::from(encryption()?), &site.host)?
             } else {
                 ftp
             };

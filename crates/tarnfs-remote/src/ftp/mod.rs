@@ -47,7 +47,8 @@ impl Ftp {
     fn pool(&self, url: &Url, settings: &Settings) -> Arc<Pool> {
         let login = url.login().cloned().or_else(|| settings.credentials.of_host(url.host()));
         let is_encrypted = url.scheme() == "ftps";
-        let site = Site { host: url.host().to_owned(), port: url.port().unwrap_or(21), login, is_encrypted };
+        let host = url.host().trim_matches(['[', ']']).to_owned();
+        let site = Site { host, port: url.port().unwrap_or(21), login, is_encrypted };
         let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = pools.iter().find(|pool| pool.site == site) {
             return Arc::clone(known);
