@@ -16,6 +16,8 @@ packages+=(qpdf poppler-utils)
 packages+=(umoci)
 packages+=(curl rclone)
 packages+=(nginx apache2)
+packages+=(openssh-client openssh-server)
+packages+=(vsftpd python3-pyftpdlib python3-openssl)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

@@ -38,7 +38,7 @@ fn survey(root: &Path) -> Vec<(String, u64)> {
 }
 
 /// A folder in `served` with folders, odd names and archives.
-fn folder(scratch: &Scratch) {
+pub(crate) fn folder(scratch: &Scratch) {
     archives(scratch);
     scratch.shell(
         "cd served; mkdir -p dumps/2026/deep 'dumps/a b+c%20é'; seq 1 60000 > dumps/2026/numbers
@@ -49,7 +49,7 @@ fn folder(scratch: &Scratch) {
 }
 
 /// Mounts the folder at `url`, and compares it with the one that is served; also with the archives in it as folders.
-fn assert_shows_folder(scratch: &Scratch, url: &str, command: &dyn Fn() -> Command) {
+pub(crate) fn assert_shows_folder(scratch: &Scratch, url: &str, command: &dyn Fn() -> Command) {
     if !can_mount() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, and moto, which is one for
-//! S3.
+//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, moto, which is one for S3, those
+//! of OpenSSH and rclone, and for FTP vsftpd and pyftpdlib's.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -130,6 +130,84 @@ impl Server {
         Some(Self::start(command, port, PathBuf::new()))
     }
 
+    /// OpenSSH's, with these settings for a port.
+    pub(crate) fn sshd(scratch: &Scratch, settings: impl Fn(u16) -> String) -> Self {
+        let port = free_port();
+        let folder = scratch.folder(format!("sshd-{}", unique()));
+        fs::write(folder.join("conf"), settings(port)).unwrap();
+        // It starts itself again for each connection, by its path.
+        let mut command = Command::new(scratch.shell("command -v sshd").trim());
+        command.arg("-D").arg("-E").arg(folder.join("log")).arg("-f").arg(folder.join("conf"));
+        Self::start(command, port, folder.join("log"))
+    }
+
+    /// vsftpd, which serves the folder to everybody. `None` where it is not installed, or this is not root.
+    pub(crate) fn vsftpd(scratch: &Scratch, tls: bool) -> Option<Self> {
+        if !have("vsftpd") || !crate::support::is_root() {
+            return None;
+        }
+        let port = free_port();
+        let folder = scratch.folder(format!("vsftpd-{}", unique()));
+        let (at, served) = (folder.display(), scratch.folder("served"));
+        // It does not read as root, and nobody may write to the folder.
+        scratch.shell("chmod o+x .; chmod -R o+rX,go-w served");
+        scratch.folder(folder.join("empty"));
+        let mut text = format!(
+            "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nanonymous_enable=YES\nlocal_enable=NO
+anon_root={}\nno_anon_password=YES\nsecure_chroot_dir={at}/empty\nxferlog_enable=YES\nvsftpd_log_file={at}/log
+log_ftp_protocol=YES\nsyslog_enable=NO\nseccomp_sandbox=NO\nisolate_network=NO\n",
+            served.display()
+        );
+        if tls {
+            certificates(scratch);
+            let of = |name: &str| scratch.path(name).display().to_string();
+            let (certificate, key) = (of("tls.crt"), of("tls.key"));
+            text += &format!(
+                "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=YES
+require_ssl_reuse=YES\nrsa_cert_file={certificate}\nrsa_private_key_file={key}\nssl_ciphers=HIGH\n"
+            );
+        }
+        fs::write(folder.join("conf"), text).unwrap();
+        let mut command = Command::new("vsftpd");
+        command.arg(folder.join("conf"));
+        Some(Self::start(command, port, folder.join("log")))
+    }
+
+    /// That of `ftp.py`, with arguments for a port and the path of a log. `None` where its library is not installed.
+    pub(crate) fn pyftpdlib(scratch: &Scratch, arguments: impl Fn(u16, String) -> Vec<String>) -> Option<Self> {
+        // Debian's, wherever another one comes first.
+        const PYTHON: &str = "/usr/bin/python3";
+        let has = Command::new(PYTHON).args(["-c", "import pyftpdlib, OpenSSL"]).stderr(Stdio::null()).status();
+        if !has.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let port = free_port();
+        let log = scratch.path(format!("ftp-{}", unique()));
+        let mut command = Command::new(PYTHON);
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/remote/ftp.py"));
+        command.args(arguments(port, log.display().to_string()));
+        Some(Self::start(command, port, log))
+    }
+
+    /// That of `services.py`, which answers as GitHub, Dropbox and a gateway of IPFS do.
+    pub(crate) fn services(scratch: &Scratch, token: &str) -> Self {
+        let port = free_port();
+        let log = scratch.path(format!("services-{}", unique()));
+        let mut command = Command::new("python3");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/remote/services.py")).arg(port.to_string());
+        command.arg(scratch.folder("served")).arg(&log).arg(token);
+        Self::start(command, port, log)
+    }
+
+    /// rclone's for this protocol, with these options.
+    pub(crate) fn rclone(scratch: &Scratch, protocol: &str, options: &[&str]) -> Self {
+        let port = free_port();
+        let mut command = Command::new("rclone");
+        command.args(["serve", protocol, "--read-only", "--addr", &format!("127.0.0.1:{port}")]).args(options);
+        command.arg(scratch.folder("served")).env("RCLONE_CONFIG", "/dev/null");
+        Self::start(command, port, PathBuf::new())
+    }
+
     pub(crate) fn url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.address)
     }
@@ -150,7 +228,7 @@ impl Drop for Server {
 }
 
 /// A certificate authority of this test (`ca.crt`), and a certificate for `localhost` by it.
-fn certificates(scratch: &Scratch) {
+pub(crate) fn certificates(scratch: &Scratch) {
     if scratch.path("tls.crt").exists() {
         return;
     }

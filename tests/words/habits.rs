@@ -116,10 +116,10 @@ fn who_types_as_for_another_program_is_told_what_it_is_called() {
         ),
         (&["--verbose", "a.tar.gz"], 2, "--verbose goes with --version; -d 2 and -d 3 log what is done".to_owned()),
         (
-            &["ls", "ftp://localhost/a.tar.gz"],
+            &["ls", "smb://localhost/a.tar.gz"],
             3,
-            "ftp://localhost/a.tar.gz: is a URL of a kind that cannot be opened yet (http://, https://, s3:// and webdav:// \
-             can): download it first"
+            "smb://localhost/a.tar.gz: is a URL of a kind that cannot be opened yet (http://, https://, s3://, webdav://, \
+             sftp:// and others can): download it first"
                 .to_owned(),
         ),
         (&["ls", "file:///a.tar.gz"], 3, "file:///a.tar.gz: is a URL; give the path of the file".to_owned()),

@@ -163,7 +163,7 @@ fn a_source_that_is_called_like_a_command_is_told_of() {
 fn what_has_no_effect_is_told_with_the_option() {
     let scratch = Scratch::new();
     scratch.shell("echo one > one; gzip -k one; tar -czf a.tar.gz one.gz");
-    let ran = in_it(&scratch, &["a.tar.gz", "ftp://x.invalid/b.tar"]);
+    let ran = in_it(&scratch, &["a.tar.gz", "smb://x.invalid/b.tar"]);
     assert!(ran.err.contains("is a URL"), "{}", ran.err);
     let words = ["ls", "-r", "--password=x", "--index-folders=ix", "a.tar.gz"];
     let ran = in_it(&scratch, &words).ok();

@@ -12,7 +12,16 @@ use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
 /// All backends. No scheme has two.
-pub static BACKENDS: &[&dyn Backend] = &[&crate::http::Http, &crate::s3::S3, &crate::webdav::WebDav];
+pub static BACKENDS: &[&dyn Backend] = &[
+    &crate::dropbox::Dropbox,
+    &crate::ftp::FtpFiles,
+    &crate::github::GitHub,
+    &crate::http::Http,
+    &crate::ipfs::Ipfs,
+    &crate::s3::S3,
+    &crate::sftp::Sftp,
+    &crate::webdav::WebDav,
+];
 
 /// True if a backend has this scheme, which is in lower case.
 pub fn is_known_scheme(scheme: &str) -> bool {
@@ -118,6 +127,27 @@ pub struct Version {
 }
 
 impl Version {
+    /// Of a server that tells how long it is and when it was changed last, and no more. It is lasting if that was long
+    /// enough ago that a change in the same second is over, as far as its clock is ours.
+    pub(crate) fn of_second(length: Option<u64>, modified: Option<SystemTime>) -> Result<Self, Fault> {
+        const RECENT: Duration = Duration::from_secs(60);
+        let unknown = || Fault::Final("the server does not say how long it is".to_owned());
+        let is_lasting = modified.is_some_and(|time| time.elapsed().is_ok_and(|age| age >= RECENT));
+        let modified = modified.map(httpdate::fmt_http_date);
+        Ok(Self { length: length.ok_or_else(unknown)?, tag: None, modified, id: None, is_lasting })
+    }
+
+    /// `Changed` if it is not this one that is there `now`. For those of [`Version::of_second`].
+    pub(crate) fn is_still(&self, now: &Self) -> Result<(), Fault> {
+        if now.length != self.length {
+            return Err(Fault::Changed("it has another length now".to_owned()));
+        }
+        if now.modified != self.modified {
+            return Err(Fault::Changed("it has another time now".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Nothing but the length tells it from another one.
     pub fn is_vague(&self) -> bool {
         self.tag.is_none() && self.modified.is_none()

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,31 @@ pub(crate) fn read_by(deadline: Instant, body: &mut dyn Read, most: u64, bytes: 
         }
     }
     Ok(())
+}
+
+/// Bytes that come in groups, each of which is known to be of the right version before any of it is read. What is wrong
+/// with one is the end of the body: who asks for the rest learns it.
+pub(crate) struct Groups<G> {
+    bytes: Cursor<Vec<u8>>,
+    next: G,
+}
+
+impl<G: FnMut() -> Result<Vec<u8>, Fault>> Groups<G> {
+    /// After the first one. An empty one is the end.
+    pub(crate) fn behind(first: Vec<u8>, next: G) -> Self {
+        Self { bytes: Cursor::new(first), next }
+    }
+}
+
+impl<G: FnMut() -> Result<Vec<u8>, Fault>> Read for Groups<G> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        if read > 0 || buffer.is_empty() {
+            return Ok(read);
+        }
+        self.bytes = Cursor::new((self.next)().unwrap_or_default());
+        self.bytes.read(buffer)
+    }
 }
 
 /// What it means that a body cannot be read on.

@@ -11,8 +11,11 @@ use crate::backend::{self, Begun, Body, Entry, Fault, Object, Version};
 use crate::cache::{BLOCK, BlockCache, Blocks};
 use crate::credentials::Credentials;
 use crate::fetch::{self, error, read_by, tried};
+use crate::ftp::Ftp;
 use crate::known::Known;
 use crate::s3::Aws;
+use crate::services::Services;
+use crate::sftp::Ssh;
 use crate::shelf::Shelf;
 use crate::source::{MOST_ON_SHELF, Missing, RemoteSource};
 use crate::url::Url;
@@ -26,6 +29,12 @@ pub struct Settings {
     pub credentials: Credentials,
     /// What is known of buckets, and of who may read them.
     pub aws: Aws,
+    /// Where GitHub, IPFS and Dropbox are.
+    pub services: Services,
+    /// Connections to servers of FTP.
+    pub ftp: Ftp,
+    /// Hosts that are reached by ssh.
+    pub ssh: Ssh,
     /// Nothing is asked over the network: what is in the cache has to do.
     pub offline: bool,
 }
@@ -90,6 +99,7 @@ impl Opener {
     pub fn prepare(&self) {
         if !self.settings.offline {
             crate::http::prepare();
+            crate::ftp::prepare();
         }
     }
 

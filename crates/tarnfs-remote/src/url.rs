@@ -6,6 +6,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::credentials::Login;
 
+/// Schemes whose URLs have a path and nothing behind it: in names of files, `?` and `#` are letters.
+const PATHS: [&str; 7] = ["dropbox", "ftp", "ftps", "github", "scp", "sftp", "ssh"];
+
+/// Schemes whose authority is a name with capitals in it, which mean something.
+const WITH_CAPITALS: [&str; 8] = ["github", "ipfs", "ipns", "s3", "scp", "sftp", "ssh", "dropbox"];
+
 /// A URL with an authority: `scheme://[user:password@]host[:port]/path[?query]`.
 ///
 /// It is shown without user, password and query, since both may hold what opens the object to anybody.
@@ -31,15 +37,30 @@ impl Url {
         }
         // Names in a bucket are what was typed, whatever letters they have.
         let is_literal = scheme.eq_ignore_ascii_case("s3");
-        let rest = if is_literal { rest } else { rest.split_once('#').map_or(rest, |(rest, _)| rest) };
+        let is_path = PATHS.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        let is_whole = is_literal || is_path;
+        let rest = if is_whole { rest } else { rest.split_once('#').map_or(rest, |(rest, _)| rest) };
+        let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(&byte);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
+        if scheme.eq_ignore_ascii_case("dropbox") {
+            // There is no host, and what stands in its place is the first name.
+            let path = format!("{authority}{rest}");
+            return Ok(Self::of_path(scheme, String::new(), &format!("/{}", path.trim_start_matches('/'))));
+        }
+        if scheme.eq_ignore_ascii_case("github") {
+            let is_of_repository = |byte: u8| is_of_host(byte) || byte == b'@';
+            return if authority.bytes().all(is_of_repository) && !authority.is_empty() {
+                Ok(Self::of_path(scheme, authority.to_owned(), if rest.is_empty() { "/" } else { rest }))
+            } else {
+                Err("it names no repository, as github://ORG:REPO@BRANCH/PATH does".to_owned())
+            };
+        }
         // What stands before the last @: a password may have one, too.
         let (login, authority) = match authority.rsplit_once('@') {
             Some((login, authority)) => (Some(login), authority),
             None => (None, authority),
         };
-        let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]%".contains(&byte);
         if authority.is_empty() || authority.starts_with(':') || !authority.bytes().all(is_of_host) {
             return Err("it names no host that can be looked for".to_owned());
         }
@@ -58,6 +79,8 @@ impl Url {
                 Some((path, version)) => (literal(path, b"/"), Some(format!("versionId={}", literal(version, b"")))),
                 None => (literal(rest, b"/"), None),
             }
+        } else if is_path {
+            (escaped_path(rest), None)
         } else {
             match rest.split_once('?') {
                 Some((path, query)) => (escaped(path), Some(escaped(query))),
@@ -70,8 +93,14 @@ impl Url {
         });
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let scheme = scheme.to_ascii_lowercase();
-        let authority = if is_literal { authority.to_owned() } else { authority.to_ascii_lowercase() };
+        let has_capitals = WITH_CAPITALS.contains(&scheme.as_str());
+        let authority = if has_capitals { authority.to_owned() } else { authority.to_ascii_lowercase() };
         Ok(Self { scheme, authority, path, query, login })
+    }
+
+    /// Of a path without anything behind it, as a person has typed it.
+    fn of_path(scheme: &str, authority: String, path: &str) -> Self {
+        Self::of_parts(&scheme.to_ascii_lowercase(), authority, escaped_path(path), None)
     }
 
     /// Of what is escaped already; the path begins with a slash.
@@ -108,10 +137,14 @@ impl Url {
         &self.authority[..end]
     }
 
+    /// The port that is named.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.authority[self.host().len()..].strip_prefix(':').and_then(|port| port.parse().ok())
+    }
+
     /// Scheme, host and port. Only what has the same one gets the credentials that were meant for it.
     pub fn origin(&self) -> (&str, &str, u16) {
-        let port = self.authority[self.host().len()..].strip_prefix(':').and_then(|port| port.parse().ok());
-        (&self.scheme, self.host(), port.unwrap_or(if self.scheme == "http" { 80 } else { 443 }))
+        (&self.scheme, self.host(), self.port().unwrap_or(if self.scheme == "http" { 80 } else { 443 }))
     }
 
     /// User and password that it names.
@@ -244,7 +277,9 @@ impl fmt::Display for Url {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Names of files are read by people, so what was escaped is shown as it was, where it is the same then.
         let path: Vec<_> = self.path.split('/').map(readable).collect();
-        write!(formatter, "{}://{}{}", self.scheme, self.authority, path.join("/"))
+        // Without a host, a slash is enough.
+        let slashes = if self.authority.is_empty() { ":/" } else { "://" };
+        write!(formatter, "{}{slashes}{}{}", self.scheme, self.authority, path.join("/"))
     }
 }
 
@@ -273,6 +308,11 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// The same of a path with nothing behind it.
+fn escaped_path(path: &str) -> String {
+    escaped(path).replace('?', "%3F").replace('#', "%23")
 }
 
 /// With `%` for each byte but letters, digits, `-._~` and those of `others`: as signatures have it. A `%` is escaped,

@@ -43,7 +43,8 @@ impl Backend for WebDav {
         let method = Method::from_bytes(b"PROPFIND").map_err(io::Error::other)?;
         let page = tried(deadline, true, || {
             let headers = [(depth.clone(), "1")];
-            let question = Question { method: method.clone(), headers: &headers, deadline, is_for_body: true };
+            let question =
+                Question { method: method.clone(), headers: &headers, body: None, deadline, is_for_body: true };
             let answer = asker.ask(&question)?;
             match answer.status() {
                 StatusCode::MULTI_STATUS => all_of(answer, deadline),

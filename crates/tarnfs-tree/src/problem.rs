@@ -105,7 +105,7 @@ impl fmt::Display for Problem {
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
             Self::Encrypted(program) => write!(f, "is encrypted with {program}: decrypt it first"),
             Self::Url { is_local: false } => f.write_str(
-                "is a URL of a kind that cannot be opened yet (http://, https://, s3:// and webdav:// can): download it first",
+                "is a URL of a kind that cannot be opened yet (http://, https://, s3://, webdav://, sftp:// and others can): download it first",
             ),
             Self::Url { is_local: true } => f.write_str("is a URL; give the path of the file"),
             Self::OnlyZeros { may_be_empty } => {

@@ -140,6 +140,11 @@ fn secrets(word: &[u8], passwords: &[&[u8]]) -> Vec<Range<usize>> {
 fn secrets_of_urls(word: &[u8]) -> Vec<Range<usize>> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(start) = word[at..].windows(3).position(|bytes| bytes == b"://").map(|start| at + start + 3) {
+        at = start;
+        // Nobody logs in there: a repository stands in that place, or a name.
+        if ["github://", "dropbox://"].iter().any(|scheme| word[..start].ends_with(scheme.as_bytes())) {
+            continue;
+        }
         let rest = &word[start..];
         let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
         let login = rest[..end].iter().rposition(|&byte| byte == b'@').map_or(0, |at| at + 1);
@@ -158,7 +163,6 @@ fn secrets_of_urls(word: &[u8]) -> Vec<Range<usize>> {
             found.push(start + query..word.len());
             break;
         }
-        at = start;
     }
     found.retain(|range| !range.is_empty());
     found
@@ -176,6 +180,7 @@ mod tests {
             ("http://host/a@b", "http://host/a@b"),
             ("http://me:12/S3cret@h/x?sig", "http://*************h/x****"),
             ("http://host?a@b", "http://host****"),
+            ("github://org:repo@main/x", "github://org:repo@main/x"),
             ("tar::http://a:b@host:80/x,ftp://c@[::1]:/", "tar::http://****host:80/x,ftp://**[::1]:/"),
             ("http://me:a/b@host/x", "http://*************"),
             ("http://me:a#b@host/x", "http://*************"),

@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     memory::share_free_memory();
     accounts::ask_system();
     let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(is_told) = tarnfs_remote::answer_ssh(&arguments) {
+        return if is_told { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let is_mount_helper = args::is_mount_helper(&arguments);
     let (result, colour) = run::run(arguments);
     let is_broken_pipe = result.as_ref().is_err_and(exit::Failure::is_broken_pipe);

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use tarnfs_index::location;
 use tarnfs_remote::helper::{self, Client, Distant, DistantFolder, Index};
-use tarnfs_remote::{Aws, BlockCache, Credentials, Opener, Settings, Url, is_known_scheme};
+use tarnfs_remote::{
+    Aws, BlockCache, Credentials, Ftp, Opener, Services, Settings, Ssh, Url, is_known_scheme, needs_ssh,
+};
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{Beside, IndexAt, Neighbour, Remote, RemoteEntry, RemoteFolder, Remotes, is_url};
 
@@ -122,6 +124,7 @@ fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, of
     let control = daemon::detach(control, null, c"tarnfs-remote")?;
     // Each connection and each file of a folder has some.
     inside::raise_descriptors();
+    let ssh = if needs_ssh(&urls) && !offline { start_ssh(&urls)? } else { Ssh::default() };
     let folder = location::cache_folder().filter(|_| limit != Some(0)).map(|folder| folder.join("remote"));
     let cache = folder.as_ref().and_then(|folder| {
         let opened = BlockCache::open(folder, limit);
@@ -130,10 +133,32 @@ fn work(control: UnixStream, null: &File, urls: Vec<Url>, limit: Option<u64>, of
     let (credentials, aws) = (Credentials::of_environment(), Aws::of_environment());
     // What lies at its path may be another one by now.
     let folder = cache.as_ref().map(BlockCache::folder);
-    let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials, aws, offline });
+    let (ftp, services) = (Ftp::default(), Services::of_environment());
+    let opener = Opener::new(Settings { cache: cache.map(Arc::new), credentials, aws, services, ftp, ssh, offline });
     opener.prepare();
     sandbox::keep_network(folder.as_deref(), &opener.reads(&urls));
     helper::serve(&control, urls, opener)
+}
+
+/// Starts the process that starts `ssh`: the one that has the network can execute nothing. To be called while this one
+/// has a single thread.
+fn start_ssh(urls: &[Url]) -> io::Result<Ssh> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    // SAFETY: there are no other threads, so no lock is held that the child could wait for.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(ours);
+            let _ = std::panic::catch_unwind(|| {
+                let control = daemon::detach(theirs, &null, c"tarnfs-ssh")?;
+                tarnfs_remote::start_programs(&control, urls)
+            });
+            // SAFETY: ends this process at once; nothing is cleaned up twice.
+            unsafe { libc::_exit(0) }
+        }
+        _ => Ok(Ssh::new(ours, urls)),
+    }
 }
 
 /// Opens what lies behind URLs, until `cancel` is asked for.

@@ -13,6 +13,7 @@ use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Proxy};
 
 use crate::backend::Fault;
+use crate::trust::trusted;
 use crate::url::Url;
 
 /// What is waited for: a connection, and each piece of an answer. A server that says nothing for longer is asked again.
@@ -40,18 +41,10 @@ pub(crate) fn agent(is_public: bool) -> &'static Agent {
 }
 
 fn config() -> ureq::config::Config {
-    let found = rustls_native_certs::load_native_certs();
-    let certificates: Vec<_> = found.certs.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
-    // Where the system has none, those that Mozilla trusts. Who names others trusts no more than those.
-    let are_named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
-    let roots = if certificates.is_empty() && !are_named {
-        RootCerts::WebPki
-    } else {
+    let roots = trusted().map_or(RootCerts::WebPki, |trusted| {
+        let certificates: Vec<_> = trusted.iter().map(|der| Certificate::from_der(der)).collect();
         RootCerts::new_with_certs(&certificates)
-    };
-    if certificates.is_empty() && are_named {
-        log::warn!("what SSL_CERT_FILE or SSL_CERT_DIR names has no certificates: no server is trusted");
-    }
+    });
     Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)

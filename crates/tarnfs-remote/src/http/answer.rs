@@ -28,7 +28,7 @@ pub(crate) fn is_strong(tag: &str) -> bool {
 
 /// Whether the version that the answer tells will not be that of other bytes, too, as those are that were written in
 /// the same second (RFC 9110, 8.8.2.2). There are servers that make tags of that second, and call them strong.
-pub(crate) fn is_lasting(answer: &Answer) -> bool {
+pub(crate) fn is_lasting(answer: &Answer, tag: Option<&String>) -> bool {
     /// As old a change must be, by the clock of the server: with its tag, and without, where the clock that the file
     /// has may be another one.
     const WITH_TAG: Duration = Duration::from_secs(2);
@@ -36,15 +36,15 @@ pub(crate) fn is_lasting(answer: &Answer) -> bool {
     let time = |name| text(answer, &name).and_then(|text| httpdate::parse_http_date(&text).ok());
     let (modified, now) = (time(header::LAST_MODIFIED), time(header::DATE));
     let age = modified.zip(now).and_then(|(modified, now)| now.duration_since(modified).ok());
-    match text(answer, &header::ETAG) {
-        Some(tag) if is_strong(&tag) => age.is_none_or(|age| age >= WITH_TAG),
+    match tag {
+        Some(tag) if is_strong(tag) => age.is_none_or(|age| age >= WITH_TAG),
         _ => age.is_some_and(|age| age >= WITHOUT),
     }
 }
 
-/// Whether the answer is about `version`, as far as it says so.
-pub(crate) fn says(answer: &Answer, version: &Version) -> Result<(), Fault> {
-    let (tag, modified) = (text(answer, &header::ETAG), text(answer, &header::LAST_MODIFIED));
+/// Whether the answer, which has this tag, is about `version`, as far as it says so.
+pub(crate) fn says(answer: &Answer, tag: Option<String>, version: &Version) -> Result<(), Fault> {
+    let modified = text(answer, &header::LAST_MODIFIED);
     let changed = || Err(Fault::Changed("another version is there now".to_owned()));
     match (&version.tag, tag) {
         (Some(_), None) => return Err(again("the server does not say any more which version it has")),

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ureq::AsSendBody;
 use ureq::http::{HeaderName, Method, Request, StatusCode, header};
 
 use super::agent::{CONNECT, SILENCE, agent, fault, is_near};
@@ -32,6 +33,16 @@ pub(crate) trait Access: fmt::Debug + Send + Sync {
         Refusal::AsItSays
     }
 
+    /// What the server calls the version that an answer is of.
+    fn tag(&self, answer: &Answer) -> Option<String> {
+        text(answer, &header::ETAG)
+    }
+
+    /// True if the server compares that with what a request says (`If-Match`).
+    fn compares_tags(&self) -> bool {
+        true
+    }
+
     /// The name of the version that an answer is of, if it can be asked for by that.
     fn id(&self, answer: &Answer) -> Option<String> {
         let _ = answer;
@@ -51,6 +62,24 @@ pub(crate) trait Access: fmt::Debug + Send + Sync {
     }
 }
 
+fn run<B: AsSendBody>(
+    is_public: bool,
+    request: Request<B>,
+    left: Duration,
+    question: &Question<'_>,
+) -> Result<Answer, ureq::Error> {
+    let agent = agent(is_public);
+    let request = agent
+        .configure_request(request)
+        .timeout_resolve(Some(left.min(CONNECT)))
+        .timeout_connect(Some(left.min(CONNECT)))
+        .timeout_recv_response(Some(left.min(SILENCE)))
+        .timeout_global(question.is_for_body.then_some(left))
+        .allow_non_standard_methods(true)
+        .build();
+    agent.run(request)
+}
+
 /// See [`Access::refused`].
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -67,6 +96,8 @@ pub(crate) enum Refusal {
 pub(crate) struct Question<'a> {
     pub(crate) method: Method,
     pub(crate) headers: &'a [(HeaderName, &'a str)],
+    /// What is sent along.
+    pub(crate) body: Option<&'a [u8]>,
     pub(crate) deadline: Instant,
     /// All of the answer has to be read by then.
     pub(crate) is_for_body: bool,
@@ -169,16 +200,10 @@ impl Asker {
             request = request.header(name, value);
         }
         let unusable = |_| Fault::Final("it is no URL that can be asked for".to_owned());
-        let request = request.body(()).map_err(unusable)?;
-        let agent = agent(is_public);
-        let request = agent
-            .configure_request(request)
-            .timeout_resolve(Some(left.min(CONNECT)))
-            .timeout_connect(Some(left.min(CONNECT)))
-            .timeout_recv_response(Some(left.min(SILENCE)))
-            .timeout_global(question.is_for_body.then_some(left))
-            .allow_non_standard_methods(true)
-            .build();
-        agent.run(request).map_err(|error| fault(&error))
+        let answer = match question.body {
+            Some(body) => run(is_public, request.body(body).map_err(unusable)?, left, question),
+            None => run(is_public, request.body(()).map_err(unusable)?, left, question),
+        };
+        answer.map_err(|error| fault(&error))
     }
 }

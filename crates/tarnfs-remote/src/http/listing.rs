@@ -25,7 +25,8 @@ const AT_ONCE: usize = 8;
 pub(crate) fn list(url: &Url, settings: &Settings, deadline: Instant) -> io::Result<Vec<Entry>> {
     let asker = Asker::new(Box::new(Plain::new(url, settings)));
     let page = tried(deadline, true, || {
-        let answer = asker.ask(&Question { method: Method::GET, headers: &[], deadline, is_for_body: true })?;
+        let answer =
+            asker.ask(&Question { method: Method::GET, headers: &[], body: None, deadline, is_for_body: true })?;
         if !answer.status().is_success() {
             return Err(refused(answer.status(), &answer));
         }
@@ -79,7 +80,7 @@ pub(crate) fn list(url: &Url, settings: &Settings, deadline: Instant) -> io::Res
 /// Length and time of the file at `url`; `None` if there is none.
 fn size(url: &Url, settings: &Settings, deadline: Instant) -> io::Result<Option<(u64, i64)>> {
     let asker = Asker::new(Box::new(Plain::quiet(url, settings)));
-    let question = Question { method: Method::HEAD, headers: &[], deadline, is_for_body: true };
+    let question = Question { method: Method::HEAD, headers: &[], body: None, deadline, is_for_body: true };
     tried(deadline, false, || {
         let answer = asker.ask(&question)?;
         if !answer.status().is_success() {

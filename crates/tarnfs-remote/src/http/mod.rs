@@ -113,11 +113,12 @@ impl HttpObject {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         let mut headers = vec![(header::RANGE, range.as_str())];
         headers.extend_from_slice(conditions);
-        self.0.ask(&Question { method: Method::GET, headers: &headers, deadline, is_for_body })
+        self.0.ask(&Question { method: Method::GET, headers: &headers, body: None, deadline, is_for_body })
     }
 
     fn range_of(&self, range: &Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault> {
-        let conditions = match (version.tag.as_deref().filter(|tag| is_strong(tag)), &version.modified) {
+        let tag = version.tag.as_deref().filter(|tag| is_strong(tag) && self.0.access.compares_tags());
+        let conditions = match (tag, &version.modified) {
             (Some(tag), _) => vec![(header::IF_MATCH, tag)],
             (None, Some(modified)) => vec![(header::IF_UNMODIFIED_SINCE, modified.as_str())],
             (None, None) => Vec::new(),
@@ -129,7 +130,7 @@ impl HttpObject {
         })?;
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {
-                says(&answer, version)?;
+                says(&answer, self.0.access.tag(&answer), version)?;
                 let (sent, length) = content_range(&answer)?;
                 if length.is_some_and(|length| length != version.length) {
                     return Err(Fault::Changed("it has another length now".to_owned()));
@@ -141,7 +142,7 @@ impl HttpObject {
                 Ok(body(answer, sent.end - sent.start))
             }
             StatusCode::OK => {
-                says(&answer, version)?;
+                says(&answer, self.0.access.tag(&answer), version)?;
                 match answer.body().content_length() {
                     Some(length) if length != version.length => {
                         Err(Fault::Changed("it has another length now".to_owned()))
@@ -165,6 +166,7 @@ impl Object for HttpObject {
         // Not If-Modified-Since: an object that was replaced by an older one has not been modified since. And weak tags
         // are alike for other bytes.
         let tag = known.and_then(|known| known.tag.as_deref()).filter(|tag| is_strong(tag));
+        let tag = tag.filter(|_| self.0.access.compares_tags());
         let conditions: Vec<_> = tag.iter().map(|tag| (header::IF_NONE_MATCH, *tag)).collect();
         let mut answer = self.ask(&(0..most), &conditions, deadline, false)?;
         if answer.status() == StatusCode::NOT_MODIFIED {
@@ -181,12 +183,14 @@ impl Object for HttpObject {
         {
             return Err(Fault::Folder);
         }
+        let tag = self.0.access.tag(&answer);
+        let is_lasting = is_lasting(&answer, tag.as_ref());
         let version = |length| Version {
             length,
-            tag: text(&answer, &header::ETAG),
+            tag: tag.clone(),
             modified: text(&answer, &header::LAST_MODIFIED),
             id: self.0.access.id(&answer),
-            is_lasting: is_lasting(&answer),
+            is_lasting,
         };
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {

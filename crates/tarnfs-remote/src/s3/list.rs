@@ -53,7 +53,7 @@ pub(super) fn list(bucket: Bucket, deadline: Instant) -> io::Result<Vec<Entry>> 
         );
         let asker = Asker::new(Box::new(Listing { bucket: Arc::clone(&bucket), query }));
         let (found, outside) = tried(deadline, entries.is_empty(), || {
-            let question = Question { method: Method::GET, headers: &[], deadline, is_for_body: true };
+            let question = Question { method: Method::GET, headers: &[], body: None, deadline, is_for_body: true };
             let all = all_of(asker.ask(&question)?, deadline)?;
             let page = records(&all, &["Contents", "CommonPrefixes"], WANTED);
             page.filter(|(_, outside)| outside.get("IsTruncated").is_some())

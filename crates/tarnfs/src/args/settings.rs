@@ -122,7 +122,7 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
             let network = open.network.as_ref().filter(|_| is_known(file));
             let network = network.ok_or_else(|| {
                 usage(format!(
-                    "--index-file {}: an index can be read from http://, https://, s3:// and webdav://",
+                    "--index-file {}: an index can be read from http://, https://, s3://, webdav://, sftp:// and others",
                     shown(file)
                 ))
             })?;
