@@ -61,17 +61,28 @@ fn mounted_is_what_ar_extracts() {
     }
 }
 
-/// Members of a thin archive lie in other files: these are never opened.
+/// Members of a thin archive lie in other files: these are never opened, wherever the archive lies.
 #[test]
-fn thin_archives_are_empty_and_say_why() {
+fn thin_archives_show_names_and_say_what_is_missing() {
     let scratch = Scratch::new();
     if !have("ar") {
         return;
     }
-    scratch.shell("echo secret > a; ar rcT thin.a a /etc/passwd");
-    let ran = run(&scratch, ["ls".as_ref(), scratch.path("thin.a").as_os_str()]);
-    assert!(ran.out.is_empty(), "{}", ran.text());
-    assert!(ran.err.contains("thin archive") && ran.err.contains("2 members"), "{}", ran.err);
+    scratch
+        .shell("echo secret > a; mkdir d; tar cf d/b.tar a; : > empty; ar rcT thin.a a d/b.tar empty; gzip -k thin.a");
+    for archive in ["thin.a", "thin.a.gz"] {
+        let path = scratch.path(archive);
+        for options in [&[][..], &["-r"]] {
+            let words: Vec<&str> = ["ls", "-R"].into_iter().chain(options.iter().copied()).collect();
+            let ran = run(&scratch, words.iter().map(|word| word.as_ref()).chain([path.as_os_str()]));
+            assert_eq!(String::from_utf8_lossy(&ran.out), "a\nd\nd/b.tar\nempty\n", "{}", ran.text());
+            assert!(ran.err.contains("thin archive") && ran.err.contains("3 members"), "{}", ran.err);
+        }
+        let ran = run(&scratch, ["cat".as_ref(), path.as_os_str(), "a".as_ref()]);
+        assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("only names"), "{}", ran.text());
+        let ran = run(&scratch, ["cat".as_ref(), path.as_os_str(), "empty".as_ref()]);
+        assert!(ran.code == 0 && ran.out.is_empty(), "{}", ran.text());
+    }
 }
 
 /// > A file of a cpio or an ar whose header was changed since its index was made is not served.

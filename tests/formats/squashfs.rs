@@ -127,10 +127,13 @@ fn an_image_begins_anywhere_and_lies_in_other_archives() {
     scratch.shell(
         r"cat /bin/ls a.squashfs > a.AppImage; (cat /bin/ls; head -c 8192 /dev/zero) | head -c $(( ($(stat -Lc %s /bin/ls) + 8191) / 4096 * 4096 )) > padded
          cat a.squashfs >> padded; (printf '#!/bin/run\n'; head -c 40949 /dev/zero; cat a.squashfs) > script.run
+         (printf 'firmware'; head -c 5001 /dev/zero; cat a.squashfs) > behind-something
          cp a.squashfs a.snap; cp a.squashfs nameless; tar cf outer.tar a.squashfs a.AppImage; zip -q -0 stored.zip a.squashfs
          zip -q -6 packed.zip a.squashfs; gzip -k a.squashfs; mkdir around; cp outer.tar around; mksquashfs around outer.squashfs -quiet -no-progress -noD -no-fragments",
     );
-    for name in ["a.squashfs", "a.AppImage", "padded", "script.run", "a.snap", "nameless", "a.squashfs.gz"] {
+    for name in
+        ["a.squashfs", "a.AppImage", "padded", "script.run", "behind-something", "a.snap", "nameless", "a.squashfs.gz"]
+    {
         let mounted = Mounted::new(&scratch, scratch.path(name), &[]);
         assert_same(&seen(&mounted.path("")), &tree, name);
         mounted.unmount();

@@ -18,6 +18,11 @@ pub mod seeded;
 mod settings;
 pub mod tar;
 
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use error::Error;
 pub use machine::Machine;
 pub use report::Report;

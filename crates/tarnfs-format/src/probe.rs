@@ -9,6 +9,7 @@ use tarnfs_source::Source;
 pub struct Probe<'p> {
     head: &'p [u8],
     source: Option<&'p dyn Source>,
+    searches: bool,
     /// The first error, and the byte at which it was.
     error: RefCell<Option<(u64, io::Error)>>,
 }
@@ -16,13 +17,25 @@ pub struct Probe<'p> {
 impl<'p> Probe<'p> {
     /// Of a stream of which only the start is known: at least 1 KiB, unless the stream is shorter.
     pub fn of_head(head: &'p [u8]) -> Self {
-        Self { head, source: None, error: RefCell::default() }
+        Self { head, source: None, searches: false, error: RefCell::default() }
     }
 
     /// Of a source, which begins with `head`. Of one that has to be decoded first, only the head is shown: its end
     /// would cost all of it.
     pub fn new(head: &'p [u8], source: &'p dyn Source) -> Self {
-        Self { head, source: Some(source).filter(|source| source.depth() == 0), error: RefCell::default() }
+        let source = Some(source).filter(|source| source.depth() == 0);
+        Self { head, source, searches: false, error: RefCell::default() }
+    }
+
+    /// The same of a file that nothing else is made of: formats may search it for where they begin.
+    #[must_use]
+    pub fn searching(self) -> Self {
+        Self { searches: true, ..self }
+    }
+
+    /// Whether it may be searched where nothing tells that there is something to be found: a megabyte, not more.
+    pub fn searches(&self) -> bool {
+        self.searches
     }
 
     /// The first bytes: at least 1 KiB, unless there are fewer.

@@ -106,7 +106,14 @@ fn thin_archives_say_that_they_are() {
     let archive = fs::read(folder.path().join("a.ar")).unwrap();
     assert!(archive.starts_with(b"!<thin>\n"));
     let told = told(&archive);
-    assert_eq!((told.entries.len(), told.damage.len()), (0, 1));
+    assert_eq!(told.paths(), ["d/a", "a-name-that-is-longer-than-sixteen"]);
+    for entry in &told.entries {
+        // It is as long as the file, and nothing of the archive is taken for it.
+        let pieces = entry.body.pieces.as_deref().unwrap();
+        assert_eq!((entry.body.size, entry.body.stored, pieces.len(), pieces[0].stored), (7, 0, 1, 0));
+        assert!(pieces[0].coder.as_ref().unwrap().steps[0].codec.contains("only names"));
+    }
+    assert_eq!(told.damage.len(), 1);
     assert!(told.damage[0].1.contains("2 members"), "{:?}", told.damage);
 }
 

@@ -4,11 +4,13 @@
 
 mod common;
 
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::zip::{Made, locals, read, try_read, try_read_source, zip};
+use common::zip::{Made, Member, locals, read, try_read, try_read_source, zip};
+use common::{has, sh};
 use tarnfs_format::zip::Zip;
 use tarnfs_format::{Error, Options, ReadRandom};
 use tarnfs_source::{Cancel, MemorySource, SharedSource, Source};
@@ -104,4 +106,41 @@ fn only_what_stands_at_the_end_says_that_it_is_a_volume() {
     let whole = locals(&members);
     let told = read(&whole[..whole.len() - 100]);
     assert_eq!(told.paths(), ["first", "volume.zip", "last"], "{:?}", told.damage);
+}
+
+/// What was written without seeking has sizes and checksums behind its files, empty ones among them.
+#[test]
+fn streamed_archives_lose_nothing_with_their_directory() {
+    let with_python = |mode: &str| {
+        let lines = [
+            "import sys, zipfile".to_owned(),
+            format!("with zipfile.ZipFile(sys.stdout.buffer, 'w', zipfile.ZIP_{mode}) as archive:"),
+            "    for name in 'abcd': archive.write(name)".to_owned(),
+        ];
+        format!("python3 -c \"{}\"", lines.join("\n"))
+    };
+    let writers = [
+        ("zip", "zip -q - a b c d".to_owned()),
+        ("zip", "zip -q -0 - a b c d".to_owned()),
+        ("zip", "zip -q -fz - a b c d".to_owned()),
+        ("bsdtar", "bsdtar --format zip -cf - a b c d".to_owned()),
+        ("bsdtar", "bsdtar --format zip --options zip:compression=store -cf - a b c d".to_owned()),
+        ("7z", "7z a -tzip -so archive.zip a b c d 2>/dev/null".to_owned()),
+        ("python3", with_python("STORED")),
+        ("python3", with_python("DEFLATED")),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    sh(folder.path(), ": > a; printf hello > b; : > c; seq 3000 > d");
+    for (_, command) in writers.iter().filter(|(tool, _)| has(tool)) {
+        sh(folder.path(), &format!("{command} | cat > streamed.zip"));
+        let archive = fs::read(folder.path().join("streamed.zip")).unwrap();
+        let whole = read(&archive);
+        let cut = read(&archive[..whole.directory(&archive)]);
+        let of = |members: &[Member]| -> Vec<_> {
+            members.iter().map(|member| (member.entry.path.clone(), member.piece.clone())).collect()
+        };
+        assert_eq!(whole.paths(), ["a", "b", "c", "d"], "{command}");
+        assert_eq!(of(&cut.members), of(&whole.members), "{command}: {:?}", cut.damage);
+        assert_eq!(cut.damage.len(), 1, "{command}: {:?}", cut.damage);
+    }
 }

@@ -5,7 +5,8 @@
 //! What `ar x` would make is the reference. Where the two differ on purpose:
 //!
 //! - Symbol tables are not shown, those of BSD neither.
-//! - The members of a thin archive lie in other files, which are never opened; one note says so.
+//! - The members of a thin archive lie in other files, which are never opened: they are shown, but cannot be read; one
+//!   note says so.
 //! - A name with slashes in it has folders.
 
 pub(crate) mod header;
@@ -38,7 +39,7 @@ impl Format for Ar {
     }
 
     fn about(&self) -> &'static str {
-        "GNU and BSD names, of thin archives nothing but the names"
+        "GNU and BSD names, of thin archives names and sizes"
     }
 
     fn suffixes(&self) -> &'static [&'static str] {

@@ -1,9 +1,11 @@
 //! Walks along a stream, from header to header.
 
+use std::sync::Arc;
+
 use super::header::{HEADER, Header, Name, is_symbols};
 use super::{MAGIC, THIN};
 use crate::name::{bounded_path, excerpt};
-use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Receive, Stream, Time};
+use crate::{Body, Coder, Damage, Entry, Error, Event, Kind, Options, Piece, Receive, Step, Stream, Time};
 
 /// Bytes that are looked at together: of names, and while searching for the next header.
 const STEP: usize = 64 << 10;
@@ -23,6 +25,8 @@ pub(super) struct Reader<'run> {
     /// Whether the members lie in other files, and how many there are.
     is_thin: bool,
     outside: u64,
+    /// What stands for the content of these.
+    elsewhere: Arc<Coder>,
     /// Whether a member was found that is no symbol table: those come first.
     found: bool,
     /// Whether the first member is a symbol table, of which [`crate::Format::unlisted`] tells; else whether another one
@@ -41,6 +45,13 @@ impl<'run> Reader<'run> {
             names: Vec::new(),
             is_thin: false,
             outside: 0,
+            elsewhere: Arc::new(Coder {
+                steps: vec![Step {
+                    codec: "its content elsewhere, in a file that the thin archive only names".to_owned(),
+                    ..Step::default()
+                }],
+                is_behind_header: None,
+            }),
             found: false,
             has_symbols: None,
         }
@@ -108,11 +119,6 @@ impl<'run> Reader<'run> {
                 }
                 return self.pass(at, offset, size);
             }
-            _ if self.is_thin => {
-                self.has_symbols.get_or_insert(false);
-                self.outside = self.outside.saturating_add(1);
-                return Ok(());
-            }
             Name::Short(name) => name.to_vec(),
             Name::Before(length) if length <= size && length <= most_of_table => {
                 let Some(mut name) = self.read(length, "a name", at)? else { return Ok(()) };
@@ -135,7 +141,7 @@ impl<'run> Reader<'run> {
                 }
             }
         };
-        if !self.found && is_symbols(&path) {
+        if !self.found && !self.is_thin && is_symbols(&path) {
             return self.symbols(at, offset, size);
         }
         self.has_symbols.get_or_insert(false);
@@ -143,8 +149,13 @@ impl<'run> Reader<'run> {
         if path.len() > most_of_path {
             self.damage(at, format!("{}: a path of {} bytes was cut to {most_of_path}", excerpt(&path), path.len()))?;
         }
-        let content = offset.saturating_add(before);
-        let length = size.saturating_sub(before);
+        let body = if self.is_thin {
+            self.outside = self.outside.saturating_add(1);
+            self.body_elsewhere(offset, size)
+        } else {
+            let (content, length) = (offset.saturating_add(before), size.saturating_sub(before));
+            Body { offset: content, stored: length, size: length, ..Body::default() }
+        };
         self.tell(Event::Entry(Box::new(Entry {
             path: bounded_path(path, most_of_path),
             kind: Kind::File,
@@ -154,10 +165,21 @@ impl<'run> Reader<'run> {
             mtime: Time { seconds: header.mtime, nanoseconds: 0 },
             header: at,
             inherits,
-            body: Body { offset: content, stored: length, size: length, ..Body::default() },
+            body,
             ..Entry::default()
         })))?;
-        self.pass(at, offset, size)
+        if self.is_thin { Ok(()) } else { self.pass(at, offset, size) }
+    }
+
+    /// A file of a thin archive has its size, but nothing that could be read.
+    fn body_elsewhere(&mut self, offset: u64, size: u64) -> Body {
+        let body = Body { offset, size, ..Body::default() };
+        if size == 0 {
+            return body;
+        }
+        let coder = Some(Arc::clone(&self.elsewhere));
+        let piece = Piece { length: size, offset, decoded: size, coder, ..Piece::default() };
+        Body { pieces: Some(vec![piece]), ..body }
     }
 
     /// Moves past a table of symbols. One that is not the first member is told once.

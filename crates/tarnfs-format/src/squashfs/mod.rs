@@ -7,7 +7,8 @@
 //!
 //! What the kernel makes of an image is the reference. What is so on purpose:
 //!
-//! - An image may begin anywhere in a file: behind a program (AppImage), in a container (SIF), or behind a script.
+//! - An image may begin anywhere in a file: behind a program (AppImage), in a container (SIF), or behind a script;
+//!   behind anything else in its first megabyte, if nothing else is made of the file.
 //! - The first name of an inode is a file, and each other one a hard link, whatever number of links is told.
 //! - A folder that is reached a second time is damage, and so are inodes or listings that overlap: an image of a few
 //!   kilobytes could tell of billions of names with them.
@@ -59,7 +60,7 @@ impl Format for Squashfs {
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
-        match start::find(&|offset, length| probe.at(offset, length), probe.length()) {
+        match start::find(&|offset, length| probe.at(offset, length), probe.length(), probe.searches()) {
             Some((0, Ok(_))) => HEAD_BITS,
             Some((0, Err(_))) => MAGIC_BITS,
             Some((_, Ok(_))) => BEHIND_BITS,

@@ -132,7 +132,8 @@ pub(super) fn find(source: &dyn Source) -> Result<Option<Found>, (u64, io::Error
         bytes.truncate(read);
         bytes
     };
-    let found = start::find(&show, Some(source.len()));
+    // Whoever reads it as this format has made sure that it is no other.
+    let found = start::find(&show, Some(source.len()), true);
     // Where there is one, no matter what else could not be read while it was searched for.
     match failed.take() {
         Some(failed) if found.is_none() => Err(failed),

@@ -114,8 +114,9 @@ pub(super) type Show<'s> = dyn Fn(u64, usize) -> Vec<u8> + 's;
 pub(super) type Found = (u64, Result<Superblock, Refusal>);
 
 /// Where an image begins in a file of `length` bytes, if that is known, and its superblock. At the start it may be one
-/// that cannot be read; further behind that is none.
-pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<Found> {
+/// that cannot be read; further behind that is none. With `anywhere` it is searched for behind what nothing is known of,
+/// too.
+pub(super) fn find(show: &Show<'_>, length: Option<u64>, anywhere: bool) -> Option<Found> {
     if let Some(found) = Superblock::parse(&show(0, SUPERBLOCK)) {
         return Some((0, found));
     }
@@ -143,7 +144,7 @@ pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<Found> {
     if head.get(32..).is_some_and(|behind| behind.starts_with(b"SIF_MAGIC")) {
         return parts_of_sif(show).into_iter().find_map(at).or_else(|| search(0));
     }
-    head.starts_with(b"#!").then(|| search(0)).flatten()
+    (anywhere || head.starts_with(b"#!")).then(|| search(0)).flatten()
 }
 
 /// Where a program ends: behind its table of sections, which stands last, or what else there is.
@@ -206,11 +207,19 @@ pub(super) mod tests {
     }
 
     fn found(file: &[u8]) -> Option<u64> {
+        found_within(file, false).0
+    }
+
+    /// Where one is found, and how many bytes were looked at.
+    fn found_within(file: &[u8], anywhere: bool) -> (Option<u64>, usize) {
+        let looked_at = std::cell::Cell::new(0);
         let show = |offset: u64, length: usize| {
             let rest = file.get(offset as usize..).unwrap_or_default();
+            looked_at.set(looked_at.get() + length.min(rest.len()));
             rest[..length.min(rest.len())].to_vec()
         };
-        find(&show, Some(file.len() as u64)).filter(|(_, found)| found.is_ok()).map(|(at, _)| at)
+        let found = find(&show, Some(file.len() as u64), anywhere).filter(|(_, found)| found.is_ok());
+        (found.map(|(at, _)| at), looked_at.get())
     }
 
     fn image() -> Vec<u8> {
@@ -251,6 +260,18 @@ pub(super) mod tests {
         sif[4096 + 585..4096 + 589].copy_from_slice(&0x4004_u32.to_le_bytes());
         sif[4096 + 585 + 17..4096 + 585 + 25].copy_from_slice(&40_000_u64.to_le_bytes());
         assert_eq!(found(&[&sif[..], &image()].concat()), Some(40_000));
+    }
+
+    #[test]
+    fn behind_what_nobody_knows_a_part_is_searched_if_nothing_else_is_made_of_it() {
+        for (start, is_found) in [(5000, true), ((1 << 20) - 1, true), ((1 << 20) + STEP, false)] {
+            let file = [vec![b'x'; start], image()].concat();
+            let (found, looked_at) = found_within(&file, true);
+            assert_eq!(found, is_found.then_some(start as u64));
+            assert!(looked_at < (1 << 20) + 2 * STEP, "{looked_at}");
+            // Else its first bytes are all that is looked at.
+            assert_eq!(found_within(&file, false), (None, SUPERBLOCK + 64));
+        }
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl<'b> Extra<'b> {
         Some(Numbers { size: number(size)?, stored: number(stored)?, offset: number(offset)? })
     }
 
+    /// Whether there is a zip64 field.
+    pub(super) fn is_64(&self) -> bool {
+        self.large.is_some()
+    }
+
     /// `volume`, or what stands in its place among the extra fields, behind the numbers that [`Extra::numbers`] takes.
     pub(super) fn volume(&self, volume: u16, [size, stored, offset]: [u32; 3]) -> u32 {
         let before = [size, stored, offset].into_iter().filter(|small| *small == u32::MAX).count();

@@ -8,7 +8,7 @@ use crate::{Entry, Kind};
 
 /// Sizes and crc follow the content.
 pub(super) const FLAG_DESCRIPTOR: u16 = 1 << 3;
-const FLAG_ENCRYPTED: u16 = 1 << 0;
+pub(super) const FLAG_ENCRYPTED: u16 = 1 << 0;
 const FLAG_STRONG: u16 = 1 << 6;
 const FLAG_UTF_8: u16 = 1 << 11;
 /// The local header has zeros in place of numbers.

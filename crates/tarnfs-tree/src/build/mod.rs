@@ -198,6 +198,10 @@ impl FirstPass<'_> {
         let is_known = |format: &&dyn Format| (may_be || format.forwards().is_none()) && !is_guess(format);
         let format = self.names.preferred.detect(&probe).filter(is_known);
         refuse_unread(&probe)?;
+        // The last resort, before it is refused.
+        let searching = Probe::new(head, &**self.source).searching();
+        let format = format.or_else(|| self.names.preferred.detect(&searching).filter(is_known));
+        refuse_unread(&searching)?;
         let Some(format) = format else { return Err(self.not_an_archive(is_zeros)?) };
         let summary = self.summary(format.name());
         match format.reader() {
