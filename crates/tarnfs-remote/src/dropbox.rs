@@ -217,11 +217,14 @@ impl Access for File {
         Some(revision.to_owned())
     }
 
-    fn of_version(&self, id: &str) -> bool {
+    fn version(&self) -> Option<String> {
+        self.revision.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn of_version(&self, id: &str, asked: Option<&str>) -> bool {
         let mut revision = self.revision.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = revision.is_none();
-        *revision = Some(id.to_owned());
-        is_new
+        let revision = revision.get_or_insert_with(|| id.to_owned());
+        asked.is_none() && revision == id
     }
 }
 

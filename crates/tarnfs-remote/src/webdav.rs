@@ -162,8 +162,7 @@ mod tests {
         use std::sync::atomic::{AtomicUsize, Ordering};
 
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (credentials, aws) = Default::default();
-        let settings = Settings { cache: None, credentials, aws, offline: false };
+        let settings = Settings::default();
         let url = Url::parse(&format!("webdav://{}/x", listener.local_addr().unwrap())).unwrap();
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);

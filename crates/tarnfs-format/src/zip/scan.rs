@@ -248,6 +248,7 @@ mod tests {
 
     /// A member whose sizes and checksum follow it, in one of the ways in which that is written.
     #[derive(Debug, Clone, Copy)]
+    #[allow(clippy::struct_excessive_bools, reason = "all of their pairs are tried")]
     struct Written {
         is_signed: bool,
         /// The descriptor has numbers of 64 bits.
