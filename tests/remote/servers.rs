@@ -1,5 +1,5 @@
-//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, moto, which is one for S3, those
-//! of OpenSSH and rclone, and for FTP vsftpd and pyftpdlib's.
+//! Servers that the tests start: nginx, Apache (WebDAV), Python's, which knows no ranges, moto, which is one for S3,
+//! those of OpenSSH and rclone, for FTP vsftpd and pyftpdlib's, and one that answers as GitHub, Dropbox and IPFS do.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -162,10 +162,10 @@ log_ftp_protocol=YES\nsyslog_enable=NO\nseccomp_sandbox=NO\nisolate_network=NO\n
             certificates(scratch);
             let of = |name: &str| scratch.path(name).display().to_string();
             let (certificate, key) = (of("tls.crt"), of("tls.key"));
-            text += &format!(
+            text.extend([format!(
                 "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\nforce_anon_data_ssl=YES
 require_ssl_reuse=YES\nrsa_cert_file={certificate}\nrsa_private_key_file={key}\nssl_ciphers=HIGH\n"
-            );
+            )]);
         }
         fs::write(folder.join("conf"), text).unwrap();
         let mut command = Command::new("vsftpd");

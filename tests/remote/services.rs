@@ -98,8 +98,8 @@ fn archives_of_ipfs_are_opened() {
     assert!(ran.code == 3 && ran.err.contains("IPFS_GATEWAY"), "{}", ran.err);
 }
 
-/// > Archives and folders of a Dropbox are opened with a token, which is in no message, log, index, table of mounts, list
-/// > of processes or cache.
+/// > Archives and folders of a Dropbox are opened with a token, which is in no message, log, index, table of mounts,
+/// > list of processes or cache.
 #[test]
 fn a_dropbox_is_read() {
     let scratch = Scratch::new();

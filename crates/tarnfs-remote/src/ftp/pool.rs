@@ -171,7 +171,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that reads: in the middle of the file, if one is there. Or some bytes of the part, from its start on.
+    /// A connection that reads: in the middle of the file, if one is there. Or some bytes of the part, from its start
+    /// on.
     pub(super) fn reading(self: &Arc<Self>, wanted: Wanted, deadline: Instant) -> Result<Got, Fault> {
         self.got(Kind::Reading, Some(wanted), deadline)
     }
