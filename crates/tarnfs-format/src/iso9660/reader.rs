@@ -438,13 +438,12 @@ impl<'run> Reader<'run> {
             Err(error) => return Err(Error::Read { offset: at, error }),
         }
         let weight = fields.xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len()) as u64);
-        match self.of_attributes.checked_sub(weight.sum()) {
-            Some(left) => self.of_attributes = left,
-            None => {
-                fields.xattrs.clear();
-                let what = format!("{}: attributes of a file in it: all files have too many", shown(path));
-                self.teller.damage(at, what)?;
-            }
+        if let Some(left) = self.of_attributes.checked_sub(weight.sum()) {
+            self.of_attributes = left;
+        } else {
+            fields.xattrs.clear();
+            let what = format!("{}: attributes of a file in it: all files have too many", shown(path));
+            self.teller.damage(at, what)?;
         }
         self.left_out.access_lists |= fields.has_access_list;
         self.left_out.attributes |= fields.has_lost_attributes
