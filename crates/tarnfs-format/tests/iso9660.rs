@@ -334,6 +334,37 @@ fn a_link_without_a_target_is_told() {
     assert!(damage.len() == 1 && damage[0].starts_with("LINK: a symbolic link without a target"), "{damage:?}");
 }
 
+/// Any number of records may share an area with attributes, and begin these otherwise: what is in the index of an image
+/// is no more than the image itself, and some.
+#[test]
+fn attributes_that_are_stored_once_are_not_told_of_every_file() {
+    const AREA: usize = 30;
+    const PARTS: usize = 230;
+    let part = |flags: u8, bytes: &[u8]| [&[flags, bytes.len() as u8][..], bytes].concat();
+    let field = |parts: Vec<u8>| [&[b'A', b'L', parts.len() as u8 + 5, 1, 1][..], &parts].concat();
+    let area: Vec<u8> = (0..PARTS).flat_map(|_| field(part(1, &[b'v'; 240]))).chain(field(part(0, b"end"))).collect();
+    let elsewhere = [&[b'C', b'E', 28, 1][..], &both(AREA), &both(0), &both(area.len())].concat();
+    let own = with_fields(record(&[0], FOLDER, ROOT, 3 * SECTOR), &[b'S', b'P', 7, 1, 0xbe, 0xef, 0]);
+    let mut image = Image::new(3 * SECTOR);
+    image.put(AREA, 0, &area);
+    image.put(ROOT, 0, &[own, record(&[1], FOLDER, ROOT, 3 * SECTOR)].concat());
+    for (number, at) in (0..36).map(|number| (number, 100 * (number % 18))) {
+        let begin = field([part(0, format!("\x03name{number:04}").as_bytes()), part(1, b"begin")].concat());
+        let name = format!("F{number:02}.;1");
+        let file = with_fields(record(name.as_bytes(), 0, 0, 0), &[begin, elsewhere.clone()].concat());
+        assert!(file.len() <= 100);
+        image.put(ROOT + 1 + number / 18, at, &file);
+    }
+    let source: SharedSource = Arc::new(MemorySource::new(&image.0[..], "image"));
+    let (entries, damage) = told(&source);
+    assert_eq!(entries.len(), 37);
+    let with: Vec<_> = entries.iter().filter(|entry| !entry.xattrs.is_empty()).collect();
+    let length = 5 + PARTS * 240 + 3;
+    assert!(with.iter().all(|entry| entry.xattrs[0].1.len() == length), "{:?}", with[0].xattrs[0].1.len());
+    assert_eq!(with.len(), ((1 << 20) + SECTORS * SECTOR) / (length + "user.name0000".len()));
+    assert!(damage.len() == 36 - with.len() && damage[0].contains("too many"), "{damage:?}");
+}
+
 /// What a record says of a file holds for all its extents.
 #[test]
 fn a_file_of_several_extents_is_as_unreadable_as_one_of_a_single_one() {

@@ -136,6 +136,17 @@ fn plain<S: Under>(view: &View<S>, piece: &Piece, to: &mut Moved, most: usize, b
     Ok(())
 }
 
+/// What is left of the packed block `piece` without a hole at its front, where its coder skips zeros there anyway.
+fn behind_hole(mut lies: Moved, piece: &Piece, coder: &Coder) -> (Moved, Piece) {
+    let mut piece = piece.clone();
+    if let ([step], Some(first)) = (coder.steps.as_slice(), lies.pieces.first_mut())
+        && step.codec.ends_with("-behind-zeros")
+    {
+        piece.stored = piece.stored.saturating_sub(std::mem::take(&mut first.hole));
+    }
+    (lies, piece)
+}
+
 /// A block that the file system has packed: in one run of the image it is the same block; in several, these are joined
 /// first.
 fn coded<S: Under>(
@@ -148,16 +159,17 @@ fn coded<S: Under>(
     let stored = Piece { length: piece.stored, offset: piece.offset, ..Piece::default() };
     let mut lies = Moved::default();
     plain(view, &stored, &mut lies, MOST_PARTS, budget)?;
+    let (lies, piece) = behind_hole(lies, piece, coder);
     let has_hole = lies.hole > 0 || lies.pieces.iter().any(|part| part.hole > 0);
     let joined = match lies.pieces.as_slice() {
         _ if lies.missing.is_some() => Err(lies.missing.clone().unwrap_or_default()),
         [one] if one.coder.is_none() && !has_hole => {
-            to.push(Piece { offset: one.offset, hole: 0, ..piece.clone() });
+            to.push(Piece { offset: one.offset, hole: 0, ..piece });
             return Ok(());
         }
         _ if has_hole => Err("a packed block of it has holes in the image".to_owned()),
         parts if parts.len() > MOST_PARTS => Err("a packed block of it lies in too many parts of the image".to_owned()),
-        parts => joined(parts, piece, coder),
+        parts => joined(parts, &piece, coder),
     };
     match joined {
         Ok(piece) => to.push(piece),
@@ -247,6 +259,47 @@ mod tests {
             Piece { hole, length, stored: length, decoded: length, ..Piece::default() }
         };
         moved(&view, pieces.iter().map(plain).collect(), budget).unwrap()
+    }
+
+    /// The first so many bytes of the disk are a hole, and so are those of its fifth cluster, if that is wanted.
+    #[derive(Debug)]
+    struct Holes(u64, bool);
+
+    impl Layout for Holes {
+        fn length(&self) -> u64 {
+            1 << 20
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            if at < self.0 {
+                return Ok(Run { length: self.0 - at, place: Place::Hole });
+            }
+            let is_hole = self.1 && at / CLUSTER == 4;
+            let place = if is_hole { Place::Hole } else { Place::At(at + 7000) };
+            Ok(Run { length: CLUSTER - at % CLUSTER, place })
+        }
+    }
+
+    /// Zeros in front of packed blocks are a cluster, and images of disks do not store these.
+    #[test]
+    fn holes_in_front_of_a_packed_block_are_left_out() {
+        let of = |holes: Holes, codec: &str| {
+            let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
+            let view = View::new(image, Box::new(holes), Decode::default());
+            let coder = Some(layout::coder(codec));
+            let piece = Piece { length: 9000, stored: 4096, decoded: 9000, coder, ..Piece::default() };
+            let (pieces, missing) = moved(&view, vec![piece], &mut Budget::of_image(1 << 20, 1)).unwrap();
+            let [piece] = pieces.as_slice() else { panic!("{pieces:?}") };
+            ((piece.length, piece.hole, piece.offset, piece.stored), missing)
+        };
+        let whole = of(Holes(0, false), "lz4-behind-zeros");
+        assert_eq!(whole, ((9000, 0, 7000, 4096), None));
+        let found = of(Holes(1024, false), "lz4-behind-zeros");
+        assert_eq!(found, ((9000, 0, 8024, 3072), None));
+        for (holes, codec) in [(Holes(1024, false), "lz4"), (Holes(1024, true), "lz4-behind-zeros")] {
+            let missing = of(holes, codec).1;
+            assert!(missing.is_some_and(|why| why.contains("holes in the image")), "{codec}");
+        }
     }
 
     /// Of a file that lies in more ways or parts than an index keeps, the first ones are there.

@@ -83,8 +83,8 @@ pub(super) struct Reader<'run> {
     linked: HashMap<u32, Box<(File, u64)>>,
     /// The folder of these.
     of_linked: Option<u32>,
-    /// The folder that was told of last, and its path.
-    last: Option<(u32, Vec<u8>)>,
+    /// The folder that was told of last, and its path, or why it has none.
+    last: Option<(u32, Result<Vec<u8>, &'static str>)>,
 }
 
 fn at_start(error: io::Error) -> Error {
@@ -299,12 +299,22 @@ impl<'run> Reader<'run> {
         if let Some((last, path)) = &self.last
             && *last == folder
         {
-            return Ok(path.clone());
+            return path.clone();
         }
+        let path = self.found_path(folder);
+        self.last = Some((folder, path.clone()));
+        path
+    }
+
+    /// The same, from the folders above it. Each of these is paid for: records in two deep folders may come in turn.
+    fn found_path(&mut self, folder: u32) -> Result<Vec<u8>, &'static str> {
         let mut names: Vec<&[u8]> = Vec::new();
         let (mut at, mut length) = (folder, 0_usize);
         let lost;
         while at != ROOT {
+            if self.budget.take_bytes(1).is_err() {
+                return Err("where folders are is looked up too often");
+            }
             let Some(above) = self.folders.get(&at) else {
                 lost = format!("{LOST}/{at}");
                 names.push(lost.as_bytes());
@@ -319,9 +329,7 @@ impl<'run> Reader<'run> {
             at = above.parent;
         }
         names.reverse();
-        let path = names.join(&b'/');
-        self.last = Some((folder, path.clone()));
-        Ok(path)
+        Ok(names.join(&b'/'))
     }
 
     /// Tells of a name in a folder.
@@ -608,3 +616,38 @@ impl<'run> Reader<'run> {
 
 /// The namespace of extended attributes that any program may have.
 const USER: &[u8] = b"user.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_source::MemorySource;
+
+    /// Any number of records may be in folders that are in themselves: each cost as many look-ups as a path may have.
+    #[test]
+    fn look_ups_of_folders_in_themselves_are_paid_for() {
+        let mut image = vec![0; 8192];
+        image[1024..1028].copy_from_slice(b"H+\0\x04");
+        image[1064..1072].copy_from_slice(&[0, 0, 0x10, 0, 0, 0, 0, 2]);
+        let (source, options) = (MemorySource::new(image, "image"), Options::default());
+        let mut ignore = |_| Ok(());
+        let mut reader = Reader::open(&source, &options, &mut ignore).unwrap();
+        for (id, parent) in [(100, 101), (101, 100), (30, 20), (20, ROOT)] {
+            reader.folders.insert(id, Folder { parent, name: id.to_string().into_bytes().into() });
+        }
+        let most = options.limits.path_components as u64;
+        let mut paid = |folder: u32| {
+            let before = reader.budget.bytes;
+            (reader.path_of(folder), before - reader.budget.bytes)
+        };
+        assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 2));
+        assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 0));
+        for folder in [100, 101] {
+            let (path, steps) = paid(folder);
+            assert!(path.is_err_and(|why| why.contains("in itself")) && steps > most, "{steps}");
+            let (path, steps) = paid(folder);
+            assert!(path.is_err() && steps == 0, "{steps}");
+        }
+        reader.budget.bytes = 5;
+        assert!(reader.path_of(100).is_err_and(|why| why.contains("too often")));
+    }
+}

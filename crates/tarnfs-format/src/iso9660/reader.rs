@@ -54,6 +54,10 @@ const BYTES_FOR_EACH_PART: u64 = 16;
 const OUTSIDE: Quota = Quota { most: 256 << 20, ..BYTES };
 const OUTSIDE_FOR_EACH_BYTE: u64 = 4;
 
+/// Bytes of the attributes of all files beside as many as the image has: records that share areas may each begin these
+/// otherwise, and all of it goes into an index.
+const OF_ATTRIBUTES: u64 = 1 << 20;
+
 /// One pass over one image.
 pub(super) struct Reader<'run> {
     source: &'run dyn Source,
@@ -75,6 +79,8 @@ pub(super) struct Reader<'run> {
     /// Bytes of listings that may still be read, and of fields outside of them.
     of_listings: u64,
     outside: u64,
+    /// Bytes that attributes of all files may still have.
+    of_attributes: u64,
     /// Parts that files may still lie in.
     parts: u64,
     left_out: LeftOut,
@@ -201,6 +207,7 @@ impl<'run> Reader<'run> {
             memory: 0,
             of_listings: data,
             outside: OUTSIDE.of(data, options.shares).saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
+            of_attributes: data.saturating_add(OF_ATTRIBUTES.checked_div(options.shares).unwrap_or(OF_ATTRIBUTES)),
             parts: PARTS_OF_ALL.of(data, options.shares).saturating_add(data / BYTES_FOR_EACH_PART),
             left_out: LeftOut::default(),
             boot: HashMap::new(),
@@ -417,7 +424,7 @@ impl<'run> Reader<'run> {
         let Some(skipped) = self.skipped.filter(|_| self.names == Names::Bytes) else { return Ok(Fields::default()) };
         let system_use = system_use.get(skipped..).unwrap_or_default();
         let (block, window, outside) = (self.tree.block, &mut self.areas, &mut self.outside);
-        let (fields, read) = rock_ridge::read(system_use, |Area { block: number, offset, length }| {
+        let (mut fields, read) = rock_ridge::read(system_use, |Area { block: number, offset, length }| {
             let left = outside.checked_sub(length.into());
             *outside = left.ok_or_else(|| damaged("too much of all files lies outside of the folders"))?;
             let at = u64::from(number).saturating_mul(block).saturating_add(offset.into());
@@ -429,6 +436,14 @@ impl<'run> Reader<'run> {
                 self.teller.damage(at, format!("{}: attributes of a file in it: {error}", shown(path)))?;
             }
             Err(error) => return Err(Error::Read { offset: at, error }),
+        }
+        let weight = fields.xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len()) as u64);
+        if let Some(left) = self.of_attributes.checked_sub(weight.sum()) {
+            self.of_attributes = left;
+        } else {
+            fields.xattrs.clear();
+            let what = format!("{}: attributes of a file in it: all files have too many", shown(path));
+            self.teller.damage(at, what)?;
         }
         self.left_out.access_lists |= fields.has_access_list;
         self.left_out.attributes |= fields.has_lost_attributes
