@@ -57,7 +57,8 @@ mod tests {
 
     fn record(key: &str, value: &str) -> String {
         let rest = format!(" {key}={value}\n");
-        let length = (rest.len()..rest.len() + 9).find(|length| length.to_string().len() + rest.len() == *length).unwrap();
+        let length =
+            (rest.len()..rest.len() + 9).find(|length| length.to_string().len() + rest.len() == *length).unwrap();
         format!("{length}{rest}")
     }
 
