@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -318,4 +319,17 @@ fn each_chunk_with_links_is_decoded_once() {
     assert_eq!((right_links(&entries), damage), (COUNT, Vec::new()));
     // The tree, and two chunks of each.
     assert_eq!(decoded, 1 + 2 * 2);
+}
+
+/// Where several archives are read beside each other, one that needs much memory waits until it is by itself.
+#[test]
+fn what_takes_more_memory_than_there_is_now_is_refused_before_it_is_decoded() {
+    let (content, file) = link(1);
+    let archive = solid_archive(&file, &[vec![content, vec![0; 100_000]]], 65_536);
+    for (held, is_enough) in [(80_000, false), (100_000, true)] {
+        let (entries, _, decoded, result) = read(&archive, Limits { held, ..Limits::default() });
+        let is_refused =
+            |result| matches!(result, Err(Error::Read { error, .. }) if error.kind() == io::ErrorKind::OutOfMemory);
+        assert_eq!((entries.is_empty(), decoded == 0, is_refused(result)), (!is_enough, !is_enough, !is_enough));
+    }
 }

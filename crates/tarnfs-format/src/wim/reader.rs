@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
-use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, Wrong};
+use super::dentry::{self, Dentry, Descriptors, FOLDER, NORMAL, READ_ONLY, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
 use crate::image::{Budget, Teller, data_of, shown};
@@ -31,6 +31,7 @@ const LONGEST_NAME: usize = 255;
 /// Resources: each takes some 100 bytes of memory. Those that hold others take more, for what decodes them; there is
 /// one in each archive that was joined.
 const MOST_RESOURCES: u64 = 1 << 20;
+const OF_RESOURCE: u64 = 100;
 const MOST_SOLID: usize = 1 << 16;
 
 /// What decoding a tree or something short costs at least, as bytes that are read: a decoder is made for it, however
@@ -110,6 +111,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let what = format!("it says that it has {} images; the trees of {} are there", header.images, images.len());
         tell.damage(header.table.offset.min(source.len()), what)?;
     }
+    reader.may_hold(&images)?;
     let is_one = images.len() == 1;
     let mut first_error = None::<Error>;
     let mut has_told = false;
@@ -249,6 +251,20 @@ impl Reader<'_> {
         let step =
             Step { codec: "chunked".to_owned(), properties, decoded_length: Some(place.length), ..Step::default() };
         Coder { steps: vec![step], is_behind_header: None }
+    }
+
+    /// Refuses an archive that needs more memory than it may have now, before anything of it is told or decoded.
+    fn may_hold(&self, images: &[Listed]) -> Result<(), Error> {
+        // A tree, and a chunk, with what is stored of it.
+        let tree = images.iter().map(|image| image.place.length.min(MOST_TREE)).max().unwrap_or_default();
+        let chunk = self.solids.iter().map(|solid| solid.length.min(solid.chunk.into())).max().unwrap_or_default();
+        let table = (self.blobs.len() as u64).saturating_mul(OF_RESOURCE);
+        let needed = tree.saturating_add(chunk.saturating_mul(5) / 4).saturating_add(table);
+        if needed <= self.options.limits.held {
+            return Ok(());
+        }
+        let what = format!("reading its directory takes {needed} bytes of memory");
+        Err(Error::Read { offset: 0, error: io::Error::new(io::ErrorKind::OutOfMemory, what) })
     }
 
     /// The bytes of the tree of an image.
@@ -393,7 +409,7 @@ impl Reader<'_> {
     fn named(
         &mut self,
         dentry: &Dentry,
-        (tree, descriptors): (&[u8], &[u32]),
+        (tree, descriptors): (&[u8], &Descriptors),
         path: &[u8],
         at: u64,
         tell: &mut Teller<'_>,
@@ -545,7 +561,7 @@ impl Reader<'_> {
     fn xattrs(
         &mut self,
         dentry: &Dentry,
-        (tree, descriptors): (&[u8], &[u32]),
+        (tree, descriptors): (&[u8], &Descriptors),
         is_symlink: bool,
         path: &[u8],
         header: u64,
@@ -577,9 +593,7 @@ impl Reader<'_> {
                 wrong => paid = wrong,
             }
         }
-        let place = |number: u32| descriptors.get(number as usize..)?.first_chunk::<2>();
-        let descriptor = dentry.security.and_then(place);
-        let descriptor = descriptor.and_then(|[start, end]| tree.get(*start as usize..*end as usize));
+        let descriptor = dentry.security.and_then(|number| descriptors.get(tree, number));
         let descriptor = descriptor.filter(|bytes| !bytes.is_empty() && bytes.len() <= limits.xattr_value);
         // Any number of files may share one.
         if let Some(bytes) = descriptor {
