@@ -281,7 +281,7 @@ fn right_links(entries: &[Entry]) -> usize {
 fn no_changed_byte_of_a_solid_resource_changes_a_link() {
     const COUNT: usize = 12;
     let links: Vec<_> = (0..COUNT).map(link).collect();
-    let contents: Vec<_> = links.iter().enumerate().flat_map(|(n, (link, _))| [link.clone(), vec![n as u8; 70]]);
+    let contents = links.iter().enumerate().flat_map(|(n, (link, _))| [link.clone(), vec![n as u8; 70]]);
     let files = links.iter().flat_map(|(_, file)| file.clone()).collect::<Vec<_>>();
     // Some links lie in two chunks.
     let archive = solid_archive(&files, &[contents.collect()], 64);
