@@ -105,7 +105,7 @@ fn what_holds_much_of_its_directory_is_read_by_itself() {
     put(232, &[1, 0]);
     let (limits, options) = (Limits::default(), Options::default());
     let names = Names::new(&Shape::default(), &limits).unwrap();
-    let (format_options, bodies) = (tarnfs_format::Options::default(), Bodies::new(1 << 20));
+    let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
     let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
     let candidate = Candidate {
         input: 0,
