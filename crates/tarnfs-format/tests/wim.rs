@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tarnfs_format::{Decode, Entry, Event, FORMATS, Kind, Options, Reader};
-use tarnfs_source::{MemorySource, SharedSource};
+use sha1::{Digest, Sha1};
+use tarnfs_format::{Decode, Entry, Error, Event, FORMATS, Kind, Options, Reader};
+use tarnfs_source::{Limits, MemorySource, SharedSource};
 
 const NONE: [u8; 20] = [0; 20];
 
@@ -44,9 +47,7 @@ fn dentry(name: &str, (attributes, below): (u32, u64), hash: [u8; 20], reparse: 
 /// An archive with one image whose root has these files, and with these contents, which are not packed. The hash of
 /// each is its number.
 fn archive(files: &[u8], contents: &[&[u8]]) -> Vec<u8> {
-    let tree =
-        [&[8, 0, 0, 0, 0, 0, 0, 0], &dentry("", (FOLDER, 8 + 104 + 8), NONE, 0, &[])[..], &[0; 8], files, &[0; 8]];
-    let tree = tree.concat();
+    let tree = tree(files);
     let mut archive = vec![0; 208];
     let mut table = Vec::new();
     for (number, content) in contents.iter().chain(&[&tree[..]]).enumerate() {
@@ -57,6 +58,17 @@ fn archive(files: &[u8], contents: &[&[u8]]) -> Vec<u8> {
         table.extend(hash(number));
         archive.extend_from_slice(content);
     }
+    finished(archive, &table)
+}
+
+/// A tree whose root has these files.
+fn tree(files: &[u8]) -> Vec<u8> {
+    let root = dentry("", (FOLDER, 8 + 104 + 8), NONE, 0, &[]);
+    [&[8, 0, 0, 0, 0, 0, 0, 0], &root[..], &[0; 8], files, &[0; 8]].concat()
+}
+
+/// With its header, and the table of resources.
+fn finished(mut archive: Vec<u8>, table: &[u8]) -> Vec<u8> {
     let mut put = |at: usize, bytes: &[u8]| archive[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"MSWIM\0\0\0");
     put(8, &[208, 0x1_0d00, 0, 0].map(u32::to_le_bytes).concat());
@@ -64,7 +76,7 @@ fn archive(files: &[u8], contents: &[&[u8]]) -> Vec<u8> {
     let length = table.len() as u64;
     let at = archive.len() as u64;
     archive[48..72].copy_from_slice(&[length, at, length].map(u64::to_le_bytes).concat());
-    [archive, table].concat()
+    [&archive, table].concat()
 }
 
 fn hash(number: usize) -> [u8; 20] {
@@ -72,27 +84,42 @@ fn hash(number: usize) -> [u8; 20] {
 }
 
 fn told(archive: &[u8]) -> (Vec<Entry>, Vec<String>) {
+    let (entries, damage, _, result) = read(archive, Limits::default());
+    result.unwrap();
+    (entries, damage)
+}
+
+/// Entries, what is damaged, how often something was decoded, and how it ended.
+fn read(archive: &[u8], limits: Limits) -> (Vec<Entry>, Vec<String>, usize, Result<(), Error>) {
     let format = FORMATS.iter().find(|format| format.name() == "wim").unwrap();
     let Reader::Random(reader) = format.reader() else { panic!("it is read forwards") };
-    let decode = Decode::new(|_, stored: SharedSource, length, _| {
+    let count = Arc::new(AtomicUsize::new(0));
+    let (of_whole, of_each) = (Arc::clone(&count), Arc::clone(&count));
+    let decode = Decode::new(move |_, stored: SharedSource, length, _| {
+        of_whole.fetch_add(1, Ordering::Relaxed);
         let mut bytes = vec![0; length as usize];
         stored.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
+    })
+    .with_each(move |step, stored, take| {
+        assert_eq!(step.codec, "chunked");
+        of_each.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = vec![0; step.decoded_length.unwrap().min(stored.len()) as usize];
+        stored.read_exact_at(&mut bytes, 0)?;
+        bytes.chunks(100).try_for_each(take)
     });
-    let options = Options { decode, ..Options::default() };
+    let options = Options { decode, limits, ..Options::default() };
     let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
-    reader
-        .read(&source, &options, &mut |event| {
-            match event {
-                Event::Entry(entry) => entries.push(*entry),
-                Event::Damage(found) => damage.push(found.what),
-                _ => {}
-            }
-            Ok(())
-        })
-        .unwrap();
-    (entries, damage)
+    let result = reader.read(&source, &options, &mut |event| {
+        match event {
+            Event::Entry(entry) => entries.push(*entry),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    });
+    (entries, damage, count.load(Ordering::Relaxed), result)
 }
 
 /// The bytes of a file; `None` if they cannot be read.
@@ -108,7 +135,6 @@ fn content<'a>(archive: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
 #[test]
 fn the_content_of_a_file_is_not_what_windows_keeps_for_it() {
     const CLOUD: u32 = 0x9000_001a;
-    const LINUX: u32 = 0xa000_001d;
     let contents = [&b"of the driver"[..], b"content", b"\x02\0\0\0target", b"keys", b"bad"];
     let [kept, real, target, raw, bad] = [0, 1, 2, 3, 4].map(hash);
     let files = [
@@ -200,4 +226,110 @@ fn extended_attributes_are_those_that_were_captured() {
     let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value)).into();
     assert_eq!((shown(1), shown(2), shown(3)), (expected.clone(), expected[..1].to_vec(), Vec::new()));
     assert_eq!(damage, ["'cut': some of its extended attributes are left out"]);
+}
+
+const LINUX: u32 = 0xa000_001d;
+
+/// An archive with these contents in solid resources of such chunks, and the files in its root.
+fn solid_archive(files: &[u8], solids: &[Vec<Vec<u8>>], chunk: usize) -> Vec<u8> {
+    const SOLID: u64 = 16 << 56;
+    let (mut archive, mut table) = (vec![0; 208], Vec::new());
+    let mut list = |packed: u64, offset: usize, length: u64, hash: &[u8]| {
+        table.extend([packed, offset as u64, length].map(u64::to_le_bytes).concat());
+        table.extend([1, 0, 1, 0, 0, 0]);
+        table.extend(hash);
+    };
+    for contents in solids {
+        let data = contents.concat();
+        let lengths = data.chunks(chunk).flat_map(|part| (part.len() as u32).to_le_bytes());
+        let header = [&(data.len() as u64).to_le_bytes()[..], &(chunk as u32).to_le_bytes(), &[0; 4]].concat();
+        let stored = [header, lengths.collect(), data].concat();
+        list(stored.len() as u64 | SOLID, archive.len(), 1 << 32, &NONE);
+        archive.extend(stored);
+        let mut at = 0;
+        for content in contents {
+            list(content.len() as u64 | SOLID, at, content.len() as u64, &Sha1::digest(content));
+            at += content.len();
+        }
+    }
+    let tree = tree(files);
+    list(tree.len() as u64 | 2 << 56, archive.len(), tree.len() as u64, &[77; 20]);
+    archive.extend(tree);
+    finished(archive, &table)
+}
+
+/// What is kept for a link, and the file that has it.
+fn link(number: usize) -> (Vec<u8>, Vec<u8>) {
+    let content = format!("\x02\0\0\0some/target/{number:03}").into_bytes();
+    let hash = Sha1::digest(&content).into();
+    (content, dentry(&format!("l{number:03}"), (FILE | REPARSE, 0), hash, LINUX, &[]))
+}
+
+/// Links among these that are right; others must be told of as damaged.
+fn right_links(entries: &[Entry]) -> usize {
+    let links = entries.iter().filter(|entry| entry.kind == Kind::Symlink);
+    let right = links.map(|entry| {
+        let (path, target) = (String::from_utf8_lossy(&entry.path), String::from_utf8_lossy(&entry.link));
+        assert_eq!(target, format!("some/target/{}", &path[1..]));
+    });
+    right.count()
+}
+
+/// What Windows keeps for links is compared with its hash, as contents are: the codec of a solid resource compares
+/// nothing.
+#[test]
+fn no_changed_byte_of_a_solid_resource_changes_a_link() {
+    const COUNT: usize = 12;
+    let links: Vec<_> = (0..COUNT).map(link).collect();
+    let contents = links.iter().enumerate().flat_map(|(n, (link, _))| [link.clone(), vec![n as u8; 70]]);
+    let files = links.iter().flat_map(|(_, file)| file.clone()).collect::<Vec<_>>();
+    // Some links lie in two chunks.
+    let archive = solid_archive(&files, &[contents.collect()], 64);
+    let (entries, damage) = told(&archive);
+    assert_eq!((right_links(&entries), damage), (COUNT, Vec::new()));
+    let end = 208 + 16 + COUNT * (19 + 70) * 68 / 64;
+    let mut noticed = 0;
+    for at in 208..end {
+        let mut wrong = archive.clone();
+        wrong[at] ^= 1;
+        let (entries, damage) = told(&wrong);
+        let right = right_links(&entries);
+        assert_eq!(right == COUNT, damage.is_empty(), "{at}: {damage:?}");
+        noticed += usize::from(right < COUNT);
+    }
+    assert!(noticed >= COUNT * 19, "{noticed}");
+}
+
+/// `wimlib-imagex append --solid` makes another solid resource: a folder has links of both in turn.
+#[test]
+fn each_chunk_with_links_is_decoded_once() {
+    const COUNT: usize = 40;
+    let links: Vec<_> = (0..COUNT).map(link).collect();
+    let of = |first: usize| {
+        let own = |from: usize, to: usize| (from..to).map(move |n| first + 2 * n);
+        let contents = |range: std::ops::Range<usize>| own(range.start, range.end).map(|n| links[n].0.clone());
+        let filler = |byte: u8, length: usize| vec![vec![byte; length]];
+        [filler(1, 4100), contents(0..10).collect(), filler(2, 40_000), contents(10..20).collect(), filler(3, 9000)]
+            .concat()
+    };
+    let files = links.iter().flat_map(|(_, file)| file.clone()).collect::<Vec<_>>();
+    let archive = solid_archive(&files, &[of(0), of(1)], 4096);
+    let (entries, damage, decoded, result) = read(&archive, Limits::default());
+    result.unwrap();
+    assert_eq!((right_links(&entries), damage), (COUNT, Vec::new()));
+    // The tree, and two chunks of each.
+    assert_eq!(decoded, 1 + 2 * 2);
+}
+
+/// Where several archives are read beside each other, one that needs much memory waits until it is by itself.
+#[test]
+fn what_takes_more_memory_than_there_is_now_is_refused_before_it_is_decoded() {
+    let (content, file) = link(1);
+    let archive = solid_archive(&file, &[vec![content, vec![0; 100_000]]], 65_536);
+    for (held, is_enough) in [(80_000, false), (100_000, true)] {
+        let (entries, _, decoded, result) = read(&archive, Limits { held, ..Limits::default() });
+        let is_refused =
+            |result| matches!(result, Err(Error::Read { error, .. }) if error.kind() == io::ErrorKind::OutOfMemory);
+        assert_eq!((entries.is_empty(), decoded == 0, is_refused(result)), (!is_enough, !is_enough, !is_enough));
+    }
 }

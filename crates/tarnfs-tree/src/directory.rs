@@ -93,7 +93,8 @@ fn pass_of(
     let what = || format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
     let codec = coder_by_name(&step.codec).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, what()))?;
     let (properties, password) = (step.properties.as_slice().into(), password.cloned());
-    let coder = CoderContext { properties, password, cancel: options.cancel.clone(), ..CoderContext::default() };
+    let (decoded_length, cancel) = (step.decoded_length, options.cancel.clone());
+    let coder = CoderContext { properties, password, decoded_length, cancel, ..CoderContext::default() };
     codec.first_pass(SharedSource::clone(stored), &tarnfs_codec::Options { coder, ..options.clone() })
 }
 

@@ -241,23 +241,51 @@ pub(super) fn xattr(bytes: &[u8]) -> Option<Xattr<'_>> {
     Some((name, value, rest))
 }
 
-/// Where the root is, and where each security descriptor begins and the last one ends: there may be millions.
-pub(super) fn start(bytes: &[u8]) -> Option<(u64, Vec<u32>)> {
+/// Where the security descriptors of a tree lie. There may be millions: only where every few of them begin is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Descriptors {
+    count: u32,
+    every: Vec<u32>,
+}
+
+/// Descriptors between two whose places are kept.
+const EVERY: usize = 64;
+
+/// Bytes of the descriptor that has a number.
+fn length_of(bytes: &[u8], number: usize) -> Option<usize> {
+    usize::try_from(u64_at(bytes, number.checked_mul(8)?.checked_add(8)?)?).ok()
+}
+
+impl Descriptors {
+    /// The one of that number in the tree `bytes`.
+    pub(super) fn get<'b>(&self, bytes: &'b [u8], number: u32) -> Option<&'b [u8]> {
+        let wanted = usize::try_from(number).ok().filter(|_| number < self.count)?;
+        let mut at = usize::try_from(*self.every.get(wanted / EVERY)?).ok()?;
+        for before in (wanted / EVERY).checked_mul(EVERY)?..wanted {
+            at = at.checked_add(length_of(bytes, before)?)?;
+        }
+        bytes.get(at..at.checked_add(length_of(bytes, wanted)?)?)
+    }
+}
+
+/// Where the root is, and the security descriptors.
+pub(super) fn start(bytes: &[u8]) -> Option<(u64, Descriptors)> {
     let [total, count] = [0, 4].map(|at| u32_at(bytes, at));
-    let (total, count) = (total?, count? as usize);
+    let (total, count) = (total?, count?);
     let root = aligned(u64::from(total).max(8))?;
-    let mut place = count.checked_mul(8)?.checked_add(8)?;
-    let mut places = vec![u32::try_from(place).ok()?];
+    let mut place = usize::try_from(count).ok()?.checked_mul(8)?.checked_add(8)?;
     if count > 0 && place > total as usize {
         return None;
     }
-    for number in 0..count {
-        let length = usize::try_from(u64_at(bytes, number.checked_mul(8)?.checked_add(8)?)?).ok()?;
-        let end = place.checked_add(length).filter(|end| *end <= total as usize && *end <= bytes.len())?;
-        places.push(u32::try_from(end).ok()?);
-        place = end;
+    let mut every = Vec::new();
+    for number in 0..count as usize {
+        if number.is_multiple_of(EVERY) {
+            every.push(u32::try_from(place).ok()?);
+        }
+        let end = place.checked_add(length_of(bytes, number)?);
+        place = end.filter(|end| *end <= total as usize && *end <= bytes.len())?;
     }
-    Some((root, places))
+    Some((root, Descriptors { count, every }))
 }
 
 /// The target of a link, as what Windows keeps for it says it; `None` if that is no link.
@@ -349,8 +377,28 @@ mod tests {
         for length in 8..bytes.len() - 8 {
             assert!(read(&bytes[..length], 8, &mut 1000).is_err(), "{length}");
         }
-        assert_eq!(start(&[0; 8]), Some((8, vec![8])));
-        assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), Some((24, vec![16, 20])));
-        assert_eq!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), None);
+        assert!(start(&[0; 8]).is_some_and(|(root, _)| root == 8));
+        let one = [20, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
+        let (root, found) = start(&one).unwrap();
+        assert_eq!((root, found.get(&one, 0), found.get(&one, 1)), (24, Some(&[1, 2, 3, 4][..]), None));
+        assert!(start(&[20, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]).is_none());
+    }
+
+    /// Of each of millions, its place took half as much memory as the tree itself.
+    #[test]
+    fn of_many_descriptors_few_places_are_kept() {
+        const COUNT: u32 = 1000;
+        let lengths = |number: u32| u64::from(number % 5);
+        let total = 8 + COUNT * 8 + (0..COUNT).map(|number| number % 5).sum::<u32>();
+        let mut bytes = [total.to_le_bytes(), COUNT.to_le_bytes()].concat();
+        bytes.extend((0..COUNT).flat_map(|number| lengths(number).to_le_bytes()));
+        bytes.extend((0..COUNT).flat_map(|number| vec![number as u8; lengths(number) as usize]));
+        let (_, found) = start(&bytes).unwrap();
+        assert_eq!(found.every.len(), COUNT.div_ceil(64) as usize);
+        for number in 0..COUNT {
+            let own = vec![number as u8; lengths(number) as usize];
+            assert_eq!(found.get(&bytes, number), Some(&own[..]), "{number}");
+        }
+        assert_eq!(found.get(&bytes, COUNT), None);
     }
 }

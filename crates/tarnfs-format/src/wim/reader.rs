@@ -1,5 +1,7 @@
 //! Reads an archive: the table of resources, and the tree of each image.
 
+mod solid;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -7,14 +9,15 @@ use std::sync::Arc;
 use tarnfs_source::{SharedSource, Slice};
 
 use super::NAME;
-use super::dentry::{self, Dentry, FOLDER, NORMAL, READ_ONLY, Wrong};
+use super::dentry::{self, Dentry, Descriptors, FOLDER, NORMAL, READ_ONLY, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
 use crate::image::{Budget, Teller, data_of, shown};
-use crate::little::u64_at;
+use crate::little::{u32_at, u64_at};
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs};
+use solid::SOLID_HEADER;
 
 /// Bytes of the tree of an image: those of Windows have some 50 MB, of which a tenth is stored. What is small gives no
 /// large one: a tree is held in memory, and an archive may hold any number of archives.
@@ -28,6 +31,7 @@ const LONGEST_NAME: usize = 255;
 /// Resources: each takes some 100 bytes of memory. Those that hold others take more, for what decodes them; there is
 /// one in each archive that was joined.
 const MOST_RESOURCES: u64 = 1 << 20;
+const OF_RESOURCE: u64 = 100;
 const MOST_SOLID: usize = 1 << 16;
 
 /// What decoding a tree or something short costs at least, as bytes that are read: a decoder is made for it, however
@@ -40,9 +44,6 @@ const MOST_KEPT: usize = 64 << 10;
 
 /// Bytes of what Windows keeps for a link.
 const LONGEST_LINK: u64 = 16 << 10;
-
-/// Bytes from the start of a solid resource in which links are looked for: they have to be decoded.
-const MOST_OF_SOLID: u64 = 64 << 20;
 
 type Hash = [u8; 20];
 
@@ -62,6 +63,9 @@ struct Solid {
     stored: u64,
     /// Bytes that come of it.
     length: u64,
+    /// Bytes of a chunk, and how each is compressed, as the codec counts it.
+    chunk: u32,
+    compression: u32,
     coder: Arc<Coder>,
 }
 
@@ -91,7 +95,9 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         budget: Budget::new(data_of(&**source), options.shares),
         links: HashMap::new(),
         of_links: 0,
-        prefix: None,
+        chunks: Budget::new(data_of(&**source), options.shares),
+        shorts: HashMap::new(),
+        of_shorts: 0,
         kept: HashMap::new(),
         of_kept: 0,
         count: 0,
@@ -105,6 +111,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let what = format!("it says that it has {} images; the trees of {} are there", header.images, images.len());
         tell.damage(header.table.offset.min(source.len()), what)?;
     }
+    reader.may_hold(&images)?;
     let is_one = images.len() == 1;
     let mut first_error = None::<Error>;
     let mut has_told = false;
@@ -137,13 +144,16 @@ struct Reader<'o> {
     header: Header,
     compression: u8,
     blobs: HashMap<Hash, Blob>,
-    solids: Vec<Solid>,
+    solids: Vec<Arc<Solid>>,
     budget: Budget,
     /// Where files were told first that have other names, by their numbers and what is in them; bytes of these paths.
     links: HashMap<(u64, Hash), Vec<u8>>,
     of_links: usize,
-    /// The start of a solid resource.
-    prefix: Option<(u32, Vec<u8>)>,
+    /// What may still be decoded of solid resources for short contents.
+    chunks: Budget,
+    /// Short contents of solid resources that were read ahead, or why they cannot be read; bytes of all of them.
+    shorts: HashMap<Hash, Result<Vec<u8>, String>>,
+    of_shorts: usize,
     /// Short contents that were decoded, and the bytes of all of them.
     kept: HashMap<Hash, Vec<u8>>,
     of_kept: usize,
@@ -193,7 +203,7 @@ impl Reader<'_> {
                 if solid.length == 0 {
                     tell.damage(place.offset.min(self.source.len()), "a solid resource is not there".to_owned())?;
                 }
-                self.solids.push(solid);
+                self.solids.push(Arc::new(solid));
                 continue;
             }
             is_open = false;
@@ -219,19 +229,17 @@ impl Reader<'_> {
 
     /// What a solid resource is, if it can be one.
     fn solid(&self, place: Place) -> io::Result<Solid> {
-        let mut start = [0; 8];
+        let mut start = [0; SOLID_HEADER as usize];
         let is_there = place.offset.checked_add(place.stored).is_some_and(|end| end <= self.source.len());
-        let length = if is_there && place.stored > 16 {
+        if is_there && place.stored > SOLID_HEADER {
             self.source.read_exact_at(&mut start, place.offset)?;
-            u64_at(&start, 0).filter(|length| i64::try_from(*length).is_ok()).unwrap_or(0)
-        } else {
-            0
-        };
-        // Also where only its start is decoded.
+        }
+        let length = u64_at(&start, 0).filter(|length| i64::try_from(*length).is_ok()).unwrap_or(0);
+        let [chunk, compression] = [8, 12].map(|at| u32_at(&start, at).unwrap_or(0));
         let decoded_length = Some(length);
         let step = Step { codec: "chunked-solid".to_owned(), decoded_length, ..Step::default() };
         let coder = Arc::new(Coder { steps: vec![step], is_behind_header: None });
-        Ok(Solid { offset: place.offset, stored: place.stored, length, coder })
+        Ok(Solid { offset: place.offset, stored: place.stored, length, chunk, compression, coder })
     }
 
     fn coder(&self, place: &Place, hash: &Hash) -> Coder {
@@ -243,6 +251,20 @@ impl Reader<'_> {
         let step =
             Step { codec: "chunked".to_owned(), properties, decoded_length: Some(place.length), ..Step::default() };
         Coder { steps: vec![step], is_behind_header: None }
+    }
+
+    /// Refuses an archive that needs more memory than it may have now, before anything of it is told or decoded.
+    fn may_hold(&self, images: &[Listed]) -> Result<(), Error> {
+        // A tree, and a chunk, with what is stored of it.
+        let tree = images.iter().map(|image| image.place.length.min(MOST_TREE)).max().unwrap_or_default();
+        let chunk = self.solids.iter().map(|solid| solid.length.min(solid.chunk.into())).max().unwrap_or_default();
+        let table = (self.blobs.len() as u64).saturating_mul(OF_RESOURCE);
+        let needed = tree.saturating_add(chunk.saturating_mul(5) / 4).saturating_add(table);
+        if needed <= self.options.limits.held {
+            return Ok(());
+        }
+        let what = format!("reading its directory takes {needed} bytes of memory");
+        Err(Error::Read { offset: 0, error: io::Error::new(io::ErrorKind::OutOfMemory, what) })
     }
 
     /// The bytes of the tree of an image.
@@ -279,7 +301,7 @@ impl Reader<'_> {
         if blob.part != self.header.part {
             return Err(self.elsewhere(&blob));
         }
-        let Some(solid) = blob.solid else {
+        if blob.solid.is_none() {
             if let Some(kept) = self.kept.get(hash) {
                 self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
                 return Ok(kept.clone());
@@ -296,26 +318,9 @@ impl Reader<'_> {
             self.of_kept = self.of_kept.saturating_add(bytes.len()).saturating_add(size_of::<Hash>());
             self.kept.insert(*hash, bytes.clone());
             return Ok(bytes);
-        };
-        self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
-        let end = place.offset.saturating_add(place.length);
-        if self.prefix.as_ref().is_none_or(|(number, _)| *number != solid) {
-            let Some(own) = self.solids.get(solid as usize) else { return Err("lies nowhere".to_owned()) };
-            let length = own.length.min(MOST_OF_SOLID);
-            let (coder, at) = (Arc::clone(&own.coder), (own.offset, own.stored));
-            self.budget.take_bytes(length).map_err(|error| error.to_string())?;
-            let prefix = self.decode_start(&coder, at, length).map_err(|error| error.to_string())?;
-            self.prefix = Some((solid, prefix));
         }
-        let prefix = self.prefix.as_ref().map_or(&[][..], |(_, prefix)| prefix);
-        let bytes = usize::try_from(end).ok().and_then(|end| prefix.get(place.offset as usize..end));
-        bytes.map(<[u8]>::to_vec).ok_or_else(|| format!("lies behind byte {MOST_OF_SOLID} of a solid resource"))
-    }
-
-    /// The first bytes that come of a solid resource.
-    fn decode_start(&self, coder: &Coder, (offset, stored): (u64, u64), length: u64) -> io::Result<Vec<u8>> {
-        let slice: SharedSource = Arc::new(Slice::new(Arc::clone(self.source), offset, stored));
-        self.options.decode.decode(coder, slice, length, &|_| true)
+        self.budget.take_bytes(place.length).map_err(|error| error.to_string())?;
+        self.short(hash)
     }
 
     /// Why something is not in the table: each part of an archive has its own.
@@ -347,6 +352,7 @@ impl Reader<'_> {
         let mut open: Vec<(u64, usize)> = Vec::new();
         match dentry::read(tree, root, &mut left) {
             Ok(Some((dentry, _))) => {
+                self.read_ahead(&dentry, tree, &[], left)?;
                 let path = if path.is_empty() { b"." } else { path.as_slice() };
                 self.named(&dentry, (tree, &descriptors), path, at, tell)?;
                 if dentry.below != 0 {
@@ -390,6 +396,7 @@ impl Reader<'_> {
                 // Nor is there room for what comes behind it.
                 return tell.damage(at.min(there), format!("from {} on, names are left out: {error}", excerpt(&path)));
             }
+            self.read_ahead(&dentry, tree, &open, left)?;
             let is_folder = self.named(&dentry, (tree, &descriptors), &path, at, tell)?;
             if is_folder && dentry.below != 0 {
                 open.push((dentry.below, path.len()));
@@ -402,7 +409,7 @@ impl Reader<'_> {
     fn named(
         &mut self,
         dentry: &Dentry,
-        (tree, descriptors): (&[u8], &[u32]),
+        (tree, descriptors): (&[u8], &Descriptors),
         path: &[u8],
         at: u64,
         tell: &mut Teller<'_>,
@@ -554,7 +561,7 @@ impl Reader<'_> {
     fn xattrs(
         &mut self,
         dentry: &Dentry,
-        (tree, descriptors): (&[u8], &[u32]),
+        (tree, descriptors): (&[u8], &Descriptors),
         is_symlink: bool,
         path: &[u8],
         header: u64,
@@ -586,9 +593,7 @@ impl Reader<'_> {
                 wrong => paid = wrong,
             }
         }
-        let place = |number: u32| descriptors.get(number as usize..)?.first_chunk::<2>();
-        let descriptor = dentry.security.and_then(place);
-        let descriptor = descriptor.and_then(|[start, end]| tree.get(*start as usize..*end as usize));
+        let descriptor = dentry.security.and_then(|number| descriptors.get(tree, number));
         let descriptor = descriptor.filter(|bytes| !bytes.is_empty() && bytes.len() <= limits.xattr_value);
         // Any number of files may share one.
         if let Some(bytes) = descriptor {

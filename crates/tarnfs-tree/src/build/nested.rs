@@ -44,6 +44,9 @@ const LARGE: u64 = 4 << 20;
 /// of `xz -9`. One that needs more is read when it is its turn, by itself.
 const MOST_BEHIND: u64 = 64 << 20;
 
+/// The most that a smaller one may hold of its directory while others are read beside it.
+const HELD_BEHIND: u64 = 16 << 20;
+
 /// Candidates that may wait before they are read; each takes about a kilobyte.
 const MOST_WAITING: usize = 1024;
 
@@ -289,9 +292,10 @@ impl<'a> Expansion<'a> {
     /// would.
     fn limits_of(&self, candidate: &Candidate) -> Limits {
         let limits = self.options.limits;
-        let most = if candidate.is_small() { MOST_BEHIND } else { u64::MAX };
+        let (most, held) = if candidate.is_small() { (MOST_BEHIND, HELD_BEHIND) } else { (u64::MAX, u64::MAX) };
+        let held = limits.held.min(held);
         let (lzma_dictionary, decoder_window) = (limits.lzma_dictionary.min(most), limits.decoder_window.min(most));
-        Limits { lzma_dictionary, decoder_window, ..limits }
+        Limits { lzma_dictionary, decoder_window, held, ..limits }
     }
 
     fn read_if_put_off(&self, candidate: &Candidate, direct: &Direct) -> Result<(), Problem> {
@@ -365,7 +369,7 @@ impl<'a> Expansion<'a> {
         let shifts = RefCell::default();
         match candidate.codec {
             Some(codec) => self.compressed(candidate, codec, receiver, &shifts, (threads, limits)),
-            None => self.plain(candidate, receiver, &shifts, threads),
+            None => self.plain(candidate, receiver, &shifts, (threads, limits)),
         }
     }
 
@@ -404,7 +408,7 @@ impl<'a> Expansion<'a> {
         candidate: &Candidate,
         receiver: &dyn Receiver,
         shifts: &RefCell<Shifts>,
-        threads: Option<usize>,
+        (threads, limits): (Option<usize>, &Limits),
     ) -> Result<(), Problem> {
         let threads = threads.unwrap_or(self.options.decoding.threads);
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
@@ -430,7 +434,10 @@ impl<'a> Expansion<'a> {
         let reader = format.reader();
         let undamaged = Undamaged::of(candidate, &self.amount);
         if let Reader::Random(format) = reader {
-            let why = match why_not_an_archive(format, &undamaged, self.format_options) {
+            let held = limits.held;
+            let mut format_options = self.format_options.clone();
+            format_options.limits.held = held;
+            let why = match why_not_an_archive(format, &undamaged, &format_options) {
                 Ok(why) => why,
                 Err((_, error)) if is_unsupported(&error) => {
                     self.tell_of_unsupported(candidate, &error);
@@ -440,7 +447,12 @@ impl<'a> Expansion<'a> {
                     self.tell_of_locked(candidate, &error);
                     return Ok(());
                 }
-                Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => Some(not_looked_into(&error)),
+                Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    if held < self.options.limits.held {
+                        return Ok(receiver.put_off()?);
+                    }
+                    Some(not_looked_into(&error))
+                }
                 Err((at, error)) => return Err(walk.problem(candidate.start.saturating_add(at), error)),
             };
             if let Some(why) = why {

@@ -90,3 +90,51 @@ fn candidates_are_read_whatever_threads_there_are() {
         assert_eq!(notes, (0..20).collect::<Vec<u64>>());
     }
 }
+
+/// Small archives are read beside each other, and what each holds of its directory adds up.
+#[test]
+fn what_holds_much_of_its_directory_is_read_by_itself() {
+    // An archive of Windows with one image, whose tree has 20 MiB.
+    let mut bytes = vec![0; 208 + 50];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, b"MSWIM\0\0\0");
+    put(8, &[208, 0x1_0d00, 0, 0].map(u32::to_le_bytes).concat());
+    put(40, &[1, 0, 1, 0, 1, 0, 0, 0]);
+    put(48, &[50_u64, 208, 50].map(u64::to_le_bytes).concat());
+    put(208, &[(2 << 56) + 20_u64, 0, 20 << 20].map(u64::to_le_bytes).concat());
+    put(232, &[1, 0]);
+    let (limits, options) = (Limits::default(), Options::default());
+    let names = Names::new(&Shape::default(), &limits).unwrap();
+    let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
+    let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
+    let candidate = Candidate {
+        input: 0,
+        file_in: 0,
+        archive: 0,
+        start: 0,
+        length: bytes.len() as u64,
+        bytes: Arc::new(MemorySource::new(bytes, "test")),
+        damaged: Vec::new(),
+        pieces: None,
+        split: None,
+        codec: None,
+        name: b"a.wim".to_vec(),
+        makes_folder: false,
+        file: Box::new(Entry { path: b"a.wim".to_vec(), ..Entry::default() }),
+        expected: None,
+        content: None,
+        instead: None,
+        is_layer: false,
+        place: MemberPlace::default(),
+        told_at: 7,
+    };
+    let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
+    let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
+    expansion.read(&candidate, &direct, None, &expansion.limits_of(&candidate)).unwrap();
+    assert!(direct.take_put_off());
+    // By itself it may; its tree is not there.
+    expansion.read(&candidate, &direct, None, &limits).unwrap();
+    assert!(!direct.take_put_off());
+    let notes = direct.into_parts().1;
+    assert!(notes.len() == 1 && notes[0].1.contains("tree of image 1"), "{notes:?}");
+}
