@@ -74,7 +74,7 @@ fn thin_archives_show_names_and_say_what_is_missing() {
         let path = scratch.path(archive);
         for options in [&[][..], &["-r"]] {
             let words: Vec<&str> = ["ls", "-R"].into_iter().chain(options.iter().copied()).collect();
-            let ran = run(&scratch, words.iter().map(|word| word.as_ref()).chain([path.as_os_str()]));
+            let ran = run(&scratch, words.iter().map(std::convert::AsRef::as_ref).chain([path.as_os_str()]));
             assert_eq!(String::from_utf8_lossy(&ran.out), "a\nd\nd/b.tar\nempty\n", "{}", ran.text());
             assert!(ran.err.contains("thin archive") && ran.err.contains("3 members"), "{}", ran.err);
         }

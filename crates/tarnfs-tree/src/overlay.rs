@@ -17,6 +17,7 @@
 //! no connection.
 
 mod access;
+mod below;
 mod commit;
 mod content;
 mod database;
@@ -25,6 +26,7 @@ mod files;
 mod known;
 mod listing;
 mod ratarmount;
+mod reaper;
 mod rows;
 mod status;
 #[cfg(test)]
@@ -36,10 +38,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{Gid, getgroups};
@@ -49,10 +50,10 @@ use crate::asker::{begins, taking_long};
 use crate::edit::{Edit, Space};
 use crate::folder::HiddenFolder;
 use crate::lanes::new_lane;
-use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs};
 use content::{Content, Descriptors, OpenedFile};
 use database::Database;
-use files::{Files, join};
+use files::Files;
 use known::{Forgotten, Known, Met};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
@@ -62,16 +63,6 @@ pub use status::{Change, Changed, Now, OverlayStatus};
 
 /// Nodes that can be made.
 const OWN: u64 = 1 << 40;
-
-/// How long what was removed is gathered, and how many files at most, before it is removed at once.
-const GATHERED: Duration = Duration::from_millis(500);
-const MOST_REAPED: usize = 1000;
-
-/// How long what is gone below is not looked for again.
-const LOST: Duration = Duration::from_secs(1);
-
-/// Where there is less room, what was removed goes without waiting for more: bytes.
-const SHORT: u64 = 64 << 20;
 
 /// The longest name of a file (`NAME_MAX`).
 const LONGEST_NAME: usize = 255;
@@ -140,11 +131,6 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// That a node is not where it was.
 fn stale() -> Error {
     Errno::STALE.into()
-}
-
-/// True of errors that say that nothing is at a path, and not that it cannot be said.
-fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::NotFound | Error::NotAFolder) || error.errno() == Errno::STALE
 }
 
 impl fmt::Debug for Overlay {
@@ -217,22 +203,6 @@ impl AsFd for OverlayTree {
     }
 }
 
-/// Removes what has no name, when nobody knows it any more: many at once, as that takes bringing the log to the disk.
-fn reap(overlay: &Weak<Overlay>, ids: &Receiver<u64>) {
-    while let Ok(first) = ids.recv() {
-        let Some(is_needed) = overlay.upgrade().map(|overlay| overlay.is_short_of_room()) else { return };
-        let until = Instant::now() + if is_needed { Duration::ZERO } else { GATHERED };
-        let mut all = vec![first];
-        while all.len() < MOST_REAPED
-            && let Ok(next) = ids.recv_timeout(until.saturating_duration_since(Instant::now()))
-        {
-            all.push(next);
-        }
-        let Some(overlay) = overlay.upgrade() else { return };
-        overlay.reap(&all);
-    }
-}
-
 /// Where a node is.
 enum NodePlace {
     /// As it is below.
@@ -280,49 +250,6 @@ impl Overlay {
 
     fn known_row(&self, id: u64) -> Result<NodeRow, Error> {
         self.row(id)?.ok_or_else(stale)
-    }
-
-    /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked
-    /// now is an error: it may have what is not seen, and keeps its number.
-    fn lower_of(&self, row: &NodeRow) -> Result<Option<Node>, Error> {
-        let Some(path) = row.lower.as_ref() else { return Ok(None) };
-        if let Some(known) = self.met.lower(row.id) {
-            return Ok(Some(known));
-        }
-        if lock(&self.lost).get(&row.id).is_some_and(|since| since.elapsed() < LOST) {
-            return Ok(None);
-        }
-        let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
-        match path::find(&*self.lower, path, false) {
-            Ok(found) if same(&found) && self.is_another_below(row, &found) => {
-                self.lower.forget(found.node, 1);
-                return Ok(None);
-            }
-            Ok(found) if same(&found) => {
-                lock(&self.lost).remove(&row.id);
-                self.met.meet(row.id, found.node);
-                return Ok(Some(found.node));
-            }
-            Ok(found) => self.lower.forget(found.node, 1),
-            Err(error) if is_gone(&error) => {
-                log::debug!("{}: is no longer below the overlay: {error}", tarnfs_format::name::escape(path));
-            }
-            Err(error) => return Err(error),
-        }
-        lock(&self.lost).insert(row.id, Instant::now());
-        Ok(None)
-    }
-
-    /// True if a file that was changed here has got further names below since then: these are another file, so it has
-    /// a number of its own.
-    fn is_another_below(&self, row: &NodeRow, found: &Attributes) -> bool {
-        let has_others = row.kind == Kind::File && !row.is_shared && found.links > 1;
-        has_others && self.lower.lifetime(found.node) != Lifetime::Forever
-    }
-
-    /// The number that a node of the overlay has.
-    fn node_of(&self, row: &NodeRow) -> Result<Node, Error> {
-        Ok(self.lower_of(row)?.unwrap_or(Node(self.first.saturating_add(row.id))))
     }
 
     /// What is said of a node of the overlay.
@@ -379,70 +306,6 @@ impl Overlay {
         let shown = self.shown(row)?;
         self.known.hold(shown.node);
         Ok(shown)
-    }
-
-    /// What was looked up below, for somebody who is given it.
-    fn give_lower(&self, folder: Node, name: &[u8], found: Attributes) -> Result<Attributes, Error> {
-        if let Some(id) = self.met.id(found.node) {
-            self.lower.forget(found.node, 1);
-            return if self.is_name_of(id, found.node, folder, name)? { self.give(id) } else { Err(stale()) };
-        }
-        self.hold_seen(found.node, folder, name);
-        Ok(found)
-    }
-
-    /// True if `name` in a folder, which leads to `lower` below, is a name of node `id` of the overlay, that stands for
-    /// it. What was changed here goes by its path: who renames it below has another file there, which is not shown until
-    /// the next mount, as the kernel knows it by the number of the changed one. Of a file with several names, all are.
-    fn is_name_of(&self, id: u64, lower: Node, folder: Node, name: &[u8]) -> Result<bool, Error> {
-        // In an archive nothing moves.
-        if self.lower.lifetime(lower) == Lifetime::Forever {
-            return Ok(true);
-        }
-        let row = self.known_row(id)?;
-        if row.is_shared && row.kind != Kind::Folder {
-            return Ok(true);
-        }
-        // The folders that something changed lies in have numbers of their own.
-        let NodePlace::Own(parent) = self.place(folder) else { return Ok(false) };
-        let is_it = self.known_row(parent)?.lower.map(|path| join(&path, name)) == row.lower;
-        if !is_it {
-            let path = tarnfs_format::name::escape(row.lower.as_deref().unwrap_or_default()).to_string();
-            log::debug!("{path}: was renamed below after it was changed here");
-        }
-        Ok(is_it)
-    }
-
-    /// Looks again what is below the folder `id`, which has this `name` in `folder`: somebody may have removed it, and
-    /// made another one.
-    fn look_below(&self, id: u64, folder: Node, name: &[u8]) -> Result<(), Error> {
-        let Some(lower) = self.below(folder).filter(|&lower| self.lower.lifetime(lower) != Lifetime::Forever) else {
-            return Ok(());
-        };
-        let (row, NodePlace::Own(parent)) = (self.known_row(id)?, self.place(folder)) else { return Ok(()) };
-        let path = self.known_row(parent)?.lower.map(|path| join(&path, name));
-        if row.kind != Kind::Folder || path.is_none() || row.lower != path {
-            return Ok(());
-        }
-        match self.lower.lookup(lower, name) {
-            Ok(found) => {
-                let is_another = self.met.lower(id) != Some(found.node);
-                if is_another && found.kind == Kind::Folder && self.met.id(found.node).is_none_or(|known| known == id) {
-                    // It is held there for good.
-                    self.met.meet(id, found.node);
-                    lock(&self.lost).remove(&id);
-                    lock(&self.compared).remove(&id);
-                } else {
-                    self.lower.forget(found.node, 1);
-                }
-                Ok(())
-            }
-            Err(error) if is_gone(&error) => {
-                self.met.lose(id);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// What the overlay says of `name` in a folder of its own.
@@ -540,18 +403,6 @@ impl Overlay {
         }
     }
 
-    /// The file below that has what a node of the overlay holds.
-    fn open_below(&self, row: &NodeRow) -> Result<SharedSource, Error> {
-        if let Some(lower) = self.lower_of(row)? {
-            return self.lower.open(lower);
-        }
-        let found = path::find(&*self.lower, row.lower.as_ref().ok_or_else(stale)?, false);
-        let found = found.map_err(|error| if is_gone(&error) { stale() } else { error })?;
-        let opened = if self.is_another_below(row, &found) { self.lower.open(found.node) } else { Err(stale()) };
-        self.lower.forget(found.node, 1);
-        opened
-    }
-
     /// Nobody has the content of `node` open any more.
     fn closed(&self, node: Node) {
         let mut contents = lock(&self.contents);
@@ -568,87 +419,6 @@ impl Overlay {
             && lock(&self.orphans).contains(&id)
         {
             self.reap_later(id);
-        }
-    }
-
-    /// Has a thread that may wait remove a node that has no name. Where there is none, that is done at the end.
-    fn reap_later(&self, id: u64) {
-        let start = || {
-            let (me, (to, from)) = (Weak::clone(&self.me), channel());
-            let builder = thread::Builder::new().name("tarnfs-overlay".to_owned()).stack_size(256 << 10);
-            builder.spawn(move || reap(&me, &from)).ok().map(|_| Mutex::new(to))
-        };
-        if let Some(reaper) = self.reaper.get_or_init(start) {
-            let _ = lock(reaper).send(id);
-        }
-    }
-
-    /// True where what was removed is to make room for others.
-    fn is_short_of_room(&self) -> bool {
-        self.files.space().is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) < SHORT)
-    }
-
-    /// True if a node has no name, and nobody knows it any more.
-    fn is_left(&self, id: u64) -> bool {
-        let node = self.met.lower(id).unwrap_or(Node(self.first.saturating_add(id)));
-        !self.known.is_known(node) && self.opened(node).is_none() && lock(&self.orphans).contains(&id)
-    }
-
-    /// Removes nodes that have no name, those that nobody knows any more.
-    ///
-    /// First, what has taken their names is brought to the disk: after a loss of power they have them again, and what
-    /// has replaced them is not there.
-    fn reap(&self, ids: &[u64]) {
-        let left: Vec<u64> = ids.iter().copied().filter(|&id| self.is_left(id)).collect();
-        if left.is_empty() {
-            return;
-        }
-        if let Err(error) = self.sync() {
-            let folder = self.files.path().display();
-            log::warn!("{folder}: removed files stay, as what was done cannot be brought to the disk: {error}");
-            return;
-        }
-        for id in left {
-            self.reap_one(id);
-        }
-    }
-
-    fn reap_one(&self, id: u64) {
-        if !self.is_left(id) {
-            return;
-        }
-        let removed = self.row(id).and_then(|row| {
-            let Some(row) = row.filter(|row| row.links == 0) else { return Ok(()) };
-            // Its place is free only when nothing says any more that it is its own: the next file there would be taken
-            // for it, and removed.
-            let remove = || self.edit_for_room(|editing| rows::remove_node(editing.connection, id));
-            match (row.kind, &row.place) {
-                (Kind::File, Some(place)) => {
-                    remove().or_else(|error| match error.errno() {
-                        Errno::NOSPC | Errno::DQUOT => {
-                            self.files.open_content(place)?.set_len(0)?;
-                            remove()
-                        }
-                        _ => Err(error),
-                    })?;
-                    self.files.remove_unused(place);
-                }
-                (Kind::Folder, Some(place)) => {
-                    remove()?;
-                    self.files.remove_folder(place);
-                }
-                _ => remove()?,
-            }
-            Ok(())
-        });
-        match removed {
-            Ok(()) => {
-                self.files.take_reserve();
-                lock(&self.orphans).remove(&id);
-                self.met.part(id);
-            }
-            // It is tried again when the overlay is used again.
-            Err(error) => log::warn!("{}: a removed file stays: {error}", self.files.path().display()),
         }
     }
 
@@ -701,29 +471,6 @@ impl Overlay {
                 Ok(attributes)
             }
             NodePlace::Own(id) => Ok(self.shown_as(&self.known_row(id)?, node)),
-        }
-    }
-
-    /// What is below of a node, if something is.
-    fn below(&self, node: Node) -> Option<Node> {
-        match self.place(node) {
-            NodePlace::Lower => Some(node),
-            NodePlace::Own(id) => self.met.lower(id),
-        }
-    }
-
-    /// True if an error of what is below says that it is not there any more, and the folder itself is here: then what
-    /// was written in it is all that it has.
-    fn is_gone_below(&self, folder: Node, error: &Error) -> bool {
-        error.errno() == Errno::STALE && matches!(self.place(folder), NodePlace::Own(_))
-    }
-
-    /// True if there is something of that name below a folder.
-    fn is_over(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
-        let Some(lower) = self.below(folder) else { return Ok(false) };
-        match self.lower.has_name(lower, name) {
-            Err(error) if self.is_gone_below(folder, &error) => Ok(false),
-            found => found,
         }
     }
 

@@ -9,6 +9,7 @@ use super::definitions::Open;
 
 /// What `tarnfs overlay` does.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum Overlay {
     /// List what was added (A), modified (M), deleted (D) and renamed (R), one path on a line
     ///

@@ -93,7 +93,7 @@ impl Job<'_> {
                 }
                 let was = was.filter(|was| now.kind == Kind::Folder || was.kind != Kind::Folder);
                 let before = was.map(|was| self.before(path, &was)).transpose()?;
-                let after = self.after(now, changed, before.as_ref()).map_err(|error| of(error.into()))?;
+                let after = after(now, changed, before.as_ref()).map_err(|error| of(error.into()))?;
                 self.put(from, path, before.as_ref(), Some(&after)).map_err(of_output)
             }
         }
@@ -169,23 +169,6 @@ impl Job<'_> {
         };
         let text = read().map_err(|error| (path.to_vec(), Trouble::Tree(error)))?;
         Ok(Side { kind: was.kind, mode: was.mode, text, is_as_before: true })
-    }
-
-    /// Where nothing was written to a file, it is as it was `before`.
-    fn after(&self, now: &Now, changed: &Changed, before: Option<&Side>) -> io::Result<Side> {
-        let text = match (now.kind, &changed.content) {
-            (Kind::Symlink, _) => Some(now.target.clone()),
-            (Kind::File, Some(content)) => {
-                let say =
-                    |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown(content.as_os_str())));
-                let mut bytes = Vec::new();
-                File::open(content).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).map_err(say)?;
-                if bytes.len() as u64 > LONGEST { None } else { text(bytes) }
-            }
-            (Kind::File, None) => before.map_or_else(|| Some(Vec::new()), |before| before.text.clone()),
-            _ => Some(Vec::new()),
-        };
-        Ok(Side { kind: now.kind, mode: now.mode, text, is_as_before: changed.content.is_none() })
     }
 
     fn header(&mut self, old: &[u8], new: &[u8]) -> io::Result<()> {
@@ -282,6 +265,23 @@ impl Job<'_> {
     }
 }
 
+/// Where nothing was written to a file, it is as it was `before`.
+fn after(now: &Now, changed: &Changed, before: Option<&Side>) -> io::Result<Side> {
+    let text = match (now.kind, &changed.content) {
+        (Kind::Symlink, _) => Some(now.target.clone()),
+        (Kind::File, Some(content)) => {
+            let say =
+                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown(content.as_os_str())));
+            let mut bytes = Vec::new();
+            File::open(content).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).map_err(say)?;
+            if bytes.len() as u64 > LONGEST { None } else { text(bytes) }
+        }
+        (Kind::File, None) => before.map_or_else(|| Some(Vec::new()), |before| before.text.clone()),
+        _ => Some(Vec::new()),
+    };
+    Ok(Side { kind: now.kind, mode: now.mode, text, is_as_before: changed.content.is_none() })
+}
+
 /// What a file holds, if that is text.
 fn text(bytes: Vec<u8>) -> Option<Vec<u8>> {
     let is_binary = bytes[..bytes.len().min(LOOKED_AT)].contains(&0);
@@ -317,12 +317,13 @@ fn quoted(side: &str, path: &[u8]) -> String {
     if plain.as_bytes() == path && !path.iter().any(|byte| b"\"\\".contains(byte)) {
         return format!("{side}{plain}");
     }
+    let digit = |value: u8| char::from(b'0' + value);
     let mut all = format!("\"{side}");
     for &byte in path {
         match byte {
             b'"' | b'\\' => all.extend(['\\', byte.into()]),
             b' '..=b'~' => all.push(byte.into()),
-            _ => all.push_str(&format!("\\{byte:03o}")),
+            _ => all.extend(['\\', digit(byte >> 6), digit(byte >> 3 & 7), digit(byte & 7)]),
         }
     }
     all.push('"');

@@ -1,0 +1,164 @@
+//! What is below of what was changed here. That goes by its path: others may rename what is below, or make another one
+//! there, while it is mounted.
+
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tarnfs_source::SharedSource;
+
+use super::files::join;
+use super::rows::{self, NodeRow};
+use super::{NodePlace, Overlay, lock, stale};
+use crate::{Attributes, Error, Kind, Lifetime, Node, path};
+
+/// How long what is gone below is not looked for again.
+const LOST: Duration = Duration::from_secs(1);
+
+/// True of errors that say that nothing is at a path, and not that it cannot be said.
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::NotFound | Error::NotAFolder) || error.errno() == Errno::STALE
+}
+
+impl Overlay {
+    /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked
+    /// now is an error: it may have what is not seen, and keeps its number.
+    pub(super) fn lower_of(&self, row: &NodeRow) -> Result<Option<Node>, Error> {
+        let Some(path) = row.lower.as_ref() else { return Ok(None) };
+        if let Some(known) = self.met.lower(row.id) {
+            return Ok(Some(known));
+        }
+        if lock(&self.lost).get(&row.id).is_some_and(|since| since.elapsed() < LOST) {
+            return Ok(None);
+        }
+        let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
+        match path::find(&*self.lower, path, false) {
+            Ok(found) if same(&found) && self.is_another_below(row, &found) => {
+                self.lower.forget(found.node, 1);
+                return Ok(None);
+            }
+            Ok(found) if same(&found) => {
+                lock(&self.lost).remove(&row.id);
+                self.met.meet(row.id, found.node);
+                return Ok(Some(found.node));
+            }
+            Ok(found) => self.lower.forget(found.node, 1),
+            Err(error) if is_gone(&error) => {
+                log::debug!("{}: is no longer below the overlay: {error}", tarnfs_format::name::escape(path));
+            }
+            Err(error) => return Err(error),
+        }
+        lock(&self.lost).insert(row.id, Instant::now());
+        Ok(None)
+    }
+
+    /// True if a file that was changed here has got further names below since then: these are another file, so it has
+    /// a number of its own.
+    pub(super) fn is_another_below(&self, row: &NodeRow, found: &Attributes) -> bool {
+        let has_others = row.kind == Kind::File && !row.is_shared && found.links > 1;
+        has_others && self.lower.lifetime(found.node) != Lifetime::Forever
+    }
+
+    /// The number that a node of the overlay has.
+    pub(super) fn node_of(&self, row: &NodeRow) -> Result<Node, Error> {
+        Ok(self.lower_of(row)?.unwrap_or(Node(self.first.saturating_add(row.id))))
+    }
+
+    /// The file below that has what a node of the overlay holds.
+    pub(super) fn open_below(&self, row: &NodeRow) -> Result<SharedSource, Error> {
+        if let Some(lower) = self.lower_of(row)? {
+            return self.lower.open(lower);
+        }
+        let found = path::find(&*self.lower, row.lower.as_ref().ok_or_else(stale)?, false);
+        let found = found.map_err(|error| if is_gone(&error) { stale() } else { error })?;
+        let opened = if self.is_another_below(row, &found) { self.lower.open(found.node) } else { Err(stale()) };
+        self.lower.forget(found.node, 1);
+        opened
+    }
+
+    /// What is below of a node, if something is.
+    pub(super) fn below(&self, node: Node) -> Option<Node> {
+        match self.place(node) {
+            NodePlace::Lower => Some(node),
+            NodePlace::Own(id) => self.met.lower(id),
+        }
+    }
+
+    /// True if an error of what is below says that it is not there any more, and the folder itself is here: then what
+    /// was written in it is all that it has.
+    pub(super) fn is_gone_below(&self, folder: Node, error: &Error) -> bool {
+        error.errno() == Errno::STALE && matches!(self.place(folder), NodePlace::Own(_))
+    }
+
+    /// True if there is something of that name below a folder.
+    pub(super) fn is_over(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        let Some(lower) = self.below(folder) else { return Ok(false) };
+        match self.lower.has_name(lower, name) {
+            Err(error) if self.is_gone_below(folder, &error) => Ok(false),
+            found => found,
+        }
+    }
+
+    /// What was looked up below, for somebody who is given it.
+    pub(super) fn give_lower(&self, folder: Node, name: &[u8], found: Attributes) -> Result<Attributes, Error> {
+        if let Some(id) = self.met.id(found.node) {
+            self.lower.forget(found.node, 1);
+            return if self.is_name_of(id, found.node, folder, name)? { self.give(id) } else { Err(stale()) };
+        }
+        self.hold_seen(found.node, folder, name);
+        Ok(found)
+    }
+
+    /// True if `name` in a folder, which leads to `lower` below, is a name of node `id` of the overlay, that stands for
+    /// it. What was changed here goes by its path: who renames it below has another file there, which is not shown until
+    /// the next mount, as the kernel knows it by the number of the changed one. Of a file with several names, all are.
+    pub(super) fn is_name_of(&self, id: u64, lower: Node, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        // In an archive nothing moves.
+        if self.lower.lifetime(lower) == Lifetime::Forever {
+            return Ok(true);
+        }
+        let row = self.known_row(id)?;
+        if row.is_shared && row.kind != Kind::Folder {
+            return Ok(true);
+        }
+        // The folders that something changed lies in have numbers of their own.
+        let NodePlace::Own(parent) = self.place(folder) else { return Ok(false) };
+        let is_it = self.known_row(parent)?.lower.map(|path| join(&path, name)) == row.lower;
+        if !is_it {
+            let path = tarnfs_format::name::escape(row.lower.as_deref().unwrap_or_default()).to_string();
+            log::debug!("{path}: was renamed below after it was changed here");
+        }
+        Ok(is_it)
+    }
+
+    /// Looks again what is below the folder `id`, which has this `name` in `folder`: somebody may have removed it, and
+    /// made another one.
+    pub(super) fn look_below(&self, id: u64, folder: Node, name: &[u8]) -> Result<(), Error> {
+        let Some(lower) = self.below(folder).filter(|&lower| self.lower.lifetime(lower) != Lifetime::Forever) else {
+            return Ok(());
+        };
+        let (row, NodePlace::Own(parent)) = (self.known_row(id)?, self.place(folder)) else { return Ok(()) };
+        let path = self.known_row(parent)?.lower.map(|path| join(&path, name));
+        if row.kind != Kind::Folder || path.is_none() || row.lower != path {
+            return Ok(());
+        }
+        match self.lower.lookup(lower, name) {
+            Ok(found) => {
+                let is_another = self.met.lower(id) != Some(found.node);
+                if is_another && found.kind == Kind::Folder && self.met.id(found.node).is_none_or(|known| known == id) {
+                    // It is held there for good.
+                    self.met.meet(id, found.node);
+                    lock(&self.lost).remove(&id);
+                    lock(&self.compared).remove(&id);
+                } else {
+                    self.lower.forget(found.node, 1);
+                }
+                Ok(())
+            }
+            Err(error) if is_gone(&error) => {
+                self.met.lose(id);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
