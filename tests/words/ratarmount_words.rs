@@ -225,7 +225,7 @@ fn what_libfuse_knows_and_changes_nothing_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_taken_yet_is_called_by_its_name() {
+fn what_cannot_be_taken_is_called_by_its_name() {
     let scratch = Scratch::new();
     scratch.shell(
         "echo one > one; tar -czf a.tar.gz one; cp a.tar.gz b.tar.gz
@@ -234,7 +234,7 @@ fn what_cannot_be_taken_yet_is_called_by_its_name() {
     for (words, said) in [
         (
             &["--index-file", "x.index.sqlite.gz", "-c", "a.tar.gz", "m"][..],
-            "--index-file x.index.sqlite.gz: is compressed (gzip), and such an index cannot be read yet: decompress it first",
+            "--index-file x.index.sqlite.gz: there is a file of this name that is not an index; name another",
         ),
         (
             &["--index-file", "b.tar.gz", "-c", "a.tar.gz", "m"],
