@@ -59,7 +59,6 @@ fn commands_that_are_written_to_a_mount_open_urls() {
         (format!("tarnfs {url} new"), "a mount opens the URLs that it was started with"),
         (format!("tarnfs {archive} {url} new"), "a mount opens the URLs that it was started with"),
         (format!("tarnfs --index-file '{url}' {archive} new"), "a mount opens the URLs that it was started with"),
-        (format!("tarnfs {archive} '{url}'"), ""),
         (format!("tarnfs -u '{url}'"), ""),
         (format!("tarnfs extract -C '{url}' {archive}"), "write the whole path"),
         (format!("tarnfs convert {archive} '{url}'"), "write the whole path"),
