@@ -66,7 +66,11 @@ const CASES: &[(&str, Then, &str)] = &[
     ("a link to a sidecar", Refused, "ln -s ../foreign-evil $R"),
     ("a hard link to a sidecar", Refused, "ln foreign-evil $R"),
     ("a fifo in place of a sidecar", Refused, "mkfifo $R; chown nobody $R"),
-    ("a compressed sidecar", Ignored, "gzip -c foreign-evil > $R.gz; zstd -qc foreign-evil > $R.zst || true"),
+    (
+        "a compressed sidecar",
+        Refused,
+        "gzip -c foreign-evil > $R.gz; zstd -qc foreign-evil > $R.zst || true; chown nobody $R.*",
+    ),
     // What is in it.
     (
         "a trigger",

@@ -324,8 +324,8 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
     if read.is_err() || start.is_empty() || is_index {
         return Ok(());
     }
-    // Read, and not written over: see `tarnfs_tree`.
-    if ratarmount::may_be_one(path, true) {
+    // One that is compressed is read, and not written over: see `tarnfs_tree`.
+    if !start.starts_with(b"SQLite format 3\0") && ratarmount::may_be_one(path, true) {
         return Ok(());
     }
     Err(format!(
