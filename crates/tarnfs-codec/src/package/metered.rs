@@ -9,7 +9,8 @@ use tarnfs_source::{SharedSource, Source};
 /// Stored bytes that may hold nothing: a block of bzip2 says nothing before its end.
 const FOR_NOTHING: u64 = 2 << 20;
 
-/// For each byte that has come of it, so many more may be stored, up to some: streams of few bytes take more than these.
+/// For each byte that has come of it, so many more may be stored, up to some: streams of few bytes take more than
+/// these.
 const FOR_EACH_BYTE: u64 = 3;
 const MOST_FOR_BYTES: u64 = 8 << 20;
 

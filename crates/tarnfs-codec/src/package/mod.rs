@@ -4,8 +4,8 @@
 //! It begins otherwise than a package does, so it is none any more. Seek points are those of the payload's codec,
 //! moved.
 //!
-//! Sub-modules: [`rpm`] and [`deb`] say what the head is, and where the payload lies; [`metered`] ends a head that takes
-//! too much to decode.
+//! Sub-modules: [`rpm`] and [`deb`] say what the head is, and where the payload lies; [`metered`] ends a head that
+//! takes too much to decode.
 
 mod deb;
 mod metered;

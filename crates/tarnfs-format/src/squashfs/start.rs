@@ -114,8 +114,8 @@ pub(super) type Show<'s> = dyn Fn(u64, usize) -> Vec<u8> + 's;
 pub(super) type Found = (u64, Result<Superblock, Refusal>);
 
 /// Where an image begins in a file of `length` bytes, if that is known, and its superblock. At the start it may be one
-/// that cannot be read; further behind that is none. With `anywhere` it is searched for behind what nothing is known of,
-/// too.
+/// that cannot be read; further behind that is none. With `anywhere` it is searched for behind what nothing is known
+/// of, too.
 pub(super) fn find(show: &Show<'_>, length: Option<u64>, anywhere: bool) -> Option<Found> {
     if let Some(found) = Superblock::parse(&show(0, SUPERBLOCK)) {
         return Some((0, found));

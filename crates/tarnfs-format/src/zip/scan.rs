@@ -3,7 +3,8 @@
 //! A header that knows its sizes says where the next one is. Behind content of unknown length follows a descriptor: it
 //! is searched for, and known by the length that it says. Each byte is searched at most three times, whatever is there.
 //!
-//! A descriptor has a signature or none, and numbers of 32 or 64 bits, and nothing in it says which: see [`numbers_at`].
+//! A descriptor has a signature or none, and numbers of 32 or 64 bits, and nothing in it says which: see
+//! [`numbers_at`].
 
 use std::io;
 
@@ -206,8 +207,8 @@ impl<'s> Scan<'s> {
 /// The numbers at byte `at` of a descriptor, if they are of content that ends at byte `end`.
 ///
 /// A long one looks like a short one of an empty file, and a short one of an empty file like a long one: of the stored
-/// size, the upper half lies where the other has a size of zero. The checksum tells them apart, because that of no bytes
-/// is zero; else what follows does: a header, or the end.
+/// size, the upper half lies where the other has a size of zero. The checksum tells them apart, because that of no
+/// bytes is zero; else what follows does: a header, or the end.
 fn numbers_at(window: &mut Window<'_>, at: u64, content: Content, end: u64) -> io::Result<Option<Descriptor>> {
     let bytes = window.bytes(at, content.to, LONG.saturating_add(2))?;
     let stored = end.saturating_sub(content.start);

@@ -109,8 +109,9 @@ impl Overlay {
     }
 
     /// True if `name` in a folder, which leads to `lower` below, is a name of node `id` of the overlay, that stands for
-    /// it. What was changed here goes by its path: who renames it below has another file there, which is not shown until
-    /// the next mount, as the kernel knows it by the number of the changed one. Of a file with several names, all are.
+    /// it. What was changed here goes by its path: who renames it below has another file there, which is not shown
+    /// until the next mount, as the kernel knows it by the number of the changed one. Of a file with several names, all
+    /// are.
     pub(super) fn is_name_of(&self, id: u64, lower: Node, folder: Node, name: &[u8]) -> Result<bool, Error> {
         // In an archive nothing moves.
         if self.lower.lifetime(lower) == Lifetime::Forever {

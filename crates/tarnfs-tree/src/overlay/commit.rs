@@ -76,8 +76,8 @@ pub struct Appends {
 }
 
 impl Appends {
-    /// What begins with `head`, put behind the `end` of an archive, which is the `file` with these numbers of device and
-    /// inode.
+    /// What begins with `head`, put behind the `end` of an archive, which is the `file` with these numbers of device
+    /// and inode.
     pub fn new(file: (u64, u64), (length, fingerprint): (u64, Fingerprint), end: u64, head: &[u8]) -> Self {
         let first = head.get(..BLOCK as usize).unwrap_or(head);
         Self { file, length, fingerprint, end, first: xxh3_64(first), head: xxh3_64(head) }

@@ -162,8 +162,8 @@ impl OverlayStatus {
         self.without_names_here(receive)
     }
 
-    /// What has several names below, and was changed, but has no more names in rows: one of the others leads to it. They
-    /// are not known here, so it stands under the path by which it was changed first.
+    /// What has several names below, and was changed, but has no more names in rows: one of the others leads to it.
+    /// They are not known here, so it stands under the path by which it was changed first.
     fn without_names_here(&self, receive: &mut dyn FnMut(Changed) -> bool) -> Result<(), Error> {
         for id in rows::shared(&self.connection)? {
             let Some(row) = rows::node(&self.connection, id)? else { continue };

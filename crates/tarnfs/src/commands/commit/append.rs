@@ -436,8 +436,8 @@ fn is_zero(source: &dyn Source, mut range: std::ops::Range<u64>) -> io::Result<b
     Ok(true)
 }
 
-/// True if a mount shows the archive, or nobody knows: it would have to say that the archive has changed, where one that
-/// is written anew leaves the old one to it.
+/// True if a mount shows the archive, or nobody knows: it would have to say that the archive has changed, where one
+/// that is written anew leaves the old one to it.
 fn is_mounted(archive: &Path, known: &Metadata) -> bool {
     let real = archive.canonicalize().unwrap_or_else(|_| archive.to_owned());
     let is_file = |found: &Metadata| (found.dev(), found.ino()) == (known.dev(), known.ino());
