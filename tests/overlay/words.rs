@@ -49,8 +49,8 @@ fn status_lists_what_was_changed() {
     assert_eq!(stat.mode() & 0o777, 0o600);
 }
 
-/// > `tarnfs overlay diff DIR ARCHIVE` shows what was changed as `git diff` does: applied to what is in the archive, it
-/// > makes of it what is in the mount.
+/// > `tarnfs overlay diff DIR ARCHIVE` shows what was changed in text files as `git diff` does: applied to what is in
+/// > the archive, it makes of them what is in the mount.
 #[test]
 fn a_diff_can_be_applied() {
     if !can_mount() {

@@ -369,8 +369,8 @@ fn names(tree: &OverlayTree, folder: Node) -> Vec<Vec<u8>> {
     names
 }
 
-/// > What was changed in a mount goes by its path: who renames it below, or makes another one there, destroys nothing
-/// > of that, and does not get it under the other name.
+/// > What was changed in a mount goes by its path: if somebody renames it below, or puts another one in its place, the
+/// > change stays, under the old path alone.
 #[test]
 fn what_is_renamed_below_is_another_one() {
     let (tree, below, written) = over_folder();
