@@ -9,7 +9,7 @@ use std::io;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tarnfs_source::{Cancel, Fingerprint, Source};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::database::failed;
 use super::rows::{self, ROOT};
@@ -70,27 +70,59 @@ pub struct Appends {
     pub fingerprint: Fingerprint,
     /// Byte at which its entries ended. There were only zeros from there on.
     pub end: u64,
-    /// Hashes of the first block of what is put there, and of all that is written last.
+    /// Bytes that are put there.
+    pub tail: u64,
+    /// Hashes of the first block of them, of all that is written last, and of what is behind that.
     first: u64,
     head: u64,
+    rest: u64,
 }
 
 impl Appends {
-    /// What begins with `head`, put behind the `end` of an archive, which is the `file` with these numbers of device
-    /// and inode.
-    pub fn new(file: (u64, u64), (length, fingerprint): (u64, Fingerprint), end: u64, head: &[u8]) -> Self {
-        let first = head.get(..BLOCK as usize).unwrap_or(head);
-        Self { file, length, fingerprint, end, first: xxh3_64(first), head: xxh3_64(head) }
+    /// Of `part`, `tail` bytes that are put behind the `end` of an archive, which is the `file` with these numbers of
+    /// device and inode.
+    pub fn new(
+        file: (u64, u64),
+        (length, fingerprint): (u64, Fingerprint),
+        end: u64,
+        (part, tail): (&dyn Source, u64),
+        cancel: &Cancel,
+    ) -> io::Result<Self> {
+        let of = |range| hash(part, range, cancel);
+        let (first, head, rest) = (of(0..BLOCK)?, of(0..HEAD)?, of(HEAD..tail.max(HEAD))?);
+        Ok(Self { file, length, fingerprint, end, tail, first, head, rest })
+    }
+
+    /// True if it is the archive with these numbers of device and inode.
+    pub fn is_of(&self, file: (u64, u64)) -> bool {
+        self.file == file
+    }
+
+    /// True if all that was to be appended is behind the end of the archive, but for its head, of which the second
+    /// block is not there: a loss of power has come in between.
+    pub fn is_torn(&self, archive: &dyn Source) -> io::Result<bool> {
+        let second = self.end.saturating_add(BLOCK)..self.end.saturating_add(HEAD);
+        if !self.is_begun(archive)? || !self.has_rest(archive)? {
+            return Ok(false);
+        }
+        let mut bytes = [0; BLOCK as usize];
+        archive.read_exact_at(&mut bytes, second.start)?;
+        Ok(bytes.iter().all(|&byte| byte == 0))
     }
 
     /// True if the first block behind the end of the old archive is that of what was to be appended.
-    pub fn is_begun(&self, archive: &dyn Source) -> io::Result<bool> {
+    fn is_begun(&self, archive: &dyn Source) -> io::Result<bool> {
         Ok(self.hash(archive, BLOCK)? == Some(self.first))
     }
 
-    /// True if it is part of the archive: all else was on the disk before its head was.
+    /// True if all of it is part of the archive. Its head alone says little: it may be that of another commit.
     pub fn is_done(&self, archive: &dyn Source) -> io::Result<bool> {
-        Ok(self.hash(archive, HEAD)? == Some(self.head))
+        Ok(self.hash(archive, HEAD)? == Some(self.head) && self.has_rest(archive)?)
+    }
+
+    fn has_rest(&self, archive: &dyn Source) -> io::Result<bool> {
+        let (begin, end) = (self.end.saturating_add(HEAD), self.end.saturating_add(self.tail.max(HEAD)));
+        Ok(end <= archive.len() && hash(archive, begin..end, &Cancel::default())? == self.rest)
     }
 
     fn hash(&self, archive: &dyn Source, length: u64) -> io::Result<Option<u64>> {
@@ -99,21 +131,24 @@ impl Appends {
     }
 
     fn to_text(self) -> String {
-        let Self { file: (device, inode), length, fingerprint: Fingerprint(fingerprint), end, first, head } = self;
-        format!("{device} {inode} {length} {end} {fingerprint:016x} {first:016x} {head:016x}")
+        let Self { file: (device, inode), length, fingerprint: Fingerprint(fingerprint), end, tail, .. } = self;
+        let Self { first, head, rest, .. } = self;
+        format!("{device} {inode} {length} {end} {tail} {fingerprint:016x} {first:016x} {head:016x} {rest:016x}")
     }
 
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[device, inode, length, end, fingerprint, first, head] = words.as_slice() else { return None };
+        let &[device, inode, length, end, tail, fingerprint, first, head, rest] = words.as_slice() else { return None };
         let hash = |word| u64::from_str_radix(word, 16).ok();
         Some(Self {
             file: (device.parse().ok()?, inode.parse().ok()?),
             length: length.parse().ok()?,
             fingerprint: Fingerprint(hash(fingerprint)?),
             end: end.parse().ok()?,
+            tail: tail.parse().ok()?,
             first: hash(first)?,
             head: hash(head)?,
+            rest: hash(rest)?,
         })
     }
 }
@@ -409,26 +444,31 @@ impl Overlay {
         Ok(())
     }
 
-    /// Removes what has no name, which is all, and what is said of it.
+    /// Removes what has no name, which is all: what is said of it first, as its place is free when its content is gone.
     fn remove_all(&self) -> Result<(), Error> {
-        let mut folders = Vec::new();
-        self.each_row(&mut |row| {
-            match (row.kind, row.place) {
-                (Kind::File, Some(place)) => self.files.remove(&place)?,
-                (Kind::Folder, Some(place)) => folders.push(place),
-                _ => {}
+        let (mut folders, mut last) = (Vec::new(), 0);
+        loop {
+            let batch = self.database.ask(|connection| rows::nodes_behind(connection, last, BATCH))?;
+            let Some(end) = batch.last().map(|row| row.id) else { break };
+            self.edit_for_room(|editing| {
+                let sql = "DELETE FROM nodes WHERE id > ? AND id <= ? AND id <> ? AND links = 0";
+                let range = params![last as i64, end as i64, ROOT as i64];
+                editing.connection.execute(sql, range).map(drop).map_err(failed)
+            })?;
+            for row in batch.into_iter().filter(|row| row.id != ROOT) {
+                match (row.kind, row.place) {
+                    (Kind::File, Some(place)) => self.files.remove_unused(&place),
+                    (Kind::Folder, Some(place)) => folders.push(place),
+                    _ => {}
+                }
             }
-            Ok(true)
-        })?;
+            last = end;
+        }
         // What lies in a folder has a longer path than the folder.
         folders.sort_unstable_by_key(|place| std::cmp::Reverse(place.len()));
         for place in &folders {
             self.files.remove_folder(place);
         }
-        self.edit_for_room(|editing| {
-            let sql = "DELETE FROM nodes WHERE id <> ?";
-            editing.connection.execute(sql, [ROOT as i64]).map(drop).map_err(failed)
-        })?;
         Ok(self.sync()?)
     }
 }

@@ -340,7 +340,7 @@ impl Files {
             }
         }
         let place = Self::numbered_place(id);
-        renameat_with(&self.numbered, part, &self.root, &*place, RenameFlags::empty())?;
+        renameat_with(&self.numbered, part, &self.root, &*place, RenameFlags::NOREPLACE)?;
         self.note(&place);
         Ok(place)
     }

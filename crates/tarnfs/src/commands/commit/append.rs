@@ -320,26 +320,40 @@ impl Job<'_> {
         let mut head = vec![0; HEAD as usize];
         part.0.read_exact_at(&mut head, 0).map_err(failed_to_write)?;
         let was = (known.len(), self.new.opened.index.summary().archive.fingerprint);
-        let note = Appends::new((known.dev(), known.ino()), was, tail.end, &head);
+        let copy = part.0.try_clone().and_then(|copy| FileSource::from_file(copy, archive)).map_err(failed_to_write)?;
+        let file_is = (known.dev(), known.ino());
+        let note = Appends::new(file_is, was, tail.end, (&copy, part.1), self.new.cancel).map_err(failed_to_write)?;
         overlay.note_appends(note).map_err(failed)?;
-        let length = (tail.end + part.1).next_multiple_of(RECORD).max(known.len());
+        let length = new_length(tail.end + part.1, known.len());
         let written = copy_behind(&file, tail.end, part, known.len()..length, &|| self.new.cancel.check());
         if let Err(error) = written {
-            return Err(take_back(&file, note).map_or_else(
-                |error| {
-                    let what = "what was put behind its end could not be taken away again, and does no harm";
-                    Failure::new(Code::Failure, format!("{}: {what}: {error}", shown(archive.as_os_str())))
-                },
-                |()| failed_to_write(error),
-            ));
+            return Err(take_back(&file, note)
+                .and_then(|()| overlay.forget_notes().map_err(io::Error::other))
+                .map_or_else(
+                    |error| {
+                        let what = "what was put behind its end could not be taken away again, and does no harm";
+                        Failure::new(Code::Failure, format!("{}: {what}: {error}", shown(archive.as_os_str())))
+                    },
+                    |()| failed_to_write(error),
+                ));
         }
         let publish = || -> io::Result<()> {
             file.write_all_at(&head, tail.end)?;
             file.sync_all()
         };
-        publish().map_err(failed_to_write)?;
+        publish().map_err(|error| {
+            // Who finds the head takes all of it for done. What the disk has refused is not.
+            let undone = file.write_all_at(&[0; HEAD as usize], tail.end).and_then(|()| file.sync_all());
+            log::debug!("{}: {undone:?}", archive.display());
+            failed_to_write(error)
+        })?;
         Ok(length)
     }
+}
+
+/// How long an archive of `length` bytes is when there are entries up to `end`.
+fn new_length(end: u64, length: u64) -> u64 {
+    end.checked_next_multiple_of(RECORD).unwrap_or(end).max(length)
 }
 
 /// Puts all of `part` but its first blocks into `file`, where it goes from `at` on. The file grows as
@@ -397,10 +411,15 @@ pub(super) fn take_back_what_is_left(path: &Path, folder: &Path) -> Result<(), F
         if file.len() < was.end || padding > MOST_PADDING {
             return Ok(false);
         }
-        // It is as it was but for what is behind its end, and nobody else has put an entry there.
-        let behind = was.end.saturating_add(BLOCK).min(file.len());
+        // It is that file, as long as the commit has made it, and nobody else has put an entry behind its end.
+        let found = path.metadata()?;
+        let is_that_long = [was.length, new_length(was.end.saturating_add(was.tail), was.length)].contains(&file.len());
         let is_whole = file.len() == was.length && is_zero(&*file, was.end..file.len())?;
-        if is_whole || was.is_done(&*file)? || !is_zero(&*file, was.end..behind)? && !was.is_begun(&*file)? {
+        if !was.is_of((found.dev(), found.ino())) || !is_that_long || is_whole {
+            return Ok(false);
+        }
+        let head = was.end..was.end.saturating_add(HEAD).min(file.len());
+        if !is_zero(&*file, head)? && !was.is_torn(&*file)? {
             return Ok(false);
         }
         let zeros = MemorySource::new(vec![0; padding as usize], "zeros");
