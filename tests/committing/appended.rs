@@ -123,6 +123,40 @@ fn what_was_moved_is_written_anew() {
     }
 }
 
+/// A commit that was ended does not take what another one has appended since for its own, though both begin alike; nor
+/// does it cut that off.
+#[test]
+fn what_another_overlay_appends_is_not_taken_for_it() {
+    if !can_mount() || !crate::strace::have_strace() {
+        return;
+    }
+    for time in ["2001-01-01 00:00:00", "2001-01-01 00:00:00.5"] {
+        let scratch = Scratch::new();
+        scratch.shell(&format!(
+            "mkdir -p tree/d; echo 1 > tree/d/f; echo 2 > tree/d/g; touch -d '{time}' tree/d tree/d/f tree/d/g tree
+            tar --format=pax --pax-option=delete=atime,delete=ctime -C tree -cf a.tar ."
+        ));
+        // In place, so that the folder, which goes before it, is as it was.
+        changed(&scratch, "a.tar", "printf X | dd of=d/g conv=notrunc 2> /dev/null");
+        scratch.shell("mv overlay other");
+        changed(&scratch, "a.tar", "printf Y | dd of=d/f conv=notrunc 2> /dev/null");
+        let words = ["commit", "a.tar", "--overlay", "overlay", "--yes"];
+        scratch.shell("cp -a overlay kept; cp a.tar kept.tar");
+        let (_, calls) = crate::strace::calls(&scratch, &[], &words);
+        scratch.shell("rm -rf overlay a.tar*; mv kept overlay; mv kept.tar a.tar");
+        let writes: Vec<_> =
+            calls.iter().filter(|call| call.name == "pwrite64" && call.rest.contains("/a.tar>")).collect();
+        let last = writes[writes.len() - 1].number;
+        let ran = crate::strace::run(&scratch, &["-e", &format!("inject=pwrite64:signal=KILL:when={last}")], &words);
+        assert_ne!(ran.code, 0);
+        let paths = ["a.tar", "other"].map(|name| scratch.path(name).display().to_string());
+        run(&scratch, ["commit", &paths[0], "--overlay", &paths[1], "--yes", "--lossy"]).ok();
+        assert_eq!(scratch.shell("tar -xOf a.tar ./d/g"), "X\n");
+        commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();
+        assert_eq!(scratch.shell("tar -xOf a.tar ./d/g | tail -1; tar -xOf a.tar ./d/f | tail -1"), "X\nY\n", "{time}");
+    }
+}
+
 /// What an ended commit has left behind the end of an archive is not taken away if somebody has appended to it since.
 #[test]
 fn what_others_append_stays() {

@@ -73,7 +73,8 @@ pub fn open_source(source: SharedSource, expected: &Expected) -> Result<Arc<dyn 
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
     (source.describe(), source.len(), source.pinned()).hash(&mut hasher);
-    let unpacked = unpacked(Arc::clone(&source), expected.source.len(), &expected.cancel)?;
+    // How long the archive is says the server, so that is no bound.
+    let unpacked = unpacked(Arc::clone(&source), 0, &expected.cancel)?;
     open_store(unpacked.map_or(Store::Source(source), Store::File), hasher.finish() | 1, expected)
 }
 

@@ -234,7 +234,12 @@ impl Connection {
         let sized = self.ask(deadline, |ftp| ftp.size(path));
         match sized {
             Ok(size) => {
-                let time = self.ask(deadline, |ftp| ftp.mdtm(path)).ok();
+                let time = match self.ask(deadline, |ftp| ftp.mdtm(path)) {
+                    Ok(time) => Some(time),
+                    // It knows no times. What passes is no word on that.
+                    Err(FtpError::UnexpectedResponse(said)) if code(said.status) >= 500 => None,
+                    Err(error) => return Err(fault(error)),
+                };
                 let modified = time.map(|time| SystemTime::from(time.and_utc()));
                 Ok(About { is_folder: false, size: Some(size as u64), modified })
             }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use suppaftp::list::{File, ListParser};
 
 use super::connection::{About, bytes};
+use crate::backend::MOST_ENTRIES;
 use crate::time::of_parts;
 
 /// What stands in a line of facts, and the name behind them. `None` of what is none.
@@ -36,7 +37,9 @@ fn time(text: &str) -> Option<SystemTime> {
 pub(super) fn of_list(list: &[u8], has_facts: bool) -> Vec<(Vec<u8>, About, bool)> {
     let lines = list.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let lines = lines.filter(|line| !line.is_empty()).map(super::connection::letters);
-    lines.filter_map(|line| if has_facts { of_facts(&line) } else { of_ls(&line) }).collect()
+    let found = lines.filter_map(|line| if has_facts { of_facts(&line) } else { of_ls(&line) });
+    // One more says that there are too many.
+    found.take(MOST_ENTRIES + 1).collect()
 }
 
 fn of_facts(line: &str) -> Option<(Vec<u8>, About, bool)> {

@@ -45,6 +45,9 @@ fn entry(name: Vec<u8>, about: &Attributes) -> Option<Entry> {
     Some(Entry { name, is_folder, size, modified }).filter(Entry::is_possible)
 }
 
+/// Longer names cannot be shown (`NAME_MAX`).
+const LONGEST_NAME: usize = 255;
+
 /// Names of a folder, and what is said of each.
 type Found = Vec<(Vec<u8>, Attributes)>;
 
@@ -56,7 +59,9 @@ fn names(session: &Session, path: &[u8], deadline: Instant) -> Result<Found, Fau
         let mut answers = session.ask(&[Question::Names(&handle); NAMES_AT_ONCE])?;
         for _ in 0..NAMES_AT_ONCE {
             match answers.next(deadline)? {
-                Answer::Names(names) if !names.is_empty() => found.extend(names),
+                Answer::Names(names) if !names.is_empty() => {
+                    found.extend(names.into_iter().filter(|(name, _)| name.len() <= LONGEST_NAME));
+                }
                 Answer::Names(_) | Answer::Status(status::EOF) => is_end = true,
                 answer => return Err(fault(&answer)),
             }

@@ -154,7 +154,7 @@ fn version(found: &Attributes) -> Result<Version, Fault> {
 /// A file at a host.
 struct File {
     place: Place,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<Arc<Open>>>,
 }
 
 /// A handle that is kept: whoever puts another file in this one's place leaves us this one.
@@ -169,23 +169,23 @@ impl Drop for Open {
     }
 }
 
-/// A handle for what is asked next. One that is not kept is closed behind that.
+/// A handle for what is asked next. One that is not kept is closed behind that; one that is, not before all has been
+/// asked by who has this: the server gives its number to another file then.
 struct Handle {
     handle: Vec<u8>,
-    is_kept: bool,
+    kept: Option<Arc<Open>>,
 }
 
 impl File {
     fn opened(&self, session: &Arc<Session>, path: &[u8], deadline: Instant) -> Result<Handle, Fault> {
         let handle = handle(session.ask_one(Question::Open(path), deadline)?)?;
         if !session.keeps_one_more() {
-            return Ok(Handle { handle, is_kept: false });
+            return Ok(Handle { handle, kept: None });
         }
-        let new = Open { session: Arc::clone(session), handle: handle.clone() };
-        let old = self.open.lock().unwrap_or_else(PoisonError::into_inner).replace(new);
-        // Another thread may read by it: its questions are asked already, and it is closed behind them.
-        drop(old);
-        Ok(Handle { handle, is_kept: true })
+        let new = Arc::new(Open { session: Arc::clone(session), handle: handle.clone() });
+        // Closed outside the lock.
+        let _old = self.open.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&new));
+        Ok(Handle { handle, kept: Some(new) })
     }
 
     /// The handle that is there, or a new one.
@@ -193,7 +193,7 @@ impl File {
         {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(open) = open.as_ref().filter(|open| Arc::ptr_eq(&open.session, session)) {
-                return Ok(Handle { handle: open.handle.clone(), is_kept: true });
+                return Ok(Handle { handle: open.handle.clone(), kept: Some(Arc::clone(open)) });
             }
         }
         let path = self.place.path(session, deadline)?;
@@ -218,7 +218,7 @@ fn ask(session: &Session, handle: &Handle, range: &Range<u64>) -> Result<(Answer
         questions.push(Question::OfHandle(&handle.handle));
         groups.push(group);
     }
-    if !handle.is_kept {
+    if handle.kept.is_none() {
         questions.push(Question::Close(&handle.handle));
     }
     Ok((session.ask(&questions)?, groups))

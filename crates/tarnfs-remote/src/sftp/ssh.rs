@@ -49,6 +49,15 @@ impl Destination {
         Some(Self { host, port: url.port(), user, password })
     }
 
+    /// False for names of users that a shell would take for commands: `ssh` gives them to one where `~/.ssh/config` has
+    /// `%r` (before OpenSSH 9.6; CVE-2023-51385). No host is asked for those.
+    fn is_harmless(&self) -> bool {
+        let is_plain = |letter: char| letter.is_alphanumeric() || "._-+@\\".contains(letter);
+        self.user
+            .as_ref()
+            .is_none_or(|user| user.chars().all(is_plain) && !user.starts_with('-') && !user.ends_with('\\'))
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         (&self.host, self.port, &self.user) == (&other.host, other.port, &other.user)
     }
@@ -57,7 +66,7 @@ impl Destination {
 /// Those of these URLs, in their order: both processes number them so.
 fn destinations(urls: &[Url]) -> Vec<Destination> {
     let mut all: Vec<Destination> = Vec::new();
-    for new in urls.iter().filter_map(Destination::of) {
+    for new in urls.iter().filter_map(Destination::of).filter(Destination::is_harmless) {
         if !all.iter().any(|known| known.is_same(&new)) {
             all.push(new);
         }
@@ -322,7 +331,10 @@ fn arguments(destination: &Destination) -> Vec<String> {
     ];
     options.extend(match destination.password {
         // A question is refused by who answers then.
+        // Who asks for a host on the way would be told the password, too.
         Some(_) => &[
+            "ProxyJump=none",
+            "ProxyCommand=none",
             "BatchMode=no",
             "NumberOfPasswordPrompts=1",
             "PreferredAuthentications=password,keyboard-interactive,publickey",
@@ -339,6 +351,16 @@ fn arguments(destination: &Destination) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_is_no_command() {
+        for (user, count) in
+            [("me", 1), ("DOM%5Cme", 1), ("%24%28id%29", 0), ("a%3Bb", 0), ("-oX", 0), ("a%0Ab", 0), ("`id`", 0)]
+        {
+            let url = Url::parse(&format!("sftp://{user}@host/a"));
+            assert_eq!(url.map_or(0, |url| destinations(&[url]).len()), count, "{user}");
+        }
+    }
 
     #[test]
     fn a_password_is_no_argument_and_a_host_is_no_option() {
