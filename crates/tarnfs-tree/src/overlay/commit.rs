@@ -93,11 +93,6 @@ impl Appends {
         Ok(Self { file, length, fingerprint, end, tail, first, head, rest })
     }
 
-    /// True if it is the archive with these numbers of device and inode.
-    pub fn is_of(&self, file: (u64, u64)) -> bool {
-        self.file == file
-    }
-
     /// True if all that was to be appended is behind the end of the archive, but for its head, of which the second
     /// block is not there: a loss of power has come in between.
     pub fn is_torn(&self, archive: &dyn Source) -> io::Result<bool> {

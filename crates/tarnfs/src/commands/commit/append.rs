@@ -411,11 +411,10 @@ pub(super) fn take_back_what_is_left(path: &Path, folder: &Path) -> Result<(), F
         if file.len() < was.end || padding > MOST_PADDING {
             return Ok(false);
         }
-        // It is that file, as long as the commit has made it, and nobody else has put an entry behind its end.
-        let found = path.metadata()?;
+        // It is as long as the commit has made it, and nobody else has put an entry behind its end.
         let is_that_long = [was.length, new_length(was.end.saturating_add(was.tail), was.length)].contains(&file.len());
         let is_whole = file.len() == was.length && is_zero(&*file, was.end..file.len())?;
-        if !was.is_of((found.dev(), found.ino())) || !is_that_long || is_whole {
+        if !is_that_long || is_whole {
             return Ok(false);
         }
         let head = was.end..was.end.saturating_add(HEAD).min(file.len());
