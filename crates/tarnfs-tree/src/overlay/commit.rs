@@ -439,31 +439,27 @@ impl Overlay {
         Ok(())
     }
 
-    /// Removes what has no name, which is all: what is said of it first, as its place is free when its content is gone.
+    /// Removes what has no name, which is all, and then what is said of it: who is ended in between goes on from there
+    /// when it is opened next, before anything gets a place.
     fn remove_all(&self) -> Result<(), Error> {
-        let (mut folders, mut last) = (Vec::new(), 0);
-        loop {
-            let batch = self.database.ask(|connection| rows::nodes_behind(connection, last, BATCH))?;
-            let Some(end) = batch.last().map(|row| row.id) else { break };
-            self.edit_for_room(|editing| {
-                let sql = "DELETE FROM nodes WHERE id > ? AND id <= ? AND id <> ? AND links = 0";
-                let range = params![last as i64, end as i64, ROOT as i64];
-                editing.connection.execute(sql, range).map(drop).map_err(failed)
-            })?;
-            for row in batch.into_iter().filter(|row| row.id != ROOT) {
-                match (row.kind, row.place) {
-                    (Kind::File, Some(place)) => self.files.remove_unused(&place),
-                    (Kind::Folder, Some(place)) => folders.push(place),
-                    _ => {}
-                }
+        let mut folders = Vec::new();
+        self.each_row(&mut |row| {
+            match (row.kind, row.place) {
+                (Kind::File, Some(place)) => self.files.remove(&place)?,
+                (Kind::Folder, Some(place)) => folders.push(place),
+                _ => {}
             }
-            last = end;
-        }
+            Ok(true)
+        })?;
         // What lies in a folder has a longer path than the folder.
         folders.sort_unstable_by_key(|place| std::cmp::Reverse(place.len()));
         for place in &folders {
             self.files.remove_folder(place);
         }
+        self.edit_for_room(|editing| {
+            let sql = "DELETE FROM nodes WHERE id <> ?";
+            editing.connection.execute(sql, [ROOT as i64]).map(drop).map_err(failed)
+        })?;
         Ok(self.sync()?)
     }
 }
