@@ -36,6 +36,10 @@ pub fn hfsplus(data: &[u8]) {
     image(&tarnfs_format::hfsplus::HfsPlus, data);
 }
 
+pub fn ntfs(data: &[u8]) {
+    image(&tarnfs_format::ntfs::Ntfs, data);
+}
+
 pub fn partitions(data: &[u8]) {
     image(&tarnfs_format::partitions::Partitions, data);
 }

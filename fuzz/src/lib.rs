@@ -26,7 +26,7 @@ use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use containers::containers;
 pub use differential::differential;
-pub use images::{disk_image, erofs, exfat, ext, fat, hfsplus, iso9660, partitions};
+pub use images::{disk_image, erofs, exfat, ext, fat, hfsplus, iso9660, ntfs, partitions};
 pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
 pub use packages::{arj, asar, cab, deb, html, lha, mail, mtree, ogg, pdf, rpm, sqlar, text, warc, wim, xar};

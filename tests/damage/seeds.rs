@@ -50,6 +50,7 @@ const TARGETS: [Target; 56] = [
     ("fat", entry_points::fat),
     ("hfsplus", entry_points::hfsplus),
     ("iso9660", entry_points::iso9660),
+    ("ntfs", entry_points::ntfs),
     ("partitions", entry_points::partitions),
     ("udf", entry_points::udf),
     ("names", entry_points::names),

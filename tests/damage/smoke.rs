@@ -288,6 +288,18 @@ fn hfsplus() -> Vec<Vec<u8>> {
     packed_images(&scratch, "volume")
 }
 
+/// Small images of NTFS, packed.
+fn ntfs() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        r#"command -v mkntfs > found && command -v ntfscp >> found || exit 0
+        make() { truncate -s $2 $1.volume; mkntfs -Q -F -L LABEL -c $3 $1.volume >> log 2>&1; for file in nine numbers empty; do ntfscp $1.volume $file $file >> log 2>&1; done
+            ntfscp -N stream $1.volume nine numbers >> log 2>&1; }
+        seq 9 > nine; seq 9000 > numbers; : > empty; make small 1M 512; make large 2M 4096"#,
+    );
+    packed_images(&scratch, "volume")
+}
+
 /// Small images without checksums, packed.
 fn erofs() -> Vec<Vec<u8>> {
     let scratch = support::Scratch::new();
@@ -451,6 +463,7 @@ targets! {
     fat: fat("fat");
     hfsplus: hfsplus();
     iso9660: iso9660();
+    ntfs: ntfs();
     partitions: fat("disk");
     udf: udf();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];

@@ -22,6 +22,7 @@ mod iso9660;
 mod lzh;
 mod mail;
 mod mtree;
+mod ntfs;
 mod packages;
 mod partitions;
 mod rar;

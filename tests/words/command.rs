@@ -377,7 +377,7 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     }
     assert_eq!(
         value("formats"),
-        "7z, ar, arj, asar, cab, cpio, deb, disk-image, erofs, exfat, ext, fat, hfsplus, html, iso9660, lha, mail, mtree, ogg, partitions, pdf, rar, rpm, sqlar, squashfs, tar, udf, warc, wim, xar, zip"
+        "7z, ar, arj, asar, cab, cpio, deb, disk-image, erofs, exfat, ext, fat, hfsplus, html, iso9660, lha, mail, mtree, ntfs, ogg, partitions, pdf, rar, rpm, sqlar, squashfs, tar, udf, warc, wim, xar, zip"
     );
     assert!(value("codecs").starts_with("base64, brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

@@ -46,6 +46,7 @@ mod measure;
 pub mod mtree;
 pub mod name;
 mod naming;
+pub mod ntfs;
 pub mod ogg;
 mod pages;
 pub mod partitions;
@@ -53,6 +54,7 @@ pub mod pdf;
 mod probe;
 mod program;
 pub mod rar;
+mod reparse;
 pub mod rpm;
 mod separators;
 pub mod sevenzip;
@@ -505,6 +507,7 @@ pub static FORMATS: &[&dyn Format] = &[
     &lha::Lha,
     &mail::Mail,
     &mtree::Mtree,
+    &ntfs::Ntfs,
     &ogg::Ogg,
     &partitions::Partitions,
     &pdf::Pdf,

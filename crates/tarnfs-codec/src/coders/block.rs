@@ -13,7 +13,7 @@ use tarnfs_source::MemorySource;
 use zlib_rs::{InflateConfig, ReturnCode, decompress_slice};
 use zstd_safe::DCtx;
 
-use super::{adc, lzfse, padded};
+use super::{adc, lzfse, lznt1, padded};
 use crate::lzop::lzo1x;
 use crate::{Codec as _, DecodeContext, Pace, SeekPoint, bzip2};
 
@@ -49,6 +49,7 @@ pub static BLOCK_CODERS: &[&dyn BlockCoder] = &[
     &adc::AdcBlock,
     &lzfse::LzfseBlock,
     &lzfse::LzvnBlock,
+    &lznt1::Lznt1Block,
     &padded::DEFLATE_BEHIND_ZEROS,
     &padded::DEFLATE_IN_FRONT,
     &padded::Grain,

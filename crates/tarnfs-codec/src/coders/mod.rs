@@ -5,7 +5,7 @@
 //!
 //! - `block`: what is decoded a block at a time, and has no seek points; `padded`: such blocks with something around
 //!   them; `whole`: one of them among other steps
-//! - `lzfse` and `adc`: blocks as macOS has them
+//! - `lzfse` and `adc`: blocks as macOS has them; `lznt1`: those of NTFS
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 //! - `rar`: all that RAR has
@@ -32,6 +32,7 @@ mod keys;
 mod lzfse;
 mod lzh;
 mod lzma;
+mod lznt1;
 mod lzx;
 mod overflow;
 mod padded;

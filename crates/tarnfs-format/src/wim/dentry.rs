@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::Time;
 use crate::little::{u16_at, u32_at, u64_at};
+use crate::reparse::{self, units};
 use crate::time::file_time;
 
 /// Bytes of what tells a file, without its name, and of a stream of it.
@@ -20,11 +21,6 @@ pub(super) const NORMAL: u32 = 0x80;
 pub(super) const FOLDER: u32 = 0x10;
 pub(super) const REPARSE: u32 = 0x400;
 pub(super) const ENCRYPTED: u32 = 0x4000;
-
-/// Kinds of what has [`REPARSE`] that are links: a junction, a symbolic link, and one of Linux on Windows.
-const MOUNT_POINT: u32 = 0xa000_0003;
-const SYMLINK: u32 = 0xa000_000c;
-const LINUX: u32 = 0xa000_001d;
 
 /// Streams of a file.
 const MOST_STREAMS: u16 = 4096;
@@ -112,25 +108,13 @@ impl Dentry {
 
     /// True if it is a link.
     pub(super) fn is_link(&self) -> bool {
-        self.has_kept() && matches!(self.reparse, MOUNT_POINT | SYMLINK | LINUX)
+        self.has_kept() && reparse::is_link(self.reparse)
     }
-}
-
-/// What Windows keeps for something that is no link, with the head that it has there and not in the archive: the kind,
-/// the length, and nothing.
-pub(super) fn with_head(reparse: u32, data: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(data.len()).unwrap_or(u16::MAX);
-    [&reparse.to_le_bytes()[..], &length.to_le_bytes(), &[0; 2], data].concat()
 }
 
 /// A number that is rounded up to the next multiple of 8.
 fn aligned(number: u64) -> Option<u64> {
     Some(number.checked_add(7)? & !7)
-}
-
-fn units(bytes: &[u8], at: usize, length: u16) -> Option<Vec<u16>> {
-    let bytes = bytes.get(at..at.checked_add(usize::from(length))?)?;
-    Some(bytes.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect())
 }
 
 /// What begins at `at`, and where the next one does; `None` at the end of a folder. The error says what is wrong. What
@@ -288,50 +272,12 @@ pub(super) fn start(bytes: &[u8]) -> Option<(u64, Descriptors)> {
     Some((root, Descriptors { count, every }))
 }
 
-/// The target of a link, as what Windows keeps for it says it; `None` if that is no link.
-pub(super) fn target(reparse: u32, data: &[u8]) -> Option<Vec<u8>> {
-    let names_at = match reparse {
-        SYMLINK => 12,
-        MOUNT_POINT => 8,
-        // A version, and the target itself.
-        LINUX => return data.get(4..).map(<[u8]>::to_vec),
-        _ => return None,
-    };
-    let (at, length) = (usize::from(u16_at(data, 0)?), u16_at(data, 2)?);
-    let name: String = char::decode_utf16(units(data, at.checked_add(names_at)?, length)?)
-        .map(|one| one.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .map(|one| if one == '\\' { '/' } else { one })
-        .collect();
-    // `\??\C:\folder` is `/folder` on a system without drives.
-    let name = name.strip_prefix("/??/").unwrap_or(&name);
-    let mut letters = name.chars();
-    let has_drive = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic()) && letters.next() == Some(':');
-    let name = if has_drive { name.get(2..).unwrap_or_default() } else { name };
-    Some(if name.is_empty() { b"/".to_vec() } else { name.as_bytes().to_vec() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn utf16(text: &str) -> Vec<u8> {
         text.encode_utf16().flat_map(u16::to_le_bytes).collect()
-    }
-
-    #[test]
-    fn targets_are_those_of_linux() {
-        let link = |names_at: usize, text: &str| {
-            let name = utf16(text);
-            let mut data = vec![0; names_at];
-            data[2..4].copy_from_slice(&(name.len() as u16).to_le_bytes());
-            [data, name].concat()
-        };
-        let told = |reparse, data: Vec<u8>| target(reparse, &data).map(|target| String::from_utf8(target).unwrap());
-        assert_eq!(told(0xa000_000c, link(12, "..\\a b\\c")), Some("../a b/c".to_owned()));
-        assert_eq!(told(0xa000_000c, link(12, "\\??\\C:\\Users")), Some("/Users".to_owned()));
-        assert_eq!(told(0xa000_0003, link(8, "\\??\\D:")), Some("/".to_owned()));
-        assert_eq!(told(0xa000_001d, b"\x02\0\0\0a/b".to_vec()), Some("a/b".to_owned()));
-        assert_eq!((told(0x8000_0013, link(8, "x")), told(0xa000_0003, vec![1; 9])), (None, None));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::clusters::name_of;
 use crate::image::{Budget, Teller, data_of, shown};
 use crate::little::{u32_at, u64_at};
 use crate::name::{bounded_path, excerpt};
+use crate::reparse;
 use crate::window::Window;
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs};
 use solid::SOLID_HEADER;
@@ -450,13 +451,13 @@ impl Reader<'_> {
         let (mut reparse, mut is_lost) = (None, false);
         if dentry.has_kept() {
             let data = self.bytes(&kept, LONGEST_LINK);
-            let data = data.map(|data| (dentry::target(dentry.reparse, &data), data));
+            let data = data.map(|data| (reparse::target(dentry.reparse, &data), data));
             match data {
                 Ok((Some(target), _)) => {
                     (entry.kind, entry.mode) = (Kind::Symlink, 0o777);
                     entry.link = bounded_path(target, limits.path);
                 }
-                Ok((None, data)) if !dentry.is_link() => reparse = Some(dentry::with_head(dentry.reparse, &data)),
+                Ok((None, data)) if !dentry.is_link() => reparse = Some(reparse::with_head(dentry.reparse, &data)),
                 wrong => {
                     let why = wrong.err().unwrap_or_else(|| "is none".to_owned());
                     is_lost = dentry.is_link();
