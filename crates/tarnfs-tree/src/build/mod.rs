@@ -34,7 +34,7 @@ use tarnfs_format::{
     Body, Entry, Format, Kind, Probe, ReadForwards, ReadRandom, Reader, SourceStream, Stream, foreign,
 };
 use tarnfs_index::{Archive, Layer, SINGLE_FILE, Summary, Writer};
-use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
+use tarnfs_source::{Fingerprint, Limits, Setting, SharedSource, Slice};
 
 use crate::open::{DecodedCache, FileFacts, KeptAs, Options, Recreate};
 use crate::preferred::Choice;
@@ -148,7 +148,8 @@ impl FirstPass<'_> {
         });
         if read.is_ok() && self.names.transform_is_idle() {
             let name = tarnfs_format::name::escape(self.name);
-            log::warn!("{name}: --transform has changed no path; it gets them with a slash before them: /home/me");
+            let it = Setting::Transform;
+            log::warn!("{name}: {it} has changed no path; it gets them with a slash before them: /home/me");
         }
         read
     }
