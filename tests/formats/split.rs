@@ -198,7 +198,7 @@ fn volumes_with_headers_of_their_own_are_not_simply_joined() {
         let archive = archive.to_str().unwrap();
         let refused = run(&scratch, ["cat", archive, "b"]);
         assert!(refused.code != 0 && refused.out.is_empty(), "{format}: {}", refused.code);
-        assert!(refused.err.contains("--ignore-zeros (-i)"), "{format}: {}", refused.err);
+        assert!(refused.err.contains("--ignore-zeros"), "{format}: {}", refused.err);
         for name in ["a", "b"] {
             let right = fs::read(scratch.path(name)).unwrap();
             assert!(run(&scratch, ["cat", "-i", archive, name]).ok().out == right, "{format}: {name}");

@@ -204,7 +204,7 @@ fn damage_in_an_archive_inside_names_the_byte_of_its_member() {
 fn what_is_no_archive_is_said_in_one_short_line() {
     let scratch = Scratch::new();
     scratch.shell("seq 100 > text");
-    let said = "tarnfs: text: is not an archive that tarnfs knows; `tarnfs --formats` lists those that it does\n";
+    let said = "tarnfs: text: is not an archive that tarnfs knows; --formats lists those that it does\n";
     assert_eq!(ran(&scratch, &["ls", "text"]), (4, String::new(), said.into()));
     let (code, out, _) = ran(&scratch, &["--formats"]);
     assert!(code == 0 && out.contains("cpio") && out.contains("zstd"), "{out}");

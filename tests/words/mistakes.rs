@@ -372,7 +372,7 @@ fn an_archive_that_was_changed_in_place_differs_from_its_index() {
                 tarnfs(&scratch).args(["cat", name, "tree/b"]).current_dir(scratch.path("")).output().unwrap(),
             );
             let differs = "the archive differs from its index there: it was changed after it was indexed, or is damaged; \
-                           `tarnfs check` reads all of it, and -c (--recreate-index) makes a new index\n";
+                           checking the archive reads all of it, and --recreate-index makes a new index\n";
             let start = format!("tarnfs: {name}: tree/b: ");
             assert!(
                 read.code == 5 && read.err.starts_with(&start) && read.err.ends_with(differs),

@@ -40,7 +40,7 @@ impl Codec for Brotli {
         0
     }
 
-    fn is_known_by_name_only(&self) -> bool {
+    fn may_be_named(&self, _: &[u8]) -> bool {
         true
     }
 

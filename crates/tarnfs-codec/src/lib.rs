@@ -30,6 +30,7 @@ mod lzop;
 mod outline;
 mod package;
 mod scratch;
+mod skippable;
 mod snappy;
 mod spacing;
 mod starts;
@@ -358,9 +359,10 @@ pub trait Codec: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// True for a format whose streams begin with nothing that tells them: it never bids, and only a file's name says
-    /// that it is in it.
-    fn is_known_by_name_only(&self) -> bool {
+    /// True if a stream that begins with `head` may be one of these though nothing in it tells that: the name of its
+    /// file has to.
+    fn may_be_named(&self, head: &[u8]) -> bool {
+        let _ = head;
         false
     }
 
@@ -495,15 +497,26 @@ pub fn by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().copied().find(|codec| codec.name() == name)
 }
 
-/// The codec without a bid that the name of a file tells, if its stream, which begins with `head` (at least 1 KiB,
-/// unless it is shorter), can be decoded as far as that goes. To be asked where nothing bids.
-pub fn by_file_name(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
+/// The codec of a stream that begins with `head` (at least 1 KiB, unless it is shorter), and lies in a file of that
+/// name; `None` if there is none.
+pub fn detect_named(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
+    let found = detect(head);
+    // What chance may have put there is not believed against the name.
+    if found.is_none_or(|codec| codec.bid(head) <= GUESS) { by_file_name(name, head).or(found) } else { found }
+}
+
+/// The most that is bid for what may be chance.
+const GUESS: u32 = gzip::DEFLATE_BID;
+
+/// The codec that the name of a file tells, if nothing in its stream can ([`Codec::may_be_named`]), and if that can be
+/// decoded as far as `head` goes.
+fn by_file_name(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
     let lower = name.to_ascii_lowercase();
     let is_named = |codec: &&dyn Codec| {
         let mut suffixes = codec.suffixes().iter().map(|(suffix, _)| suffix.as_bytes());
         suffixes.any(|suffix| lower.len() > suffix.len() && lower.ends_with(suffix))
     };
-    let mut named = CODECS.iter().copied().filter(|codec| codec.is_known_by_name_only()).filter(is_named);
+    let mut named = CODECS.iter().copied().filter(|codec| codec.may_be_named(head)).filter(is_named);
     named.find(|codec| can_begin(*codec, head))
 }
 
@@ -544,7 +557,7 @@ pub fn open(path: &Path) -> io::Result<Reader> {
     let mut head = vec![0; HEAD];
     let read = source.read_at(&mut head, 0)?;
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let codec = detect(&head[..read]).or_else(|| by_file_name(name, &head[..read])).ok_or_else(|| {
+    let codec = detect_named(name, &head[..read]).ok_or_else(|| {
         let what = format!("{}: not compressed in a format that is known", path.display());
         io::Error::new(io::ErrorKind::Unsupported, what)
     })?;

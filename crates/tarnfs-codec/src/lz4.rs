@@ -14,7 +14,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 
 use crate::outline::read;
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint, skippable};
 
 use decoder::FrameDecoder;
 use frame::{LONGEST_HEADER, Start};
@@ -63,21 +63,19 @@ impl Codec for Lz4 {
 
     /// zstd has the same skippable frames: only the frame behind them tells.
     fn bid(&self, head: &[u8]) -> u32 {
-        let mut rest = head;
-        loop {
-            match Start::parse(rest) {
-                // Magic, version, two reserved fields and the header's checksum.
-                Ok(Start::Frame { .. } | Start::NeedsDictionary) => return 32 + 2 + 6 + 8,
-                // A damaged header is still one of ours: the error says more than that no format was found.
-                Ok(Start::Legacy) | Err(_) => return 32,
-                Ok(Start::Skippable { length }) => match usize::try_from(length).ok().and_then(|n| rest.get(n..)) {
-                    Some(behind) => rest = behind,
-                    None => return 0,
-                },
-                Ok(Start::Cut) if rest.starts_with(&frame::MAGIC.to_le_bytes()) => return 32,
-                Ok(Start::Cut | Start::Other) => return 0,
-            }
+        let Some(rest) = skippable::behind(head) else { return 0 };
+        match Start::parse(rest) {
+            // Magic, version, two reserved fields and the header's checksum.
+            Ok(Start::Frame { .. } | Start::NeedsDictionary) => 32 + 2 + 6 + 8,
+            // A damaged header is still one of ours: the error says more than that no format was found.
+            Ok(Start::Legacy) | Err(_) => 32,
+            Ok(Start::Cut) if rest.starts_with(&frame::MAGIC.to_le_bytes()) => 32,
+            Ok(Start::Skippable { .. } | Start::Cut | Start::Other) => 0,
         }
+    }
+
+    fn may_be_named(&self, head: &[u8]) -> bool {
+        skippable::is_all(head)
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {

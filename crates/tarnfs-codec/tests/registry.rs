@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use tarnfs_codec::{CODECS, Codec, by_file_name, by_name, detect};
+use tarnfs_codec::{CODECS, Codec, by_name, detect, detect_named};
 
 #[test]
 fn names_and_suffixes_are_those_that_programs_write() {
@@ -50,13 +50,13 @@ fn names_and_suffixes_are_those_that_programs_write() {
 #[test]
 fn a_format_without_a_magic_is_known_by_the_name_alone() {
     let by_name_only: Vec<&str> =
-        CODECS.iter().filter(|codec| codec.is_known_by_name_only()).map(|codec| codec.name()).collect();
-    assert_eq!(by_name_only, ["base64", "brotli"]);
+        CODECS.iter().filter(|codec| codec.may_be_named(b"anything")).map(|codec| codec.name()).collect();
+    assert_eq!(by_name_only, ["base64", "brotli", "deflate"]);
     // An uncompressed block and the end, as RFC 7932 has them.
     let brotli = b"\x0b\x02\x80hello\x03";
-    assert_eq!(by_file_name(b"a.BR", brotli).map(Codec::name), Some("brotli"));
+    assert_eq!(detect_named(b"a.BR", brotli).map(Codec::name), Some("brotli"));
     for (name, head) in [(&b"a.gz"[..], &brotli[..]), (b".br", brotli), (b"a.br", b"\xff\xff\xff\xff")] {
-        assert!(by_file_name(name, head).is_none(), "{name:?}");
+        assert!(detect_named(name, head).is_none(), "{name:?}");
     }
     for head in [&b""[..], b"plain text, and no archive", &[0; 2000]] {
         assert!(detect(head).is_none());

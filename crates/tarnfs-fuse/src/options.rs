@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::mount::MountFlags;
+use tarnfs_source::Setting;
 
 use crate::{Error, Unmounter};
 
@@ -251,10 +252,8 @@ impl Parsed {
                 return Err(Error::Option(format!("remount: {what}")));
             }
             "rw" => {
-                return Err(Error::Option(
-                    "rw: an archive is mounted for reading only; leave rw out, and give --write-overlay DIR to write"
-                        .to_owned(),
-                ));
+                let what = "an archive is mounted for reading only; leave rw out";
+                return Err(Error::Option(format!("rw: {what}, and give {} DIR to write", Setting::WriteOverlay)));
             }
             "suid" | "dev" => {
                 return Err(Error::Option(format!(

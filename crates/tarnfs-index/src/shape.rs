@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use tarnfs_format::name;
+use tarnfs_source::Setting;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::location::with_tag;
@@ -65,34 +66,46 @@ impl Shape {
     }
 
     fn tag(&self) -> String {
-        // No word of a command line has a zero in it.
-        format!("options-{:016x}", xxh3_64(self.words().join("\0").as_bytes()))
+        // The names of files must not depend on how a program calls its settings. No word has a zero in it.
+        let words = self.words(|setting| match setting {
+            Setting::Recursive => "-r".to_owned(),
+            Setting::StripRecursiveTarExtension => "-s".to_owned(),
+            Setting::IgnoreZeros => "-i".to_owned(),
+            other => format!("--{}", other.name()),
+        });
+        format!("options-{:016x}", xxh3_64(words.join("\0").as_bytes()))
     }
 
-    /// The options as they are typed, each value a word of its own.
-    fn words(&self) -> Vec<String> {
+    /// The settings that differ from the defaults, as `called` calls them, each value that is a text of its own a word
+    /// of its own.
+    fn words(&self, called: impl Fn(Setting) -> String) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
-        let pair = |name: &str, pair: &(String, String)| [name.to_owned(), pair.0.clone(), pair.1.clone()];
+        let with = |setting, value: &str| format!("{}={value}", called(setting));
+        let pair = |setting, pair: &(String, String)| [called(setting), pair.0.clone(), pair.1.clone()];
         if let Some(Recursion { depth, extensions, strip_extension, transform }) = &self.recursion {
-            words.push(depth.map_or_else(|| "-r".to_owned(), |depth| format!("--recursion-depth={depth}")));
-            words.extend(extensions.iter().map(|extensions| format!("--recursive-extensions={extensions}")));
-            words.extend(strip_extension.then(|| "-s".to_owned()));
-            words.extend(transform.iter().flat_map(|of| pair("--transform-recursive-mount-point", of)));
+            words.push(match depth {
+                None => called(Setting::Recursive),
+                Some(depth) => with(Setting::RecursionDepth, &depth.to_string()),
+            });
+            words.extend(extensions.iter().map(|extensions| with(Setting::RecursiveExtensions, extensions)));
+            words.extend(strip_extension.then(|| called(Setting::StripRecursiveTarExtension)));
+            words.extend(transform.iter().flat_map(|of| pair(Setting::TransformRecursiveMountPoint, of)));
         }
-        words.extend(self.transform.iter().flat_map(|of| pair("--transform", of)));
-        words.extend(self.ignore_zeros.then(|| "-i".to_owned()));
-        words.extend(self.encoding.iter().map(|encoding| format!("--encoding={encoding}")));
+        words.extend(self.transform.iter().flat_map(|of| pair(Setting::Transform, of)));
+        words.extend(self.ignore_zeros.then(|| called(Setting::IgnoreZeros)));
+        words.extend(self.encoding.iter().map(|encoding| with(Setting::Encoding, encoding)));
         words.extend(match self.gnu_incremental {
-            Some(true) => Some("--gnu-incremental".to_owned()),
+            Some(true) => Some(called(Setting::GnuIncremental)),
             Some(false) => None,
-            None => Some("--detect-gnu-incremental".to_owned()),
+            None => Some(called(Setting::DetectGnuIncremental)),
         });
         if !self.backends.is_empty() {
             // As they are given: what comes last counts most.
-            words.push(format!("--use-backend={}", self.backends.iter().rev().cloned().collect::<Vec<_>>().join(",")));
+            let backends: Vec<_> = self.backends.iter().rev().cloned().collect();
+            words.push(with(Setting::UseBackend, &backends.join(",")));
         }
         if !self.hashes.is_empty() {
-            words.push(format!("--hashes={}", self.hashes.join(",")));
+            words.push(with(Setting::Hashes, &self.hashes.join(",")));
         }
         words
     }
@@ -101,7 +114,7 @@ impl Shape {
 /// What the [`Shape`] of a call without options is in words.
 pub(crate) const NO_OPTIONS: &str = "none";
 
-/// The options for people, without defaults: "-r --hashes=sha256". They may come from a file that lies: escaped, and as
+/// The options for people, without defaults: "--recursive --hashes=sha256" on a command line. They may come from a file that lies: escaped, and as
 /// many as a message needs.
 impl fmt::Display for Shape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,7 +124,7 @@ impl fmt::Display for Shape {
         {
             recursion.extensions.clear();
         }
-        match shown.words() {
+        match shown.words(|setting| setting.to_string()) {
             words if words.is_empty() => formatter.write_str(NO_OPTIONS),
             words => write!(formatter, "{}", name::excerpt(words.join(" ").as_bytes())),
         }
@@ -166,7 +179,7 @@ mod tests {
     fn what_an_index_says_of_its_options_goes_to_messages_escaped_and_cut() {
         let encoding = Some(format!("\u{1b}[2J{}", "x".repeat(1 << 20)));
         let shown = Shape { encoding, gnu_incremental: Some(false), ..Shape::default() }.to_string();
-        assert!(shown.starts_with("--encoding=\\x1b[2Jxx") && shown.len() < 1000, "{} bytes", shown.len());
+        assert!(shown.starts_with("`encoding`=\\x1b[2Jxx") && shown.len() < 1000, "{} bytes", shown.len());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{PoisonError, RwLock};
 
-use tarnfs_source::{Budget, Grant, SharedSource};
+use tarnfs_source::{Budget, Grant, Setting, SharedSource};
 
 /// A file, or memory, or a source that is only read.
 #[derive(Debug)]
@@ -80,7 +80,8 @@ fn zeros() -> io::Result<Box<[u8]>> {
 fn no_room(budget: &Budget) -> io::Error {
     let mib = budget.limit() >> 20;
     let what = format!(
-        "this index has to be in memory, since no disk takes a temporary file or a password opens what it says, and it needs more than {mib} MiB, the limit; name a folder with room in TMPDIR, or a larger --cache-memory"
+        "this index has to be in memory, since no disk takes a temporary file or a password opens what it says, and it needs more than {mib} MiB, the limit; name a folder with room in TMPDIR, or a larger {}",
+        Setting::CacheMemory
     );
     io::Error::new(io::ErrorKind::OutOfMemory, what)
 }

@@ -15,6 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use tarnfs_source::Setting;
 
 use crate::{Error, OVERFLOWN_OWNER};
 
@@ -144,5 +145,5 @@ fn is_own(file: &File) -> bool {
 }
 
 fn refused(path: &Path, reason: &str) -> Error {
-    Error::NotTrusted(format!("{}: {reason} (--trust-index uses it nevertheless)", path.display()))
+    Error::NotTrusted(format!("{}: {reason} ({} uses it nevertheless)", path.display(), Setting::TrustIndex))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tarnfs_source::Source as _;
+use tarnfs_source::{Setting, Source as _};
 
 use crate::backend::{self, Begun, Body, Entry, Fault, Object, Version};
 use crate::cache::{BLOCK, BlockCache, Blocks};
@@ -151,7 +151,7 @@ impl Opener {
     /// What lies in the folder at `url`, each name once.
     pub fn list(&self, url: &Url) -> io::Result<Vec<Entry>> {
         if self.settings.offline {
-            return Err(io::Error::other("with --offline no folder is listed"));
+            return Err(io::Error::other(format!("with {} no folder is listed", Setting::Offline)));
         }
         let listed = of_scheme(url)?.list(url, &self.settings, Instant::now() + FIRST_ANSWER);
         listed.map_err(|error| io::Error::new(error.kind(), format!("{url}: {error}")))
@@ -192,7 +192,7 @@ impl Opener {
             let most = cache.most_of_a_file().min(share);
             if source.len() > most {
                 let sizes = format!("{} MiB, and at most {} MiB are copied", source.len() >> 20, most >> 20);
-                return Err(io::Error::other(format!("{url} has {sizes}: see --cache-size")));
+                return Err(io::Error::other(format!("{url} has {sizes}: see {}", Setting::CacheSize)));
             }
             let mut offset = 0;
             cache.import(&path, source.len(), |buffer| {
@@ -250,7 +250,10 @@ impl Opening<'_> {
     }
 
     fn offline(&self, object: Box<dyn Object>, known: Option<Known>) -> io::Result<RemoteSource> {
-        let nothing = || io::Error::other("nothing of it is in the cache, and with --offline nothing is fetched");
+        let nothing = || {
+            let offline = Setting::Offline;
+            io::Error::other(format!("nothing of it is in the cache, and with {offline} nothing is fetched"))
+        };
         let known = known.ok_or_else(nothing)?;
         let blocks = self.blocks(&known.version)?;
         if let Some(blocks) = blocks.as_ref().filter(|_| !known.has_ranges) {
@@ -365,8 +368,8 @@ impl Opening<'_> {
             return Ok(source);
         }
         let Some(cache) = self.cache else {
-            let what = "the server knows no ranges, so all of it has to be kept on disk: leave --cache-size 0 out";
-            return Err(io::Error::other(what));
+            let what = "the server knows no ranges, so all of it has to be kept on disk";
+            return Err(io::Error::other(format!("{what}: leave {} 0 out", Setting::CacheSize)));
         };
         if let Some(blocks) = self.blocks(&version)?
             && blocks.hold().is_ok()

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use tarnfs_source::Source;
+use tarnfs_source::{Setting, Source};
 
 use crate::ahead::Ahead;
 use crate::backend::{Object, Version};
@@ -371,7 +371,8 @@ impl Shared {
             match self.missing {
                 Missing::Fetched => {}
                 Missing::Offline => {
-                    return Err(io::Error::other("it is not in the cache, and with --offline nothing is fetched"));
+                    let what = format!("it is not in the cache, and with {} nothing is fetched", Setting::Offline);
+                    return Err(io::Error::other(what));
                 }
                 Missing::Lost => {
                     let what = "it is damaged or gone in the cache, and the server sends no parts: open it again";

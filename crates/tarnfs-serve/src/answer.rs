@@ -18,7 +18,7 @@ use hyper::http::request::Parts as Head;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use rustix::io::Errno;
 use tarnfs_format::Kind;
-use tarnfs_source::Cancel;
+use tarnfs_source::{Cancel, Setting};
 use tarnfs_tree::{Error, Tree, escape, with_memory};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -155,7 +155,8 @@ pub(crate) async fn answer(site: Arc<Site>, request: Request<Incoming>, client: 
 
 async fn allowed(site: &Site, request: &Request<Incoming>) -> Result<(), Answer> {
     if !site.hosts.has(request) {
-        return Err(refuse(StatusCode::MISDIRECTED_REQUEST, "This server has another name: see --host."));
+        let what = format!("This server has another name: see {}.", Setting::Host);
+        return Err(refuse(StatusCode::MISDIRECTED_REQUEST, &what));
     }
     if !site.logins.allow(request.headers()) {
         if request.headers().contains_key(hyper::header::AUTHORIZATION) {

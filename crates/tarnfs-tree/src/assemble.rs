@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::fstat;
 use tarnfs_index::{Archive, location};
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Setting, SharedSource};
 
 use crate::alone::{Names, told_apart};
 use crate::build::Progress;
@@ -382,8 +382,9 @@ impl Sources<'_> {
     fn lazily(&mut self, base: Base, path: &Path) -> Result<Arc<dyn Tree>, AssembleError> {
         self.is_lazy = true;
         if self.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.transform.is_some()) {
-            let what = "--transform-recursive-mount-point has no effect on archives in a folder, and with -l";
-            log::warn!("{}: {what}: they show under their names", path.display());
+            let what = "has no effect on archives that are opened when somebody asks for them";
+            let setting = Setting::TransformRecursiveMountPoint;
+            log::warn!("{}: {setting} {what}: they show under their names", path.display());
         }
         let how = Lazily {
             options: self.options.clone(),

@@ -20,7 +20,7 @@ use rustix::fs::fstat;
 use tarnfs_format::containers::{self, Image, Images, Layer};
 use tarnfs_format::name;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_source::{FileSource, Fingerprint, Joined, Limits, MemorySource, SharedSource, Source as _};
+use tarnfs_source::{FileSource, Fingerprint, Joined, Limits, MemorySource, Setting, SharedSource, Source as _};
 
 pub use tarnfs_format::containers::Platform;
 
@@ -297,7 +297,7 @@ fn shown(
         return Ok(None);
     }
     let images = containers::chosen(found.images, wanted.platform.as_ref())
-        .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
+        .map_err(|what| Problem::Option(format!("{}: {what}", Setting::Platform)))?;
     let mut layers = Layers::of(archive);
     // A link that leads nowhere is told.
     let has_dead_links = !archive.index.summary().notes.is_empty();
@@ -380,7 +380,7 @@ fn one(
         if let Some(what) = found.damage.or(other_length) {
             let what = format!("its layer {} is damaged: {what}", digest());
             if !is_forced {
-                return Err(format!("{what} (--force shows it)"));
+                return Err(format!("{what} ({} shows it)", Setting::Force));
             }
             damage.get_or_insert(what);
         }
@@ -678,7 +678,7 @@ pub(crate) fn layout(folder: &Path, wanted: &Wanted) -> Result<Option<Layout>, P
         }
     };
     let images = containers::chosen(found.images, wanted.platform.as_ref())
-        .map_err(|what| Problem::Option(format!("--platform: {what}")))?;
+        .map_err(|what| Problem::Option(format!("{}: {what}", Setting::Platform)))?;
     let mut paths = members.read.take();
     paths.extend(images.into_iter().flat_map(|image| image.layers).map(|layer| layer.path.to_string()));
     if paths.len() > MOST_FILES {

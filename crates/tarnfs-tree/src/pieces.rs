@@ -16,7 +16,7 @@ use tarnfs_codec::{BlockCoder, DecodeContext};
 use tarnfs_format::name::escape;
 use tarnfs_format::{Body, Coder, Piece};
 use tarnfs_index::Node;
-use tarnfs_source::{Alone, Cancel, Grant, SharedSource, Source};
+use tarnfs_source::{Alone, Cancel, Grant, Setting, SharedSource, Source};
 
 use crate::build::{Amount, is_damage};
 use crate::chain::chain;
@@ -488,7 +488,7 @@ impl PieceSource {
         let Some(member) = self.member(at).cloned().or_else(|| self.watched.as_ref().map(of_short)) else { return };
         member.decide(Err(what.to_owned()));
         if self.watched.is_some() && member.is_to_be_told() {
-            log::error!("{}: damaged, and served all the same (--force): {what}", self.path());
+            log::error!("{}: damaged, and served all the same ({}): {what}", self.path(), Setting::Force);
         }
     }
 

@@ -2,6 +2,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use tarnfs_source::Setting;
+
 use crate::open::is_bad_block;
 
 /// What kept an archive from being opened.
@@ -75,7 +77,7 @@ impl fmt::Display for Problem {
         match self {
             Self::CannotOpen(error) => write!(f, "cannot be opened: {error}"),
             Self::NotAnArchive => {
-                f.write_str("is not an archive that tarnfs knows; `tarnfs --formats` lists those that it does")
+                write!(f, "is not an archive that tarnfs knows; {} lists those that it does", Setting::Formats)
             }
             Self::Misnamed { says, start } => {
                 write!(f, "is not an archive that tarnfs knows: its name says {says}, but it starts with ")?;
@@ -119,12 +121,14 @@ impl fmt::Display for Problem {
             Self::Read { error, .. } if is_of_format(error) => write!(f, "{error}"),
             Self::Read { offset, error } if is_bad_block(error) => write!(
                 f,
-                "reading at byte {offset} failed: {error}. If a block of the disk is bad, --force serves what comes \
+                "reading at byte {offset} failed: {error}. If a block of the disk is bad, {} serves what comes \
                  before it, and ddrescue copies all that can be read",
+                Setting::Force
             ),
             Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
             Self::NoIndex(reason) => {
-                write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
+                let setting = Setting::NoRecreateIndex;
+                write!(f, "has no index that can be used ({reason}), and {setting} forbids making one")
             }
             Self::Unwritten(why) => f.write_str(why),
             Self::Index(error) => write!(f, "index: {error}"),

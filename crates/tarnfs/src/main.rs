@@ -32,11 +32,13 @@ mod watcher;
 use std::process::ExitCode;
 
 use exit::Code;
+use tarnfs_source::Setting;
 
 fn main() -> ExitCode {
     daemon::note_inherited();
     memory::share_free_memory();
     accounts::ask_system();
+    Setting::call_them(|setting| format!("--{}", setting.name()));
     let arguments: Vec<_> = std::env::args_os().collect();
     if let Some(is_told) = tarnfs_remote::answer_ssh(&arguments) {
         return if is_told { ExitCode::SUCCESS } else { ExitCode::FAILURE };

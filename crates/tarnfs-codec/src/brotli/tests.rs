@@ -145,7 +145,7 @@ fn a_bomb_takes_the_memory_of_its_window() {
 
 #[test]
 fn is_known_by_its_name_and_what_its_first_bytes_become() {
-    let named = |name: &[u8], head: &[u8]| crate::by_file_name(name, head).map(Codec::name);
+    let named = |name: &[u8], head: &[u8]| crate::detect_named(name, head).map(Codec::name);
     let packed = brotli("", &sample(100_000, 7));
     let head = &packed[..4096];
     assert_eq!(named(b"a.tar.br", head), Some("brotli"));
@@ -169,4 +169,22 @@ fn is_known_by_its_name_and_what_its_first_bytes_become() {
     );
     assert_eq!(named(b"bomb.br", &brotli("-q 5", &vec![0; 50 << 20])), Some("brotli"));
     assert_eq!(crate::detect(head).map(Codec::name), None);
+}
+
+/// What begins with a length of ones and zeros behind it looks like a stored block of deflate: quick compressors write
+/// that often.
+#[test]
+fn what_looks_like_deflate_is_what_its_name_says() {
+    let text: Vec<u8> = (0..400_000_u32).flat_map(|number| format!("{} ", number * 7919).into_bytes()).collect();
+    let mut alike = 0;
+    for length in [65_536, 98_304, 131_056, 131_072, 196_608, 1_100_000, 1_600_000, 2_000_000] {
+        for quality in ["-q 2", "-q 3"] {
+            let packed = brotli(quality, &text[..length]);
+            let head = &packed[..4096];
+            alike += usize::from(packed[1] == !packed[3] && packed[2] == !packed[4]);
+            assert_eq!(crate::detect_named(b"a.br", head).map(Codec::name), Some("brotli"), "{quality}, {length}");
+            assert_eq!(crate::detect(head).map(Codec::name), None, "{quality}, {length}");
+        }
+    }
+    assert!(alike > 0);
 }

@@ -5,13 +5,16 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
+use tarnfs_source::Setting;
 
 use super::CoderContext;
 
 /// The password, where there is one.
 pub(super) fn password(coder: &CoderContext) -> io::Result<&[u8]> {
-    let missing =
-        || io::Error::new(io::ErrorKind::PermissionDenied, "it is encrypted: give --password or --password-file");
+    let missing = || {
+        let what = format!("it is encrypted: give {} or {}", Setting::Password, Setting::PasswordFile);
+        io::Error::new(io::ErrorKind::PermissionDenied, what)
+    };
     coder.password.as_deref().ok_or_else(missing)
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tarnfs_source::{Limits, SharedSource, Source};
+use tarnfs_source::{Limits, Setting, SharedSource, Source};
 
 use super::answered::Answered;
 use super::cache::PieceCache;
@@ -127,7 +127,9 @@ const WRONG: &str = "the archive differs from its index there: it was changed af
 const CHANGED: &str = "it decodes to other bytes than before: it was changed meanwhile, or is damaged";
 
 /// What to do where an index does not fit.
-const WHAT_TO_DO: &str = "`tarnfs check` reads all of it, and -c (--recreate-index) makes a new index";
+fn what_to_do() -> String {
+    format!("checking the archive reads all of it, and {} makes a new index", Setting::RecreateIndex)
+}
 
 /// For whom something is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -366,7 +368,7 @@ impl Inner {
 
     /// What to do about it, behind what is wrong.
     fn advice(&self) -> String {
-        if self.has_no_index.load(Ordering::Relaxed) { String::new() } else { format!("; {WHAT_TO_DO}") }
+        if self.has_no_index.load(Ordering::Relaxed) { String::new() } else { format!("; {}", what_to_do()) }
     }
 
     /// What is said of bytes that do not have the checksum in the table.
@@ -382,7 +384,7 @@ impl Inner {
         if !is_of_data || self.has_no_checksums(position) || self.has_no_index.load(Ordering::Relaxed) {
             return context;
         }
-        io::Error::new(error.kind(), format!("{context}; {WRONG}; {WHAT_TO_DO}"))
+        io::Error::new(error.kind(), format!("{context}; {WRONG}; {}", what_to_do()))
     }
 
     /// True if the table cannot tell what was decoded there when it was made.

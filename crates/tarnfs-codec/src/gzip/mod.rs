@@ -39,6 +39,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use crate::outline::read;
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, SeekPoint};
 use decoder::{DeflateDecoder, Wrapper};
+pub(crate) use guess::DEFLATE_BID;
 
 /// gzip: members one behind the other.
 #[derive(Debug)]
@@ -142,6 +143,11 @@ impl Codec for Zlib {
         guess::zlib(head)
     }
 
+    /// Of a stream of fixed codes alone nothing is checked but its header.
+    fn may_be_named(&self, head: &[u8]) -> bool {
+        guess::has_zlib_header(head)
+    }
+
     fn decodes_ahead(&self) -> bool {
         true
     }
@@ -178,6 +184,10 @@ impl Codec for Deflate {
 
     fn bid(&self, head: &[u8]) -> u32 {
         guess::deflate(head)
+    }
+
+    fn may_be_named(&self, _: &[u8]) -> bool {
+        true
     }
 
     fn decodes_ahead(&self) -> bool {

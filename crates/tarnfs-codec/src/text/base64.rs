@@ -76,7 +76,7 @@ impl Codec for Base64File {
         heads::before(source, BEGIN)
     }
 
-    fn is_known_by_name_only(&self) -> bool {
+    fn may_be_named(&self, _: &[u8]) -> bool {
         true
     }
 

@@ -6,6 +6,8 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+use tarnfs_source::Setting;
+
 use xxhash_rust::xxh64::xxh64;
 
 use super::block::Invalid;
@@ -79,7 +81,7 @@ impl Dictionaries {
     /// What to do about a frame that names none and may have been made with one that is not there, as a clause.
     pub(super) fn advice(&self) -> String {
         let which = if self.0.is_empty() { "a dictionary" } else { "another dictionary" };
-        format!("if it was made with {which}, {NAME_IT}")
+        format!("if it was made with {which}, {NAME_IT}{}", Setting::ZstdDictionary)
     }
 
     /// True if damage of which `what` was said may have been for want of a dictionary, and there is one now.
@@ -89,7 +91,7 @@ impl Dictionaries {
 }
 
 /// What damage for want of a dictionary is known by, also in an index.
-const NAME_IT: &str = "name that with --zstd-dictionary";
+const NAME_IT: &str = "name that with ";
 
 impl fmt::Debug for Dictionaries {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,7 +102,7 @@ impl fmt::Debug for Dictionaries {
 /// What to do about a missing dictionary, as a clause.
 pub(super) fn needed(id: u32) -> String {
     let which = if id == 0 { "a dictionary without an ID".to_owned() } else { format!("dictionary {id}") };
-    format!("needs {which}, which was not given: name its file with --zstd-dictionary")
+    format!("needs {which}, which was not given: name its file with {}", Setting::ZstdDictionary)
 }
 
 impl Dictionary {

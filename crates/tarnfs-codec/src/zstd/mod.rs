@@ -31,7 +31,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint, skippable};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -64,21 +64,17 @@ impl Codec for Zstd {
 
     /// lz4 has the same skippable frames: only the frame behind them tells.
     fn bid(&self, head: &[u8]) -> u32 {
-        let mut rest = head;
-        loop {
-            match Start::parse(rest) {
-                // The magic and the reserved bit.
-                Start::Frame(_) => return 33,
-                Start::Cut if rest.len() >= 4 && rest[..4] == frame::MAGIC.to_le_bytes() => return 32,
-                Start::Skippable(length) => {
-                    let Some(behind) = usize::try_from(length).ok().and_then(|length| rest.get(length..)) else {
-                        return 0;
-                    };
-                    rest = behind;
-                }
-                _ => return 0,
-            }
+        let Some(rest) = skippable::behind(head) else { return 0 };
+        match Start::parse(rest) {
+            // The magic and the reserved bit.
+            Start::Frame(_) => 33,
+            Start::Cut if rest.starts_with(&frame::MAGIC.to_le_bytes()) => 32,
+            _ => 0,
         }
+    }
+
+    fn may_be_named(&self, head: &[u8]) -> bool {
+        skippable::is_all(head)
     }
 
     fn decodes_ahead(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tarnfs_source::Extent;
+use tarnfs_source::{Extent, Setting};
 
 use super::acl::Names;
 use super::header::{BLOCK, Block, Check, Header, check, text};
@@ -166,7 +166,8 @@ impl<'run> Reader<'run> {
             }
             // GNU tar ends here, too.
             Some(_) if self.found => {
-                self.damage(offset, "a lone zero block; what follows it was not read (see --ignore-zeros)")?;
+                let see = Setting::IgnoreZeros;
+                self.damage(offset, &format!("a lone zero block; what follows it was not read (see {see})"))?;
             }
             // No archive begins with one zero block: this is damage before the first header.
             Some(_) => {

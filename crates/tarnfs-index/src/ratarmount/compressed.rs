@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 use tarnfs_codec::{Chunk, ChunkTable, Codec};
-use tarnfs_source::Source;
+use tarnfs_source::{Setting, Source};
 
 use super::{gzidx, gztool};
 use crate::sqlite::failed;
@@ -148,8 +148,9 @@ fn gzip(
             gzidx.add(bit, point.decoded, &window);
             if gzidx.bytes() > MOST_OF_ONE {
                 let mib = MOST_OF_ONE >> 20;
+                let spacing = Setting::GzipSeekPointSpacing;
                 let what = format!(
-                    "the seek points of this archive take more than {mib} MiB, the limit of ratarmount's table of them; more decoded bytes between two (--gzip-seek-point-spacing) take less"
+                    "the seek points of this archive take more than {mib} MiB, the limit of ratarmount's table of them; more decoded bytes between two ({spacing}) take less"
                 );
                 return Err(io::Error::other(what).into());
             }

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use tarnfs_format::name;
+use tarnfs_source::Setting;
 
 use super::header::entry_at;
 use super::reader::{Expected, RatarmountIndex};
@@ -177,19 +178,19 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
         return Err(Error::OtherOptions(format!("names were converted from {encoding}")));
     }
     if arguments.get("ignoreZeros").and_then(Value::as_bool).unwrap_or(false) != shape.ignore_zeros {
-        return Err(Error::OtherOptions("it was made with another value of --ignore-zeros".into()));
+        return Err(Error::OtherOptions(format!("it was made with another value of {}", Setting::IgnoreZeros)));
     }
     if arguments.get("transformPattern").is_some_and(|pattern| !pattern.is_null()) {
-        return Err(Error::OtherOptions("paths were rewritten with --transform".into()));
+        return Err(Error::OtherOptions(format!("paths were rewritten with {}", Setting::Transform)));
     }
     if shape.transform.is_some() {
-        return Err(Error::OtherOptions("it was made without --transform".into()));
+        return Err(Error::OtherOptions(format!("it was made without {}", Setting::Transform)));
     }
     if !shape.hashes.is_empty() {
         return Err(Error::OtherOptions("it has no hashes that are known to be right".into()));
     }
     if !shape.backends.is_empty() {
-        return Err(Error::OtherOptions("it was made without --use-backend".into()));
+        return Err(Error::OtherOptions(format!("it was made without {}", Setting::UseBackend)));
     }
     if shape.recursion.is_some() {
         // It holds nothing of what lies compressed in the archive: ratarmount makes an index of each such file, in
@@ -198,12 +199,12 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     }
     let may_be_recursive = arguments.get("mountRecursively").and_then(Value::as_bool).unwrap_or(true);
     if may_be_recursive && shows_archives_as_folders(connection)? {
-        return Err(Error::OtherOptions("it was made with --recursive".into()));
+        return Err(Error::OtherOptions(format!("it was made with {}", Setting::Recursive)));
     }
     let incremental =
         value("isGnuIncremental")?.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
     if shape.gnu_incremental.is_some_and(|wanted| wanted != incremental) {
-        return Err(Error::OtherOptions("it was made with another value of --gnu-incremental".into()));
+        return Err(Error::OtherOptions(format!("it was made with another value of {}", Setting::GnuIncremental)));
     }
     Ok(if is_same_time(&stats, expected.modified) { expected.modified } else { time_of(&stats) })
 }

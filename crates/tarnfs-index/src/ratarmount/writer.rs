@@ -13,7 +13,7 @@ use rusqlite::{Connection, params};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::json;
 use tarnfs_format::{Kind, Time};
-use tarnfs_source::{FileSource, Fingerprint, Source};
+use tarnfs_source::{FileSource, Fingerprint, Setting, Source};
 
 use super::compressed;
 use super::header::last_header;
@@ -54,9 +54,8 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         return Err(Error::Stale(format!("{} has other bytes than when the index was made", archive.display())));
     }
     if summary.shape.recursion.is_some() {
-        let what =
-            "ratarmount keeps nothing of compressed archives in archives; make an index without --recursive for it";
-        return Err(Error::Unknown(what.to_owned()));
+        let nothing = "ratarmount keeps nothing of compressed archives in archives";
+        return Err(Error::Unknown(format!("{nothing}; make an index without {} for it", Setting::Recursive)));
     }
     // Its backend for these has offsets of tar headers alone.
     if summary.format != "tar" && !summary.may_be_single_file() {

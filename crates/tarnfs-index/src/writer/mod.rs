@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Body, Entry, Kind, Piece, Xattrs, name};
-use tarnfs_source::{Budget, Cancel, Limits};
+use tarnfs_source::{Budget, Cancel, Limits, Setting};
 
 use crate::own::made::Made;
 use crate::own::{self};
@@ -612,7 +612,8 @@ pub(crate) fn most_bytes(length: u64) -> u64 {
 
 /// Says that `what` is more than there may be.
 fn out_of_memory(what: &str) -> Error {
-    let what = format!("{what} of memory, more than the limit; a larger memory budget (--cache-memory) raises it");
+    let setting = Setting::CacheMemory;
+    let what = format!("{what} of memory, more than the limit; a larger memory budget ({setting}) raises it");
     io::Error::new(io::ErrorKind::OutOfMemory, what).into()
 }
 

@@ -34,7 +34,7 @@ use tarnfs_format::{
     Body, Entry, Format, Kind, Probe, ReadForwards, ReadRandom, Reader, SourceStream, Stream, foreign,
 };
 use tarnfs_index::{Archive, Layer, SINGLE_FILE, Summary, Writer};
-use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
+use tarnfs_source::{Fingerprint, Limits, Setting, SharedSource, Slice};
 
 use crate::open::{DecodedCache, FileFacts, KeptAs, Options, Recreate};
 use crate::preferred::Choice;
@@ -134,12 +134,11 @@ impl FirstPass<'_> {
         let probe = Probe::new(&head, &**self.source);
         let chosen = self.names.preferred.choose(&probe);
         let format = self.names.preferred.detect(&probe);
-        let codec = match (tarnfs_codec::detect(&head), format) {
+        let codec = match format {
             _ if let Some(Choice::Codec(codec)) = chosen => Some(codec),
             _ if chosen.is_some() || tarnfs_format::known_by_its_end(self.name).is_some() => None,
-            (None, None) => tarnfs_codec::by_file_name(self.name, &head),
-            (codec, None) => codec,
-            (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&probe)),
+            None => tarnfs_codec::detect_named(self.name, &head),
+            Some(format) => tarnfs_codec::detect(&head).filter(|codec| codec.bid(&head) > format.bid(&probe)),
         };
         refuse_unread(&probe)?;
         let read = self.read_into(writer, |direct, expansion| match codec {
@@ -148,7 +147,8 @@ impl FirstPass<'_> {
         });
         if read.is_ok() && self.names.transform_is_idle() {
             let name = tarnfs_format::name::escape(self.name);
-            log::warn!("{name}: --transform has changed no path; it gets them with a slash before them: /home/me");
+            let it = Setting::Transform;
+            log::warn!("{name}: {it} has changed no path; it gets them with a slash before them: /home/me");
         }
         read
     }

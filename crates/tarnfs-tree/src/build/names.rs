@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::Shape;
-use tarnfs_source::Limits;
+use tarnfs_source::{Limits, Setting};
 
 use crate::extensions::Extensions;
 use crate::hashes::Hashes;
@@ -52,11 +52,11 @@ pub(crate) fn most_layers(shape: &Shape, limits: &Limits) -> u32 {
 impl Names {
     /// [`Problem::Option`] if an option makes no sense.
     pub(crate) fn new(shape: &Shape, limits: &Limits) -> Result<Self, Problem> {
-        let rename = |option: &str, pair: &Option<(String, String)>| -> Result<Option<Rename>, Problem> {
+        let rename = |option: Setting, pair: &Option<(String, String)>| -> Result<Option<Rename>, Problem> {
             let Some((expression, replacement)) = pair else { return Ok(None) };
             let made = Rename::new(expression, replacement);
             let pair = || pair.as_ref().map(shown).unwrap_or_default();
-            made.map(Some).map_err(|error| Problem::Option(format!("--{option} {}: {error}", pair())))
+            made.map(Some).map_err(|error| Problem::Option(format!("{option} {}: {error}", pair())))
         };
         let encoding = match &shape.encoding {
             None => None,
@@ -66,28 +66,28 @@ impl Names {
                 } else {
                     "there is no encoding of that name"
                 };
-                Problem::Option(format!("--encoding {name}: {why}"))
+                Problem::Option(format!("{} {name}: {why}", Setting::Encoding))
             })?),
         };
         let recursion = match &shape.recursion {
             None => None,
             Some(recursion) => {
                 let extensions = Extensions::new(&recursion.extensions)
-                    .map_err(|error| Problem::Option(format!("--recursive-extensions: {error}")))?;
+                    .map_err(|error| Problem::Option(format!("{}: {error}", Setting::RecursiveExtensions)))?;
                 Some(Rules {
                     depth: recursion.depth.unwrap_or(u32::MAX),
                     layers: most_layers(shape, limits),
                     takes_members: extensions.takes_members(),
                     extensions,
                     strip_extension: recursion.strip_extension,
-                    transform: rename("transform-recursive-mount-point", &recursion.transform)?,
+                    transform: rename(Setting::TransformRecursiveMountPoint, &recursion.transform)?,
                 })
             }
         };
         let hashes = Hashes::new(&shape.hashes);
         let preferred = Preferred::new(&shape.backends);
-        let preferred = preferred.map_err(|error| Problem::Option(format!("--use-backend {error}")))?;
-        let transform = rename("transform", &shape.transform)?;
+        let preferred = preferred.map_err(|error| Problem::Option(format!("{} {error}", Setting::UseBackend)))?;
+        let transform = rename(Setting::Transform, &shape.transform)?;
         let (was_asked, has_changed) = Default::default();
         Ok(Self { encoding, transform, was_asked, has_changed, recursion, hashes, preferred })
     }
@@ -254,10 +254,10 @@ mod tests {
         for (shape, option) in [
             (Shape { encoding: Some("none".to_owned()), ..Shape::default() }, "no encoding of that name"),
             (Shape { encoding: Some("utf-16".to_owned()), ..Shape::default() }, "a byte 0 ends them"),
-            (Shape { transform: Some(pair("(", "")), ..Shape::default() }, "--transform"),
-            (recursive(|recursion| recursion.transform = Some(pair("(", ""))), "--transform-recursive-mount-point"),
-            (recursive(|recursion| recursion.extensions.push("/none".to_owned())), "--recursive-extensions"),
-            (Shape { backends: vec!["none".to_owned()], ..Shape::default() }, "--use-backend"),
+            (Shape { transform: Some(pair("(", "")), ..Shape::default() }, "`transform`"),
+            (recursive(|recursion| recursion.transform = Some(pair("(", ""))), "`transform-recursive-mount-point`"),
+            (recursive(|recursion| recursion.extensions.push("/none".to_owned())), "`recursive-extensions`"),
+            (Shape { backends: vec!["none".to_owned()], ..Shape::default() }, "`use-backend`"),
         ] {
             match Names::new(&shape, &Limits::default()) {
                 Err(Problem::Option(what)) => assert!(what.contains(option), "{option}: {what}"),

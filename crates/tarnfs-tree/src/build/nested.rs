@@ -17,7 +17,7 @@ use std::thread;
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
 use tarnfs_format::{Body, Entry, Piece, ReadForwards, Reader, SourceStream, Stream, name, stream::Moved};
-use tarnfs_source::{Limits, SharedSource, Slice};
+use tarnfs_source::{Limits, Setting, SharedSource, Slice};
 
 use super::amount::{Amount, TOO_MUCH};
 use super::bodies::Bodies;
@@ -745,7 +745,8 @@ impl<'a> Expansion<'a> {
 /// What is said of compressed data that stays as it is.
 pub(super) fn too_many_layers(limit: u32) -> String {
     format!(
-        "what lies in {limit} layers of compression stays a file: that is the limit (--recursion-depth goes further)"
+        "what lies in {limit} layers of compression stays a file: that is the limit ({} goes further)",
+        Setting::RecursionDepth
     )
 }
 

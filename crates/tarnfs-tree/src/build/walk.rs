@@ -192,10 +192,9 @@ fn content_by(probe: &Probe<'_>, name: &[u8], preferred: &Preferred) -> Option<C
         // Where the end is not there, it is cut: what it begins with is no stream of its own.
         return if probe.length().is_none() { Some(of_name) } else { format }.map(Content::Format);
     }
-    let codec = match (tarnfs_codec::detect(head), format) {
-        (None, None) => tarnfs_codec::by_file_name(name, head),
-        (codec, None) => codec,
-        (codec, Some(format)) => codec.filter(|codec| codec.bid(head) > format.bid(probe)),
+    let codec = match format {
+        None => tarnfs_codec::detect_named(name, head),
+        Some(format) => tarnfs_codec::detect(head).filter(|codec| codec.bid(head) > format.bid(probe)),
     };
     codec.map(Content::Codec).or(format.map(Content::Format))
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tarnfs_format::Probe;
 use tarnfs_index::{Destination, Index, Summary, Writer, WriterOptions, location};
-use tarnfs_source::{Fingerprint, Slice, Source};
+use tarnfs_source::{Fingerprint, Setting, Slice, Source};
 
 use super::{
     Built, CHEAP_TO_READ, IndexPlace, Opening, Origin, Problem, Recreate, has_own_directory, has_random_format,
@@ -151,7 +151,7 @@ impl Opening<'_> {
         }
         if let Some((path, why)) = kept.first() {
             let instead = index_path.as_ref().map_or_else(
-                || "--recreate-index replaces it".to_owned(),
+                || format!("{} replaces it", Setting::RecreateIndex),
                 |path| format!("the one for these options is {}", path.display()),
             );
             // Where both are kept, nothing is lost.

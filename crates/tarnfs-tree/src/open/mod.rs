@@ -24,7 +24,7 @@ use rustix::fs::{FileType, fstat};
 use tarnfs_codec::engine::{DecodedSource, Workers};
 use tarnfs_format::{Reader, name};
 use tarnfs_index::{Archive, Index, Summary, trust};
-use tarnfs_source::{Cancel, FileIdentity, FileSource, Fingerprint, SharedSource, Source, Strict};
+use tarnfs_source::{Cancel, FileIdentity, FileSource, Fingerprint, Setting, SharedSource, Source, Strict};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Time;
@@ -160,8 +160,8 @@ fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<Ope
     if !options.shape.ignore_zeros
         && let Some(format) = parts.are_volumes().map_err(|error| Problem::Read { offset: 0, error })?
     {
-        let reason = "its parts are volumes, each with headers of its own, which --ignore-zeros (-i) joins";
-        return Err(Problem::Unreadable { format, reason: reason.to_owned() });
+        let what = "its parts are volumes, each with headers of its own";
+        return Err(Problem::Unreadable { format, reason: format!("{what}, which {} joins", Setting::IgnoreZeros) });
     }
     let mut files = parts.files();
     let Some(first) = files.next() else { return Err(Problem::Empty) };
@@ -356,7 +356,8 @@ impl Opening<'_> {
         };
         match opening.build() {
             Ok((index, index_path, origin)) => {
-                log::warn!("{}: {why}: what comes before it is served (--force)", self.path.display());
+                let force = Setting::Force;
+                log::warn!("{}: {why}: what comes before it is served ({force})", self.path.display());
                 opening.finish(index, index_path, origin)
             }
             Err(Problem::Cancelled) => Err(Problem::Cancelled),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tarnfs_format::{Format, name};
 use tarnfs_index::{Index, Shape, Summary, location, own, ratarmount, trust};
-use tarnfs_source::{FileSource, Source as _};
+use tarnfs_source::{FileSource, Setting, Source as _};
 
 use super::{FileFacts, IndexPlace, Opening, Origin, Recreate, archives_as_files, has_own_directory};
 use crate::archive::has_encrypted;
@@ -90,7 +90,8 @@ impl Opening<'_> {
                     if origin == Origin::Sidecar && index.summary().archive.modified != self.facts.modified {
                         let what = "the archive was changed, or copied, after ratarmount made that";
                         log::warn!(
-                            "{archive}: index {index_file}: {what}; if files are missing or cannot be read, use --recreate-index"
+                            "{archive}: index {index_file}: {what}; if files are missing or cannot be read, use {}",
+                            Setting::RecreateIndex
                         );
                     }
                     return Ok((index, path, origin));

@@ -305,3 +305,22 @@ fn is_called_by_mount() -> bool {
 pub(crate) fn shown(path: &OsStr) -> String {
     crate::terminal::escaped(path.as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_source::Setting;
+
+    /// What a message of a library advises can be typed.
+    #[test]
+    fn each_setting_of_the_libraries_is_an_option() {
+        fn has(command: &clap::Command, name: &str) -> bool {
+            command.get_arguments().any(|arg| arg.get_long() == Some(name))
+                || command.get_subcommands().any(|command| has(command, name))
+        }
+        let command = later::with_ratarmounts_options(Cli::command());
+        for setting in Setting::ALL {
+            assert!(has(&command, setting.name()), "{setting}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
-use tarnfs_source::{Alone, Grant};
+use tarnfs_source::{Alone, Grant, Setting};
 
 use super::super::cache::{Idle, PieceCache};
 use super::super::copied::Copied;
@@ -121,7 +121,7 @@ impl PassSlot {
             return Ok(Some((None, 0)));
         }
         if total - largest > limit {
-            let what = format!("its steps take {total} bytes of memory together (more --cache-memory helps)");
+            let what = format!("its steps take {total} bytes of memory together (more {} helps)", Setting::CacheMemory);
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, what));
         }
         let inputs = || self.inputs.iter().filter(|input| wanted(input) > 0);
