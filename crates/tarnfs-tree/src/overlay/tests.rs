@@ -500,6 +500,32 @@ fn who_opens_a_file_slowly_does_not_undo_what_was_written_meanwhile() {
     assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"New");
 }
 
+/// What is opened is what was compared: who looks twice may find two files.
+#[test]
+fn the_way_to_what_is_below_is_walked_once() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let at = |name: &str| below.path().join(name);
+    fs::write(at("file"), "content").unwrap();
+    let notes = Arc::new(Notes::default());
+    let open = || {
+        let lower = Arc::new(Noted(FolderTree::open(below.path()).unwrap(), Arc::clone(&notes)));
+        OverlayTree::open(lower, written.path(), "test").unwrap()
+    };
+    let tree = open();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    tree.edit().unwrap().change(node, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
+    tree.finish();
+    drop(tree);
+    // So it has a number of its own.
+    fs::hard_link(at("file"), at("other")).unwrap();
+    let tree = open();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    lock(&notes.0).clear();
+    assert_eq!(tree.open(node).unwrap().len(), 7);
+    // The root, the name in it, and the file.
+    assert_eq!(*lock(&notes.0), ["below"; 3]);
+}
+
 /// What cannot be removed is forgotten all the same: whatever gets its place is not removed for it.
 #[test]
 fn what_takes_the_place_of_a_removed_file_stays() {
