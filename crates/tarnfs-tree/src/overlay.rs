@@ -38,6 +38,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
@@ -94,6 +95,8 @@ struct Overlay {
     known: Known,
     met: Met,
     contents: Mutex<HashMap<Node, Weak<Content>>>,
+    /// How many files that are below have got a content here.
+    copies: AtomicU64,
     quiet: Mutex<Quiet>,
     /// Nodes without a name, which go when nobody knows them any more.
     orphans: Mutex<HashSet<u64>>,
@@ -165,6 +168,7 @@ impl OverlayTree {
             known: Known::default(),
             met: Met::default(),
             contents: Mutex::default(),
+            copies: AtomicU64::new(0),
             quiet: Mutex::default(),
             orphans: Mutex::default(),
             made: Mutex::default(),
@@ -341,21 +345,29 @@ impl Overlay {
             if let Some(open) = self.opened(node) {
                 return Ok(open);
             }
+            let mut copies = self.copies.load(Ordering::SeqCst);
             let (made, is_below) = self.make_content(node)?;
             let made = Arc::new(made);
-            let mut contents = lock(&self.contents);
-            if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
-                // Somebody else was quicker. Ours is dropped outside the lock.
+            loop {
+                let mut contents = lock(&self.contents);
+                if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
+                    // Somebody else was quicker. Ours is dropped outside the lock.
+                    drop(contents);
+                    return Ok(open);
+                }
+                let now = self.copies.load(Ordering::SeqCst);
+                if !is_below || now == copies {
+                    contents.insert(node, Arc::downgrade(&made));
+                    return Ok(made);
+                }
+                // While what is below was opened, somebody may have written to it, and closed it. Threads that answer
+                // the kernel wait for what is locked here, so the database is asked outside of it.
                 drop(contents);
-                return Ok(open);
+                copies = now;
+                if self.has_content(node)? {
+                    break;
+                }
             }
-            // While what is below was opened, somebody may have written to it, and closed it.
-            if is_below && self.has_content(node)? {
-                drop(contents);
-                continue;
-            }
-            contents.insert(node, Arc::downgrade(&made));
-            return Ok(made);
         }
     }
 

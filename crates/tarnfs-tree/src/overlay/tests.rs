@@ -500,6 +500,42 @@ fn who_opens_a_file_slowly_does_not_undo_what_was_written_meanwhile() {
     assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"New");
 }
 
+/// Threads that answer the kernel ask what is open, and wait for nobody who asks the database.
+#[test]
+fn a_file_that_was_opened_is_noted_without_the_database() {
+    let file = File { name: b"file".to_vec(), position: 1, size: 3, ..File::default() };
+    let (goes_on, is_slow) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+    let open = {
+        let (goes_on, is_slow) = (Arc::clone(&goes_on), Arc::clone(&is_slow));
+        move |_: &[u8]| -> io::Result<SharedSource> {
+            if is_slow.load(Ordering::SeqCst) > 0 {
+                // It has begun, and is let go.
+                goes_on.wait();
+                goes_on.wait();
+            }
+            Ok(Arc::new(MemorySource::new(b"old".to_vec(), "toy")))
+        }
+    };
+    let written = tempfile::tempdir().unwrap();
+    let tree = OverlayTree::open(Arc::new(Toy::new(vec![file], Box::new(open))), written.path(), "test").unwrap();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    // It has a row, and its content is that below.
+    tree.edit().unwrap().change(node, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
+    is_slow.store(1, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let (opened, is_opened) = std::sync::mpsc::channel();
+        let tree = &tree;
+        scope.spawn(move || opened.send(tree.open(node).map(|file| file.len())).unwrap());
+        goes_on.wait();
+        let busy = |_: &rusqlite::Connection| {
+            goes_on.wait();
+            // Where it waits for the database, that is for ever.
+            Ok(is_opened.recv_timeout(std::time::Duration::from_secs(60)))
+        };
+        assert_eq!(tree.0.database.ask(busy).unwrap().unwrap().unwrap(), 3);
+    });
+}
+
 /// What is opened is what was compared: who looks twice may find two files.
 #[test]
 fn the_way_to_what_is_below_is_walked_once() {
