@@ -230,6 +230,7 @@ impl Overlay {
             self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;
         lock(&self.orphans).extend(&orphans);
         self.reap(&orphans);
+        self.avoid_places()?;
         for id in shared {
             if let Some(row) = self.row(id)? {
                 self.node_of(&row)?;

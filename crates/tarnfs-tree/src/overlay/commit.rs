@@ -440,7 +440,7 @@ impl Overlay {
     }
 
     /// Removes what has no name, which is all, and then what is said of it: who is ended in between goes on from there
-    /// when it is opened next, before anything gets a place.
+    /// when it is opened next, before anything gets a place ([`Overlay::avoid_places`] if that fails, too).
     fn remove_all(&self) -> Result<(), Error> {
         let mut folders = Vec::new();
         self.each_row(&mut |row| {

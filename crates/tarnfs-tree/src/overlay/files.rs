@@ -62,6 +62,8 @@ pub(super) struct Files {
     path: PathBuf,
     lock: File,
     reserve: File,
+    /// Places that nothing gets: see [`Files::avoid`].
+    avoided: Mutex<HashSet<Vec<u8>>>,
     /// Folders in it whose names are not known to be on the disk.
     unsynced: Mutex<HashSet<Vec<u8>>>,
     /// Held while they are brought there: who finds none left must not go before those of others are.
@@ -170,7 +172,8 @@ impl Files {
         // What is made here first, the database among them, is noted by nobody.
         let unsynced = Mutex::new(HashSet::from([Vec::new()]));
         let reserve = File::from(open_beneath(root.as_fd(), RESERVE.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
-        let files = Self { root, numbered, path, lock, reserve, unsynced, syncing: Mutex::default() };
+        let (avoided, syncing) = (Mutex::default(), Mutex::default());
+        let files = Self { root, numbered, path, lock, reserve, avoided, unsynced, syncing };
         files.take_reserve();
         Ok(files)
     }
@@ -266,6 +269,15 @@ impl Files {
         Ok(fchmod(folder, mode)?)
     }
 
+    /// Nothing is put at a place from now on, though nothing may lie there: what did is not forgotten yet.
+    pub(super) fn avoid(&self, place: Vec<u8>) {
+        self.avoided.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+    }
+
+    fn is_free(&self, place: &[u8]) -> bool {
+        may_have(place) && !self.avoided.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
+    }
+
     fn numbered_place(id: u64) -> Vec<u8> {
         format!("{NUMBERED}/{id}").into_bytes()
     }
@@ -273,7 +285,7 @@ impl Files {
     /// Makes an empty file for the node `id`, at `place` if that can be had, and says where it lies.
     pub(super) fn make(&self, place: &[u8], id: u64) -> io::Result<(Vec<u8>, File)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        if may_have(place) {
+        if self.is_free(place) {
             let made = match open_beneath(self.root.as_fd(), place, flags) {
                 Err(Errno::NOENT) if self.make_folders(split(place).0) => open_beneath(self.root.as_fd(), place, flags),
                 made => made,
@@ -324,7 +336,7 @@ impl Files {
 
     /// Gives a [`Files::part`] its place.
     pub(super) fn settle(&self, part: &str, place: &[u8], id: u64) -> io::Result<Vec<u8>> {
-        if may_have(place) {
+        if self.is_free(place) {
             let (folder, name) = split(place);
             let move_there = || {
                 let folder = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY)?;

@@ -562,6 +562,32 @@ fn the_way_to_what_is_below_is_walked_once() {
     assert_eq!(*lock(&notes.0), ["below"; 3]);
 }
 
+/// A commit removes contents, and then what is said of them. Where that fails, it is tried again later: whatever gets
+/// their place meanwhile is not removed for it.
+#[test]
+fn what_is_still_to_be_removed_keeps_its_place() {
+    let (tree, below, written) = over_folder();
+    let place = written.path().join("file");
+    let node = write(&tree, Node::ROOT, b"file", b"old");
+    tree.forget(node, u64::MAX);
+    let NodePlace::Own(id) = tree.0.place(node) else { unreachable!() };
+    let sql = "DELETE FROM names; UPDATE nodes SET links = 0 WHERE id <> 1";
+    tree.0.edit(|editing| editing.connection.execute_batch(sql).map_err(database::failed)).unwrap();
+    fs::remove_file(&place).unwrap();
+    // As a mount does that finds it so.
+    lock(&tree.0.orphans).insert(id);
+    tree.0.avoid_places().unwrap();
+    write(&tree, Node::ROOT, b"file", b"new");
+    assert!(!place.exists());
+    tree.0.reap(&[id]);
+    assert!(tree.0.row(id).unwrap().is_none());
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+    tree.finish();
+    drop(tree);
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+}
+
 /// What cannot be removed is forgotten all the same: whatever gets its place is not removed for it.
 #[test]
 fn what_takes_the_place_of_a_removed_file_stays() {
