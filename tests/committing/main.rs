@@ -8,6 +8,7 @@ mod strace;
 mod support;
 
 mod appended;
+mod ended;
 mod formats;
 mod random;
 mod refused;

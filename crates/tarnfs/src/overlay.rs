@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, rmdir, statfs};
+use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
 use tarnfs_source::FileSource;
@@ -134,7 +134,7 @@ impl Written {
             tree = open(lower, folder, &user).map_err(failed)?;
         }
         let file = if let [archive] = sources { archive.metadata().ok() } else { None };
-        tree.forget_notes_of_others(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
+        tree.distrust_notes(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
         tree.note_over(over).map_err(failed)?;
         if temporary.is_some() {
             File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
@@ -153,22 +153,31 @@ impl Written {
 /// True if `archive` is the one that the overlay went into when a commit was ended before it had emptied it. That is
 /// done now.
 fn is_committed(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
-    let is_it = FileSource::open(archive).map_or(Ok(false), |file| tree.is_in(&file))?;
-    if is_it {
-        let failed = |error: io::Error| OverlayError { path: tree.folder().to_owned(), error: Error::Io(error) };
-        sync_archive(archive).map_err(failed)?;
-        tree.empty(true)?;
-        let (folder, archive) = (shown(tree.folder().as_os_str()), shown(archive.as_os_str()));
-        log::warn!("{folder}: what was in it is in {archive} since a commit that was ended; it was emptied");
+    if !FileSource::open(archive).map_or(Ok(false), |file| tree.is_in(&file))? || !is_on_disk(tree, archive)? {
+        return Ok(false);
     }
-    Ok(is_it)
+    tree.empty(true)?;
+    let (folder, archive) = (shown(tree.folder().as_os_str()), shown(archive.as_os_str()));
+    log::warn!("{folder}: what was in it is in {archive} since a commit that was ended; it was emptied");
+    Ok(true)
 }
 
-/// The bytes of an archive and its name are on the disk. A commit that was ended may have left both to the kernel.
-pub(crate) fn sync_archive(archive: &Path) -> io::Result<()> {
-    let real = archive.canonicalize()?;
-    File::open(&real)?.sync_all()?;
-    File::open(real.parent().unwrap_or(&real))?.sync_all()
+/// Brings an `archive` in which all of an overlay was found, and its name, to the disk: a commit that was ended may have
+/// left both to the kernel. False if the disk does not have what was appended.
+pub(crate) fn is_on_disk(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
+    let sync = || {
+        let real = archive.canonicalize()?;
+        let file = File::open(&real)?;
+        file.sync_all()?;
+        File::open(real.parent().unwrap_or(&real))?.sync_all()?;
+        // What the disk has refused, and somebody was told of, the kernel takes for written. So it is read again.
+        if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
+            log::debug!("{}: it is in memory, too: {error}", real.display());
+        }
+        FileSource::from_file(file, real)
+    };
+    let failed = |error: io::Error| OverlayError { path: archive.to_owned(), error: Error::Io(error) };
+    tree.has_head(&sync().map_err(failed)?)
 }
 
 /// Fails if the name of one of `archives` does not lead to what it was before it was opened. A commit that was waited

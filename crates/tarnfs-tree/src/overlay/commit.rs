@@ -19,6 +19,7 @@ use crate::{Error, Kind, Node};
 /// Keys of the table `overlay`.
 const GOES_INTO: &str = "goes into";
 const APPENDS: &str = "appends";
+const LEFT: &str = "left";
 const OVER: &str = "over";
 
 /// Rows that are read at once.
@@ -93,16 +94,17 @@ impl Appends {
         Ok(Self { file, length, fingerprint, end, tail, first, head, rest })
     }
 
-    /// True if all that was to be appended is behind the end of the archive, but for its head, of which the second
-    /// block is not there: a loss of power has come in between.
+    /// True if all that was to be appended is behind the end of the archive, but for its head, of which one block is
+    /// not there: a loss of power has come in between.
     pub fn is_torn(&self, archive: &dyn Source) -> io::Result<bool> {
-        let second = self.end.saturating_add(BLOCK)..self.end.saturating_add(HEAD);
-        if !self.is_begun(archive)? || !self.has_rest(archive)? {
+        if !self.has_rest(archive)? {
             return Ok(false);
         }
-        let mut bytes = [0; BLOCK as usize];
-        archive.read_exact_at(&mut bytes, second.start)?;
-        Ok(bytes.iter().all(|&byte| byte == 0))
+        let mut head = [0; HEAD as usize];
+        archive.read_exact_at(&mut head, self.end)?;
+        let (first, second) = head.split_at(BLOCK as usize);
+        let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
+        Ok(is_zero(first) || is_zero(second) && self.is_begun(archive)?)
     }
 
     /// True if the first block behind the end of the old archive is that of what was to be appended.
@@ -112,7 +114,11 @@ impl Appends {
 
     /// True if all of it is part of the archive. Its head alone says little: it may be that of another commit.
     pub fn is_done(&self, archive: &dyn Source) -> io::Result<bool> {
-        Ok(self.hash(archive, HEAD)? == Some(self.head) && self.has_rest(archive)?)
+        Ok(self.has_head(archive)? && self.has_rest(archive)?)
+    }
+
+    fn has_head(&self, archive: &dyn Source) -> io::Result<bool> {
+        Ok(self.hash(archive, HEAD)? == Some(self.head))
     }
 
     fn has_rest(&self, archive: &dyn Source) -> io::Result<bool> {
@@ -202,6 +208,16 @@ impl OverlayTree {
         self.of(is_in())
     }
 
+    /// False if the `archive` was to get what is here behind its end, and does not have the head of that. All of it was
+    /// on the disk before the head was written.
+    pub fn has_head(&self, archive: &dyn Source) -> Result<bool, OverlayError> {
+        let appended = || match self.0.value(APPENDS)?.as_deref().and_then(Appends::parse) {
+            Some(appended) => Ok(appended.has_head(archive)?),
+            None => Ok(true),
+        };
+        self.of(appended())
+    }
+
     /// Notes the archive that it goes into. It is on the disk then.
     pub fn note_goes_into(&self, archive: GoesInto) -> Result<(), OverlayError> {
         let noted = self.0.put_value(GOES_INTO, Some(&archive.to_text()));
@@ -211,7 +227,7 @@ impl OverlayTree {
     /// Takes back what was noted for a commit that has not come to its end.
     pub fn forget_notes(&self) -> Result<(), OverlayError> {
         let forget = || {
-            for key in [GOES_INTO, APPENDS] {
+            for key in [GOES_INTO, APPENDS, LEFT] {
                 if self.0.value(key)?.is_some() {
                     self.0.put_value(key, None)?;
                 }
@@ -221,22 +237,35 @@ impl OverlayTree {
         self.of(forget())
     }
 
-    /// Takes back what was noted of a commit, but of one that was appending to the `file` with these numbers of device
-    /// and inode: what is written from now on is in no other archive, and must not be removed when that is mounted with
-    /// this overlay. Of that file, the next commit is to take away what the ended one has put behind its end.
-    pub fn forget_notes_of_others(&self, file: Option<(u64, u64)>) -> Result<(), OverlayError> {
-        let forget = || {
-            let appends = self.0.value(APPENDS)?;
-            let of = appends.as_deref().and_then(Appends::parse).map(|appends| appends.file);
-            if appends.is_some() && (of.is_none() || of != file) {
-                self.0.put_value(APPENDS, None)?;
+    /// What is written from now on is in no archive, and must not be removed when one is found that has all that was
+    /// noted of a commit. Of one that was appending to the `file` with these numbers of device and inode it stays noted
+    /// what that has left: the next commit takes it away, also where all of it is there after a loss of power.
+    pub fn distrust_notes(&self, file: Option<(u64, u64)>) -> Result<(), OverlayError> {
+        let distrust = || {
+            for key in [APPENDS, LEFT] {
+                let Some(text) = self.0.value(key)? else { continue };
+                let of = Appends::parse(&text).map(|appends| appends.file);
+                if of.is_none() || of != file {
+                    self.0.put_value(key, None)?;
+                } else if key == APPENDS {
+                    let sql = "UPDATE OR REPLACE overlay SET key = ? WHERE key = ?";
+                    self.0
+                        .edit(|editing| editing.connection.execute(sql, [LEFT, APPENDS]).map(drop).map_err(failed))?;
+                }
             }
             if self.0.value(GOES_INTO)?.is_some() {
                 self.0.put_value(GOES_INTO, None)?;
             }
             Ok(())
         };
-        self.of(forget())
+        self.of(distrust())
+    }
+
+    /// The same of what it was appended to just now, which could not be taken back: what of it is on the disk, nobody
+    /// knows. That is on the disk then.
+    pub fn distrust_appended(&self, archive: Appends) -> Result<(), OverlayError> {
+        self.distrust_notes(Some(archive.file))?;
+        self.of(self.0.sync().map_err(Error::from))
     }
 
     /// Notes the archive that it is appended to, as it is before that. It is on the disk then.
@@ -328,6 +357,11 @@ impl OverlayStatus {
     /// The archive that a commit was about to append it to when it was ended, as it was before.
     pub fn appends(&self) -> Result<Option<Appends>, OverlayError> {
         Ok(self.value(APPENDS)?.as_deref().and_then(Appends::parse))
+    }
+
+    /// The same where what is here may have been changed since: all of what was appended is to be taken away.
+    pub fn left(&self) -> Result<Option<Appends>, OverlayError> {
+        Ok(self.value(LEFT)?.as_deref().and_then(Appends::parse))
     }
 
     fn value(&self, key: &str) -> Result<Option<String>, OverlayError> {
@@ -427,8 +461,8 @@ impl Overlay {
             if keeps_root {
                 run("UPDATE nodes SET changed = 0 WHERE id = ?", &[root])?;
             }
-            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?)";
-            editing.connection.execute(sql, [GOES_INTO, APPENDS, OVER]).map(drop).map_err(failed)
+            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?, ?)";
+            editing.connection.execute(sql, [GOES_INTO, APPENDS, LEFT, OVER]).map(drop).map_err(failed)
         })?;
         // Else a loss of power would bring the names back, and not what they had.
         self.sync()?;

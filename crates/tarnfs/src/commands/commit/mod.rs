@@ -36,6 +36,7 @@ use crate::overlay::{self, Commits};
 use crate::signals::Ending;
 use crate::terminal;
 
+use append::Left;
 use older::Older;
 use plan::{Changes, Plan, is_confirmed};
 use rewrite::{Job, lost_of, rewriting};
@@ -134,6 +135,12 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
         return Err(Failure::new(Code::Usage, "--write does not go with -r and --transform"));
     }
     options.index.use_sidecars = false;
+    let changes = overlay::changes_of(&archive);
+    if Left::of(&archive, &changes)?.is_some_and(|left| left.bytes > 0) {
+        // Unless a commit is at it. With that behind its end it would be refused.
+        let _lock = lock(&archive)?;
+        Left::of(&archive, &changes)?.map_or(Ok(()), |left| left.take_back(&archive))?;
+    }
     let opened = inside::open_quietly(&archive, &options)?;
     is_whole(&archive, &opened, &options)?;
     let target = target_of(&archive, &opened)?;
@@ -191,7 +198,9 @@ fn commit(task: &Task<'_>) -> Result<Code, Failure> {
     options.index.is_written = false;
     let _lock = lock(task.archive)?;
     is_overlay(task.overlay)?;
-    append::take_back_what_is_left(task.archive, task.overlay)?;
+    if let Some(left) = Left::of(task.archive, task.overlay)? {
+        left.take_back(task.archive)?;
+    }
     if !task.rewrite
         && let Some(code) = attempt(task, &options, &ending)?
     {
@@ -414,8 +423,12 @@ fn is_committed(archive: &Path, opened: &OpenArchive, overlay: &OverlayTree) -> 
     // What goes into the first layer of compression is the file.
     let file = opened.inputs.first().unwrap_or(&opened.stream);
     if overlay.is_in(&**file).map_err(failed)? {
-        let unsynced = |error| cannot(archive, format!("bringing it to the disk: {error}"));
-        overlay::sync_archive(archive).map_err(unsynced)?;
+        let is_on_disk = overlay::is_on_disk(overlay, archive);
+        if !is_on_disk.map_err(|error| cannot(archive, format!("bringing it to the disk: {}", error.error)))? {
+            overlay.distrust_notes(opened.file).map_err(failed)?;
+            let what = "the disk has refused what an ended commit has appended; nothing is lost: commit again";
+            return Err(cannot(archive, what));
+        }
         return overlay.empty(true).map_err(failed).map(|()| true);
     }
     if let Some(noted) = overlay.goes_into().map_err(failed)? {
