@@ -131,6 +131,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where the numbers of what is made over `lower` begin.
+fn numbers_behind(lower: &dyn Tree) -> Result<u64, Error> {
+    let first = lower.node_limit();
+    match first.checked_add(OWN) {
+        Some(end) if end <= 1 << 63 => Ok(first),
+        _ => Err(io::Error::other("there are no numbers left for what is to be written").into()),
+    }
+}
+
 /// That a node is not where it was.
 fn stale() -> Error {
     Errno::STALE.into()
@@ -149,15 +158,37 @@ impl OverlayTree {
         Self::open_at(lower, folder, user).map_err(|error| OverlayError { path: folder.to_owned(), error })
     }
 
+    /// What a mount with the `folder` would show. Nothing in it is changed, and what is written to the tree fails. There
+    /// has to be an overlay of tarnfs in it.
+    pub fn look(lower: Arc<dyn Tree>, folder: &Path) -> Result<Self, OverlayError> {
+        let look = || {
+            let files = Files::look(folder)?;
+            files.check_names(database::NAME)?;
+            let database = Database::open_to_look(&files.path().join(database::NAME))?;
+            let tree = Self::with(lower, files, database)?;
+            tree.0.met.meet(ROOT, Node::ROOT);
+            if tree.0.row(ROOT)?.is_none() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "was never mounted to be written to").into());
+            }
+            tree.0.meet_shared()?;
+            Ok(tree)
+        };
+        look().map_err(|error: Error| OverlayError { path: folder.to_owned(), error })
+    }
+
     fn open_at(lower: Arc<dyn Tree>, folder: &Path, user: &str) -> Result<Self, Error> {
-        let first = lower.node_limit();
-        if first.checked_add(OWN).is_none_or(|end| end > 1 << 63) {
-            return Err(io::Error::other("there are no numbers left for what is to be written").into());
-        }
+        numbers_behind(&*lower)?;
         let files = Files::open(folder, user)?;
-        let hidden = HiddenFolder::new(files.root())?;
         files.check_names(database::NAME)?;
         let database = Database::open(&files.prepare(database::NAME)?)?;
+        let tree = Self::with(lower, files, database)?;
+        tree.0.begin()?;
+        Ok(tree)
+    }
+
+    fn with(lower: Arc<dyn Tree>, files: Files, database: Database) -> Result<Self, Error> {
+        let first = numbers_behind(&*lower)?;
+        let hidden = HiddenFolder::new(files.root())?;
         let groups = getgroups()?;
         let overlay = Arc::new_cyclic(|me| Overlay {
             me: Weak::clone(me),
@@ -180,7 +211,6 @@ impl OverlayTree {
             descriptors: Descriptors::new(),
             _hidden: hidden,
         });
-        overlay.begin()?;
         Ok(Self(overlay))
     }
 
@@ -226,19 +256,24 @@ impl Overlay {
             // Both or nothing: what cannot be taken over now can be next time.
             ratarmount::import(self, &|editing| editing.begin(&root, &xattrs))?;
         }
-        let (orphans, shared) =
-            self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;
+        let orphans = self.database.ask(rows::without_names)?;
         lock(&self.orphans).extend(&orphans);
         self.reap(&orphans);
         self.avoid_places()?;
-        for id in shared {
+        self.meet_shared()?;
+        self.files.sweep(&|place| {
+            self.database.ask(|connection| rows::has_place(connection, place)).map_err(content::to_io)
+        })?;
+        Ok(())
+    }
+
+    /// What has several names below is known by its number there, whichever of them somebody asks for.
+    fn meet_shared(&self) -> Result<(), Error> {
+        for id in self.database.ask(rows::shared)? {
             if let Some(row) = self.row(id)? {
                 self.node_of(&row)?;
             }
         }
-        self.files.sweep(&|place| {
-            self.database.ask(|connection| rows::has_place(connection, place)).map_err(content::to_io)
-        })?;
         Ok(())
     }
 

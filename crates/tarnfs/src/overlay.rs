@@ -206,9 +206,18 @@ pub(crate) fn known(sources: &[PathBuf]) -> Vec<(PathBuf, Option<Metadata>)> {
 /// Opens the overlay in `folder` for `user`. Whoever has just unmounted it is waited for, who still brings it to the
 /// disk.
 pub(crate) fn open(lower: &Arc<dyn Tree>, folder: &Path, user: &str) -> Result<OverlayTree, OverlayError> {
+    when_ended(&|| OverlayTree::open(Arc::clone(lower), folder, user))
+}
+
+/// The same to look at it: nothing in it is changed.
+pub(crate) fn look(lower: &Arc<dyn Tree>, folder: &Path) -> Result<OverlayTree, OverlayError> {
+    when_ended(&|| OverlayTree::look(Arc::clone(lower), folder))
+}
+
+fn when_ended(open: &dyn Fn() -> Result<OverlayTree, OverlayError>) -> Result<OverlayTree, OverlayError> {
     let begun = Instant::now();
     loop {
-        match OverlayTree::open(Arc::clone(lower), folder, user) {
+        match open() {
             Err(error) if is_ending(&error) && begun.elapsed() < PATIENCE => thread::sleep(LOOK),
             opened => return opened,
         }

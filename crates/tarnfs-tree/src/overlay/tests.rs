@@ -588,6 +588,50 @@ fn what_is_still_to_be_removed_keeps_its_place() {
     assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
 }
 
+/// Who looks at an overlay finds what a mount would show, and changes nothing in it: not even what a mount would remove.
+#[test]
+fn who_looks_changes_nothing() {
+    let (tree, below, written) = over_folder();
+    fs::write(below.path().join("below"), "below").unwrap();
+    let gone = write(&tree, Node::ROOT, b"gone", b"gone");
+    write(&tree, Node::ROOT, b"file", b"mine!");
+    write(&tree, Node::ROOT, b"below", b"mine!");
+    // It is open until the mount is killed.
+    let open = tree.open(gone).unwrap();
+    tree.edit().unwrap().remove(Node::ROOT, b"gone", false).unwrap();
+    tree.0.sync().unwrap();
+    let copied = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(written.path()).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_file() && !entry.path().ends_with(".tarnfs-overlay.sqlite-shm") {
+            fs::copy(entry.path(), copied.path().join(entry.file_name())).unwrap();
+        }
+    }
+    drop(open);
+    let files = || -> BTreeMap<_, _> {
+        let entries = fs::read_dir(copied.path()).unwrap().map(|entry| entry.unwrap().path());
+        let kept = entries.filter(|path| !path.ends_with(".tarnfs-overlay.sqlite-shm"));
+        kept.map(|path| (fs::read(&path).unwrap(), path)).map(|(bytes, path)| (path, bytes)).collect()
+    };
+    let before = files();
+    let lower: Arc<dyn Tree> = Arc::new(FolderTree::open(below.path()).unwrap());
+    let look = OverlayTree::look(Arc::clone(&lower), copied.path()).unwrap();
+    assert_eq!(names(&look, Node::ROOT), [b"below".to_vec(), b"file".to_vec()]);
+    for name in [b"file".as_slice(), b"below"] {
+        assert_eq!(read(&look, Node::ROOT, name).unwrap(), b"mine!");
+    }
+    let folder = New { kind: Kind::Folder, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
+    let refused = look.edit().unwrap().make(Node::ROOT, b"new", &folder);
+    assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::ROFS));
+    // Nobody else uses it meanwhile, but who looks, too.
+    let other = OverlayTree::open(Arc::clone(&lower), copied.path(), "test").map(drop).unwrap_err().to_string();
+    assert!(other.contains("is in use by"), "{other}");
+    drop(OverlayTree::look(Arc::clone(&lower), copied.path()).unwrap());
+    drop(look);
+    assert_eq!(files(), before);
+    drop(OverlayTree::open(lower, copied.path(), "test").unwrap());
+    assert!(!copied.path().join("gone").exists());
+}
+
 /// What cannot be removed is forgotten all the same: whatever gets its place is not removed for it.
 #[test]
 fn what_takes_the_place_of_a_removed_file_stays() {

@@ -66,12 +66,12 @@ impl Job<'_> {
         if known.nlink() != 1 || self.tree.overlay.hides_below().map_err(failed)? {
             return Ok(None);
         }
-        if !can_grow || !end.is_multiple_of(BLOCK) || stream.len().saturating_sub(end) > MOST_PADDING {
+        let length = self.left.map_or(stream.len(), |left| left.was.length);
+        if !can_grow || !end.is_multiple_of(BLOCK) || length.saturating_sub(end) > MOST_PADDING {
             return Ok(None);
         }
-        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))?
-            || is_mounted(self.new.from, known)
-        {
+        let is_clear = || Ok(self.left.is_some() || is_zero(&**stream, end..length)?);
+        if !is_clear().map_err(|error: io::Error| unread(error.into()))? || is_mounted(self.new.from, known) {
             return Ok(None);
         }
         for moved in moved {

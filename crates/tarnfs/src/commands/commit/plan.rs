@@ -122,6 +122,12 @@ impl Plan<'_> {
     }
 }
 
+/// Says something else of it, also to scripts.
+pub(super) fn say(line: &str) -> Result<(), Failure> {
+    let mut out = Output::new();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| output_failure(&error))
+}
+
 /// Asks whether to go on, as ratarmount does. What is not the word is a no.
 pub(super) fn is_confirmed() -> Result<bool, Failure> {
     let mut out = Output::new();
