@@ -10,6 +10,7 @@ mod support;
 mod appended;
 mod ended;
 mod formats;
+mod implied;
 mod random;
 mod refused;
 mod survives;

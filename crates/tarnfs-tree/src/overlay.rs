@@ -601,7 +601,10 @@ impl Tree for OverlayTree {
     }
 
     fn is_implied(&self, folder: Node) -> bool {
-        matches!(self.0.place(folder), NodePlace::Lower) && self.0.lower.is_implied(folder)
+        match self.0.place(folder) {
+            NodePlace::Lower => self.0.lower.is_implied(folder),
+            NodePlace::Own(id) => self.0.is_implied(id, folder),
+        }
     }
 
     fn is_ready(&self, node: Node) -> bool {

@@ -12,7 +12,7 @@ use tarnfs_source::{Cancel, Fingerprint, Source};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::database::failed;
-use super::rows::{self, ROOT};
+use super::rows::{self, ROOT, changed};
 use super::{NodePlace, Overlay, OverlayError, OverlayStatus, OverlayTree};
 use crate::{Error, Kind, Node};
 
@@ -389,6 +389,14 @@ impl Overlay {
             };
             done.map(drop).map_err(failed)
         })
+    }
+
+    /// True of a folder that nothing tells of but what lies in it, as below. What was made in it here has changed its
+    /// time, but nobody has given it attributes.
+    pub(super) fn is_implied(&self, id: u64, node: Node) -> bool {
+        let is_as_below = |row: &rows::NodeRow| row.lower.is_some() && row.changed & changed::ATTRIBUTES == 0;
+        self.row(id).is_ok_and(|row| row.as_ref().is_some_and(is_as_below))
+            && self.below(node).is_some_and(|lower| self.lower.is_implied(lower))
     }
 
     /// Hands rows to `receive`, in the order of their numbers, until that returns false.

@@ -194,9 +194,19 @@ impl Rewriting<'_> {
         if !self.unlisted.comment.is_empty() && unlisted.comment != self.unlisted.comment {
             return Err(self.is_not_it("the comment on it is another one".to_owned()));
         }
-        let new = &inside::tree(new);
+        self.compare_below(old, &inside::tree(new), b"", (Node::ROOT, Node::ROOT))
+    }
+
+    /// The same of what is below the folder of the tree `old` and that of the tree `new`, which is at `path` in both.
+    pub(super) fn compare_below(
+        &self,
+        old: &dyn Tree,
+        new: &dyn Tree,
+        path: &[u8],
+        (old_folder, new_folder): (Node, Node),
+    ) -> Result<(), Failure> {
         // What is before their names is shared by all that wait in one folder: paths may be long.
-        let mut folders = vec![(Node::ROOT, Node::ROOT, Rc::<[u8]>::default(), Vec::new(), 0)];
+        let mut folders = vec![(old_folder, new_folder, Rc::<[u8]>::default(), path.to_vec(), 0)];
         while let Some((old_folder, new_folder, above, own, from)) = folders.pop() {
             let folder_path: Rc<[u8]> = joined(&above, &own).into();
             let found = children(old, old_folder, from);
@@ -272,6 +282,10 @@ impl Rewriting<'_> {
             || attributes.kind == Kind::Folder && found.kind == Kind::Folder;
         if !is_it {
             return is_not("it is something else");
+        }
+        // What both say of it is made up.
+        if attributes.kind == Kind::Folder && old.is_implied(attributes.node) && new.is_implied(found.node) {
+            return Ok(());
         }
         if let Some(what) = self.other_attributes((attributes, found)) {
             return is_not(&format!("its {what}"));

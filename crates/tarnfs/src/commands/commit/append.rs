@@ -146,7 +146,10 @@ impl Job<'_> {
                         // A folder's: all that is in it comes from there.
                         (None, Some(written)) if is_folder && !written.is_made => return Ok(None),
                         (Some(before), Some(written)) => {
-                            written.is_made || written.has_content || !self.is_as_before(&attributes, before, &old)?
+                            // What is said of a folder without an entry is made up, and is another thing each time.
+                            let has_entry = !is_folder || !self.tree.is_implied(attributes.node);
+                            let is_as_before = || self.is_as_before(&attributes, before, &old);
+                            written.is_made || written.has_content || has_entry && !is_as_before()?
                         }
                         (None, Some(_)) => true,
                     };
@@ -162,7 +165,12 @@ impl Job<'_> {
                 }
             }
         }
-        entries.extend(unchanged.into_iter().filter(|(path, _)| used.contains(path)));
+        // One without an entry gets none: whoever unpacks the archive would give the folder that is there already
+        // attributes that nobody has chosen.
+        let goes_along = |(path, attributes): &(Vec<u8>, Attributes)| {
+            used.contains(path) && !self.tree.is_implied(attributes.node)
+        };
+        entries.extend(unchanged.into_iter().filter(goes_along));
         let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
         entries.sort_by_cached_key(|(path, _)| (path != b".", names(path)));
         Ok(Some(entries))
@@ -284,6 +292,7 @@ impl Job<'_> {
                     let is_same = match (is_as_below, is_folder) {
                         (true, true) => true,
                         (true, false) => old.stored(merged.node)?.header == longer.tree.stored(found.node)?.header,
+                        (false, true) if self.tree.is_implied(merged.node) && new.is_implied(found.node) => true,
                         (false, _) => facts(&merged) == facts(&found),
                     };
                     if !is_same {
