@@ -393,10 +393,8 @@ impl Commits {
                 return Err(io::Error::other("there is something else in it"));
             }
             // At once, so that who opens it meanwhile makes another one, and nothing of that is removed.
-            let mut hidden = b".".to_vec();
-            hidden.extend(self.folder.file_name().unwrap_or_default().as_bytes());
-            hidden.extend(format!(".{}.removed", std::process::id()).into_bytes());
-            let hidden = self.folder.with_file_name(OsStr::from_bytes(&hidden));
+            // Its own name may be as long as a name can be.
+            let hidden = self.folder.with_file_name(format!(".tarnfs-{:016x}.removed", rustix_random()));
             std::fs::rename(&self.folder, &hidden)?;
             std::fs::remove_dir_all(&hidden)
         });
