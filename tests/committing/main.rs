@@ -13,6 +13,7 @@ mod formats;
 mod implied;
 mod random;
 mod refused;
+mod replaced;
 mod survives;
 mod unmounted;
 mod words;

@@ -59,7 +59,7 @@ use known::{Forgotten, Known, Met};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
-pub use commit::{Appends, GoesInto, HEAD, Written};
+pub use commit::{Appends, GoesInto, HEAD, MountedOver, Written};
 pub use status::{Change, Changed, Now, OverlayStatus};
 
 /// Nodes that can be made.

@@ -15,7 +15,7 @@ use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, open
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
 use tarnfs_source::FileSource;
-use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
+use tarnfs_tree::{Error, FolderTree, MountedOver, OverlayError, OverlayTree, Tree};
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
@@ -120,6 +120,11 @@ impl Written {
         let user = format!("process {}, {}", std::process::id(), mounted_at(&resolved(mountpoint)));
         let failed = |error: OverlayError| Failure::new(Code::CannotOpen, format!("--write-overlay {error}"));
         let mut tree = open(lower, folder, &user).map_err(failed)?;
+        // It is the one that was opened, if it is so still.
+        let mounted = match sources {
+            [archive] if temporary.is_none() && over.is_none() => MountedOver::of(archive).ok(),
+            _ => None,
+        };
         if temporary.is_none()
             && let Err(failure) = is_still()
         {
@@ -135,6 +140,19 @@ impl Written {
         }
         let file = if let [archive] = sources { archive.metadata().ok() } else { None };
         tree.distrust_notes(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
+        match tree.note_mounted_over(mounted.as_ref()) {
+            Ok(true) => {
+                let archives: Vec<_> = sources.iter().map(|source| shown(source.as_os_str())).collect();
+                let (folder, archive) = (shown(folder.as_os_str()), archives.join(", "));
+                log::warn!(
+                    "{folder}: has what was written over {archive} when that was another one: where both say \
+                            something, what was written shows"
+                );
+            }
+            Ok(false) => {}
+            // The next commit says that the archive is another one then.
+            Err(error) => log::warn!("--write-overlay {error}"),
+        }
         tree.note_over(over).map_err(failed)?;
         if temporary.is_some() {
             File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;

@@ -5,22 +5,27 @@
 //! emptying is left; who finds the old one, that nothing has happened. All names go in one transaction with the note.
 //! What they had is removed behind that, as all that has no name is: now, or when the overlay is opened next.
 
+use std::collections::HashSet;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tarnfs_source::{Cancel, Fingerprint, Source};
-use xxhash_rust::xxh3::Xxh3;
+use tarnfs_source::{Cancel, FileSource, Fingerprint, Source};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::database::failed;
-use super::rows::{self, ROOT, changed};
+use super::files::join;
+use super::rows::{self, ROOT, Said, changed};
 use super::{NodePlace, Overlay, OverlayError, OverlayStatus, OverlayTree};
-use crate::{Error, Kind, Node};
+use crate::{Child, Error, Kind, Node};
 
 /// Keys of the table `overlay`.
 const GOES_INTO: &str = "goes into";
 const APPENDS: &str = "appends";
 const LEFT: &str = "left";
 const OVER: &str = "over";
+const MOUNTED: &str = "mounted";
 
 /// Rows that are read at once.
 const BATCH: usize = 512;
@@ -57,6 +62,56 @@ impl GoesInto {
     /// True if it is this `archive`.
     pub fn is(self, archive: &dyn Source) -> io::Result<bool> {
         Ok(archive.len() == self.length && Self::of(archive, &Cancel::default())? == self)
+    }
+}
+
+/// The archive that an overlay is over, as it was when it was mounted last. What was written was written to that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedOver {
+    /// Hash of its whole path.
+    path: u64,
+    /// Length and samples. There are two where it had something at its end that a commit takes away first.
+    states: Vec<(u64, Fingerprint)>,
+}
+
+impl MountedOver {
+    /// The archive at `path`, as it is now.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let file = FileSource::open(&path)?;
+        let states = vec![(file.len(), Fingerprint::of(&file)?)];
+        Ok(Self { path: xxh3_64(path.as_os_str().as_bytes()), states })
+    }
+
+    /// True if it had the same path.
+    pub fn is_at_place_of(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+
+    /// True if it was as the `other` is.
+    pub fn is_as(&self, other: &Self) -> bool {
+        self.states.iter().any(|state| other.states.contains(state))
+    }
+
+    /// True if it was as this one was before something was appended to it.
+    pub fn is_as_before(&self, appends: &Appends) -> bool {
+        self.states.contains(&(appends.length, appends.fingerprint))
+    }
+
+    fn to_text(&self) -> String {
+        let states = self.states.iter().map(|(length, Fingerprint(samples))| format!(" {length} {samples:016x}"));
+        format!("{:016x}{}", self.path, states.collect::<String>())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (path, states) = text.split_once(' ')?;
+        let words: Vec<&str> = states.split(' ').collect();
+        let state = |state: &[&str]| match state {
+            [length, samples] => Some((length.parse().ok()?, Fingerprint(u64::from_str_radix(samples, 16).ok()?))),
+            _ => None,
+        };
+        let states = words.chunks(2).map(state).collect::<Option<_>>()?;
+        Some(Self { path: u64::from_str_radix(path, 16).ok()?, states })
     }
 }
 
@@ -283,16 +338,42 @@ impl OverlayTree {
     /// empty was over before stays, if that is none.
     pub fn note_over(&self, over: Option<&str>) -> Result<(), OverlayError> {
         let note = || {
-            let is_empty = self.0.database.ask(|connection| {
-                let sql = "SELECT NOT EXISTS (SELECT 1 FROM names)";
-                connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(failed)
-            })?;
-            if over.is_some() || is_empty {
+            if over.is_some() || self.0.is_empty()? {
                 self.0.put_value(OVER, over)?;
             }
             Ok(())
         };
         self.of(note())
+    }
+
+    /// The archive that it was mounted over last, if that was noted.
+    pub fn mounted_over(&self) -> Result<Option<MountedOver>, OverlayError> {
+        self.of(self.0.value(MOUNTED).map(|text| text.as_deref().and_then(MountedOver::parse)))
+    }
+
+    /// Notes the archive that it is mounted over from now on; `None` if it is not over one archive as it is. True if
+    /// something is here that was written over that archive when it was another one.
+    pub fn note_mounted_over(&self, archive: Option<&MountedOver>) -> Result<bool, OverlayError> {
+        let note = || {
+            let before = self.0.value(MOUNTED)?;
+            let mut now = archive.cloned();
+            if let (Some(now), Some(left)) = (&mut now, self.0.value(LEFT)?.as_deref().and_then(Appends::parse)) {
+                now.states.push((left.length, left.fingerprint));
+            }
+            let text = now.as_ref().map(MountedOver::to_text);
+            if text != before {
+                self.0.put_value(MOUNTED, text.as_deref())?;
+            }
+            let before = before.as_deref().and_then(MountedOver::parse);
+            let is_other = before.zip(now).is_some_and(|(before, now)| before.path == now.path && !before.is_as(&now));
+            Ok(is_other && !self.0.is_empty()?)
+        };
+        self.of(note())
+    }
+
+    /// The path of something that has a name here, and that no listing gives: it would get into no archive.
+    pub fn unlisted(&self, cancel: &Cancel) -> Result<Option<Vec<u8>>, OverlayError> {
+        self.of(self.0.unlisted(cancel))
     }
 
     /// An overlay in which nothing was written takes the attributes of the root anew when it is opened next.
@@ -389,6 +470,65 @@ impl Overlay {
             };
             done.map(drop).map_err(failed)
         })
+    }
+
+    /// True if no name was made, changed or removed.
+    fn is_empty(&self) -> Result<bool, Error> {
+        self.database.ask(|connection| {
+            let sql = "SELECT NOT EXISTS (SELECT 1 FROM names)";
+            connection.query_row(sql, [], |row| row.get(0)).map_err(failed)
+        })
+    }
+
+    /// See [`OverlayTree::unlisted`]. Goes through the folders of which something is said, as whoever makes an archive
+    /// of the tree does.
+    fn unlisted(&self, cancel: &Cancel) -> Result<Option<Vec<u8>>, Error> {
+        let mut folders = vec![(Node::ROOT, ROOT, Vec::new())];
+        // A file that somebody has made for us may have a folder in itself.
+        let mut seen = HashSet::from([ROOT]);
+        while let Some((folder, id, path)) = folders.pop() {
+            let expected = self.database.ask(|connection| rows::count_of_names(connection, id))?;
+            let (mut found, mut result) = (0, Ok(()));
+            let mut look = |child: Child<'_>| -> Result<(), Error> {
+                let node = child.attributes.node;
+                cancel.check()?;
+                if let Said::Node(inner) = self.said(id, child.name)? {
+                    found += 1;
+                    if child.attributes.kind == Kind::Folder && seen.insert(inner) {
+                        // Held until it was gone through.
+                        folders.push((node, inner, join(&path, child.name)));
+                        return Ok(());
+                    }
+                }
+                self.forget(node, 1);
+                Ok(())
+            };
+            if expected > 0 {
+                self.read_dir(folder, 0, &mut |child| {
+                    result = look(child);
+                    result.is_ok()
+                })?;
+            }
+            result?;
+            self.forget(folder, 1);
+            if found < expected {
+                return self.one_unlisted(folder, id).map(|name| Some(join(&path, &name)));
+            }
+        }
+        self.database.ask(|connection| rows::name_elsewhere(connection, &seen))
+    }
+
+    /// A name in a folder that its listing does not give.
+    fn one_unlisted(&self, folder: Node, id: u64) -> Result<Vec<u8>, Error> {
+        let mut names: HashSet<Vec<u8>> = HashSet::new();
+        self.read_dir(folder, 0, &mut |child| {
+            names.insert(child.name.to_vec());
+            self.forget(child.attributes.node, 1);
+            true
+        })?;
+        let all = self.database.ask(|connection| rows::all_names(connection, id))?;
+        let one = all.into_iter().find(|(row, _)| row.node.is_some() && !names.contains(&row.name));
+        Ok(one.map(|(row, _)| row.name).unwrap_or_default())
     }
 
     /// True of a folder that nothing tells of but what lies in it, as below. What was made in it here has changed its

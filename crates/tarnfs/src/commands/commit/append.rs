@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate};
 use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Slice, Source};
 use tarnfs_tree::open::{OpenArchive, Options};
-use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, Node, OverlayStatus, Tree, path};
+use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, MountedOver, Node, OverlayStatus, Tree, path};
 use tarnfs_write::Output;
 
 use super::failed;
@@ -167,9 +167,8 @@ impl Job<'_> {
         }
         // One without an entry gets none: whoever unpacks the archive would give the folder that is there already
         // attributes that nobody has chosen.
-        let goes_along = |(path, attributes): &(Vec<u8>, Attributes)| {
-            used.contains(path) && !self.tree.is_implied(attributes.node)
-        };
+        let goes_along =
+            |(path, attributes): &(Vec<u8>, Attributes)| used.contains(path) && !self.tree.is_implied(attributes.node);
         entries.extend(unchanged.into_iter().filter(goes_along));
         let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
         entries.sort_by_cached_key(|(path, _)| (path != b".", names(path)));
@@ -252,7 +251,10 @@ impl Job<'_> {
         });
         is_it.map_err(|what| {
             // Nothing is removed then: the next commit finds what is in the archive by now, and what is not.
-            if let Err(error) = self.tree.overlay.forget_notes() {
+            let overlay = &self.tree.overlay;
+            // It was us who have changed the archive.
+            let noted = overlay.note_mounted_over(MountedOver::of(archive).ok().as_ref());
+            if let Err(error) = overlay.forget_notes().and(noted) {
                 log::warn!("{error}");
             }
             let (archive, overlay) = (shown(archive.as_os_str()), shown(self.task.overlay.as_os_str()));

@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tarnfs_source::{Cancel, FileSource};
 use tarnfs_tree::open::{OpenArchive, Options, is_url, parts_of};
-use tarnfs_tree::{GoesInto, OverlayError, OverlayTree, Tree};
+use tarnfs_tree::{GoesInto, MountedOver, OverlayError, OverlayTree, Tree};
 use tarnfs_write::Target;
 use tarnfs_write::compress;
 use tarnfs_write::container::CONTAINERS;
@@ -198,6 +198,8 @@ fn commit(task: &Task<'_>) -> Result<Code, Failure> {
     options.index.is_written = false;
     let _lock = lock(task.archive)?;
     is_overlay(task.overlay)?;
+    // With what an ended commit has left at its end, as a mount may have shown it.
+    let before = state_of(task.archive)?;
     let mut left = Left::of(task.archive, task.overlay)?;
     if task.dry_run {
         if !told_of_what_is_first(task, left.as_ref())? {
@@ -207,12 +209,12 @@ fn commit(task: &Task<'_>) -> Result<Code, Failure> {
         left.take_back(task.archive)?;
     }
     if !task.rewrite
-        && let Some(code) = attempt(task, &options, left, &ending)?
+        && let Some(code) = attempt(task, &options, (left, &before), &ending)?
     {
         return Ok(code);
     }
     // To replace an archive, it is read anew.
-    let code = attempt(task, &read_anew(&options), left, &ending)?;
+    let code = attempt(task, &read_anew(&options), (left, &before), &ending)?;
     code.ok_or_else(|| cannot(task.archive, "it was to be written anew, and was not; this is an error in tarnfs"))
 }
 
@@ -237,8 +239,13 @@ fn told_of_what_is_first(task: &Task<'_>, left: Option<&Left>) -> Result<bool, F
 }
 
 /// Commits into the archive as `options` open it. `None` if it has to be written anew, and an index was used. `left` is
-/// not taken away yet.
-fn attempt(task: &Task<'_>, options: &Options, left: Option<Left>, ending: &Ending) -> Result<Option<Code>, Failure> {
+/// not taken away yet; `before` anything was, the archive was so.
+fn attempt(
+    task: &Task<'_>,
+    options: &Options,
+    (left, before): (Option<Left>, &MountedOver),
+    ending: &Ending,
+) -> Result<Option<Code>, Failure> {
     let archive = task.archive;
     let known = fs::metadata(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
     let opened = inside::open_quietly(archive, options)?;
@@ -255,7 +262,7 @@ fn attempt(task: &Task<'_>, options: &Options, left: Option<Left>, ending: &Endi
         }
         return Err(failure);
     }
-    let code = commit_opened(task, (&opened, &known, left), target, &overlay, (options, ending))?;
+    let code = commit_opened(task, (&opened, &known, left, before), target, &overlay, (options, ending))?;
     if code == Some(Code::Success)
         && let Some(commits) = task.commits
     {
@@ -269,7 +276,7 @@ fn attempt(task: &Task<'_>, options: &Options, left: Option<Left>, ending: &Endi
 /// The same, with both at hand.
 fn commit_opened(
     task: &Task<'_>,
-    (opened, known, left): (&OpenArchive, &Metadata, Option<Left>),
+    (opened, known, left, before): (&OpenArchive, &Metadata, Option<Left>, &MountedOver),
     target: Target,
     overlay: &Arc<OverlayTree>,
     (options, ending): (&Options, &Ending),
@@ -294,6 +301,8 @@ fn commit_opened(
         terminal::tell(&format!("{}: nothing to commit", shown(folder.as_os_str())));
         return Ok(Some(Code::Success));
     }
+    all_is_listed(task, overlay, &cancel)?;
+    let since = since_mounted(task, overlay, (left, before))?;
     let job = Job::new(task, target, (opened, left), Arc::clone(overlay), changes.root, &cancel)?;
     let tail = if task.rewrite || changes.removes() { None } else { job.tail(&changes.moved, known)? };
     if tail.is_none() && !opened.is_new {
@@ -301,6 +310,7 @@ fn commit_opened(
     }
     let older = if tail.is_some() { Older::default() } else { job.older()? };
     let lost = if tail.is_some() { Vec::new() } else { job.lost(&older)? };
+    let others: Vec<&String> = since.iter().map(|(what, _)| what).chain(&lost).collect();
     let how = match target.container() {
         Some(container) if container.own_levels().is_none() && !target.compression().is_plain() => {
             format!("{}, compressed with {}", container.name(), target.compression().name())
@@ -310,10 +320,20 @@ fn commit_opened(
     let appends = tail.is_some();
     if !task.is_quiet {
         let length = left.map_or(known.len(), |left| left.was.length);
-        Plan { archive, overlay: folder, how, appends, length, changes: &changes, lost: &lost }.tell()?;
+        Plan { archive, overlay: folder, how, appends, length, changes: &changes, others: &others }.tell()?;
     }
     if task.dry_run {
         return Ok(Some(Code::Success));
+    }
+    if let Some((what, true)) = &since
+        && task.yes
+        && !task.lossy
+    {
+        let what = format!(
+            "{what}; it stays as it is, and so does the overlay: a mount of it with the overlay shows both together, and \
+             --lossy goes on"
+        );
+        return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
     }
     if task.yes && !lost.is_empty() && !task.lossy {
         return Err(would_be_less(archive));
@@ -328,6 +348,53 @@ fn commit_opened(
     };
     terminal::tell(&format!("{}: {length} bytes, before {}", shown(archive.as_os_str()), known.len()));
     Ok(Some(Code::Success))
+}
+
+/// An archive as it is now.
+fn state_of(archive: &Path) -> Result<MountedOver, Failure> {
+    MountedOver::of(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))
+}
+
+/// In words, that the archive is not the one over which the overlay was mounted last; and whether that was at its
+/// place, so that somebody has changed it or put another one there. `before` that was taken away, there was what an
+/// ended commit has left.
+fn since_mounted(
+    task: &Task<'_>,
+    overlay: &OverlayTree,
+    (left, before): (Option<Left>, &MountedOver),
+) -> Result<Option<(String, bool)>, Failure> {
+    let Some(mounted) = overlay.mounted_over().map_err(failed)? else { return Ok(None) };
+    let now = state_of(task.archive)?;
+    if mounted.is_as(&now) || mounted.is_as(before) || left.is_some_and(|left| mounted.is_as_before(&left.was)) {
+        return Ok(None);
+    }
+    Ok(Some(if mounted.is_at_place_of(&now) {
+        let what = "it was changed or replaced since it was mounted with the overlay: of what was changed both there \
+                    and in the mount, only that in the mount is kept";
+        (what.to_owned(), true)
+    } else {
+        ("it is another one than that which was mounted with the overlay last".to_owned(), false)
+    }))
+}
+
+/// Fails if something was written that no listing of the mount gives: it would get into no archive, and be removed with
+/// the overlay.
+fn all_is_listed(task: &Task<'_>, overlay: &OverlayTree, cancel: &Cancel) -> Result<(), Failure> {
+    if task.dry_run {
+        // What is compared on the way would be noted.
+        return Ok(());
+    }
+    match overlay.unlisted(cancel).map_err(failed)? {
+        None => Ok(()),
+        Some(path) => {
+            let what = format!(
+                "{} was written, but no listing of the mount shows it: it would be lost, so nothing was committed; mount \
+                 it again with --write-overlay, and copy it to another name",
+                terminal::escaped(&path)
+            );
+            Err(Failure::new(Code::Failure, format!("--overlay {}: {what}", shown(task.overlay.as_os_str()))))
+        }
+    }
 }
 
 fn cannot(path: &Path, what: impl std::fmt::Display) -> Failure {
