@@ -18,7 +18,7 @@ use super::database::failed;
 use super::files::join;
 use super::rows::{self, ROOT, Said, changed};
 use super::{NodePlace, Overlay, OverlayError, OverlayStatus, OverlayTree};
-use crate::{Child, Error, Kind, Node};
+use crate::{Child, Error, Kind, Node, UNKNOWN};
 
 /// Keys of the table `overlay`.
 const GOES_INTO: &str = "goes into";
@@ -492,7 +492,9 @@ impl Overlay {
             let mut look = |child: Child<'_>| -> Result<(), Error> {
                 let node = child.attributes.node;
                 cancel.check()?;
-                if let Said::Node(inner) = self.said(id, child.name)? {
+                // Of what is as below, nobody asks the database: there may be very much of it.
+                let may_be_here = node == UNKNOWN || matches!(self.place(node), NodePlace::Own(_));
+                if may_be_here && let Said::Node(inner) = self.said(id, child.name)? {
                     found += 1;
                     if child.attributes.kind == Kind::Folder && seen.insert(inner) {
                         // Held until it was gone through.

@@ -170,8 +170,11 @@ impl Job<'_> {
         let goes_along =
             |(path, attributes): &(Vec<u8>, Attributes)| used.contains(path) && !self.tree.is_implied(attributes.node);
         entries.extend(unchanged.into_iter().filter(goes_along));
-        let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
-        entries.sort_by_cached_key(|(path, _)| (path != b".", names(path)));
+        // There may be very many, and their paths long: nothing is kept of them to compare them.
+        entries.sort_by(|(one, _), (other, _)| {
+            let [one, other] = [one, other].map(|path| (path != b".", path.split(|&byte| byte == b'/')));
+            one.0.cmp(&other.0).then_with(|| one.1.cmp(other.1))
+        });
         Ok(Some(entries))
     }
 
