@@ -232,7 +232,8 @@ fn what_an_older_folder_holds_stays() {
     // What something else has replaced in there cannot be told from what is there.
     let scratch = Scratch::new();
     scratch.shell(
-        "mkdir d; echo x > d/x; echo k > k; tar -cf a.tar d k; echo 2 > d/x; tar -rf a.tar d/x; rm -r d; echo file > d; tar -rf a.tar d",
+        "mkdir d; echo x > d/x; echo k > k; tar -cf a.tar d k; echo 2 > d/x; tar -rf a.tar d/x
+        rm -r d; echo file > d; tar -rf a.tar d",
     );
     changed(&scratch, "a.tar", "rm k");
     let ran = commit(&scratch, "a.tar", &["--yes"]);

@@ -330,8 +330,8 @@ fn commit_opened(
         && !task.lossy
     {
         let what = format!(
-            "{what}; it stays as it is, and so does the overlay: a mount of it with the overlay shows both together, and \
-             --lossy goes on"
+            "{what}; it stays as it is, and so does the overlay: a mount of it with the overlay shows both together, \
+             and --lossy goes on"
         );
         return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
     }
@@ -388,8 +388,8 @@ fn all_is_listed(task: &Task<'_>, overlay: &OverlayTree, cancel: &Cancel) -> Res
         None => Ok(()),
         Some(path) => {
             let what = format!(
-                "{} was written, but no listing of the mount shows it: it would be lost, so nothing was committed; mount \
-                 it again with --write-overlay, and copy it to another name",
+                "{} was written, but no listing of the mount shows it: it would be lost, so nothing was committed; \
+                 mount it again with --write-overlay, and copy it to another name",
                 terminal::escaped(&path)
             );
             Err(Failure::new(Code::Failure, format!("--overlay {}: {what}", shown(task.overlay.as_os_str()))))
