@@ -204,6 +204,46 @@ fn older_entries_stay() {
     assert_eq!(scratch.shell("tar -tzf a.tar.gz | grep -c gone || true"), "0\n");
 }
 
+/// So does all that lies in a folder in whose place something else shows: only its versions lead there.
+#[test]
+fn what_an_older_folder_holds_stays() {
+    if !can_mount() {
+        return;
+    }
+    for (first, last, listed) in [
+        ("tar -cf a.tar d", "echo file > d", "d d/ d/e/ d/e/y d/x k "),
+        ("tar -cf a.tar d/x d/e/y", "ln -s k d", "d d/e/y d/x k "),
+        ("tar -cf a.tar d", "ln -s nowhere d", "d d/ d/e/ d/e/y d/x k "),
+    ] {
+        let scratch = Scratch::new();
+        scratch.shell(&format!(
+            "mkdir -p d/e; echo x > d/x; echo y > d/e/y; {first}; rm -r d; {last}; echo k > k; tar -rf a.tar d k"
+        ));
+        let expected = changed(&scratch, "a.tar", "echo new >> k");
+        let ran = commit(&scratch, "a.tar", &["--yes", "--rewrite"]).ok();
+        assert_eq!((ran.err.as_str(), left(&scratch).as_str()), ("", ""), "{first}");
+        assert_same(&expected, &shown(&scratch, "a.tar"), first);
+        assert_eq!(scratch.shell("tar -tf a.tar | LC_ALL=C sort | tr '\\n' ' '"), listed, "{first}");
+        for (path, content) in [("d.versions/1/x", "x\n"), ("d.versions/1/e/y", "y\n")] {
+            let ran = run(&scratch, ["cat".as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]).ok();
+            assert_eq!(ran.text(), content, "{first}");
+        }
+    }
+    // What something else has replaced in there cannot be told from what is there.
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; echo x > d/x; echo k > k; tar -cf a.tar d k; echo 2 > d/x; tar -rf a.tar d/x
+        rm -r d; echo file > d; tar -rf a.tar d",
+    );
+    changed(&scratch, "a.tar", "rm k");
+    let ran = commit(&scratch, "a.tar", &["--yes"]);
+    assert!(ran.code == 1 && ran.text().contains("1 older entry of the same names"), "{} {}", ran.text(), ran.err);
+    commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();
+    assert_eq!(scratch.shell("tar -tf a.tar | tr '\\n' ' '"), "d/ d/x d ");
+    let ran = run(&scratch, ["cat".as_ref(), scratch.path("a.tar").as_os_str(), "d.versions/1/x".as_ref()]).ok();
+    assert_eq!(ran.text(), "2\n");
+}
+
 /// What is not in the overlay is in the new archive to the last byte.
 #[test]
 fn what_was_not_changed_stays() {

@@ -8,17 +8,22 @@ mod strace;
 mod support;
 
 mod appended;
+mod ended;
 mod formats;
+mod implied;
 mod random;
 mod refused;
+mod replaced;
 mod survives;
 mod unmounted;
 mod words;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use support::{Compare, Mounted, Ran, Scratch, Seen, run, survey};
+use support::{Compare, Mounted, Ran, Scratch, Seen, run, survey, tarnfs};
 
 /// Mounts `archive` with the overlay, does what the script says there, and returns what is there then.
 fn changed(scratch: &Scratch, archive: &str, script: &str) -> BTreeMap<PathBuf, Seen> {
@@ -45,6 +50,16 @@ fn commit(scratch: &Scratch, archive: &str, more: &[&str]) -> Ran {
     let (archive, overlay) = (scratch.path(archive), scratch.path("overlay"));
     let words = ["commit".as_ref(), archive.as_os_str(), "--overlay".as_ref(), overlay.as_os_str()];
     run(scratch, words.into_iter().chain(more.iter().map(std::convert::AsRef::as_ref)))
+}
+
+/// Runs it with something to read.
+fn told(scratch: &Scratch, words: &[&str], answer: &str) -> Ran {
+    let mut command = tarnfs(scratch);
+    command.args(words).current_dir(scratch.path(""));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+    Ran::from(child.wait_with_output().unwrap())
 }
 
 /// Fails with the first differences.

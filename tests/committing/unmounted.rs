@@ -106,6 +106,31 @@ fn what_does_not_get_there_is_kept() {
     );
 }
 
+/// Whatever the mount is called in the table of mounts, and by whatever way it is named: who unmounts it is told that
+/// what was written could not be put into the archive.
+#[test]
+fn a_failure_is_told_whatever_the_mount_is_called() {
+    if !can_mount() {
+        return;
+    }
+    for (options, named) in [(&["-o", "fsname=foo"][..], "at"), (&[], "link"), (&[], "at/../at")] {
+        let scratch = Scratch::new();
+        scratch.shell("mkdir -p tree at; echo b > tree/b; cd tree; zip -qr ../a.zip .; cd ..; ln -s at link");
+        let mut words = vec!["--write"];
+        words.extend_from_slice(options);
+        let run = |words: &[&str]| {
+            let mut command = crate::support::tarnfs(&scratch);
+            Ran::from(command.args(words).current_dir(scratch.path("")).output().unwrap())
+        };
+        words.extend(["a.zip", "at"]);
+        run(&words).ok();
+        scratch.shell("mkfifo at/pipe");
+        let ran = run(&["-u", named]);
+        assert!(ran.code == 1 && ran.err.contains("is kept in"), "{options:?} {named}: {} {}", ran.code, ran.err);
+        assert!(!is_mounted(&scratch.path("at")));
+    }
+}
+
 /// A mount that follows at once, while what was written still goes into the archive, never shows the archive as it was
 /// before that.
 #[test]

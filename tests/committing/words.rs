@@ -1,25 +1,13 @@
 //! What is said, and what is asked.
 
 use std::fs;
-use std::io::Write as _;
-use std::process::Stdio;
 
-use crate::support::{Mounted, Ran, Scratch, can_mount, run, tarnfs};
-use crate::{changed, commit, left};
+use crate::support::{Mounted, Scratch, can_mount, run};
+use crate::{changed, commit, left, told};
 
 fn archive(scratch: &Scratch) {
     scratch.shell("mkdir tree; for i in 1 2 3 4 5; do echo $i > tree/$i; done; tar -C tree -cf a.tar .");
     changed(scratch, "a.tar", "echo new > new; rm 1; mv 2 two; echo more >> 3");
-}
-
-/// Runs it with something to read.
-fn told(scratch: &Scratch, words: &[&str], answer: &str) -> Ran {
-    let mut command = tarnfs(scratch);
-    command.args(words).current_dir(scratch.path(""));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
-    Ran::from(child.wait_with_output().unwrap())
 }
 
 /// > `commit` says first what it will do, and asks; with `--dry-run` it does nothing, with `--yes` it does not ask.

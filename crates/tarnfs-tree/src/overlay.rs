@@ -38,6 +38,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
@@ -58,7 +59,7 @@ use known::{Forgotten, Known, Met};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
-pub use commit::{Appends, GoesInto, HEAD, Written};
+pub use commit::{Appends, GoesInto, HEAD, MountedOver, Written};
 pub use status::{Change, Changed, Now, OverlayStatus};
 
 /// Nodes that can be made.
@@ -94,6 +95,8 @@ struct Overlay {
     known: Known,
     met: Met,
     contents: Mutex<HashMap<Node, Weak<Content>>>,
+    /// How many files that are below have got a content here.
+    copies: AtomicU64,
     quiet: Mutex<Quiet>,
     /// Nodes without a name, which go when nobody knows them any more.
     orphans: Mutex<HashSet<u64>>,
@@ -128,6 +131,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where the numbers of what is made over `lower` begin.
+fn numbers_behind(lower: &dyn Tree) -> Result<u64, Error> {
+    let first = lower.node_limit();
+    match first.checked_add(OWN) {
+        Some(end) if end <= 1 << 63 => Ok(first),
+        _ => Err(io::Error::other("there are no numbers left for what is to be written").into()),
+    }
+}
+
 /// That a node is not where it was.
 fn stale() -> Error {
     Errno::STALE.into()
@@ -146,15 +158,37 @@ impl OverlayTree {
         Self::open_at(lower, folder, user).map_err(|error| OverlayError { path: folder.to_owned(), error })
     }
 
+    /// What a mount with the `folder` would show. Nothing in it is changed, and what is written to the tree fails. There
+    /// has to be an overlay of tarnfs in it.
+    pub fn look(lower: Arc<dyn Tree>, folder: &Path) -> Result<Self, OverlayError> {
+        let look = || {
+            let files = Files::look(folder)?;
+            files.check_names(database::NAME)?;
+            let database = Database::open_to_look(&files.path().join(database::NAME))?;
+            let tree = Self::with(lower, files, database)?;
+            tree.0.met.meet(ROOT, Node::ROOT);
+            if tree.0.row(ROOT)?.is_none() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "was never mounted to be written to").into());
+            }
+            tree.0.meet_shared()?;
+            Ok(tree)
+        };
+        look().map_err(|error: Error| OverlayError { path: folder.to_owned(), error })
+    }
+
     fn open_at(lower: Arc<dyn Tree>, folder: &Path, user: &str) -> Result<Self, Error> {
-        let first = lower.node_limit();
-        if first.checked_add(OWN).is_none_or(|end| end > 1 << 63) {
-            return Err(io::Error::other("there are no numbers left for what is to be written").into());
-        }
+        numbers_behind(&*lower)?;
         let files = Files::open(folder, user)?;
-        let hidden = HiddenFolder::new(files.root())?;
         files.check_names(database::NAME)?;
         let database = Database::open(&files.prepare(database::NAME)?)?;
+        let tree = Self::with(lower, files, database)?;
+        tree.0.begin()?;
+        Ok(tree)
+    }
+
+    fn with(lower: Arc<dyn Tree>, files: Files, database: Database) -> Result<Self, Error> {
+        let first = numbers_behind(&*lower)?;
+        let hidden = HiddenFolder::new(files.root())?;
         let groups = getgroups()?;
         let overlay = Arc::new_cyclic(|me| Overlay {
             me: Weak::clone(me),
@@ -165,6 +199,7 @@ impl OverlayTree {
             known: Known::default(),
             met: Met::default(),
             contents: Mutex::default(),
+            copies: AtomicU64::new(0),
             quiet: Mutex::default(),
             orphans: Mutex::default(),
             made: Mutex::default(),
@@ -176,7 +211,6 @@ impl OverlayTree {
             descriptors: Descriptors::new(),
             _hidden: hidden,
         });
-        overlay.begin()?;
         Ok(Self(overlay))
     }
 
@@ -222,18 +256,24 @@ impl Overlay {
             // Both or nothing: what cannot be taken over now can be next time.
             ratarmount::import(self, &|editing| editing.begin(&root, &xattrs))?;
         }
-        let (orphans, shared) =
-            self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;
+        let orphans = self.database.ask(rows::without_names)?;
         lock(&self.orphans).extend(&orphans);
         self.reap(&orphans);
-        for id in shared {
+        self.avoid_places()?;
+        self.meet_shared()?;
+        self.files.sweep(&|place| {
+            self.database.ask(|connection| rows::has_place(connection, place)).map_err(content::to_io)
+        })?;
+        Ok(())
+    }
+
+    /// What has several names below is known by its number there, whichever of them somebody asks for.
+    fn meet_shared(&self) -> Result<(), Error> {
+        for id in self.database.ask(rows::shared)? {
             if let Some(row) = self.row(id)? {
                 self.node_of(&row)?;
             }
         }
-        self.files.sweep(&|place| {
-            self.database.ask(|connection| rows::has_place(connection, place)).map_err(content::to_io)
-        })?;
         Ok(())
     }
 
@@ -341,21 +381,29 @@ impl Overlay {
             if let Some(open) = self.opened(node) {
                 return Ok(open);
             }
+            let mut copies = self.copies.load(Ordering::SeqCst);
             let (made, is_below) = self.make_content(node)?;
             let made = Arc::new(made);
-            let mut contents = lock(&self.contents);
-            if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
-                // Somebody else was quicker. Ours is dropped outside the lock.
+            loop {
+                let mut contents = lock(&self.contents);
+                if let Some(open) = contents.get(&node).and_then(Weak::upgrade) {
+                    // Somebody else was quicker. Ours is dropped outside the lock.
+                    drop(contents);
+                    return Ok(open);
+                }
+                let now = self.copies.load(Ordering::SeqCst);
+                if !is_below || now == copies {
+                    contents.insert(node, Arc::downgrade(&made));
+                    return Ok(made);
+                }
+                // While what is below was opened, somebody may have written to it, and closed it. Threads that answer
+                // the kernel wait for what is locked here, so the database is asked outside of it.
                 drop(contents);
-                return Ok(open);
+                copies = now;
+                if self.has_content(node)? {
+                    break;
+                }
             }
-            // While what is below was opened, somebody may have written to it, and closed it.
-            if is_below && self.has_content(node)? {
-                drop(contents);
-                continue;
-            }
-            contents.insert(node, Arc::downgrade(&made));
-            return Ok(made);
         }
     }
 
@@ -553,7 +601,10 @@ impl Tree for OverlayTree {
     }
 
     fn is_implied(&self, folder: Node) -> bool {
-        matches!(self.0.place(folder), NodePlace::Lower) && self.0.lower.is_implied(folder)
+        match self.0.place(folder) {
+            NodePlace::Lower => self.0.lower.is_implied(folder),
+            NodePlace::Own(id) => self.0.is_implied(id, folder),
+        }
     }
 
     fn is_ready(&self, node: Node) -> bool {

@@ -98,6 +98,8 @@ struct Level<'a> {
     /// Where it is in the list of folders with files of several names, if it is there.
     number: Option<usize>,
     folder: Node,
+    /// What it is, if it goes without an entry as soon as there is one of something in it.
+    implied: Option<Attributes>,
     /// It is to be forgotten in the end.
     is_looked_up: bool,
     children: IntoIter<(Vec<u8>, Attributes)>,
@@ -171,16 +173,26 @@ impl<'a> Refill<'a> {
         }
     }
 
-    /// Puts all that is below `folder`; in the archive it goes below `path`, which is empty for its root.
+    /// Puts all that is below `folder`; in the archive it goes below `path`, which is empty for its root. What nothing
+    /// tells of but what lies in it gets no entry: whoever unpacks the archive would give such a folder, which may be
+    /// there already, attributes that nobody has chosen.
     pub fn below(&mut self, folder: Node, path: &[u8]) -> Result<(), RefillError> {
         // Each folder is followed by all that is in it: who unpacks a tar gives a folder its time when that is over.
         let mut path = path.to_vec();
-        let mut levels = vec![self.level(folder, path.len(), false)];
+        let mut levels = vec![self.level(folder, path.len(), None, false)];
         while let Some(level) = levels.last_mut() {
             path.truncate(level.length);
             let child = level.child().map_err(|error| RefillError::Tree { path: path.clone(), error })?;
             let Some((name, attributes)) = child else {
+                // Nothing in it tells of it any more.
+                let is_told = match level.implied.take() {
+                    Some(attributes) => self.add(&attributes, &path, Place::default())?,
+                    None => false,
+                };
                 levels.pop();
+                if is_told {
+                    tell_of(&mut levels);
+                }
                 continue;
             };
             if !path.is_empty() {
@@ -194,10 +206,17 @@ impl<'a> Refill<'a> {
                 Place::default()
             };
             let known = self.first.len();
-            let added =
-                self.cancel.check().map_err(RefillError::Output).and_then(|()| self.add(&attributes, &path, place));
-            if added.is_ok() && attributes.kind == Kind::Folder {
-                levels.push(self.level(attributes.node, path.len(), true));
+            let is_folder = attributes.kind == Kind::Folder;
+            let implied = (is_folder && self.tree.is_implied(attributes.node)).then(|| attributes.clone());
+            let added = self.cancel.check().map_err(RefillError::Output).and_then(|()| match &implied {
+                Some(_) => Ok(false),
+                None => self.add(&attributes, &path, place),
+            });
+            if matches!(added, Ok(true)) {
+                tell_of(&mut levels);
+            }
+            if added.is_ok() && is_folder {
+                levels.push(self.level(attributes.node, path.len(), implied, true));
             } else if self.first.len() == known {
                 // The number of a file with several names must not become another's.
                 self.tree.forget(attributes.node, 1);
@@ -208,12 +227,13 @@ impl<'a> Refill<'a> {
     }
 
     /// What is in a folder, which is forgotten with it if somebody has looked it up for that.
-    fn level(&self, folder: Node, length: usize, is_looked_up: bool) -> Level<'a> {
+    fn level(&self, folder: Node, length: usize, implied: Option<Attributes>, is_looked_up: bool) -> Level<'a> {
         Level {
             tree: self.tree,
             length,
             number: None,
             folder,
+            implied,
             is_looked_up,
             children: Vec::new().into_iter(),
             next: Some(0),
@@ -250,11 +270,11 @@ impl<'a> Refill<'a> {
 
     /// Puts one entry. Of a folder, not what is in it.
     pub fn entry(&mut self, attributes: &Attributes, path: &[u8]) -> Result<(), RefillError> {
-        self.add(attributes, path, Place { folder: None, name: path.into() })
+        self.add(attributes, path, Place { folder: None, name: path.into() }).map(drop)
     }
 
-    /// The same of what has this `place`.
-    fn add(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<(), RefillError> {
+    /// The same of what has this `place`. False if it was left out.
+    fn add(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<bool, RefillError> {
         let written =
             self.one(attributes, path, place).map_err(|error| RefillError::Tree { path: path.to_vec(), error })?;
         written.map_err(RefillError::Output)
@@ -270,7 +290,7 @@ impl<'a> Refill<'a> {
     }
 
     /// An error is one of the tree that is read; what is in it, one of the archive.
-    fn one(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<io::Result<()>, Error> {
+    fn one(&mut self, attributes: &Attributes, path: &[u8], place: Place) -> Result<io::Result<bool>, Error> {
         self.progress.entries.fetch_add(1, Ordering::Relaxed);
         let node = attributes.node;
         let (user, group) = self.tree.owner_names(node)?;
@@ -278,13 +298,13 @@ impl<'a> Refill<'a> {
         if let Some(why_not) = self.writer.why_not(&entry) {
             self.leave_out(&format!("{LEFT_OUT}{why_not}"), path);
             self.is_less = true;
-            return Ok(Ok(()));
+            return Ok(Ok(false));
         }
         if has_names(attributes) {
             match self.first.get(&node) {
                 Some(first) if self.writer.has_hard_links() => {
                     (entry.kind, entry.link) = (Kind::HardLink, self.path_of(first));
-                    return Ok(self.writer.add(&entry, &Nothing).map(drop));
+                    return Ok(self.writer.add(&entry, &Nothing).map(|_| true));
                 }
                 Some(_) => {
                     self.leave_out("further names of one file are files of their own there", path);
@@ -323,7 +343,7 @@ impl<'a> Refill<'a> {
             Ok(missing) => match missing.error {
                 Some(error) => Err(error.into()),
                 None if missing.bytes > 0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                None => Ok(Ok(())),
+                None => Ok(Ok(true)),
             },
             Err(error) => Ok(Err(error)),
         }
@@ -333,6 +353,16 @@ impl<'a> Refill<'a> {
 impl fmt::Debug for Refill<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Refill").field("left_out", &self.left_out).finish_non_exhaustive()
+    }
+}
+
+/// The last of these folders has something in it now: it needs no entry, and neither do those that it is in. Above one
+/// that has been told of, all have.
+fn tell_of(levels: &mut [Level<'_>]) {
+    for level in levels.iter_mut().rev() {
+        if level.implied.take().is_none() {
+            break;
+        }
     }
 }
 

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat, rmdir, statfs};
+use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
 use tarnfs_fuse::MountedTree;
 use tarnfs_source::FileSource;
-use tarnfs_tree::{Error, FolderTree, OverlayError, OverlayTree, Tree};
+use tarnfs_tree::{Error, FolderTree, MountedOver, OverlayError, OverlayTree, Tree};
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
@@ -120,6 +120,11 @@ impl Written {
         let user = format!("process {}, {}", std::process::id(), mounted_at(&resolved(mountpoint)));
         let failed = |error: OverlayError| Failure::new(Code::CannotOpen, format!("--write-overlay {error}"));
         let mut tree = open(lower, folder, &user).map_err(failed)?;
+        // It is the one that was opened, if it is so still.
+        let mounted = match sources {
+            [archive] if temporary.is_none() && over.is_none() => MountedOver::of(archive).ok(),
+            _ => None,
+        };
         if temporary.is_none()
             && let Err(failure) = is_still()
         {
@@ -134,7 +139,20 @@ impl Written {
             tree = open(lower, folder, &user).map_err(failed)?;
         }
         let file = if let [archive] = sources { archive.metadata().ok() } else { None };
-        tree.forget_notes_of_others(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
+        tree.distrust_notes(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
+        match tree.note_mounted_over(mounted.as_ref()) {
+            Ok(true) => {
+                let archives: Vec<_> = sources.iter().map(|source| shown(source.as_os_str())).collect();
+                let (folder, archive) = (shown(folder.as_os_str()), archives.join(", "));
+                log::warn!(
+                    "{folder}: has what was written over {archive} when that was another one: where both say \
+                            something, what was written shows"
+                );
+            }
+            Ok(false) => {}
+            // The next commit says that the archive is another one then.
+            Err(error) => log::warn!("--write-overlay {error}"),
+        }
         tree.note_over(over).map_err(failed)?;
         if temporary.is_some() {
             File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
@@ -153,22 +171,31 @@ impl Written {
 /// True if `archive` is the one that the overlay went into when a commit was ended before it had emptied it. That is
 /// done now.
 fn is_committed(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
-    let is_it = FileSource::open(archive).map_or(Ok(false), |file| tree.is_in(&file))?;
-    if is_it {
-        let failed = |error: io::Error| OverlayError { path: tree.folder().to_owned(), error: Error::Io(error) };
-        sync_archive(archive).map_err(failed)?;
-        tree.empty(true)?;
-        let (folder, archive) = (shown(tree.folder().as_os_str()), shown(archive.as_os_str()));
-        log::warn!("{folder}: what was in it is in {archive} since a commit that was ended; it was emptied");
+    if !FileSource::open(archive).map_or(Ok(false), |file| tree.is_in(&file))? || !is_on_disk(tree, archive)? {
+        return Ok(false);
     }
-    Ok(is_it)
+    tree.empty(true)?;
+    let (folder, archive) = (shown(tree.folder().as_os_str()), shown(archive.as_os_str()));
+    log::warn!("{folder}: what was in it is in {archive} since a commit that was ended; it was emptied");
+    Ok(true)
 }
 
-/// The bytes of an archive and its name are on the disk. A commit that was ended may have left both to the kernel.
-pub(crate) fn sync_archive(archive: &Path) -> io::Result<()> {
-    let real = archive.canonicalize()?;
-    File::open(&real)?.sync_all()?;
-    File::open(real.parent().unwrap_or(&real))?.sync_all()
+/// Brings an `archive` in which all of an overlay was found, and its name, to the disk: a commit that was ended may have
+/// left both to the kernel. False if the disk does not have what was appended.
+pub(crate) fn is_on_disk(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
+    let sync = || {
+        let real = archive.canonicalize()?;
+        let file = File::open(&real)?;
+        file.sync_all()?;
+        File::open(real.parent().unwrap_or(&real))?.sync_all()?;
+        // What the disk has refused, and somebody was told of, the kernel takes for written. So it is read again.
+        if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
+            log::debug!("{}: it is in memory, too: {error}", real.display());
+        }
+        FileSource::from_file(file, real)
+    };
+    let failed = |error: io::Error| OverlayError { path: archive.to_owned(), error: Error::Io(error) };
+    tree.has_head(&sync().map_err(failed)?)
 }
 
 /// Fails if the name of one of `archives` does not lead to what it was before it was opened. A commit that was waited
@@ -197,9 +224,18 @@ pub(crate) fn known(sources: &[PathBuf]) -> Vec<(PathBuf, Option<Metadata>)> {
 /// Opens the overlay in `folder` for `user`. Whoever has just unmounted it is waited for, who still brings it to the
 /// disk.
 pub(crate) fn open(lower: &Arc<dyn Tree>, folder: &Path, user: &str) -> Result<OverlayTree, OverlayError> {
+    when_ended(&|| OverlayTree::open(Arc::clone(lower), folder, user))
+}
+
+/// The same to look at it: nothing in it is changed.
+pub(crate) fn look(lower: &Arc<dyn Tree>, folder: &Path) -> Result<OverlayTree, OverlayError> {
+    when_ended(&|| OverlayTree::look(Arc::clone(lower), folder))
+}
+
+fn when_ended(open: &dyn Fn() -> Result<OverlayTree, OverlayError>) -> Result<OverlayTree, OverlayError> {
     let begun = Instant::now();
     loop {
-        match OverlayTree::open(Arc::clone(lower), folder, user) {
+        match open() {
             Err(error) if is_ending(&error) && begun.elapsed() < PATIENCE => thread::sleep(LOOK),
             opened => return opened,
         }
@@ -375,10 +411,8 @@ impl Commits {
                 return Err(io::Error::other("there is something else in it"));
             }
             // At once, so that who opens it meanwhile makes another one, and nothing of that is removed.
-            let mut hidden = b".".to_vec();
-            hidden.extend(self.folder.file_name().unwrap_or_default().as_bytes());
-            hidden.extend(format!(".{}.removed", std::process::id()).into_bytes());
-            let hidden = self.folder.with_file_name(OsStr::from_bytes(&hidden));
+            // Its own name may be as long as a name can be.
+            let hidden = self.folder.with_file_name(format!(".tarnfs-{:016x}.removed", rustix_random()));
             std::fs::rename(&self.folder, &hidden)?;
             std::fs::remove_dir_all(&hidden)
         });

@@ -19,6 +19,16 @@ fn is_gone(error: &Error) -> bool {
     matches!(error, Error::NotFound | Error::NotAFolder) || error.errno() == Errno::STALE
 }
 
+/// What is at the path of something that was changed here.
+enum Looked {
+    /// That, which is held there from now on.
+    It(Node),
+    /// Another file, that has a number of its own; looked up once.
+    Another(Node),
+    /// Nothing, or something of another kind.
+    Gone,
+}
+
 impl Overlay {
     /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked
     /// now is an error: it may have what is not seen, and keeps its number.
@@ -30,16 +40,25 @@ impl Overlay {
         if lock(&self.lost).get(&row.id).is_some_and(|since| since.elapsed() < LOST) {
             return Ok(None);
         }
+        match self.look_for(row, path)? {
+            Looked::It(node) => Ok(Some(node)),
+            Looked::Another(node) => {
+                self.lower.forget(node, 1);
+                Ok(None)
+            }
+            Looked::Gone => Ok(None),
+        }
+    }
+
+    /// Walks the `path` of what a node of the overlay stands for.
+    fn look_for(&self, row: &NodeRow, path: &[u8]) -> Result<Looked, Error> {
         let same = |found: &Attributes| rows::number_of(found.kind).0 == rows::number_of(row.kind).0;
         match path::find(&*self.lower, path, false) {
-            Ok(found) if same(&found) && self.is_another_below(row, &found) => {
-                self.lower.forget(found.node, 1);
-                return Ok(None);
-            }
+            Ok(found) if same(&found) && self.is_another_below(row, &found) => return Ok(Looked::Another(found.node)),
             Ok(found) if same(&found) => {
                 lock(&self.lost).remove(&row.id);
                 self.met.meet(row.id, found.node);
-                return Ok(Some(found.node));
+                return Ok(Looked::It(found.node));
             }
             Ok(found) => self.lower.forget(found.node, 1),
             Err(error) if is_gone(&error) => {
@@ -48,7 +67,7 @@ impl Overlay {
             Err(error) => return Err(error),
         }
         lock(&self.lost).insert(row.id, Instant::now());
-        Ok(None)
+        Ok(Looked::Gone)
     }
 
     /// True if a file that was changed here has got further names below since then: these are another file, so it has
@@ -65,14 +84,20 @@ impl Overlay {
 
     /// The file below that has what a node of the overlay holds.
     pub(super) fn open_below(&self, row: &NodeRow) -> Result<SharedSource, Error> {
-        if let Some(lower) = self.lower_of(row)? {
-            return self.lower.open(lower);
+        let path = row.lower.as_ref().ok_or_else(stale)?;
+        if let Some(known) = self.met.lower(row.id) {
+            return self.lower.open(known);
         }
-        let found = path::find(&*self.lower, row.lower.as_ref().ok_or_else(stale)?, false);
-        let found = found.map_err(|error| if is_gone(&error) { stale() } else { error })?;
-        let opened = if self.is_another_below(row, &found) { self.lower.open(found.node) } else { Err(stale()) };
-        self.lower.forget(found.node, 1);
-        opened
+        // What is opened is what was compared: another walk could lead elsewhere.
+        match self.look_for(row, path)? {
+            Looked::It(node) => self.lower.open(node),
+            Looked::Another(node) => {
+                let opened = self.lower.open(node);
+                self.lower.forget(node, 1);
+                opened
+            }
+            Looked::Gone => Err(stale()),
+        }
     }
 
     /// What is below of a node, if something is.

@@ -5,21 +5,27 @@
 //! emptying is left; who finds the old one, that nothing has happened. All names go in one transaction with the note.
 //! What they had is removed behind that, as all that has no name is: now, or when the overlay is opened next.
 
+use std::collections::HashSet;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tarnfs_source::{Cancel, Fingerprint, Source};
-use xxhash_rust::xxh3::Xxh3;
+use tarnfs_source::{Cancel, FileSource, Fingerprint, Source};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::database::failed;
-use super::rows::{self, ROOT};
+use super::files::join;
+use super::rows::{self, ROOT, Said, changed};
 use super::{NodePlace, Overlay, OverlayError, OverlayStatus, OverlayTree};
-use crate::{Error, Kind, Node};
+use crate::{Child, Error, Kind, Node, UNKNOWN};
 
 /// Keys of the table `overlay`.
 const GOES_INTO: &str = "goes into";
 const APPENDS: &str = "appends";
+const LEFT: &str = "left";
 const OVER: &str = "over";
+const MOUNTED: &str = "mounted";
 
 /// Rows that are read at once.
 const BATCH: usize = 512;
@@ -59,6 +65,56 @@ impl GoesInto {
     }
 }
 
+/// The archive that an overlay is over, as it was when it was mounted last. What was written was written to that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedOver {
+    /// Hash of its whole path.
+    path: u64,
+    /// Length and samples. There are two where it had something at its end that a commit takes away first.
+    states: Vec<(u64, Fingerprint)>,
+}
+
+impl MountedOver {
+    /// The archive at `path`, as it is now.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let file = FileSource::open(&path)?;
+        let states = vec![(file.len(), Fingerprint::of(&file)?)];
+        Ok(Self { path: xxh3_64(path.as_os_str().as_bytes()), states })
+    }
+
+    /// True if it had the same path.
+    pub fn is_at_place_of(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+
+    /// True if it was as the `other` is.
+    pub fn is_as(&self, other: &Self) -> bool {
+        self.states.iter().any(|state| other.states.contains(state))
+    }
+
+    /// True if it was as this one was before something was appended to it.
+    pub fn is_as_before(&self, appends: &Appends) -> bool {
+        self.states.contains(&(appends.length, appends.fingerprint))
+    }
+
+    fn to_text(&self) -> String {
+        let states = self.states.iter().map(|(length, Fingerprint(samples))| format!(" {length} {samples:016x}"));
+        format!("{:016x}{}", self.path, states.collect::<String>())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (path, states) = text.split_once(' ')?;
+        let words: Vec<&str> = states.split(' ').collect();
+        let state = |state: &[&str]| match state {
+            [length, samples] => Some((length.parse().ok()?, Fingerprint(u64::from_str_radix(samples, 16).ok()?))),
+            _ => None,
+        };
+        let states = words.chunks(2).map(state).collect::<Option<_>>()?;
+        Some(Self { path: u64::from_str_radix(path, 16).ok()?, states })
+    }
+}
+
 /// An archive that an overlay is appended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appends {
@@ -93,16 +149,17 @@ impl Appends {
         Ok(Self { file, length, fingerprint, end, tail, first, head, rest })
     }
 
-    /// True if all that was to be appended is behind the end of the archive, but for its head, of which the second
-    /// block is not there: a loss of power has come in between.
+    /// True if all that was to be appended is behind the end of the archive, but for its head, of which one block is
+    /// not there: a loss of power has come in between.
     pub fn is_torn(&self, archive: &dyn Source) -> io::Result<bool> {
-        let second = self.end.saturating_add(BLOCK)..self.end.saturating_add(HEAD);
-        if !self.is_begun(archive)? || !self.has_rest(archive)? {
+        if !self.has_rest(archive)? {
             return Ok(false);
         }
-        let mut bytes = [0; BLOCK as usize];
-        archive.read_exact_at(&mut bytes, second.start)?;
-        Ok(bytes.iter().all(|&byte| byte == 0))
+        let mut head = [0; HEAD as usize];
+        archive.read_exact_at(&mut head, self.end)?;
+        let (first, second) = head.split_at(BLOCK as usize);
+        let is_zero = |block: &[u8]| block.iter().all(|&byte| byte == 0);
+        Ok(is_zero(first) || is_zero(second) && self.is_begun(archive)?)
     }
 
     /// True if the first block behind the end of the old archive is that of what was to be appended.
@@ -112,7 +169,11 @@ impl Appends {
 
     /// True if all of it is part of the archive. Its head alone says little: it may be that of another commit.
     pub fn is_done(&self, archive: &dyn Source) -> io::Result<bool> {
-        Ok(self.hash(archive, HEAD)? == Some(self.head) && self.has_rest(archive)?)
+        Ok(self.has_head(archive)? && self.has_rest(archive)?)
+    }
+
+    fn has_head(&self, archive: &dyn Source) -> io::Result<bool> {
+        Ok(self.hash(archive, HEAD)? == Some(self.head))
     }
 
     fn has_rest(&self, archive: &dyn Source) -> io::Result<bool> {
@@ -202,6 +263,16 @@ impl OverlayTree {
         self.of(is_in())
     }
 
+    /// False if the `archive` was to get what is here behind its end, and does not have the head of that. All of it was
+    /// on the disk before the head was written.
+    pub fn has_head(&self, archive: &dyn Source) -> Result<bool, OverlayError> {
+        let appended = || match self.0.value(APPENDS)?.as_deref().and_then(Appends::parse) {
+            Some(appended) => Ok(appended.has_head(archive)?),
+            None => Ok(true),
+        };
+        self.of(appended())
+    }
+
     /// Notes the archive that it goes into. It is on the disk then.
     pub fn note_goes_into(&self, archive: GoesInto) -> Result<(), OverlayError> {
         let noted = self.0.put_value(GOES_INTO, Some(&archive.to_text()));
@@ -211,7 +282,7 @@ impl OverlayTree {
     /// Takes back what was noted for a commit that has not come to its end.
     pub fn forget_notes(&self) -> Result<(), OverlayError> {
         let forget = || {
-            for key in [GOES_INTO, APPENDS] {
+            for key in [GOES_INTO, APPENDS, LEFT] {
                 if self.0.value(key)?.is_some() {
                     self.0.put_value(key, None)?;
                 }
@@ -221,22 +292,35 @@ impl OverlayTree {
         self.of(forget())
     }
 
-    /// Takes back what was noted of a commit, but of one that was appending to the `file` with these numbers of device
-    /// and inode: what is written from now on is in no other archive, and must not be removed when that is mounted with
-    /// this overlay. Of that file, the next commit is to take away what the ended one has put behind its end.
-    pub fn forget_notes_of_others(&self, file: Option<(u64, u64)>) -> Result<(), OverlayError> {
-        let forget = || {
-            let appends = self.0.value(APPENDS)?;
-            let of = appends.as_deref().and_then(Appends::parse).map(|appends| appends.file);
-            if appends.is_some() && (of.is_none() || of != file) {
-                self.0.put_value(APPENDS, None)?;
+    /// What is written from now on is in no archive, and must not be removed when one is found that has all that was
+    /// noted of a commit. Of one that was appending to the `file` with these numbers of device and inode it stays noted
+    /// what that has left: the next commit takes it away, also where all of it is there after a loss of power.
+    pub fn distrust_notes(&self, file: Option<(u64, u64)>) -> Result<(), OverlayError> {
+        let distrust = || {
+            for key in [APPENDS, LEFT] {
+                let Some(text) = self.0.value(key)? else { continue };
+                let of = Appends::parse(&text).map(|appends| appends.file);
+                if of.is_none() || of != file {
+                    self.0.put_value(key, None)?;
+                } else if key == APPENDS {
+                    let sql = "UPDATE OR REPLACE overlay SET key = ? WHERE key = ?";
+                    self.0
+                        .edit(|editing| editing.connection.execute(sql, [LEFT, APPENDS]).map(drop).map_err(failed))?;
+                }
             }
             if self.0.value(GOES_INTO)?.is_some() {
                 self.0.put_value(GOES_INTO, None)?;
             }
             Ok(())
         };
-        self.of(forget())
+        self.of(distrust())
+    }
+
+    /// The same of what it was appended to just now, which could not be taken back: what of it is on the disk, nobody
+    /// knows. That is on the disk then.
+    pub fn distrust_appended(&self, archive: Appends) -> Result<(), OverlayError> {
+        self.distrust_notes(Some(archive.file))?;
+        self.of(self.0.sync().map_err(Error::from))
     }
 
     /// Notes the archive that it is appended to, as it is before that. It is on the disk then.
@@ -254,16 +338,42 @@ impl OverlayTree {
     /// empty was over before stays, if that is none.
     pub fn note_over(&self, over: Option<&str>) -> Result<(), OverlayError> {
         let note = || {
-            let is_empty = self.0.database.ask(|connection| {
-                let sql = "SELECT NOT EXISTS (SELECT 1 FROM names)";
-                connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(failed)
-            })?;
-            if over.is_some() || is_empty {
+            if over.is_some() || self.0.is_empty()? {
                 self.0.put_value(OVER, over)?;
             }
             Ok(())
         };
         self.of(note())
+    }
+
+    /// The archive that it was mounted over last, if that was noted.
+    pub fn mounted_over(&self) -> Result<Option<MountedOver>, OverlayError> {
+        self.of(self.0.value(MOUNTED).map(|text| text.as_deref().and_then(MountedOver::parse)))
+    }
+
+    /// Notes the archive that it is mounted over from now on; `None` if it is not over one archive as it is. True if
+    /// something is here that was written over that archive when it was another one.
+    pub fn note_mounted_over(&self, archive: Option<&MountedOver>) -> Result<bool, OverlayError> {
+        let note = || {
+            let before = self.0.value(MOUNTED)?;
+            let mut now = archive.cloned();
+            if let (Some(now), Some(left)) = (&mut now, self.0.value(LEFT)?.as_deref().and_then(Appends::parse)) {
+                now.states.push((left.length, left.fingerprint));
+            }
+            let text = now.as_ref().map(MountedOver::to_text);
+            if text != before {
+                self.0.put_value(MOUNTED, text.as_deref())?;
+            }
+            let before = before.as_deref().and_then(MountedOver::parse);
+            let is_other = before.zip(now).is_some_and(|(before, now)| before.path == now.path && !before.is_as(&now));
+            Ok(is_other && !self.0.is_empty()?)
+        };
+        self.of(note())
+    }
+
+    /// The path of something that has a name here, and that no listing gives: it would get into no archive.
+    pub fn unlisted(&self, cancel: &Cancel) -> Result<Option<Vec<u8>>, OverlayError> {
+        self.of(self.0.unlisted(cancel))
     }
 
     /// An overlay in which nothing was written takes the attributes of the root anew when it is opened next.
@@ -330,6 +440,11 @@ impl OverlayStatus {
         Ok(self.value(APPENDS)?.as_deref().and_then(Appends::parse))
     }
 
+    /// The same where what is here may have been changed since: all of what was appended is to be taken away.
+    pub fn left(&self) -> Result<Option<Appends>, OverlayError> {
+        Ok(self.value(LEFT)?.as_deref().and_then(Appends::parse))
+    }
+
     fn value(&self, key: &str) -> Result<Option<String>, OverlayError> {
         value(&self.connection, key).map_err(|error| OverlayError { path: self.folder.clone(), error })
     }
@@ -355,6 +470,75 @@ impl Overlay {
             };
             done.map(drop).map_err(failed)
         })
+    }
+
+    /// True if no name was made, changed or removed.
+    fn is_empty(&self) -> Result<bool, Error> {
+        self.database.ask(|connection| {
+            let sql = "SELECT NOT EXISTS (SELECT 1 FROM names)";
+            connection.query_row(sql, [], |row| row.get(0)).map_err(failed)
+        })
+    }
+
+    /// See [`OverlayTree::unlisted`]. Goes through the folders of which something is said, as whoever makes an archive
+    /// of the tree does.
+    fn unlisted(&self, cancel: &Cancel) -> Result<Option<Vec<u8>>, Error> {
+        let mut folders = vec![(Node::ROOT, ROOT, Vec::new())];
+        // A file that somebody has made for us may have a folder in itself.
+        let mut seen = HashSet::from([ROOT]);
+        while let Some((folder, id, path)) = folders.pop() {
+            let expected = self.database.ask(|connection| rows::count_of_names(connection, id))?;
+            let (mut found, mut result) = (0, Ok(()));
+            let mut look = |child: Child<'_>| -> Result<(), Error> {
+                let node = child.attributes.node;
+                cancel.check()?;
+                // Of what is as below, nobody asks the database: there may be very much of it.
+                let may_be_here = node == UNKNOWN || matches!(self.place(node), NodePlace::Own(_));
+                if may_be_here && let Said::Node(inner) = self.said(id, child.name)? {
+                    found += 1;
+                    if child.attributes.kind == Kind::Folder && seen.insert(inner) {
+                        // Held until it was gone through.
+                        folders.push((node, inner, join(&path, child.name)));
+                        return Ok(());
+                    }
+                }
+                self.forget(node, 1);
+                Ok(())
+            };
+            if expected > 0 {
+                self.read_dir(folder, 0, &mut |child| {
+                    result = look(child);
+                    result.is_ok()
+                })?;
+            }
+            result?;
+            self.forget(folder, 1);
+            if found < expected {
+                return self.one_unlisted(folder, id).map(|name| Some(join(&path, &name)));
+            }
+        }
+        self.database.ask(|connection| rows::name_elsewhere(connection, &seen))
+    }
+
+    /// A name in a folder that its listing does not give.
+    fn one_unlisted(&self, folder: Node, id: u64) -> Result<Vec<u8>, Error> {
+        let mut names: HashSet<Vec<u8>> = HashSet::new();
+        self.read_dir(folder, 0, &mut |child| {
+            names.insert(child.name.to_vec());
+            self.forget(child.attributes.node, 1);
+            true
+        })?;
+        let all = self.database.ask(|connection| rows::all_names(connection, id))?;
+        let one = all.into_iter().find(|(row, _)| row.node.is_some() && !names.contains(&row.name));
+        Ok(one.map(|(row, _)| row.name).unwrap_or_default())
+    }
+
+    /// True of a folder that nothing tells of but what lies in it, as below. What was made in it here has changed its
+    /// time, but nobody has given it attributes.
+    pub(super) fn is_implied(&self, id: u64, node: Node) -> bool {
+        let is_as_below = |row: &rows::NodeRow| row.lower.is_some() && row.changed & changed::ATTRIBUTES == 0;
+        self.row(id).is_ok_and(|row| row.as_ref().is_some_and(is_as_below))
+            && self.below(node).is_some_and(|lower| self.lower.is_implied(lower))
     }
 
     /// Hands rows to `receive`, in the order of their numbers, until that returns false.
@@ -427,8 +611,8 @@ impl Overlay {
             if keeps_root {
                 run("UPDATE nodes SET changed = 0 WHERE id = ?", &[root])?;
             }
-            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?)";
-            editing.connection.execute(sql, [GOES_INTO, APPENDS, OVER]).map(drop).map_err(failed)
+            let sql = "DELETE FROM overlay WHERE key IN (?, ?, ?, ?)";
+            editing.connection.execute(sql, [GOES_INTO, APPENDS, LEFT, OVER]).map(drop).map_err(failed)
         })?;
         // Else a loss of power would bring the names back, and not what they had.
         self.sync()?;
@@ -440,7 +624,7 @@ impl Overlay {
     }
 
     /// Removes what has no name, which is all, and then what is said of it: who is ended in between goes on from there
-    /// when it is opened next, before anything gets a place.
+    /// when it is opened next, before anything gets a place ([`Overlay::avoid_places`] if that fails, too).
     fn remove_all(&self) -> Result<(), Error> {
         let mut folders = Vec::new();
         self.each_row(&mut |row| {

@@ -393,7 +393,11 @@ impl Overlay {
             })
         };
         match say() {
-            Ok(_) => Ok(place),
+            Ok(_) => {
+                // Before anybody closes it: who opens it meanwhile looks again.
+                self.copies.fetch_add(1, Ordering::SeqCst);
+                Ok(place)
+            }
             Err(error) => {
                 // Its number is that of this node, and nobody else copies that: nobody has put something else there.
                 self.files.remove_unused(&place);

@@ -117,6 +117,18 @@ impl Database {
         Ok(reader)
     }
 
+    /// Opens the file at `path`, which nobody has in use, to look into it as a mount would: nothing can be changed.
+    pub(super) fn open_to_look(path: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            path: path.to_owned(),
+            writer: Mutex::new(Self::look(path)?),
+            reader: Mutex::new(Self::look(path)?),
+            log: File::open(path)?,
+            committed: AtomicU64::new(0),
+            synced: Mutex::default(),
+        })
+    }
+
     /// Asks, beside whoever changes something.
     pub(super) fn ask<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         ask(&lock(&self.reader))

@@ -61,7 +61,10 @@ pub(super) struct Files {
     numbered: OwnedFd,
     path: PathBuf,
     lock: File,
-    reserve: File,
+    /// `None` of one that is only looked at.
+    reserve: Option<File>,
+    /// Places that nothing gets: see [`Files::avoid`].
+    avoided: Mutex<HashSet<Vec<u8>>>,
     /// Folders in it whose names are not known to be on the disk.
     unsynced: Mutex<HashSet<Vec<u8>>>,
     /// Held while they are brought there: who finds none left must not go before those of others are.
@@ -152,27 +155,41 @@ impl Files {
         if let (true, Some(parent)) = (is_new, path.parent()) {
             File::open(parent)?.sync_all()?;
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, &path, flags, Mode::empty())?;
-        not_of_others(&fstat(&root)?)?;
+        let root = open_root(&path)?;
         let lock = lock(root.as_fd(), what)?;
         match mkdirat(&root, NUMBERED, PRIVATE_FOLDER) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let numbered =
-            open_beneath(root.as_fd(), NUMBERED.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| {
-                match error {
-                    Errno::NOSYS => io::Error::new(io::ErrorKind::Unsupported, "an overlay needs Linux 5.6 or later"),
-                    error => error.into(),
-                }
-            })?;
+        let numbered = open_numbered(root.as_fd())?;
         // What is made here first, the database among them, is noted by nobody.
         let unsynced = Mutex::new(HashSet::from([Vec::new()]));
-        let reserve = File::from(open_beneath(root.as_fd(), RESERVE.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
-        let files = Self { root, numbered, path, lock, reserve, unsynced, syncing: Mutex::default() };
+        let reserve = open_beneath(root.as_fd(), RESERVE.as_bytes(), OFlags::RDWR | OFlags::CREATE)?;
+        let reserve = Some(File::from(reserve));
+        let (avoided, syncing) = (Mutex::default(), Mutex::default());
+        let files = Self { root, numbered, path, lock, reserve, avoided, unsynced, syncing };
         files.take_reserve();
         Ok(files)
+    }
+
+    /// Opens the folder at `path`, in which there is an overlay, to look at it. Nothing in it is changed, and nobody
+    /// uses it meanwhile.
+    pub(super) fn look(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let root = open_root(&path)?;
+        let lock = match open_beneath(root.as_fd(), LOCK.as_bytes(), OFlags::RDONLY) {
+            // Nobody has used it but by copying it.
+            Err(Errno::NOENT) => root.try_clone()?,
+            lock => lock?,
+        };
+        let lock = File::from(lock);
+        hold(&lock, FlockOperation::NonBlockingLockShared)?;
+        let numbered = match open_numbered(root.as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => root.try_clone()?,
+            numbered => numbered?,
+        };
+        let (avoided, unsynced, syncing) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { root, numbered, path, lock, reserve: None, avoided, unsynced, syncing })
     }
 
     /// Others may use it from now on.
@@ -190,17 +207,19 @@ impl Files {
 
     /// Takes the room that was given back, if there is some again.
     pub(super) fn take_reserve(&self) {
-        if self.reserve.metadata().is_ok_and(|found| found.len() < RESERVED)
-            && let Err(error) = fallocate(&self.reserve, FallocateFlags::empty(), 0, RESERVED)
+        let Some(reserve) = &self.reserve else { return };
+        if reserve.metadata().is_ok_and(|found| found.len() < RESERVED)
+            && let Err(error) = fallocate(reserve, FallocateFlags::empty(), 0, RESERVED)
         {
             log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
-            let _ = self.reserve.set_len(0);
+            let _ = reserve.set_len(0);
         }
     }
 
     /// Gives it back. False if there is none.
     pub(super) fn give_reserve(&self) -> bool {
-        self.reserve.metadata().is_ok_and(|found| found.len() > 0) && self.reserve.set_len(0).is_ok()
+        let Some(reserve) = &self.reserve else { return false };
+        reserve.metadata().is_ok_and(|found| found.len() > 0) && reserve.set_len(0).is_ok()
     }
 
     /// The root, for a walk.
@@ -266,6 +285,15 @@ impl Files {
         Ok(fchmod(folder, mode)?)
     }
 
+    /// Nothing is put at a place from now on, though nothing may lie there: what did is not forgotten yet.
+    pub(super) fn avoid(&self, place: Vec<u8>) {
+        self.avoided.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+    }
+
+    fn is_free(&self, place: &[u8]) -> bool {
+        may_have(place) && !self.avoided.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
+    }
+
     fn numbered_place(id: u64) -> Vec<u8> {
         format!("{NUMBERED}/{id}").into_bytes()
     }
@@ -273,7 +301,7 @@ impl Files {
     /// Makes an empty file for the node `id`, at `place` if that can be had, and says where it lies.
     pub(super) fn make(&self, place: &[u8], id: u64) -> io::Result<(Vec<u8>, File)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        if may_have(place) {
+        if self.is_free(place) {
             let made = match open_beneath(self.root.as_fd(), place, flags) {
                 Err(Errno::NOENT) if self.make_folders(split(place).0) => open_beneath(self.root.as_fd(), place, flags),
                 made => made,
@@ -324,7 +352,7 @@ impl Files {
 
     /// Gives a [`Files::part`] its place.
     pub(super) fn settle(&self, part: &str, place: &[u8], id: u64) -> io::Result<Vec<u8>> {
-        if may_have(place) {
+        if self.is_free(place) {
             let (folder, name) = split(place);
             let move_there = || {
                 let folder = open_beneath(self.root.as_fd(), folder, OFlags::PATH | OFlags::DIRECTORY)?;
@@ -465,20 +493,40 @@ fn not_of_others(stat: &Stat) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens the folder of an overlay.
+fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, path, flags, Mode::empty())?;
+    not_of_others(&fstat(&root)?)?;
+    Ok(root)
+}
+
+fn open_numbered(root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    open_beneath(root, NUMBERED.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| match error {
+        Errno::NOSYS => io::Error::new(io::ErrorKind::Unsupported, "an overlay needs Linux 5.6 or later"),
+        error => error.into(),
+    })
+}
+
+/// Locks the folder by its lock, which is open.
+fn hold(lock: &File, how: FlockOperation) -> io::Result<()> {
+    match flock(lock, how) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let mut who = Vec::new();
+            let _ = lock.take(4096).read_to_end(&mut who);
+            let who = tarnfs_format::name::escape(who.trim_ascii()).to_string();
+            let what = format!("is in use by {who}; an overlay is for one mount at a time");
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, what))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Locks the folder for `what`.
 fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
     let mut lock = File::from(open_beneath(root, LOCK.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut who = Vec::new();
-            let _ = (&lock).take(4096).read_to_end(&mut who);
-            let who = tarnfs_format::name::escape(who.trim_ascii()).to_string();
-            let what = format!("is in use by {who}; an overlay is for one mount at a time");
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
-        }
-        Err(error) => return Err(error.into()),
-    }
+    hold(&lock, FlockOperation::NonBlockingLockExclusive)?;
     lock.set_len(0)?;
     lock.rewind()?;
     lock.write_all(what.as_bytes())?;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::{Overlay, lock, rows};
-use crate::{Kind, Node};
+use super::rows::{self, NodeRow};
+use super::{Overlay, lock};
+use crate::{Error, Kind, Node};
 
 /// How long what was removed is gathered, and how many files at most, before it is removed at once.
 const GATHERED: Duration = Duration::from_millis(500);
@@ -74,6 +75,20 @@ impl Overlay {
         for id in left {
             self.reap_one(id);
         }
+    }
+
+    /// Of what could not be removed when the overlay is opened, nothing else gets the place: it would be removed with
+    /// it, when that can be done. Contents may be gone before that is noted, where all was removed at once.
+    pub(super) fn avoid_places(&self) -> Result<(), Error> {
+        let left: Vec<u64> = lock(&self.orphans).iter().copied().collect();
+        for id in left {
+            match self.row(id) {
+                Ok(Some(NodeRow { kind: Kind::File, place: Some(place), .. })) => self.files.avoid(place),
+                Err(error) if !rows::is_wrong(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn reap_one(&self, id: u64) {

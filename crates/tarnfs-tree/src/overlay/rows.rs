@@ -1,5 +1,6 @@
 //! What is in the tables.
 
+use std::collections::HashSet;
 use std::io;
 
 use rusqlite::types::ValueRef;
@@ -388,6 +389,27 @@ pub(super) fn has_place(connection: &Connection, place: &[u8]) -> Result<bool, E
 pub(super) fn has_moved(connection: &Connection, lower: &[u8]) -> Result<bool, Error> {
     let sql = "SELECT 1 FROM nodes JOIN names ON names.node = nodes.id WHERE lower = ? LIMIT 1";
     connection.prepare_cached(sql).and_then(|mut query| query.exists([lower])).map_err(failed)
+}
+
+/// How many names in a folder have a node.
+pub(super) fn count_of_names(connection: &Connection, folder: u64) -> Result<u64, Error> {
+    let sql = "SELECT count(*) FROM names WHERE folder = ? AND node IS NOT NULL";
+    let count =
+        |query: &mut rusqlite::CachedStatement<'_>| query.query_row([folder as i64], |row| row.get::<_, i64>(0));
+    connection.prepare_cached(sql).and_then(|mut query| count(&mut query)).map(|count| count as u64).map_err(failed)
+}
+
+/// A name with a node that is in none of these folders.
+pub(super) fn name_elsewhere(connection: &Connection, folders: &HashSet<u64>) -> Result<Option<Vec<u8>>, Error> {
+    let mut query = connection.prepare("SELECT folder, name FROM names WHERE node IS NOT NULL").map_err(failed)?;
+    let mut rows = query.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let folder = row.get::<_, i64>(0).map_err(failed)?;
+        if !folders.contains(&(folder as u64)) {
+            return row.get(1).map(Some).map_err(failed);
+        }
+    }
+    Ok(None)
 }
 
 /// All that is said of names in a folder, by name; and whether something is below of it.

@@ -500,6 +500,138 @@ fn who_opens_a_file_slowly_does_not_undo_what_was_written_meanwhile() {
     assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"New");
 }
 
+/// Threads that answer the kernel ask what is open, and wait for nobody who asks the database.
+#[test]
+fn a_file_that_was_opened_is_noted_without_the_database() {
+    let file = File { name: b"file".to_vec(), position: 1, size: 3, ..File::default() };
+    let (goes_on, is_slow) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+    let open = {
+        let (goes_on, is_slow) = (Arc::clone(&goes_on), Arc::clone(&is_slow));
+        move |_: &[u8]| -> io::Result<SharedSource> {
+            if is_slow.load(Ordering::SeqCst) > 0 {
+                // It has begun, and is let go.
+                goes_on.wait();
+                goes_on.wait();
+            }
+            Ok(Arc::new(MemorySource::new(b"old".to_vec(), "toy")))
+        }
+    };
+    let written = tempfile::tempdir().unwrap();
+    let tree = OverlayTree::open(Arc::new(Toy::new(vec![file], Box::new(open))), written.path(), "test").unwrap();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    // It has a row, and its content is that below.
+    tree.edit().unwrap().change(node, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
+    is_slow.store(1, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let (opened, is_opened) = std::sync::mpsc::channel();
+        let tree = &tree;
+        scope.spawn(move || opened.send(tree.open(node).map(|file| file.len())).unwrap());
+        goes_on.wait();
+        let busy = |_: &rusqlite::Connection| {
+            goes_on.wait();
+            // Where it waits for the database, that is for ever.
+            Ok(is_opened.recv_timeout(std::time::Duration::from_secs(60)))
+        };
+        assert_eq!(tree.0.database.ask(busy).unwrap().unwrap().unwrap(), 3);
+    });
+}
+
+/// What is opened is what was compared: who looks twice may find two files.
+#[test]
+fn the_way_to_what_is_below_is_walked_once() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let at = |name: &str| below.path().join(name);
+    fs::write(at("file"), "content").unwrap();
+    let notes = Arc::new(Notes::default());
+    let open = || {
+        let lower = Arc::new(Noted(FolderTree::open(below.path()).unwrap(), Arc::clone(&notes)));
+        OverlayTree::open(lower, written.path(), "test").unwrap()
+    };
+    let tree = open();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    tree.edit().unwrap().change(node, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
+    tree.finish();
+    drop(tree);
+    // So it has a number of its own.
+    fs::hard_link(at("file"), at("other")).unwrap();
+    let tree = open();
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node;
+    lock(&notes.0).clear();
+    assert_eq!(tree.open(node).unwrap().len(), 7);
+    // The root, the name in it, and the file.
+    assert_eq!(*lock(&notes.0), ["below"; 3]);
+}
+
+/// A commit removes contents, and then what is said of them. Where that fails, it is tried again later: whatever gets
+/// their place meanwhile is not removed for it.
+#[test]
+fn what_is_still_to_be_removed_keeps_its_place() {
+    let (tree, below, written) = over_folder();
+    let place = written.path().join("file");
+    let node = write(&tree, Node::ROOT, b"file", b"old");
+    tree.forget(node, u64::MAX);
+    let NodePlace::Own(id) = tree.0.place(node) else { unreachable!() };
+    let sql = "DELETE FROM names; UPDATE nodes SET links = 0 WHERE id <> 1";
+    tree.0.edit(|editing| editing.connection.execute_batch(sql).map_err(database::failed)).unwrap();
+    fs::remove_file(&place).unwrap();
+    // As a mount does that finds it so.
+    lock(&tree.0.orphans).insert(id);
+    tree.0.avoid_places().unwrap();
+    write(&tree, Node::ROOT, b"file", b"new");
+    assert!(!place.exists());
+    tree.0.reap(&[id]);
+    assert!(tree.0.row(id).unwrap().is_none());
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+    tree.finish();
+    drop(tree);
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+}
+
+/// Who looks at an overlay finds what a mount would show, and changes nothing in it: not even what a mount would remove.
+#[test]
+fn who_looks_changes_nothing() {
+    let (tree, below, written) = over_folder();
+    fs::write(below.path().join("below"), "below").unwrap();
+    let gone = write(&tree, Node::ROOT, b"gone", b"gone");
+    write(&tree, Node::ROOT, b"file", b"mine!");
+    write(&tree, Node::ROOT, b"below", b"mine!");
+    // It is open until the mount is killed.
+    let open = tree.open(gone).unwrap();
+    tree.edit().unwrap().remove(Node::ROOT, b"gone", false).unwrap();
+    tree.0.sync().unwrap();
+    let copied = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(written.path()).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_file() && !entry.path().ends_with(".tarnfs-overlay.sqlite-shm") {
+            fs::copy(entry.path(), copied.path().join(entry.file_name())).unwrap();
+        }
+    }
+    drop(open);
+    let files = || -> BTreeMap<_, _> {
+        let entries = fs::read_dir(copied.path()).unwrap().map(|entry| entry.unwrap().path());
+        let kept = entries.filter(|path| !path.ends_with(".tarnfs-overlay.sqlite-shm"));
+        kept.map(|path| (fs::read(&path).unwrap(), path)).map(|(bytes, path)| (path, bytes)).collect()
+    };
+    let before = files();
+    let lower: Arc<dyn Tree> = Arc::new(FolderTree::open(below.path()).unwrap());
+    let look = OverlayTree::look(Arc::clone(&lower), copied.path()).unwrap();
+    assert_eq!(names(&look, Node::ROOT), [b"below".to_vec(), b"file".to_vec()]);
+    for name in [b"file".as_slice(), b"below"] {
+        assert_eq!(read(&look, Node::ROOT, name).unwrap(), b"mine!");
+    }
+    let folder = New { kind: Kind::Folder, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
+    let refused = look.edit().unwrap().make(Node::ROOT, b"new", &folder);
+    assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::ROFS));
+    // Nobody else uses it meanwhile, but who looks, too.
+    let other = OverlayTree::open(Arc::clone(&lower), copied.path(), "test").map(drop).unwrap_err().to_string();
+    assert!(other.contains("is in use by"), "{other}");
+    drop(OverlayTree::look(Arc::clone(&lower), copied.path()).unwrap());
+    drop(look);
+    assert_eq!(files(), before);
+    drop(OverlayTree::open(lower, copied.path(), "test").unwrap());
+    assert!(!copied.path().join("gone").exists());
+}
+
 /// What cannot be removed is forgotten all the same: whatever gets its place is not removed for it.
 #[test]
 fn what_takes_the_place_of_a_removed_file_stays() {

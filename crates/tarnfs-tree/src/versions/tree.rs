@@ -50,6 +50,10 @@ impl Tree for Versions {
         Ok(Attributes { node, ..attributes })
     }
 
+    fn is_implied(&self, folder: Node) -> bool {
+        matches!(self.view(folder), Ok(None)) && self.tree.is_implied(folder)
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         match self.view(folder)? {
             Some(View::Versions(above, _) | View::Folder(above, ..)) => Ok(above),

@@ -1,6 +1,8 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use tarnfs_fuse::MountedTree;
+
 use super::commit::kept_in;
 use super::mounts::{PATIENCE, is_called, sources};
 use crate::args::shown;
@@ -14,6 +16,7 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     let mut code = Code::Success;
     // Before anything is unmounted: several names may be those of one mount.
     let mut places = Vec::new();
+    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
     for named in mountpoints {
         let of_archive = mounted_from(named);
         if of_archive.len() > 1 {
@@ -25,20 +28,21 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
             continue;
         }
         let place = of_archive.into_iter().next().unwrap_or_else(|| up(named));
+        let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.mount_point == path);
         let whole = std::path::absolute(&place).unwrap_or_else(|_| place.clone());
+        let whole = if is_mount_point(&whole) { whole } else { leads_to(&place, is_mount_point).unwrap_or(whole) };
         if !places.iter().any(|(_, known)| *known == whole) {
             places.push((place, whole));
         }
     }
-    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
     for (mountpoint, whole) in &places {
-        let of_mount = mounts.iter().find(|mount| mount.mount_point == *whole).map(|mount| sources(&mount.source).0);
+        let of_mount = (!lazily).then(|| mounts.iter().rfind(|mount| mount.mount_point == *whole)).flatten();
         // What was written goes into the archive (`--write`).
-        let archive = match of_mount.as_deref() {
+        let archive = match of_mount.map(what_is_mounted).as_deref() {
             Some([archive]) => Some(archive.canonicalize().unwrap_or_else(|_| archive.clone())),
             _ => None,
         };
-        let archive = archive.filter(|archive| !lazily && overlay::is_committing(archive));
+        let archive = archive.filter(|archive| overlay::is_committing(archive));
         let unmounted = tarnfs_fuse::unmount(mountpoint, lazily);
         if let Some(archive) = archive.filter(|_| unmounted.is_ok())
             && let Some(folder) = overlay::wait_for_commit(&archive)
@@ -62,6 +66,12 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     code
 }
 
+/// What a mount shows, before it is unmounted: with `-o fsname=` the table of mounts does not say it.
+fn what_is_mounted(mount: &MountedTree) -> Vec<PathBuf> {
+    let told = if is_called(mount) { tarnfs_fuse::told([mount], PATIENCE).pop().flatten() } else { None };
+    sources(&told.and_then(|told| told.source).unwrap_or_else(|| mount.source.clone())).0
+}
+
 /// `path`, or the whole path of what lies above, where it ends with `..`: from the current folder that is found also
 /// where something was mounted over it meanwhile, and the way there from the root leads elsewhere.
 fn up(path: &Path) -> PathBuf {
@@ -80,7 +90,7 @@ fn mounted_from(path: &Path) -> Vec<PathBuf> {
     let Ok(path) = std::path::absolute(named) else { return Vec::new() };
     let mounts = tarnfs_fuse::mounts().unwrap_or_default();
     let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.mount_point == path);
-    if is_mount_point(&path) || leads_to(&path, is_mount_point) {
+    if is_mount_point(&path) || leads_to(&path, is_mount_point).is_some() {
         return Vec::new();
     }
     // With `-o fsname=` the table has that name in the place of paths: only such mounts are asked themselves.
@@ -118,18 +128,17 @@ fn real(path: &Path) -> PathBuf {
     real.unwrap_or_else(|_| path.to_owned())
 }
 
-/// True if `path` leads to something of which this `is_mount_point`. It goes from link to link, and no further than to
-/// the first: no mount is asked.
-fn leads_to(path: &Path, is_mount_point: impl Fn(&Path) -> bool) -> bool {
+/// What `path` leads to, if `is_mount_point` says that it is one. It goes from link to link, and no further than to the
+/// first: no mount is asked.
+fn leads_to(path: &Path, is_mount_point: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     /// As many links as the kernel follows.
     const MOST_LINKS: usize = 40;
     let mut place = real(path);
     for _ in 0..MOST_LINKS {
         if is_mount_point(&place) {
-            return true;
+            return Some(place);
         }
-        let (Some(folder), Ok(target)) = (place.parent(), place.read_link()) else { return false };
-        place = real(&folder.join(target));
+        place = real(&place.parent()?.join(place.read_link().ok()?));
     }
-    false
+    None
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate};
 use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Slice, Source};
 use tarnfs_tree::open::{OpenArchive, Options};
-use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, Node, OverlayStatus, Tree, path};
+use tarnfs_tree::{Appends, Attributes, Error, HEAD, Kind, MountedOver, Node, OverlayStatus, Tree, path};
 use tarnfs_write::Output;
 
 use super::failed;
@@ -26,7 +26,7 @@ use super::rewrite::Job;
 use crate::args::shown;
 use crate::commands::create::{self, of_output};
 use crate::commands::mounts;
-use crate::commands::rewriting::{children, is_unchanged, joined};
+use crate::commands::rewriting::{children, is_same_file, is_unchanged, joined};
 use crate::exit::{Code, Failure};
 use crate::inside;
 use crate::terminal::escaped;
@@ -66,12 +66,12 @@ impl Job<'_> {
         if known.nlink() != 1 || self.tree.overlay.hides_below().map_err(failed)? {
             return Ok(None);
         }
-        if !can_grow || !end.is_multiple_of(BLOCK) || stream.len().saturating_sub(end) > MOST_PADDING {
+        let length = self.left.map_or(stream.len(), |left| left.was.length);
+        if !can_grow || !end.is_multiple_of(BLOCK) || length.saturating_sub(end) > MOST_PADDING {
             return Ok(None);
         }
-        if !is_zero(&**stream, end..stream.len()).map_err(|error| unread(error.into()))?
-            || is_mounted(self.new.from, known)
-        {
+        let is_clear = || Ok(self.left.is_some() || is_zero(&**stream, end..length)?);
+        if !is_clear().map_err(|error: io::Error| unread(error.into()))? || is_mounted(self.new.from, known) {
             return Ok(None);
         }
         for moved in moved {
@@ -146,7 +146,10 @@ impl Job<'_> {
                         // A folder's: all that is in it comes from there.
                         (None, Some(written)) if is_folder && !written.is_made => return Ok(None),
                         (Some(before), Some(written)) => {
-                            written.is_made || written.has_content || !self.is_as_before(&attributes, before, &old)?
+                            // What is said of a folder without an entry is made up, and is another thing each time.
+                            let has_entry = !is_folder || !self.tree.is_implied(attributes.node);
+                            let is_as_before = || self.is_as_before(&attributes, before, &old);
+                            written.is_made || written.has_content || has_entry && !is_as_before()?
                         }
                         (None, Some(_)) => true,
                     };
@@ -162,9 +165,16 @@ impl Job<'_> {
                 }
             }
         }
-        entries.extend(unchanged.into_iter().filter(|(path, _)| used.contains(path)));
-        let names = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
-        entries.sort_by_cached_key(|(path, _)| (path != b".", names(path)));
+        // One without an entry gets none: whoever unpacks the archive would give the folder that is there already
+        // attributes that nobody has chosen.
+        let goes_along =
+            |(path, attributes): &(Vec<u8>, Attributes)| used.contains(path) && !self.tree.is_implied(attributes.node);
+        entries.extend(unchanged.into_iter().filter(goes_along));
+        // There may be very many, and their paths long: nothing is kept of them to compare them.
+        entries.sort_by(|(one, _), (other, _)| {
+            let [one, other] = [one, other].map(|path| (path != b".", path.split(|&byte| byte == b'/')));
+            one.0.cmp(&other.0).then_with(|| one.1.cmp(other.1))
+        });
         Ok(Some(entries))
     }
 
@@ -244,7 +254,10 @@ impl Job<'_> {
         });
         is_it.map_err(|what| {
             // Nothing is removed then: the next commit finds what is in the archive by now, and what is not.
-            if let Err(error) = self.tree.overlay.forget_notes() {
+            let overlay = &self.tree.overlay;
+            // It was us who have changed the archive.
+            let noted = overlay.note_mounted_over(MountedOver::of(archive).ok().as_ref());
+            if let Err(error) = overlay.forget_notes().and(noted) {
                 log::warn!("{error}");
             }
             let (archive, overlay) = (shown(archive.as_os_str()), shown(self.task.overlay.as_os_str()));
@@ -284,6 +297,7 @@ impl Job<'_> {
                     let is_same = match (is_as_below, is_folder) {
                         (true, true) => true,
                         (true, false) => old.stored(merged.node)?.header == longer.tree.stored(found.node)?.header,
+                        (false, true) if self.tree.is_implied(merged.node) && new.is_implied(found.node) => true,
                         (false, _) => facts(&merged) == facts(&found),
                     };
                     if !is_same {
@@ -311,12 +325,6 @@ impl Job<'_> {
         let (archive, overlay) = (self.new.from, &self.tree.overlay);
         let failed_to_write = |error: io::Error| of_output(archive, &error);
         let file = File::options().read(true).write(true).open(path).map_err(failed_to_write)?;
-        let opened = file.metadata().map_err(failed_to_write)?;
-        let facts = |of: &Metadata| (of.dev(), of.ino(), of.len(), of.nlink());
-        if facts(&opened) != facts(known) {
-            is_unchanged(archive, known, "nothing was committed")?;
-            return Err(failed_to_write(io::Error::other("another file took its place")));
-        }
         let mut head = vec![0; HEAD as usize];
         part.0.read_exact_at(&mut head, 0).map_err(failed_to_write)?;
         let was = (known.len(), self.new.opened.index.summary().archive.fingerprint);
@@ -324,30 +332,44 @@ impl Job<'_> {
         let file_is = (known.dev(), known.ino());
         let note = Appends::new(file_is, was, tail.end, (&copy, part.1), self.new.cancel).map_err(failed_to_write)?;
         overlay.note_appends(note).map_err(failed)?;
-        let length = new_length(tail.end + part.1, known.len());
-        let written = copy_behind(&file, tail.end, part, known.len()..length, &|| self.new.cancel.check());
-        if let Err(error) = written {
-            return Err(take_back(&file, note)
-                .and_then(|()| overlay.forget_notes().map_err(io::Error::other))
-                .map_or_else(
-                    |error| {
-                        let what = "what was put behind its end could not be taken away again, and does no harm";
-                        Failure::new(Code::Failure, format!("{}: {what}: {error}", shown(archive.as_os_str())))
-                    },
-                    |()| failed_to_write(error),
-                ));
+        // It is what was read, whatever its path leads to by now. That is asked as late as can be.
+        if !is_same_file(&file.metadata().map_err(failed_to_write)?, known) {
+            overlay.forget_notes().map_err(failed)?;
+            is_unchanged(archive, known, "nothing was committed")?;
+            return Err(failed_to_write(io::Error::other("another file took its place")));
         }
-        let publish = || -> io::Result<()> {
-            file.write_all_at(&head, tail.end)?;
-            file.sync_all()
-        };
-        publish().map_err(|error| {
-            // Who finds the head takes all of it for done. What the disk has refused is not.
-            let undone = file.write_all_at(&[0; HEAD as usize], tail.end).and_then(|()| file.sync_all());
-            log::debug!("{}: {undone:?}", archive.display());
-            failed_to_write(error)
-        })?;
+        let length = new_length(tail.end + part.1, known.len());
+        copy_behind(&file, tail.end, part, known.len()..length, &|| self.new.cancel.check())
+            .map_err(|error| self.undo(&file, note, false, &error))?;
+        // Who finds the head takes all of it for done. What the disk has refused is not.
+        let publish = file.write_all_at(&head, tail.end).and_then(|()| file.sync_all());
+        publish.map_err(|error| self.undo(&file, note, true, &error))?;
         Ok(length)
+    }
+
+    /// Takes away what was put behind the end of the archive, because of an error, which is returned in words.
+    /// `has_head`: something of its head may be on the disk.
+    fn undo(&self, file: &File, note: Appends, has_head: bool, because: &io::Error) -> Failure {
+        let (archive, overlay) = (self.new.from, &self.tree.overlay);
+        let Err(error) = take_back(file, note, has_head) else {
+            if let Err(error) = overlay.forget_notes() {
+                // Nobody finds what it says.
+                log::warn!("{error}");
+            }
+            return of_output(archive, because);
+        };
+        let what = if has_head {
+            // It may be found whole after a loss of power, when more was written to the overlay.
+            if let Err(error) = overlay.distrust_appended(note) {
+                log::warn!("{error}");
+            }
+            "could not be taken away again, and may be a part of it after a loss of power: the next commit takes it away"
+        } else {
+            "could not be taken away again, and does no harm"
+        };
+        let archive = shown(archive.as_os_str());
+        let what = format!("{archive}: {because}; what was put behind its end {what}: {error}");
+        Failure::new(Code::Failure, what)
     }
 }
 
@@ -385,56 +407,91 @@ fn copy_behind(
     check()
 }
 
-/// Takes away what lies behind the end of an archive that was that long.
-fn take_back(file: &File, was: Appends) -> io::Result<()> {
+/// Takes away what lies behind the end of an archive that was that long. `has_head`: the head may be there, too, or may
+/// be on the disk though it is not seen.
+fn take_back(file: &File, was: Appends, has_head: bool) -> io::Result<()> {
     let zeros = vec![0; BATCH];
     let now = file.metadata()?.len();
-    let mut at = was.end;
-    while at < was.length.min(now) {
-        let batch = (was.length.min(now) - at).min(BATCH as u64) as usize;
-        file.write_all_at(&zeros[..batch], at)?;
-        at += batch as u64;
+    let zero = |range: std::ops::Range<u64>| {
+        let mut at = range.start;
+        while at < range.end {
+            let batch = (range.end - at).min(BATCH as u64) as usize;
+            file.write_all_at(&zeros[..batch], at)?;
+            at += batch as u64;
+        }
+        Ok::<_, io::Error>(())
+    };
+    if has_head {
+        // Before what is behind it goes: else a loss of power leaves a part of it.
+        zero(was.end..was.end.saturating_add(HEAD).min(now))?;
+        file.sync_all()?;
     }
+    zero(was.end..was.length.min(now))?;
     file.set_len(was.length)?;
     file.sync_all()
 }
 
-/// Takes away what a commit of the overlay in `folder` has put behind the end of the archive at `path`, if it was ended
-/// before that was a part of it.
-pub(super) fn take_back_what_is_left(path: &Path, folder: &Path) -> Result<(), Failure> {
-    let Ok(status) = OverlayStatus::open(folder) else { return Ok(()) };
-    let Some(was) = status.appends().map_err(failed)? else { return Ok(()) };
-    drop(status);
-    let is_left = || -> io::Result<bool> {
+/// What an ended commit has left behind the end of an archive.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    pub(super) was: Appends,
+    /// So many bytes.
+    pub(super) bytes: u64,
+    /// Something of its head is there, so that it is a part of the archive for who reads that.
+    pub(super) has_head: bool,
+    /// It may be on the disk though it is not seen.
+    is_doubtful: bool,
+}
+
+impl Left {
+    /// What a commit of the overlay in `folder` has put behind the end of the archive at `path`, if it was ended before
+    /// that was a part of it, or if what is in the overlay may be more by now.
+    pub(super) fn of(path: &Path, folder: &Path) -> Result<Option<Self>, Failure> {
+        let Ok(status) = OverlayStatus::open(folder) else { return Ok(None) };
+        let (appends, left) = (status.appends().map_err(failed)?, status.left().map_err(failed)?);
+        let is_doubtful = appends.is_none();
+        let Some(was) = appends.or(left) else { return Ok(None) };
+        drop(status);
+        Self::find(path, was, is_doubtful).map_err(|error| cannot_take_back(path, &error))
+    }
+
+    fn find(path: &Path, was: Appends, is_doubtful: bool) -> io::Result<Option<Self>> {
         let file: SharedSource = Arc::new(FileSource::open(path)?);
         let padding = was.length.saturating_sub(was.end);
         if file.len() < was.end || padding > MOST_PADDING {
-            return Ok(false);
+            return Ok(None);
         }
         // It is as long as the commit has made it, and nobody else has put an entry behind its end.
         let is_that_long = [was.length, new_length(was.end.saturating_add(was.tail), was.length)].contains(&file.len());
         let is_whole = file.len() == was.length && is_zero(&*file, was.end..file.len())?;
-        if !is_that_long || is_whole {
-            return Ok(false);
+        if !is_that_long || is_whole && !is_doubtful {
+            return Ok(None);
         }
         let head = was.end..was.end.saturating_add(HEAD).min(file.len());
-        if !is_zero(&*file, head)? && !was.is_torn(&*file)? {
-            return Ok(false);
+        let has_head = !is_zero(&*file, head)?;
+        if has_head && !was.is_torn(&*file)? && !(is_doubtful && was.is_done(&*file)?) {
+            return Ok(None);
         }
         let zeros = MemorySource::new(vec![0; padding as usize], "zeros");
+        let bytes = if is_whole { 0 } else { file.len() - was.end };
         let old = Joined::new(vec![Arc::new(Slice::new(file, 0, was.end)), Arc::new(zeros)], "the archive")?;
-        Ok(Fingerprint::of(&old)? == was.fingerprint)
-    };
-    let cannot = |error: io::Error| {
-        let what = "taking away what an ended commit has left behind its end";
-        Failure::new(Code::CannotOpen, format!("{}: {what}: {error}", shown(path.as_os_str())))
-    };
-    if is_left().map_err(cannot)? {
-        let file = File::options().read(true).write(true).open(path).map_err(cannot)?;
-        take_back(&file, was).map_err(cannot)?;
-        log::info!("{}: what an ended commit has left behind its end was taken away", path.display());
+        let is_it = Fingerprint::of(&old)? == was.fingerprint;
+        Ok(is_it.then_some(Self { was, bytes, has_head, is_doubtful }))
     }
-    Ok(())
+
+    /// Takes it away.
+    pub(super) fn take_back(&self, path: &Path) -> Result<(), Failure> {
+        let file = File::options().read(true).write(true).open(path);
+        let taken = file.and_then(|file| take_back(&file, self.was, self.has_head || self.is_doubtful));
+        taken.map_err(|error| cannot_take_back(path, &error))?;
+        log::info!("{}: what an ended commit has left behind its end was taken away", path.display());
+        Ok(())
+    }
+}
+
+fn cannot_take_back(path: &Path, error: &io::Error) -> Failure {
+    let what = "taking away what an ended commit has left behind its end";
+    Failure::new(Code::CannotOpen, format!("{}: {what}: {error}", shown(path.as_os_str())))
 }
 
 /// True if there are only zeros.

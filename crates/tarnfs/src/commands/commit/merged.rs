@@ -39,6 +39,10 @@ impl Tree for Merged {
         self.overlay.attributes(node).map(|found| self.settled(found))
     }
 
+    fn is_implied(&self, folder: Node) -> bool {
+        self.overlay.is_implied(folder)
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         self.overlay.parent(folder)
     }

@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tarnfs_source::{Cancel, FileSource};
 use tarnfs_tree::open::{OpenArchive, Options, is_url, parts_of};
-use tarnfs_tree::{GoesInto, OverlayError, OverlayTree, Tree};
+use tarnfs_tree::{GoesInto, MountedOver, OverlayError, OverlayTree, Tree};
 use tarnfs_write::Target;
 use tarnfs_write::compress;
 use tarnfs_write::container::CONTAINERS;
@@ -36,8 +36,9 @@ use crate::overlay::{self, Commits};
 use crate::signals::Ending;
 use crate::terminal;
 
+use append::Left;
 use older::Older;
-use plan::{Changes, Plan, is_confirmed};
+use plan::{Changes, Plan, is_confirmed, say};
 use rewrite::{Job, lost_of, rewriting};
 
 /// What is asked for.
@@ -134,10 +135,16 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
         return Err(Failure::new(Code::Usage, "--write does not go with -r and --transform"));
     }
     options.index.use_sidecars = false;
+    let changes = overlay::changes_of(&archive);
+    if Left::of(&archive, &changes)?.is_some_and(|left| left.bytes > 0) {
+        // Unless a commit is at it. With that behind its end it would be refused.
+        let _lock = lock(&archive)?;
+        Left::of(&archive, &changes)?.map_or(Ok(()), |left| left.take_back(&archive))?;
+    }
     let opened = inside::open_quietly(&archive, &options)?;
     is_whole(&archive, &opened, &options)?;
     let target = target_of(&archive, &opened)?;
-    match lost_of(&rewriting(&archive, target, &opened, &options.cancel)?)?.first() {
+    match lost_of(&rewriting(&archive, target, &opened, &options.cancel)?, false)?.first() {
         None => Ok(archive),
         Some(what) => {
             let what = format!(
@@ -191,20 +198,55 @@ fn commit(task: &Task<'_>) -> Result<Code, Failure> {
     options.index.is_written = false;
     let _lock = lock(task.archive)?;
     is_overlay(task.overlay)?;
-    append::take_back_what_is_left(task.archive, task.overlay)?;
+    // With what an ended commit has left at its end, as a mount may have shown it.
+    let before = state_of(task.archive)?;
+    let mut left = Left::of(task.archive, task.overlay)?;
+    if task.dry_run {
+        if !told_of_what_is_first(task, left.as_ref())? {
+            return Ok(Code::Success);
+        }
+    } else if let Some(left) = left.take() {
+        left.take_back(task.archive)?;
+    }
     if !task.rewrite
-        && let Some(code) = attempt(task, &options, &ending)?
+        && let Some(code) = attempt(task, &options, (left, &before), &ending)?
     {
         return Ok(code);
     }
     // To replace an archive, it is read anew.
-    let code = attempt(task, &read_anew(&options), &ending)?;
+    let code = attempt(task, &read_anew(&options), (left, &before), &ending)?;
     code.ok_or_else(|| cannot(task.archive, "it was to be written anew, and was not; this is an error in tarnfs"))
 }
 
-/// Commits into the archive as `options` open it. `None` if it has to be written anew, and an index was used.
-fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option<Code>, Failure> {
-    let (archive, folder) = (task.archive, task.overlay);
+/// Says what a commit does first, as another one was ended. False if nothing can be said of what it does then.
+fn told_of_what_is_first(task: &Task<'_>, left: Option<&Left>) -> Result<bool, Failure> {
+    let (archive, overlay) = (shown(task.archive.as_os_str()), shown(task.overlay.as_os_str()));
+    let then = "only then it can be said what else is done";
+    if let Some(left) = left.filter(|left| left.bytes > 0) {
+        let what =
+            format!("{archive}: {} bytes that an ended commit has left at its end are taken away first", left.bytes);
+        // Such an archive has other entries than it will have.
+        say(&if left.has_head { format!("{what}; {then}") } else { what })?;
+        if left.has_head {
+            return Ok(false);
+        }
+    }
+    let is_theirs = !has_overlay(task.overlay);
+    if is_theirs {
+        say(&format!("{overlay}: what ratarmount has written there is taken over first; {then}"))?;
+    }
+    Ok(!is_theirs)
+}
+
+/// Commits into the archive as `options` open it. `None` if it has to be written anew, and an index was used. `left` is
+/// not taken away yet; `before` anything was, the archive was so.
+fn attempt(
+    task: &Task<'_>,
+    options: &Options,
+    (left, before): (Option<Left>, &MountedOver),
+    ending: &Ending,
+) -> Result<Option<Code>, Failure> {
+    let archive = task.archive;
     let known = fs::metadata(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
     let opened = inside::open_quietly(archive, options)?;
     is_whole(archive, &opened, options)?;
@@ -212,13 +254,15 @@ fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option
         return Err(cannot(archive, "another file took its place while it was opened"));
     }
     let target = create::checked(target_of(archive, &opened)?, &task.how)?;
-    let overlay = open_overlay(folder, &opened)?;
+    let overlay = open_overlay(task, &opened)?;
     // It may have been waited for, while somebody else committed it.
     if let Err(failure) = is_unchanged(archive, &known, "nothing was committed: do it again") {
-        overlay.forget_root().map_err(failed)?;
+        if !task.dry_run {
+            overlay.forget_root().map_err(failed)?;
+        }
         return Err(failure);
     }
-    let code = commit_opened(task, (&opened, &known), target, &overlay, (options, ending))?;
+    let code = commit_opened(task, (&opened, &known, left, before), target, &overlay, (options, ending))?;
     if code == Some(Code::Success)
         && let Some(commits) = task.commits
     {
@@ -232,14 +276,19 @@ fn attempt(task: &Task<'_>, options: &Options, ending: &Ending) -> Result<Option
 /// The same, with both at hand.
 fn commit_opened(
     task: &Task<'_>,
-    (opened, known): (&OpenArchive, &Metadata),
+    (opened, known, left, before): (&OpenArchive, &Metadata, Option<Left>, &MountedOver),
     target: Target,
     overlay: &Arc<OverlayTree>,
     (options, ending): (&Options, &Ending),
 ) -> Result<Option<Code>, Failure> {
     let (archive, folder, cancel) = (task.archive, task.overlay, ending.cancel());
-    if is_committed(archive, opened, overlay)? {
-        terminal::tell(&format!("{}: has what was written; the overlay is empty now", shown(archive.as_os_str())));
+    if is_committed(task, opened, overlay)? {
+        let has_all = format!("{}: has what was written since a commit that was ended", shown(archive.as_os_str()));
+        if task.dry_run {
+            say(&format!("{has_all}; only the overlay is emptied"))?;
+        } else {
+            terminal::tell(&format!("{has_all}; the overlay is empty now"));
+        }
         return Ok(Some(Code::Success));
     }
     is_of_this(archive, folder, overlay)?;
@@ -252,13 +301,16 @@ fn commit_opened(
         terminal::tell(&format!("{}: nothing to commit", shown(folder.as_os_str())));
         return Ok(Some(Code::Success));
     }
-    let job = Job::new(task, target, opened, Arc::clone(overlay), changes.root, &cancel)?;
+    all_is_listed(task, overlay, &cancel)?;
+    let since = since_mounted(task, overlay, (left, before))?;
+    let job = Job::new(task, target, (opened, left), Arc::clone(overlay), changes.root, &cancel)?;
     let tail = if task.rewrite || changes.removes() { None } else { job.tail(&changes.moved, known)? };
     if tail.is_none() && !opened.is_new {
         return Ok(None);
     }
     let older = if tail.is_some() { Older::default() } else { job.older()? };
     let lost = if tail.is_some() { Vec::new() } else { job.lost(&older)? };
+    let others: Vec<&String> = since.iter().map(|(what, _)| what).chain(&lost).collect();
     let how = match target.container() {
         Some(container) if container.own_levels().is_none() && !target.compression().is_plain() => {
             format!("{}, compressed with {}", container.name(), target.compression().name())
@@ -267,10 +319,21 @@ fn commit_opened(
     };
     let appends = tail.is_some();
     if !task.is_quiet {
-        Plan { archive, overlay: folder, how, appends, length: known.len(), changes: &changes, lost: &lost }.tell()?;
+        let length = left.map_or(known.len(), |left| left.was.length);
+        Plan { archive, overlay: folder, how, appends, length, changes: &changes, others: &others }.tell()?;
     }
     if task.dry_run {
         return Ok(Some(Code::Success));
+    }
+    if let Some((what, true)) = &since
+        && task.yes
+        && !task.lossy
+    {
+        let what = format!(
+            "{what}; it stays as it is, and so does the overlay: a mount of it with the overlay shows both together, \
+             and --lossy goes on"
+        );
+        return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
     }
     if task.yes && !lost.is_empty() && !task.lossy {
         return Err(would_be_less(archive));
@@ -285,6 +348,53 @@ fn commit_opened(
     };
     terminal::tell(&format!("{}: {length} bytes, before {}", shown(archive.as_os_str()), known.len()));
     Ok(Some(Code::Success))
+}
+
+/// An archive as it is now.
+fn state_of(archive: &Path) -> Result<MountedOver, Failure> {
+    MountedOver::of(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))
+}
+
+/// In words, that the archive is not the one over which the overlay was mounted last; and whether that was at its
+/// place, so that somebody has changed it or put another one there. `before` that was taken away, there was what an
+/// ended commit has left.
+fn since_mounted(
+    task: &Task<'_>,
+    overlay: &OverlayTree,
+    (left, before): (Option<Left>, &MountedOver),
+) -> Result<Option<(String, bool)>, Failure> {
+    let Some(mounted) = overlay.mounted_over().map_err(failed)? else { return Ok(None) };
+    let now = state_of(task.archive)?;
+    if mounted.is_as(&now) || mounted.is_as(before) || left.is_some_and(|left| mounted.is_as_before(&left.was)) {
+        return Ok(None);
+    }
+    Ok(Some(if mounted.is_at_place_of(&now) {
+        let what = "it was changed or replaced since it was mounted with the overlay: of what was changed both there \
+                    and in the mount, only that in the mount is kept";
+        (what.to_owned(), true)
+    } else {
+        ("it is another one than that which was mounted with the overlay last".to_owned(), false)
+    }))
+}
+
+/// Fails if something was written that no listing of the mount gives: it would get into no archive, and be removed with
+/// the overlay.
+fn all_is_listed(task: &Task<'_>, overlay: &OverlayTree, cancel: &Cancel) -> Result<(), Failure> {
+    if task.dry_run {
+        // What is compared on the way would be noted.
+        return Ok(());
+    }
+    match overlay.unlisted(cancel).map_err(failed)? {
+        None => Ok(()),
+        Some(path) => {
+            let what = format!(
+                "{} was written, but no listing of the mount shows it: it would be lost, so nothing was committed; \
+                 mount it again with --write-overlay, and copy it to another name",
+                terminal::escaped(&path)
+            );
+            Err(Failure::new(Code::Failure, format!("--overlay {}: {what}", shown(task.overlay.as_os_str()))))
+        }
+    }
 }
 
 fn cannot(path: &Path, what: impl std::fmt::Display) -> Failure {
@@ -327,10 +437,14 @@ fn is_one_file(task: &Task<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// True if there is an overlay that tarnfs has made, or has taken over.
+fn has_overlay(folder: &Path) -> bool {
+    folder.join(".tarnfs-overlay.sqlite").is_file()
+}
+
 /// Fails where there is no overlay: opening one would make it.
 fn is_overlay(folder: &Path) -> Result<(), Failure> {
-    let has = |name: &str| folder.join(name).is_file();
-    if has(".tarnfs-overlay.sqlite") || has(".ratarmount.overlay.sqlite") {
+    if has_overlay(folder) || folder.join(".ratarmount.overlay.sqlite").is_file() {
         return Ok(());
     }
     let what = if folder.is_dir() {
@@ -402,32 +516,48 @@ fn target_of(archive: &Path, opened: &OpenArchive) -> Result<Target, Failure> {
     })
 }
 
-/// The overlay in `folder`, over the archive.
-fn open_overlay(folder: &Path, opened: &OpenArchive) -> Result<Arc<OverlayTree>, Failure> {
+/// The overlay, over the archive.
+fn open_overlay(task: &Task<'_>, opened: &OpenArchive) -> Result<Arc<OverlayTree>, Failure> {
     let lower: Arc<dyn Tree> = Arc::new(inside::tree(opened));
-    let user = format!("process {}, which commits it", std::process::id());
-    Ok(Arc::new(overlay::open(&lower, folder, &user).map_err(failed)?))
+    let overlay = if task.dry_run {
+        overlay::look(&lower, task.overlay)
+    } else {
+        overlay::open(&lower, task.overlay, &format!("process {}, which commits it", std::process::id()))
+    };
+    overlay.map(Arc::new).map_err(failed)
 }
 
 /// True if the archive has all of the overlay since a commit that was ended: then it is emptied.
-fn is_committed(archive: &Path, opened: &OpenArchive, overlay: &OverlayTree) -> Result<bool, Failure> {
+fn is_committed(task: &Task<'_>, opened: &OpenArchive, overlay: &OverlayTree) -> Result<bool, Failure> {
+    let archive = task.archive;
     // What goes into the first layer of compression is the file.
     let file = opened.inputs.first().unwrap_or(&opened.stream);
-    if overlay.is_in(&**file).map_err(failed)? {
-        let unsynced = |error| cannot(archive, format!("bringing it to the disk: {error}"));
-        overlay::sync_archive(archive).map_err(unsynced)?;
-        return overlay.empty(true).map_err(failed).map(|()| true);
+    let is_in = overlay.is_in(&**file).map_err(failed)?;
+    if is_in && !task.dry_run {
+        let is_on_disk = overlay::is_on_disk(overlay, archive);
+        if !is_on_disk.map_err(|error| cannot(archive, format!("bringing it to the disk: {}", error.error)))? {
+            overlay.distrust_notes(opened.file).map_err(failed)?;
+            let what = "the disk has refused what an ended commit has appended; nothing is lost: commit again";
+            return Err(cannot(archive, what));
+        }
+        overlay.empty(true).map_err(failed)?;
+    }
+    if is_in {
+        return Ok(true);
     }
     if let Some(noted) = overlay.goes_into().map_err(failed)? {
-        remove_hidden(archive, noted);
+        remove_hidden(task, noted)?;
     }
-    overlay.forget_notes().map_err(failed).map(|()| false)
+    if !task.dry_run {
+        overlay.forget_notes().map_err(failed)?;
+    }
+    Ok(false)
 }
 
 /// Removes a new archive, as which a commit noted it, that was to get the name of the `archive` when that was ended.
-fn remove_hidden(archive: &Path, noted: GoesInto) {
-    let real = archive.canonicalize().unwrap_or_else(|_| archive.to_owned());
-    let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return };
+fn remove_hidden(task: &Task<'_>, noted: GoesInto) -> Result<(), Failure> {
+    let real = task.archive.canonicalize().unwrap_or_else(|_| task.archive.to_owned());
+    let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Ok(()) };
     let begin = [b".", name.as_bytes(), b"."].concat();
     for entry in folder.read_dir().into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -435,13 +565,20 @@ fn remove_hidden(archive: &Path, noted: GoesInto) {
         let is_file = || entry.file_type().is_ok_and(|kind| kind.is_file());
         // Another one may be at work: the names are those of processes, the bytes are what was noted.
         let is_it = || FileSource::open(entry.path()).and_then(|file| noted.is(&file));
-        if is_named_so && is_file() && is_it().unwrap_or(false) {
-            match fs::remove_file(entry.path()) {
-                Ok(()) => log::info!("{}: removed, as an ended commit has left it", entry.path().display()),
-                Err(error) => log::warn!("{}: left by an ended commit: {error}", shown(entry.path().as_os_str())),
-            }
+        if !is_named_so || !is_file() || !is_it().unwrap_or(false) {
+            continue;
+        }
+        let shown = shown(entry.path().as_os_str());
+        if task.dry_run {
+            say(&format!("{shown}: an ended commit has left it; it is removed first"))?;
+            continue;
+        }
+        match fs::remove_file(entry.path()) {
+            Ok(()) => log::info!("{shown}: removed, as an ended commit has left it"),
+            Err(error) => log::warn!("{shown}: left by an ended commit: {error}"),
         }
     }
+    Ok(())
 }
 
 /// Fails if what was written was written over something else.

@@ -1,12 +1,13 @@
-//! Older entries of names in a tar: those of what has not changed go into an archive that is written anew, too.
+//! Older entries of names in a tar: those of what has not changed go into an archive that is written anew, too. Of a
+//! folder in whose place something else shows, that is all that is in it.
 
 use std::collections::BTreeSet;
 
 use tarnfs_tree::open::OpenArchive;
-use tarnfs_tree::{Attributes, Error, Kind, Tree as _, path};
+use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
 use super::rewrite::Job;
-use crate::commands::rewriting::joined;
+use crate::commands::rewriting::{children, joined};
 use crate::exit::Failure;
 use crate::inside;
 
@@ -18,8 +19,18 @@ const MOST: usize = 100_000;
 pub(super) struct Older {
     /// Path in the archive, and what it was. Of one name, the oldest comes first.
     pub(super) entries: Vec<(Vec<u8>, Attributes)>,
+    /// Names of which these are older versions.
+    kept: Vec<Kept>,
     /// So many cannot be kept.
     pub(super) lost: u64,
+}
+
+struct Kept {
+    path: Vec<u8>,
+    /// The oldest first, without what shows.
+    versions: Vec<Attributes>,
+    /// One of them is a folder, and something else shows: what is in it is found by its versions alone.
+    has_inner: bool,
 }
 
 impl Job<'_> {
@@ -46,6 +57,7 @@ impl Job<'_> {
             names.insert((folder, name.to_vec()));
         })?;
         let mut older = Older::default();
+        let mut others = BTreeSet::new();
         for (folder, name) in names {
             self.new.cancel.check()?;
             // The root has no name.
@@ -62,42 +74,107 @@ impl Job<'_> {
                     if versions.iter().any(is_shared) {
                         older.lost += versions.len() as u64;
                     } else {
-                        older.entries.extend(versions.into_iter().map(|version| (path.clone(), version)));
+                        self.keep(&old, &mut older, path, (versions, before.kind))?;
                     }
                 }
-                (Err(Error::NotFound | Error::NotAFolder), _) if !is_root => {}
-                (Ok(_), Ok(_) | Err(Error::NotFound)) => {}
                 _ if is_root => {}
+                (Err(Error::NotFound | Error::NotAFolder), _) | (Ok(_), Ok(_) | Err(Error::NotFound)) => {
+                    others.insert(path);
+                }
                 (Err(error), _) | (_, Err(error)) => return Err(error),
             }
         }
+        // Those in folders in whose place something else shows.
+        for Kept { path, .. } in older.kept.iter().filter(|kept| kept.has_inner) {
+            let below = joined(path, b"");
+            older.lost += others.range(below.clone()..).take_while(|other| other.starts_with(&below)).count() as u64;
+        }
         Ok(older)
+    }
+
+    /// Keeps `versions` of what is at `path`, where something of that kind shows.
+    fn keep(
+        &self,
+        old: &dyn Tree,
+        older: &mut Older,
+        path: Vec<u8>,
+        (versions, shown): (Vec<Attributes>, Kind),
+    ) -> Result<(), Error> {
+        let (begun, mut has_inner) = (older.entries.len(), false);
+        for version in &versions {
+            // All versions of a folder have the same in them, and so has the folder that shows, if one does.
+            let is_first = version.kind == Kind::Folder && shown != Kind::Folder && !has_inner;
+            if !is_first || !old.is_implied(version.node) {
+                older.entries.push((path.clone(), version.clone()));
+            }
+            if is_first {
+                has_inner = true;
+                if !self.keep_inner(old, older, (version.node, &path))? {
+                    older.entries.truncate(begun);
+                    older.lost += versions.len() as u64;
+                    return Ok(());
+                }
+            }
+        }
+        older.kept.push(Kept { path, versions, has_inner });
+        Ok(())
+    }
+
+    /// Keeps all that is in a folder in whose place something else shows. False if that cannot be done.
+    fn keep_inner(&self, old: &dyn Tree, older: &mut Older, (folder, path): (Node, &[u8])) -> Result<bool, Error> {
+        let mut folders = vec![(folder, path.to_vec())];
+        while let Some((folder, above)) = folders.pop() {
+            let mut from = Some(0);
+            while let Some(position) = from {
+                let (found, next) = children(old, folder, position)?;
+                from = next;
+                for (name, attributes) in found {
+                    self.new.cancel.check()?;
+                    let is_folder = attributes.kind == Kind::Folder;
+                    if !is_folder && attributes.links > 1 || older.entries.len() >= MOST {
+                        return Ok(false);
+                    }
+                    let path = joined(&above, &name);
+                    if is_folder {
+                        folders.push((attributes.node, path.clone()));
+                    }
+                    if !is_folder || !old.is_implied(attributes.node) {
+                        older.entries.push((path, attributes));
+                    }
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Fails unless the `new` archive has them.
     pub(super) fn has_older(&self, older: &Older, new: &OpenArchive) -> Result<(), Failure> {
         let of_new = |error: Error| self.new.is_not_it(error.to_string());
         let tree = inside::tree(new);
-        let mut last: Option<(&[u8], Vec<Attributes>)> = None;
-        for (path, attributes) in &older.entries {
-            if last.as_ref().is_none_or(|(known, _)| known != path) {
-                let (above, name) = path
-                    .iter()
-                    .rposition(|&byte| byte == b'/')
-                    .map_or((&b""[..], &path[..]), |slash| (&path[..slash], &path[slash + 1..]));
-                let folder = path::find(&tree, above, false).map_err(of_new)?;
-                let mut versions = tree.versions(folder.node, name).map_err(of_new)?;
-                versions.reverse();
-                last = Some((path, versions));
+        let mut expected = 0;
+        for Kept { path, versions, has_inner } in &older.kept {
+            let (above, name) = path
+                .iter()
+                .rposition(|&byte| byte == b'/')
+                .map_or((&b""[..], &path[..]), |slash| (&path[..slash], &path[slash + 1..]));
+            let folder = path::find(&tree, above, false).map_err(of_new)?;
+            let found = tree.versions(folder.node, name).map_err(of_new)?;
+            if found.len() < versions.len() {
+                return Err(self.new.is_not_it("an older entry is missing".to_owned()));
             }
-            let found = last.as_mut().and_then(|(_, versions)| versions.pop());
-            let Some(found) = found else { return Err(self.new.is_not_it("an older entry is missing".to_owned())) };
-            self.new.compare_with(&self.tree, &tree, path, (attributes, &found))?;
+            expected += versions.len() as u64;
+            let mut has_inner = *has_inner;
+            for (version, found) in versions.iter().zip(&found) {
+                self.new.compare_with(&self.tree, &tree, path, (version, found))?;
+                if version.kind == Kind::Folder && std::mem::take(&mut has_inner) {
+                    self.new.compare_below(&self.tree, &tree, path, (version.node, found.node))?;
+                }
+            }
         }
         let count = new.index.replaced_count().map_err(|error| of_new(error.into()))?;
-        if count == older.entries.len() as u64 {
+        if count == expected {
             return Ok(());
         }
-        Err(self.new.is_not_it(format!("{count} older entries are in it, not {}", older.entries.len())))
+        Err(self.new.is_not_it(format!("{count} older entries are in it, not {expected}")))
     }
 }

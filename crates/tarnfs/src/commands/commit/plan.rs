@@ -99,8 +99,8 @@ pub(super) struct Plan<'a> {
     /// Bytes of the archive as it is.
     pub(super) length: u64,
     pub(super) changes: &'a Changes,
-    /// What the new archive will not have, in words.
-    pub(super) lost: &'a [String],
+    /// What else is to be known: what the new archive will not have.
+    pub(super) others: &'a [&'a String],
 }
 
 impl Plan<'_> {
@@ -112,7 +112,7 @@ impl Plan<'_> {
             writeln!(out, "{archive}: {}", self.changes.in_words())?;
             let done = if self.appends { "is appended to" } else { "is written anew" };
             writeln!(out, "{archive}: {done}: {}, {} bytes until now", self.how, self.length)?;
-            for what in self.lost {
+            for what in self.others {
                 writeln!(out, "{archive}: {what}")?;
             }
             writeln!(out, "{overlay}: is empty then; `tarnfs overlay status {overlay}` lists what is in it")?;
@@ -120,6 +120,12 @@ impl Plan<'_> {
         };
         say().map_err(|error| output_failure(&error))
     }
+}
+
+/// Says something else of it, also to scripts.
+pub(super) fn say(line: &str) -> Result<(), Failure> {
+    let mut out = Output::new();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| output_failure(&error))
 }
 
 /// Asks whether to go on, as ratarmount does. What is not the word is a no.

@@ -15,6 +15,7 @@ use tarnfs_tree::open::{IndexFile, OpenArchive, Options, indexes_of};
 use tarnfs_tree::{GoesInto, Node, OverlayTree, Tree as _};
 use tarnfs_write::{ArchiveWriter, Finished, LEFT_OUT, Output, Refill, RefillError, Target, files};
 
+use super::append::Left;
 use super::merged::Merged;
 use super::older::Older;
 use super::{Task, failed, would_be_less};
@@ -30,8 +31,9 @@ use crate::terminal::escaped;
 /// Of a file.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// What an archive has that no `new` one can have, whatever was written: in words.
-pub(super) fn lost_of(new: &Rewriting<'_>) -> Result<Vec<String>, Failure> {
+/// What an archive has that no `new` one can have, whatever was written: in words. `is_cut`: what is behind its end is
+/// taken away before.
+pub(super) fn lost_of(new: &Rewriting<'_>, is_cut: bool) -> Result<Vec<String>, Failure> {
     let unread = |error: io::Error| new.of_input(b"", &error.into());
     let mut lost = lost_with_layers(new.opened).map_err(unread)?;
     lost.extend(new.unlisted.others.iter().cloned());
@@ -41,7 +43,9 @@ pub(super) fn lost_of(new: &Rewriting<'_>) -> Result<Vec<String>, Failure> {
     if new.opened.index.summary().label.is_some() {
         lost.push("its label".to_owned());
     }
-    lost.extend(new.behind_the_end().map_err(unread)?);
+    if !is_cut {
+        lost.extend(new.behind_the_end().map_err(unread)?);
+    }
     let mut lost: Vec<_> = lost.into_iter().map(|what| format!("{what}: that is not kept")).collect();
     lost.extend(inside::other_names(new.opened, new.cancel).map_err(|error| new.of_input(b"", &error))?);
     Ok(lost)
@@ -65,24 +69,26 @@ pub(super) struct Job<'a> {
     pub(super) tree: Merged,
     /// The attributes of the root were changed.
     pub(super) has_new_root: bool,
+    /// What is behind the end of the archive, and is taken away before anything is done.
+    pub(super) left: Option<Left>,
 }
 
 impl<'a> Job<'a> {
     pub(super) fn new(
         task: &'a Task<'a>,
         target: Target,
-        opened: &'a OpenArchive,
+        (opened, left): (&'a OpenArchive, Option<Left>),
         overlay: Arc<OverlayTree>,
         has_new_root: bool,
         cancel: &'a Cancel,
     ) -> Result<Self, Failure> {
         let new = rewriting(task.archive, target, opened, cancel)?;
-        Ok(Self { task, new, tree: Merged { overlay, has_names: target.keeps().names }, has_new_root })
+        Ok(Self { task, new, tree: Merged { overlay, has_names: target.keeps().names }, has_new_root, left })
     }
 
     /// What the new archive will not have, as far as that is known before it is written.
     pub(super) fn lost(&self, older: &Older) -> Result<Vec<String>, Failure> {
-        let mut lost = lost_of(&self.new)?;
+        let mut lost = lost_of(&self.new, self.left.is_some())?;
         if older.lost > 0 {
             let entries = if older.lost == 1 { "entry" } else { "entries" };
             lost.push(format!("{} older {entries} of the same names are not kept", older.lost));
