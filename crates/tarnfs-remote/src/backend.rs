@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::open::Settings;
+use crate::time::to_http;
 use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
@@ -133,7 +134,7 @@ impl Version {
         const RECENT: Duration = Duration::from_secs(60);
         let unknown = || Fault::Final("the server does not say how long it is".to_owned());
         let is_lasting = modified.is_some_and(|time| time.elapsed().is_ok_and(|age| age >= RECENT));
-        let modified = modified.map(httpdate::fmt_http_date);
+        let modified = modified.map(to_http);
         Ok(Self { length: length.ok_or_else(unknown)?, tag: None, modified, id: None, is_lasting })
     }
 
