@@ -63,6 +63,9 @@ mod tests {
         assert_eq!((of(0).as_str(), of(-60).as_str()), ("Thu, 01 Jan 1970 00:00:00 GMT", "60 s before 1970"));
         assert_eq!(of(253_402_300_799), "Fri, 31 Dec 9999 23:59:59 GMT");
         assert_eq!(of(253_402_300_800), "253402300800 s after 1970");
+        let old = SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(60);
+        let version = crate::Version::of_second(Some(1), Some(old)).unwrap();
+        assert_eq!(version.modified.as_deref(), Some("60 s before 1970"));
     }
 
     #[test]
