@@ -218,8 +218,12 @@ impl File {
 struct Coming {
     /// What was asked for: the pieces of each group, and how long they are. Dropped before what is open.
     asked: VecDeque<(Answers, Vec<usize>)>,
+    /// What has come, and the answer to which version is there now.
+    come: VecDeque<(Vec<u8>, Answers)>,
+    /// Why nothing comes behind that.
+    failed: Option<Fault>,
     open: Arc<Open>,
-    /// What was not.
+    /// What was not asked for.
     rest: Range<u64>,
     version: Version,
     deadline: Instant,
@@ -227,7 +231,8 @@ struct Coming {
 
 impl Coming {
     fn new(open: Arc<Open>, range: Range<u64>, version: &Version, deadline: Instant) -> Self {
-        Self { asked: VecDeque::new(), open, rest: range, version: version.clone(), deadline }
+        let (asked, come) = (VecDeque::new(), VecDeque::new());
+        Self { asked, come, failed: None, open, rest: range, version: version.clone(), deadline }
     }
 
     /// Asks for some groups ahead.
@@ -249,11 +254,18 @@ impl Coming {
         Ok(())
     }
 
-    /// The bytes of the next group, once it is known of which version they are. Fewer if the server gives fewer: then
-    /// they are the last ones.
-    fn group(&mut self) -> Result<Vec<u8>, Fault> {
+    /// Nothing is asked for any more.
+    fn stop(&mut self, why: Option<Fault>) {
+        self.asked.clear();
+        self.rest.start = self.rest.end;
+        self.failed = why;
+    }
+
+    /// Reads the next group, and asks of which version it is. False if there is none. Fewer bytes if the server gives
+    /// fewer: then they are the last ones.
+    fn read(&mut self) -> Result<bool, Fault> {
         self.ask()?;
-        let Some((mut answers, lengths)) = self.asked.pop_front() else { return Ok(Vec::new()) };
+        let Some((mut answers, lengths)) = self.asked.pop_front() else { return Ok(false) };
         let mut bytes = Vec::with_capacity(lengths.iter().sum());
         let mut is_whole = true;
         let mut odd = None;
@@ -275,18 +287,36 @@ impl Coming {
             }
         }
         // Nothing that is changed from now on is in the bytes.
-        let mut now = self.open.session.ask(&[Question::OfHandle(&self.open.handle)])?;
-        if is_whole {
-            // They come while that is answered. That nobody can be asked is seen by who wants more.
-            let _ = self.ask();
-        } else {
-            self.asked.clear();
-            self.rest.start = self.rest.end;
+        let now = self.open.session.ask(&[Question::OfHandle(&self.open.handle)])?;
+        if !is_whole {
+            self.stop(odd.as_ref().filter(|_| bytes.is_empty()).map(fault));
         }
-        self.version.is_still(&version(&attributes(now.next(self.deadline)?)?)?)?;
-        match odd {
-            Some(answer) if bytes.is_empty() => Err(fault(&answer)),
-            _ => Ok(bytes),
+        self.come.push_back((bytes, now));
+        self.ask()?;
+        Ok(true)
+    }
+
+    /// The bytes of the next group, once it is known of which version they are. None at the end.
+    fn group(&mut self) -> Result<Vec<u8>, Fault> {
+        // Most servers tell the version behind all that was asked for before: so there is no waiting for it alone.
+        while self.come.len() < AHEAD && self.failed.is_none() {
+            match self.read() {
+                Ok(true) => {}
+                Ok(false) => break,
+                // What has come before may be known yet.
+                Err(fault) => self.stop(Some(fault)),
+            }
+        }
+        let bytes = match self.come.pop_front() {
+            Some((bytes, mut now)) => {
+                self.version.is_still(&version(&attributes(now.next(self.deadline)?)?)?)?;
+                bytes
+            }
+            None => Vec::new(),
+        };
+        match self.failed.take_if(|_| bytes.is_empty()) {
+            Some(fault) => Err(fault),
+            None => Ok(bytes),
         }
     }
 }
