@@ -95,6 +95,11 @@ pub trait Object: Send + Sync + fmt::Debug {
     /// The deadline is not for the bytes of the answer, which may be all there are.
     fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault>;
 
+    /// Threads that read ahead at a time.
+    fn readers(&self) -> usize {
+        6
+    }
+
     /// Asks for a range of this version, and takes none of another one. Its last byte is there before the deadline.
     fn range(&self, range: Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault>;
 }

@@ -322,6 +322,11 @@ impl Coming {
 }
 
 impl Object for File {
+    /// One connection serves all. The last version of each range takes a round trip, in which others have to come.
+    fn readers(&self) -> usize {
+        8
+    }
+
     fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault> {
         let session = self.place.host()?.session(deadline)?;
         let path = self.place.path(&session, deadline)?;
