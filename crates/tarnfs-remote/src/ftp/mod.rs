@@ -226,7 +226,9 @@ impl Coming {
             }
         })?;
         // Others get that when it is known of which version it is.
-        skipped.map(Skipped::keep);
+        if let Some(skipped) = skipped {
+            skipped.keep();
+        }
         let bytes = read?;
         if bytes.is_empty() {
             if let Some(taken) = &mut self.taken {

@@ -200,8 +200,9 @@ impl Drop for Answers {
         {
             let mut waiting = lock(&self.session.waiting);
             for number in 0..self.count {
-                let asked = waiting.by_id.get_mut(&self.first.wrapping_add(number as u32));
-                asked.into_iter().for_each(|asked| asked.sender = None);
+                if let Some(asked) = waiting.by_id.get_mut(&self.first.wrapping_add(number as u32)) {
+                    asked.sender = None;
+                }
             }
         }
         let come = self.early.drain().chain(self.receiver.try_iter());
@@ -309,7 +310,7 @@ impl Shared {
                 Err(_) => return Ok(()),
                 Ok(_) => {}
             }
-            let come: Vec<_> = polled.iter().map(|polled| polled.revents()).collect();
+            let come: Vec<_> = polled.iter().map(PollFd::revents).collect();
             if come.get(2).is_some_and(|come| !come.is_empty()) {
                 has_errors = heard.read(errors);
             }
