@@ -133,7 +133,7 @@ pub(crate) fn all_of(answer: Answer, deadline: Instant) -> Result<Vec<u8>, Fault
     all_before(answer, deadline, 64 << 20)
 }
 
-/// The same of one in JSON. What is made of it may have sixteen times as many bytes, and interfaces tell lists in parts.
+/// The same of one in JSON. What is made of it may have sixteen times as many bytes; interfaces tell lists in parts.
 pub(crate) fn json_of(answer: Answer, deadline: Instant) -> Result<Vec<u8>, Fault> {
     all_before(answer, deadline, 16 << 20)
 }

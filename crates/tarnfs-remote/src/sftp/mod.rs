@@ -40,8 +40,8 @@ const SCHEMES: &[&str] = &["sftp", "ssh", "scp"];
 /// Bytes that are read between two looks at the version.
 const GROUP: u64 = 256 << 10;
 
-/// Groups that are asked for before the first of them is here: what a line of 20 MB/s brings in 50 ms. Not more, as most
-/// servers say of which version the first one is behind all of these: over a slow line, that has to come in time, too.
+/// Groups that are asked for before the first of them is here: what a line of 20 MB/s brings in 50 ms. Not more: most
+/// servers say of which version the first one is behind all of these. Over a slow line, that has to come in time, too.
 const AHEAD: usize = 4;
 
 /// See the module.
