@@ -95,7 +95,7 @@ pub trait Object: Send + Sync + fmt::Debug {
     /// The deadline is not for the bytes of the answer, which may be all there are.
     fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault>;
 
-    /// Threads that read ahead at a time.
+    /// Threads that read ahead at a time, one at least. It may change.
     fn readers(&self) -> usize {
         6
     }

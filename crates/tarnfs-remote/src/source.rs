@@ -452,7 +452,7 @@ impl Shared {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
-            if state.is_over {
+            if state.is_over || state.threads > self.object.readers() {
                 break;
             }
             if let Some(blocks) = state.waiting.pop_front() {

@@ -40,8 +40,8 @@ const SCHEMES: &[&str] = &["sftp", "ssh", "scp"];
 /// Bytes that are read between two looks at the version.
 const GROUP: u64 = 256 << 10;
 
-/// Groups that are asked for before the first of them is here: what a line of 20 MB/s brings in 50 ms. Not more: most
-/// servers say of which version the first one is behind all of these. Over a slow line, that has to come in time, too.
+/// Groups that are asked for before the first of them is here: what a line of 20 MB/s brings in 50 ms. Most servers say
+/// of which version one is behind all that was asked for before, so over a slow line it is one at a time.
 const AHEAD: usize = 4;
 
 /// See the module.
@@ -218,8 +218,8 @@ impl File {
 struct Coming {
     /// What was asked for: the pieces of each group, and how long they are. Dropped before what is open.
     asked: VecDeque<(Answers, Vec<usize>)>,
-    /// What has come, and the answer to which version is there now.
-    come: VecDeque<(Vec<u8>, Answers)>,
+    /// What has come, the answer to which version is there now, and since when that is asked.
+    come: VecDeque<(Vec<u8>, Answers, Instant)>,
     /// Why nothing comes behind that.
     failed: Option<Fault>,
     open: Arc<Open>,
@@ -235,10 +235,15 @@ impl Coming {
         Self { asked, come, failed: None, open, rest: range, version: version.clone(), deadline }
     }
 
+    /// Groups that are under way at a time.
+    fn ahead(&self) -> usize {
+        if self.open.session.is_slow() { 1 } else { AHEAD }
+    }
+
     /// Asks for some groups ahead.
     fn ask(&mut self) -> Result<(), Fault> {
         let piece = self.open.session.piece() as u64;
-        while self.asked.len() < AHEAD && !self.rest.is_empty() {
+        while self.asked.len() < self.ahead() && !self.rest.is_empty() {
             let end = self.rest.end.min(self.rest.start + GROUP);
             let (mut questions, mut lengths) = (Vec::new(), Vec::new());
             let mut start = self.rest.start;
@@ -291,7 +296,7 @@ impl Coming {
         if !is_whole {
             self.stop(odd.as_ref().filter(|_| bytes.is_empty()).map(fault));
         }
-        self.come.push_back((bytes, now));
+        self.come.push_back((bytes, now, Instant::now()));
         self.ask()?;
         Ok(true)
     }
@@ -299,17 +304,24 @@ impl Coming {
     /// The bytes of the next group, once it is known of which version they are. None at the end.
     fn group(&mut self) -> Result<Vec<u8>, Fault> {
         // Most servers tell the version behind all that was asked for before: so there is no waiting for it alone.
-        while self.come.len() < AHEAD && self.failed.is_none() {
+        while self.come.len() < self.ahead() && self.failed.is_none() {
             match self.read() {
                 Ok(true) => {}
                 Ok(false) => break,
                 // What has come before may be known yet.
-                Err(fault) => self.stop(Some(fault)),
+                Err(fault) => {
+                    if Instant::now() >= self.deadline {
+                        self.open.session.took(Duration::MAX);
+                    }
+                    self.stop(Some(fault));
+                }
             }
         }
         let bytes = match self.come.pop_front() {
-            Some((bytes, mut now)) => {
-                self.version.is_still(&version(&attributes(now.next(self.deadline)?)?)?)?;
+            Some((bytes, mut now, since)) => {
+                let now = now.next(self.deadline);
+                self.open.session.took(since.elapsed());
+                self.version.is_still(&version(&attributes(now?)?)?)?;
                 bytes
             }
             None => Vec::new(),
@@ -324,7 +336,8 @@ impl Coming {
 impl Object for File {
     /// One connection serves all. The last version of each range takes a round trip, in which others have to come.
     fn readers(&self) -> usize {
-        8
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.as_ref().is_some_and(|open| open.session.is_slow()) { 1 } else { 8 }
     }
 
     fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault> {

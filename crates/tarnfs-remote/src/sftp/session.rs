@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,6 +47,7 @@ struct Shared {
     handles: AtomicUsize,
     /// Bytes that the server gives at once.
     piece: AtomicUsize,
+    is_slow: AtomicBool,
 }
 
 struct Waiting {
@@ -97,6 +98,7 @@ impl Session {
             waiting: Mutex::new(waiting),
             handles: AtomicUsize::new(0),
             piece: AtomicUsize::new(FIRST_PIECE),
+            is_slow: AtomicBool::new(false),
         }));
         let (ready, begun) = channel();
         let shared = Arc::clone(&session.0);
@@ -147,6 +149,20 @@ impl Session {
     /// One that was kept is not any more.
     pub(super) fn keeps_one_less(&self) {
         self.0.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An answer took so long, with all that was asked for before.
+    pub(super) fn took(&self, time: Duration) {
+        const SLOW: Duration = Duration::from_secs(4);
+        const FAST: Duration = Duration::from_secs(1);
+        if !(FAST..SLOW).contains(&time) {
+            self.0.is_slow.store(time >= SLOW, Ordering::Relaxed);
+        }
+    }
+
+    /// What is asked for has to wait long: no more should be asked for at a time than is needed.
+    pub(super) fn is_slow(&self) -> bool {
+        self.0.is_slow.load(Ordering::Relaxed)
     }
 
     /// Bytes that one question may be for.

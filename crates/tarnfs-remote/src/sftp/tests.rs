@@ -40,10 +40,11 @@ fn a_change_is_noticed_where_a_server_does_something_else_before_it_reads() {
     server.join().unwrap();
 }
 
-#[test]
-fn what_is_next_is_asked_for_before_the_version_of_what_is_here() {
+/// Reads a file of seven groups. `ahead` are those that are to be under way at a time.
+fn assert_are_asked_ahead(ahead: usize) {
     let (session, mut peer) = Peer::new();
     let groups = 7;
+    session.took(if ahead == 1 { Duration::from_secs(5) } else { Duration::ZERO });
     let length = groups * GROUP - 100;
     let server = std::thread::spawn(move || {
         let mut kinds = Vec::new();
@@ -63,6 +64,8 @@ fn what_is_next_is_asked_for_before_the_version_of_what_is_here() {
     let (mut coming, mut bytes) = (reading(&session, length), Vec::new());
     loop {
         let group = coming.group().unwrap();
+        // As if that had been asked for over such a line.
+        session.took(if ahead == 1 { Duration::from_secs(5) } else { Duration::ZERO });
         if group.is_empty() {
             break;
         }
@@ -73,14 +76,30 @@ fn what_is_next_is_asked_for_before_the_version_of_what_is_here() {
     drop(coming);
     drop(session);
     let group = |_| std::iter::repeat_n(peer::READ, (GROUP / PIECE) as usize);
-    let mut expected: Vec<_> = (0..AHEAD).flat_map(group).collect();
+    let mut expected: Vec<_> = (0..ahead).flat_map(group).collect();
     for number in 0..groups as usize {
         expected.push(peer::OF_HANDLE);
-        expected.extend((number + AHEAD..groups as usize).take(1).flat_map(group));
+        expected.extend((number + ahead..groups as usize).take(1).flat_map(group));
     }
     // Once nobody asks by it any more.
     expected.push(peer::CLOSE);
     assert_eq!(server.join().unwrap(), expected);
+}
+
+#[test]
+fn what_is_next_is_asked_for_before_the_version_of_what_is_here() {
+    assert_are_asked_ahead(AHEAD);
+}
+
+#[test]
+fn over_a_slow_line_no_more_is_asked_for_than_is_needed() {
+    assert_are_asked_ahead(1);
+    let (session, _peer) = Peer::new();
+    let slow = [0, 3, 4, 3, 1, 0, u64::MAX].map(|seconds| {
+        session.took(Duration::from_secs(seconds));
+        session.is_slow()
+    });
+    assert_eq!(slow, [false, false, true, true, true, false, true]);
 }
 
 #[test]
