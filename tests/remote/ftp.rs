@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::folders::{assert_shows_folder, folder};
 use crate::secrets::assert_are_hidden;
-use crate::servers::{Server, archives, certificates, contents, tree};
+use crate::servers::{Server, alike, archives, assert_are_read_at_once, certificates, contents, tree};
 use crate::support::{Mounted, Ran, Scratch, can_mount, run, tarnfs};
 use crate::wire::Wire;
 
@@ -213,6 +213,20 @@ fn cut_connections_over_ftp_are_got_over() {
             assert!(ran.code == 0 && ran.out == whole, "{cuts} after {most}: {}", ran.err);
         }
     }
+}
+
+/// > Whatever goes wrong with any one request, all that is read is right: it is asked for again.
+#[test]
+fn several_readers_have_their_own_files_after_a_cut_over_ftp() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let names = alike(&scratch);
+    let Some(server) = pyftpdlib(&scratch, &Does { cuts: (6, 1_500_000), ..Does::default() }) else { return };
+    let mount = Mounted::new(&scratch, plain(&server, "alike"), &["--cache-size=0"]);
+    assert_are_read_at_once(&scratch, &mount, &names);
+    mount.unmount();
 }
 
 /// > A fault that stays is an error that says what it was, in bounded time.

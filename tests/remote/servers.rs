@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Scratch, have, unique, wait_until};
+use crate::support::{Mounted, Scratch, have, unique, wait_until};
 
 /// Any port that is free now.
 fn free_port() -> u16 {
@@ -253,6 +253,27 @@ pub(crate) fn archives(scratch: &Scratch) -> Vec<&'static str> {
          touch -d '5 minutes ago' served/*",
     );
     vec!["a.tar", "a.tar.gz", "a.tar.zst", "a.zip"]
+}
+
+/// Files in `served/alike` that have one length and one time: nothing but their bytes tells them apart.
+pub(crate) fn alike(scratch: &Scratch) -> Vec<String> {
+    scratch.folder("served/alike");
+    scratch.shell(
+        "cd served/alike; for i in 1 2 3 4; do head -c 6000000 /dev/urandom > $i; done; touch -d '5 minutes ago' *",
+    );
+    (1..=4).map(|number| number.to_string()).collect()
+}
+
+/// Reads all of them, each by a thread of its own.
+pub(crate) fn assert_are_read_at_once(scratch: &Scratch, mount: &Mounted, names: &[String]) {
+    std::thread::scope(|scope| {
+        for name in names {
+            scope.spawn(move || {
+                let found = fs::read(mount.path(name)).unwrap();
+                assert!(found == fs::read(scratch.path("served/alike").join(name)).unwrap(), "{name}");
+            });
+        }
+    });
 }
 
 /// What lies in `tree`.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::folders::{assert_shows_folder, folder};
 use crate::secrets::assert_are_hidden;
-use crate::servers::{Server, archives, contents, tree};
+use crate::servers::{Server, alike, archives, assert_are_read_at_once, contents, tree};
 use crate::support::{Mounted, Ran, Scratch, can_mount, have, tarnfs, wait_until};
 use crate::wire::Wire;
 
@@ -320,6 +320,24 @@ fn a_cut_connection_to_a_host_is_got_over() {
         assert!(ran.code == 0 && ran.out == whole, "{cuts} after {most}: {}", ran.err);
         assert!(wire.connections() > cuts, "{cuts} after {most}");
     }
+}
+
+/// > Whatever goes wrong with any one request, all that is read is right: it is asked for again.
+#[test]
+fn several_readers_have_their_own_files_after_a_cut() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let names = alike(&scratch);
+    let Some(host) = Host::openssh(&scratch) else { return };
+    // A server gives the same names to what is open in each connection.
+    let wire = Wire::cutting(host.address(), 6, 3_000_000);
+    let url = format!("sftp://127.0.0.1:{}/alike", wire.address.port());
+    let mount = Mounted::by(host.tarnfs(&scratch), &scratch, &url, &["--cache-size=0"]);
+    assert_are_read_at_once(&scratch, &mount, &names);
+    assert!(wire.connections() > 6, "{}", wire.connections());
+    mount.unmount();
 }
 
 /// > A server that does not answer any more costs its readers an error, in the time that any request to a mount has,

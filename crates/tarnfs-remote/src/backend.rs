@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::open::Settings;
+use crate::time::to_http;
 use crate::url::{Url, hex};
 use sha2::{Digest as _, Sha256};
 
@@ -94,6 +95,11 @@ pub trait Object: Send + Sync + fmt::Debug {
     /// The deadline is not for the bytes of the answer, which may be all there are.
     fn begin(&self, most: u64, known: Option<&Version>, deadline: Instant) -> Result<Begun, Fault>;
 
+    /// Threads that read ahead at a time, one at least. It may change.
+    fn readers(&self) -> usize {
+        6
+    }
+
     /// Asks for a range of this version, and takes none of another one. Its last byte is there before the deadline.
     fn range(&self, range: Range<u64>, version: &Version, deadline: Instant) -> Result<Body, Fault>;
 }
@@ -133,7 +139,7 @@ impl Version {
         const RECENT: Duration = Duration::from_secs(60);
         let unknown = || Fault::Final("the server does not say how long it is".to_owned());
         let is_lasting = modified.is_some_and(|time| time.elapsed().is_ok_and(|age| age >= RECENT));
-        let modified = modified.map(httpdate::fmt_http_date);
+        let modified = modified.map(to_http);
         Ok(Self { length: length.ok_or_else(unknown)?, tag: None, modified, id: None, is_lasting })
     }
 

@@ -190,6 +190,18 @@ impl BlockCache {
         fstatvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize))
     }
 
+    /// Bytes that may be written at most: what is free, but for a little, and what all others here have.
+    pub(crate) fn room(&self) -> u64 {
+        let (mut sum, mut files) = (0, Vec::new());
+        for object in folders_in(&self.at(".")).unwrap_or_default() {
+            for version in folders_in(&object).unwrap_or_default() {
+                let _ = gather(&version, true, &mut sum, &mut files);
+            }
+        }
+        let free = self.free();
+        (free - free / 32).saturating_add(sum)
+    }
+
     /// Bytes that one file may have, so that not all others go for it.
     pub(crate) fn most_of_a_file(&self) -> u64 {
         self.limit().min(self.free()) / 2

@@ -12,7 +12,7 @@ use ureq::http::{HeaderName, Method, StatusCode, header};
 
 use crate::backend::{Backend, Entry, Fault, MOST_ENTRIES, Object};
 use crate::fetch::{read_by, tried};
-use crate::http::{Access, Answer, Asker, HttpObject, Question, Refusal, all_of, refused, text};
+use crate::http::{Access, Answer, Asker, HttpObject, Question, Refusal, json_of, refused, text};
 use crate::open::Settings;
 use crate::services::{Services, below};
 use crate::time::of_iso;
@@ -95,7 +95,7 @@ fn ask(settings: &Settings, function: &str, question: &Value, deadline: Instant)
         let question = Question { method: Method::POST, headers: &headers, body, deadline, is_for_body: true };
         let answer = asker.ask(&question)?;
         match answer.status() {
-            status if status.is_success() => all_of(answer, deadline),
+            status if status.is_success() => json_of(answer, deadline),
             status => Err(refused(status, &answer)),
         }
     })?;

@@ -12,7 +12,7 @@ use ureq::http::{HeaderName, Method, StatusCode, header};
 
 use crate::backend::{Backend, Entry, Fault, Object};
 use crate::fetch::tried;
-use crate::http::{Access, Asker, HttpObject, Question, all_of, refused};
+use crate::http::{Access, Asker, HttpObject, Question, json_of, refused};
 use crate::open::Settings;
 use crate::services::{Services, below};
 use crate::url::{Url, literal, plain};
@@ -97,7 +97,7 @@ fn ask(services: &Services, path: &str, revision: Option<&String>, deadline: Ins
         let question = Question { method: Method::GET, headers: &headers, body: None, deadline, is_for_body: true };
         let answer = asker.ask(&question)?;
         match answer.status() {
-            status if status.is_success() => all_of(answer, deadline),
+            status if status.is_success() => json_of(answer, deadline),
             StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS if services.github_token.is_none() => {
                 let what = "GitHub lists no more for now without a token: set GITHUB_TOKEN";
                 Err(Fault::Final(what.to_owned()))

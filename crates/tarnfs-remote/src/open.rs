@@ -379,6 +379,12 @@ impl Opening<'_> {
             return Ok(self.source(object, version, Some(blocks), Missing::Lost));
         }
         let size = version.length.div_ceil(1 << 20);
+        // What a server says of itself may be anything, and the disk is not for this alone.
+        let room = cache.room();
+        if version.length > room {
+            let what = format!("the server knows no ranges, so all of it ({size} MiB) has to be kept on disk");
+            return Err(io::Error::other(format!("{what}, and there is room for {} MiB", room >> 20)));
+        }
         log::warn!(
             "{}: the server knows no ranges: all of it ({size} MiB) is read once and kept in the cache",
             self.name
@@ -471,4 +477,42 @@ fn store(blocks: &Blocks, version: &Version, mut body: Body) -> Result<(), Fault
         left -= length;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+
+    /// A server without ranges that says that it has so many bytes, and sends zeros.
+    #[derive(Debug)]
+    struct Endless(u64);
+
+    impl Object for Endless {
+        fn begin(&self, _: u64, _: Option<&Version>, _: Instant) -> Result<Begun, Fault> {
+            let version = Version { length: self.0, tag: None, modified: None, id: None, is_lasting: false };
+            Ok(Begun::Whole(version, Box::new(io::repeat(0))))
+        }
+
+        fn range(&self, _: Range<u64>, _: &Version, _: Instant) -> Result<Body, Fault> {
+            Err(Fault::Final("there are no ranges".to_owned()))
+        }
+    }
+
+    #[test]
+    fn what_a_server_sends_does_not_fill_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Arc::new(BlockCache::open(&folder.path().join("remote"), None).unwrap());
+        let open = |length| {
+            let opening = Opening { name: "x".to_owned(), key: "ab".to_owned(), cache: Some(&cache), shelf: None };
+            opening.open(Box::new(Endless(length)), None)
+        };
+        let error = open(1 << 60).unwrap_err().to_string();
+        assert!(error.contains("there is room for"), "{error}");
+        let source = open(3 * BLOCK).unwrap();
+        let room = cache.room();
+        assert!(room > 3 * BLOCK, "{room}");
+        assert_eq!(source.read_at(&mut [1; 7], 2 * BLOCK).unwrap(), 7);
+    }
 }

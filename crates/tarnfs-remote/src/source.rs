@@ -31,8 +31,7 @@ pub(crate) const MOST_ON_SHELF: usize = 512;
 /// Blocks of one request at most: 2 MiB. What is longer is fetched over several connections at once.
 const MOST_JOINED: u64 = 16;
 
-/// Threads that read ahead, each over a connection of its own: of one object, and of all.
-const THREADS: usize = 6;
+/// Threads that read ahead, of all objects. (Of one, [`Object::readers`].)
 const MOST_THREADS: usize = 64;
 static ALL_THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -433,7 +432,7 @@ impl Shared {
             let end = blocks.end.min(start + MOST_JOINED / 2);
             state.waiting.push_back(start..end);
             start = end;
-            if state.idle == 0 && state.threads < THREADS {
+            if state.idle == 0 && state.threads < self.object.readers() {
                 // The reader fetches it itself where there are too many.
                 let Some(one) = OneOfAll::new() else { break };
                 let shared = Arc::clone(self);
@@ -454,7 +453,7 @@ impl Shared {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
-            if state.is_over {
+            if state.is_over || state.threads > self.object.readers() {
                 break;
             }
             if let Some(blocks) = state.waiting.pop_front() {

@@ -2,6 +2,17 @@
 
 use std::time::SystemTime;
 
+/// The same of a time, as far as HTTP has dates for it: from 1970 on, and before the year 10000. What is told apart by
+/// that has others, too.
+pub(crate) fn to_http(time: SystemTime) -> String {
+    const BEHIND: u64 = 253_402_300_800;
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) if since.as_secs() < BEHIND => httpdate::fmt_http_date(time),
+        Ok(since) => format!("{} s after 1970", since.as_secs()),
+        Err(before) => format!("{} s before 1970", before.duration().as_secs()),
+    }
+}
+
 /// As in HTTP: `Fri, 24 May 2013 00:00:00 GMT`.
 pub(crate) fn of_http(text: &str) -> Option<i64> {
     let time = httpdate::parse_http_date(text.trim()).ok()?;
@@ -41,6 +52,21 @@ pub(crate) fn of_parts([year, month, day, hour, minute, second]: [u32; 6]) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_a_text_each() {
+        let of = |seconds: i64| {
+            let by = std::time::Duration::from_secs(seconds.unsigned_abs());
+            let epoch = SystemTime::UNIX_EPOCH;
+            to_http(if seconds < 0 { epoch - by } else { epoch + by })
+        };
+        assert_eq!((of(0).as_str(), of(-60).as_str()), ("Thu, 01 Jan 1970 00:00:00 GMT", "60 s before 1970"));
+        assert_eq!(of(253_402_300_799), "Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_eq!(of(253_402_300_800), "253402300800 s after 1970");
+        let old = SystemTime::UNIX_EPOCH - std::time::Duration::from_secs(60);
+        let version = crate::Version::of_second(Some(1), Some(old)).unwrap();
+        assert_eq!(version.modified.as_deref(), Some("60 s before 1970"));
+    }
 
     #[test]
     fn times_are_read() {

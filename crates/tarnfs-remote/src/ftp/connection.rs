@@ -1,7 +1,7 @@
 //! One connection to a server of FTP: questions, and a transfer that may go on between reads.
 
 use std::io::{self, Read as _};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,12 +11,12 @@ use suppaftp::types::FileType;
 use suppaftp::{Encoding, FtpError, Mode, RustlsConnector, RustlsFtpStream, Status, TlsConnector, TransferStream};
 
 use super::Site;
-use super::facts;
+use super::{facts, names};
 use crate::backend::Fault;
 use crate::trust::trusted;
 
 /// What is waited for: a connection, and each piece of an answer.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(12);
 
 /// Bytes of a listing at most.
@@ -80,10 +80,8 @@ pub(super) struct About {
 impl Connection {
     /// Connects and logs in.
     pub(super) fn new(site: &Site, deadline: Instant) -> Result<Self, Fault> {
-        let unknown = |error: io::Error| Fault::Again(format!("the host is not found: {error}"), None);
-        let addresses = (site.host.as_str(), site.port).to_socket_addrs().map_err(unknown)?;
         let mut refused = Fault::Again("the host has no address".to_owned(), None);
-        for address in addresses {
+        for address in names::found(&site.host, site.port, deadline)? {
             match socket(&address, deadline) {
                 Ok(socket) => return Self::over(socket, site, deadline),
                 Err(error) => refused = Fault::Again(format!("no connection: {error}"), None),

@@ -6,7 +6,10 @@
 
 mod connection;
 mod facts;
+mod names;
 mod pool;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -22,7 +25,7 @@ use crate::http::is_of_this_machine;
 use crate::open::Settings;
 use crate::url::{Url, plain};
 use connection::{About, letters};
-use pool::{Got, Pool, Taken, Wanted};
+use pool::{Got, Pool, Skipped, Taken, Wanted};
 
 /// Bytes that are read between two looks at the version.
 const GROUP: u64 = 1 << 20;
@@ -206,26 +209,26 @@ impl Coming {
         if count == 0 {
             return Ok(Vec::new());
         }
+        let mut skipped = None;
         let read = match &mut self.taken {
-            Some(taken) => read(&self.pool, taken, &self.wanted, count, deadline),
+            Some(taken) => read(&self.pool, taken, &self.wanted, count, deadline, &mut skipped),
             None => match self.pool.reading(self.wanted.clone(), deadline)? {
                 Got::Kept(bytes) => Ok(bytes),
                 Got::Taken(taken) => {
                     let taken = self.taken.insert(*taken);
-                    read(&self.pool, taken, &self.wanted, count, deadline)
+                    read(&self.pool, taken, &self.wanted, count, deadline, &mut skipped)
                 }
             },
         };
-        // Also where nothing came: it may be another one.
-        let about = match &mut self.taken {
-            Some(taken) => taken.about(&self.wanted.path, deadline),
-            None => self.pool.about(&self.wanted.path, deadline),
-        };
-        let now = match about {
-            Err(Fault::Missing(_)) => return Err(Fault::Changed("it is not there any more".to_owned())),
-            about => version(&about?)?,
-        };
-        self.version.is_still(&now)?;
+        self.check(deadline).inspect_err(|fault| {
+            if matches!(fault, Fault::Changed(_)) {
+                self.give_up();
+            }
+        })?;
+        // Others get that when it is known of which version it is.
+        if let Some(skipped) = skipped {
+            skipped.keep();
+        }
         let bytes = read?;
         if bytes.is_empty() {
             if let Some(taken) = &mut self.taken {
@@ -237,14 +240,41 @@ impl Coming {
         Ok(bytes)
     }
 
+    /// `Changed` if another version is there. Also where nothing came: it may be that one.
+    fn check(&mut self, deadline: Instant) -> Result<(), Fault> {
+        let about = match &mut self.taken {
+            Some(taken) => taken.about(&self.wanted.path, deadline),
+            None => self.pool.about(&self.wanted.path, deadline),
+        };
+        match about {
+            Err(Fault::Missing(_)) => Err(Fault::Changed("it is not there any more".to_owned())),
+            about => self.version.is_still(&version(&about?)?),
+        }
+    }
+
+    /// What was sent of it may be of another version, and nobody gets it: not even if this one is there again.
+    fn give_up(&mut self) {
+        if let Some(taken) = &mut self.taken {
+            taken.give_up();
+        }
+        self.pool.forget(&self.wanted.file);
+    }
+
     fn body(mut self) -> Result<Body, Fault> {
         let first = self.group()?;
         Ok(Box::new(Groups::behind(first, move || self.group())))
     }
 }
 
-/// Reads so many bytes of this part by a connection; others keep what lies before them.
-fn read(pool: &Pool, taken: &mut Taken, wanted: &Wanted, count: u64, deadline: Instant) -> Result<Vec<u8>, Fault> {
+/// Reads so many bytes of this part by a connection. What lies before them, and others may want, is `skipped`.
+fn read(
+    pool: &Arc<Pool>,
+    taken: &mut Taken,
+    wanted: &Wanted,
+    count: u64,
+    deadline: Instant,
+    skipped: &mut Option<Skipped>,
+) -> Result<Vec<u8>, Fault> {
     let Wanted { path, file, start, .. } = wanted;
     let connection = taken.connection()?;
     if let Some((sent, position)) = connection.transfer()
@@ -252,8 +282,8 @@ fn read(pool: &Pool, taken: &mut Taken, wanted: &Wanted, count: u64, deadline: I
         && (position..=position + pool::SKIPPED).contains(start)
         && position < *start
     {
-        let skipped = connection.read((*start - position) as usize, deadline)?;
-        pool.keep(file, position, skipped);
+        let new = skipped.insert(pool.skips(file, position..*start));
+        new.bytes = connection.read((*start - position) as usize, deadline)?;
     }
     if connection.transfer() != Some((file, *start)) {
         connection.begin(path, file, *start, deadline)?;

@@ -5,6 +5,7 @@
 //! none of those that read.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ struct State {
     last: u64,
     /// Parts of files that were skipped: which file, start, and what is there.
     kept: VecDeque<(String, u64, Vec<u8>)>,
+    /// Those that are being read, or of which it is not known yet of which version they are.
+    skipping: Vec<(String, Range<u64>)>,
     /// Whether the first name of a path lies in the folder in which connections begin.
     homes: Vec<(String, bool)>,
 }
@@ -129,6 +132,7 @@ impl State {
     fn step(&mut self, kind: Kind, wanted: Option<&Wanted>, number: u64, waited: Duration) -> Step {
         let most = if kind == Kind::Asking { 1 } else { self.most.unwrap_or(MOST) };
         let waiting = std::mem::take(&mut self.waiting);
+        let skipping = std::mem::take(&mut self.skipping);
         let lane = self.lane(kind);
         let mut step = None;
         if let Some(wanted) = wanted {
@@ -140,7 +144,9 @@ impl State {
             let goes_on = |connection: &Connection| {
                 connection.transfer().is_some_and(|(file, position)| wanted.lies_behind(file, position, SKIPPED))
             };
-            if let Some(at) = lane.idle.iter().position(goes_on) {
+            if skipping.iter().any(|(file, part)| *file == wanted.file && part.contains(&wanted.start)) {
+                step = Some(Step::Wait);
+            } else if let Some(at) = lane.idle.iter().position(goes_on) {
                 step = Some(Step::Take(Box::new(lane.idle.remove(at))));
             } else if is_behind(SKIPPED) || !is_late {
                 step = Some(Step::Wait);
@@ -157,7 +163,7 @@ impl State {
             // The one that nobody has used for longest.
             if lane.idle.is_empty() { Step::Wait } else { Step::Take(Box::new(lane.idle.remove(0))) }
         });
-        self.waiting = waiting;
+        (self.waiting, self.skipping) = (waiting, skipping);
         step
     }
 }
@@ -177,14 +183,21 @@ impl Pool {
         self.got(Kind::Reading, Some(wanted), deadline)
     }
 
-    /// Keeps what was skipped of a file, from this byte on.
-    pub(super) fn keep(&self, file: &str, start: u64, bytes: Vec<u8>) {
+    /// Whoever wants something of this part, which is skipped now, waits for what becomes of it.
+    pub(super) fn skips(self: &Arc<Self>, file: &str, part: Range<u64>) -> Skipped {
+        self.lock().skipping.push((file.to_owned(), part.clone()));
+        Skipped { pool: Arc::clone(self), file: file.to_owned(), part, bytes: Vec::new() }
+    }
+
+    /// Gives up what was sent of this file: what is kept, and transfers that nobody reads just now.
+    pub(super) fn forget(&self, file: &str) {
+        let is_of_file = |connection: &Connection| connection.transfer().is_some_and(|(sent, _)| sent == file);
         let mut state = self.lock();
-        state.kept.push_back((file.to_owned(), start, bytes));
-        while state.kept.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>() > MOST_KEPT {
-            state.kept.pop_front();
-        }
+        state.kept.retain(|(kept, ..)| kept != file);
+        let (ended, idle) = std::mem::take(&mut state.reading.idle).into_iter().partition::<Vec<_>, _>(is_of_file);
+        state.reading.idle = idle;
         drop(state);
+        drop(ended);
         self.changed.notify_all();
     }
 
@@ -295,9 +308,49 @@ impl Pool {
     }
 }
 
+/// A part of a file that is read for others.
+pub(super) struct Skipped {
+    pool: Arc<Pool>,
+    file: String,
+    part: Range<u64>,
+    /// What is there.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Skipped {
+    /// It is of the right version: who wants it gets it.
+    pub(super) fn keep(mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let mut state = self.pool.lock();
+        state.kept.push_back((self.file.clone(), self.part.start, bytes));
+        while state.kept.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>() > MOST_KEPT {
+            state.kept.pop_front();
+        }
+    }
+}
+
+impl Drop for Skipped {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        if let Some(at) = state.skipping.iter().position(|(file, part)| *file == self.file && *part == self.part) {
+            state.skipping.swap_remove(at);
+        }
+        drop(state);
+        self.pool.changed.notify_all();
+    }
+}
+
 impl Taken {
     pub(super) fn connection(&mut self) -> Result<&mut Connection, Fault> {
         self.connection.as_mut().ok_or_else(|| Fault::Again("there is no connection".to_owned(), None))
+    }
+
+    /// Nothing more is read over this connection.
+    pub(super) fn give_up(&mut self) {
+        self.connection = None;
     }
 
     /// What is at this path, asked while this one is held.

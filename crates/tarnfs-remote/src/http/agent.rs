@@ -92,6 +92,9 @@ impl Resolver for Any {
     }
 }
 
+/// What is said of that.
+pub(crate) const LEADS_HERE: &str = "a redirect leads to this machine or a private network, which is not followed";
+
 /// Finds no host of this machine or a private network, but a proxy.
 #[derive(Debug, Default)]
 struct Public(DefaultResolver);
@@ -106,11 +109,17 @@ impl Resolver for Public {
         let found = self.0.resolve(uri, config, timeout)?;
         let is_proxy = config.proxy().is_some_and(|proxy| uri == proxy.uri());
         if !is_proxy && found.iter().any(|address| is_private(address.ip())) {
-            let what = "a redirect leads to this machine or a private network, which is not followed";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, LEADS_HERE).into());
         }
         Ok(found)
     }
+}
+
+/// True if `host` is such an address, or this machine, whatever a look-up says. A proxy may be asked for that, too.
+pub(crate) fn is_private_host(host: &str) -> bool {
+    let plain = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    let is_local = plain == "localhost" || plain.ends_with(".localhost");
+    is_local || plain.parse::<IpAddr>().is_ok_and(is_private)
 }
 
 /// True of addresses that mean something else to everybody, or one address to nobody.
@@ -234,6 +243,10 @@ mod tests {
         {
             assert!(!is_private(address.parse().unwrap()), "{address}");
         }
+        for host in ["localhost", "a.localhost.", "127.0.0.1", "[::1]", "[::ffff:10.0.0.1]"] {
+            assert!(is_private_host(host), "{host}");
+        }
+        assert!(!is_private_host("localhost.org") && !is_private_host("1.1.1.1") && !is_private_host("[2606:4700::1]"));
         assert!(is_of_this_machine("localhost") && is_of_this_machine("[::1]") && !is_of_this_machine("1.1.1.1"));
     }
 

@@ -130,12 +130,19 @@ impl<R: Read> Read for ToEnd<R> {
 
 /// All bytes of an answer that lists something.
 pub(crate) fn all_of(answer: Answer, deadline: Instant) -> Result<Vec<u8>, Fault> {
-    /// Bytes of it.
-    const MOST: u64 = 64 << 20;
+    all_before(answer, deadline, 64 << 20)
+}
+
+/// The same of one in JSON. What is made of it may have sixteen times as many bytes; interfaces tell lists in parts.
+pub(crate) fn json_of(answer: Answer, deadline: Instant) -> Result<Vec<u8>, Fault> {
+    all_before(answer, deadline, 16 << 20)
+}
+
+fn all_before(answer: Answer, deadline: Instant, most: u64) -> Result<Vec<u8>, Fault> {
     let (mut bytes, length) = (Vec::new(), answer.body().content_length());
-    read_by(deadline, &mut answer.into_body().into_reader(), MOST + 1, &mut bytes)?;
-    if bytes.len() as u64 > MOST {
-        return Err(Fault::Final(format!("the list that the server sends is longer than {} MiB", MOST >> 20)));
+    read_by(deadline, &mut answer.into_body().into_reader(), most + 1, &mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(Fault::Final(format!("the list that the server sends is longer than {} MiB", most >> 20)));
     }
     match length {
         Some(length) if length != bytes.len() as u64 => Err(again("the answer is too short")),

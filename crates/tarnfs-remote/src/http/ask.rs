@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ureq::AsSendBody;
 use ureq::http::{HeaderName, Method, Request, StatusCode, header};
 
-use super::agent::{CONNECT, SILENCE, agent, fault, is_near};
+use super::agent::{CONNECT, LEADS_HERE, SILENCE, agent, fault, is_near, is_private_host};
 use super::answer::{Answer, again, text};
 use crate::backend::Fault;
 use crate::url::Url;
@@ -192,6 +192,9 @@ impl Asker {
         // Where a redirect leads, somebody else has said.
         let first = self.access.url();
         let is_public = *at != first && !is_near(first.host());
+        if is_public && is_private_host(at.host()) && !is_private_host(first.host()) {
+            return Err(Fault::Final(LEADS_HERE.to_owned()));
+        }
         let mut request = Request::builder().method(question.method.clone()).uri(at.request());
         for (name, value) in question.headers {
             request = request.header(name, *value);

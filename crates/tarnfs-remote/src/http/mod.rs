@@ -21,7 +21,7 @@ use crate::credentials::{Credentials, Login};
 use crate::open::Settings;
 use crate::url::Url;
 pub(crate) use agent::{is_of_this_machine, prepare, speaks_tls};
-pub(crate) use answer::{Answer, all_of, refused, text};
+pub(crate) use answer::{Answer, all_of, json_of, refused, text};
 use answer::{again, body, content_range, is_lasting, is_strong, length_of_unsatisfied, says};
 pub(crate) use ask::{Access, Asker, Question, Refusal};
 

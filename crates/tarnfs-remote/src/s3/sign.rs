@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use ureq::http::{HeaderName, header};
 
 use super::settings::Keys;
+use crate::time::to_http;
 use crate::url::{Url, hex};
 
 /// Headers by which the server knows who asks for what is at `url`, whose path and query are escaped as a signature has
@@ -77,8 +78,8 @@ fn canonical(query: &str) -> String {
 /// As `20130524T000000Z`.
 fn timestamp(time: SystemTime) -> String {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    // As `Fri, 24 May 2013 00:00:00 GMT`.
-    let text = httpdate::fmt_http_date(time);
+    // As `Fri, 24 May 2013 00:00:00 GMT`. What is none, by the clock of a server, is refused by it.
+    let text = to_http(time);
     let mut words = text.split([' ', ':']).skip(1);
     let mut next = || words.next().unwrap_or_default();
     let (day, month, year) = (next(), next(), next());
@@ -99,6 +100,8 @@ mod tests {
         let keys = Keys::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
         assert_eq!(timestamp(now), "20130524T000000Z");
+        // By the clock of a server that means harm.
+        timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800));
         let of = |path_and_query: &str, more: &[(&str, &str)]| {
             let url = Url::parse(&format!("https://examplebucket.s3.amazonaws.com{path_and_query}")).unwrap();
             let all = headers(&keys, "us-east-1", "GET", &url, more, now);

@@ -42,17 +42,46 @@ impl Secret {
     }
 }
 
+/// False of whether to trust a host, which may be called like that, the passphrase of a key, or a number that counts
+/// once. In lower case.
+fn is_for_password(question: &str) -> bool {
+    let others = ["passphrase", "fingerprint", "yes/no"];
+    question.contains("password") && !others.iter().any(|other| question.contains(other))
+}
+
 /// If `ssh` has started this program to be told a password, tells it, and returns whether that was one: to be called
 /// by `main` before anything else, with the arguments of the program. `None`: it was started by somebody else.
 pub fn answer_ssh(arguments: &[OsString]) -> Option<bool> {
     let path = std::env::var_os(VARIABLE)?;
     let question = arguments.get(1)?.to_string_lossy().to_lowercase();
-    // Not whether to trust a host, the passphrase of a key or a number that counts once.
-    if !question.contains("password") || question.contains("passphrase") {
+    if !is_for_password(&question) {
         return Some(false);
     }
     let mut password = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut password));
     password.push(b'\n');
     Some(read.is_ok() && io::stdout().write_all(&password).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_a_password_is_answered() {
+        for (question, is) in [
+            ("me@h's password: ", true),
+            ("(me@h) password for me@h:", true),
+            ("enter passphrase for key '/home/me/password': ", false),
+            ("verification code: ", false),
+            (
+                "the authenticity of host 'password.org (::1)' can't be established.\ned25519 key fingerprint is x.\n\
+                 are you sure you want to continue connecting (yes/no/[fingerprint])? ",
+                false,
+            ),
+            ("please type 'yes', 'no' or the fingerprint: ", false),
+        ] {
+            assert_eq!(is_for_password(question), is, "{question}");
+        }
+    }
 }

@@ -48,29 +48,42 @@ fn entry(name: Vec<u8>, about: &Attributes) -> Option<Entry> {
 /// Longer names cannot be shown (`NAME_MAX`).
 const LONGEST_NAME: usize = 255;
 
-/// Names of a folder, and what is said of each.
-type Found = Vec<(Vec<u8>, Attributes)>;
+/// A folder that is open there, as long as it is read.
+struct Folder<'a> {
+    session: &'a Session,
+    handle: Vec<u8>,
+}
 
-fn names(session: &Session, path: &[u8], deadline: Instant) -> Result<Found, Fault> {
-    let handle = handle(session.ask_one(Question::OpenFolder(path), deadline)?)?;
+impl Drop for Folder<'_> {
+    fn drop(&mut self) {
+        self.session.close(&self.handle);
+    }
+}
+
+/// Names of a folder, and what is said of each.
+pub(super) type Found = Vec<(Vec<u8>, Attributes)>;
+
+pub(super) fn names(session: &Session, path: &[u8], deadline: Instant) -> Result<Found, Fault> {
+    let folder = Folder { session, handle: handle(session.ask_one(Question::OpenFolder(path), deadline)?)? };
     let mut found = Vec::new();
-    let mut is_end = false;
+    let (mut is_end, mut count) = (false, 0);
     while !is_end {
-        let mut answers = session.ask(&[Question::Names(&handle); NAMES_AT_ONCE])?;
+        let mut answers = session.ask(&[Question::Names(&folder.handle); NAMES_AT_ONCE])?;
         for _ in 0..NAMES_AT_ONCE {
             match answers.next(deadline)? {
                 Answer::Names(names) if !names.is_empty() => {
+                    count += names.len();
                     found.extend(names.into_iter().filter(|(name, _)| name.len() <= LONGEST_NAME));
                 }
                 Answer::Names(_) | Answer::Status(status::EOF) => is_end = true,
                 answer => return Err(fault(&answer)),
             }
         }
-        if found.len() > MOST_ENTRIES {
+        // Also those that nothing can have: there may be no end of them.
+        if count > MOST_ENTRIES {
             return Err(Fault::Final(format!("there are more than {MOST_ENTRIES} names in it")));
         }
     }
-    session.close(&handle);
     found.retain(|(name, _)| name != b"." && name != b"..");
     Ok(found)
 }

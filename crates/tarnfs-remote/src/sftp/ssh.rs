@@ -1,13 +1,15 @@
 //! Where connections come from: `ssh -s HOST sftp`, with all that the user has said to ssh.
 //!
 //! The process that has the network executes nothing. A process of its own starts `ssh` for it ([`start_programs`]):
-//! only for the hosts of the URLs that it was given at first, and it reads nothing of what comes from there.
+//! only for the hosts of the URLs that it was given at first, and it reads nothing of what comes from there. It has the
+//! other end of one more socket for each, which is closed when nobody wants that program any more.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::SCHEMES;
 use super::askpass;
@@ -188,9 +191,10 @@ impl Host {
         let of_ours = |error: io::Error| Fault::Again(format!("starting ssh: {error}"), None);
         let (ours, theirs) = UnixStream::pair().map_err(of_ours)?;
         let (our_errors, their_errors) = UnixStream::pair().map_err(of_ours)?;
-        hand_over(&self.hosts.control, self.number as u32, &[&theirs, &their_errors]).map_err(of_ours)?;
-        drop((theirs, their_errors));
-        Session::begin(ours, our_errors, deadline)
+        let (alive, their_alive) = UnixStream::pair().map_err(of_ours)?;
+        hand_over(&self.hosts.control, self.number as u32, &[&theirs, &their_errors, &their_alive]).map_err(of_ours)?;
+        drop((theirs, their_errors, their_alive));
+        Session::begin(ours, our_errors, alive, deadline)
     }
 
     /// Whether this name, the first of a path, lies in the home folder. `find` asks the server, once for each name.
@@ -228,9 +232,10 @@ impl Drop for Connecting<'_> {
     }
 }
 
-/// Asks for a program that asks this host, with these as its input and output, and its errors.
-fn hand_over(control: &UnixStream, number: u32, sockets: &[&UnixStream; 2]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Asks for a program that asks this host, with these as its input and output, its errors, and what says how long it is
+/// wanted.
+fn hand_over(control: &UnixStream, number: u32, sockets: &[&UnixStream; 3]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let sockets = sockets.map(|socket| socket.as_fd());
     ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
@@ -240,7 +245,7 @@ fn hand_over(control: &UnixStream, number: u32, sockets: &[&UnixStream; 2]) -> i
 
 /// What was asked for so; `Ok(None)` when nobody can ask any more.
 fn take_over(control: &UnixStream) -> io::Result<Option<(u32, Vec<OwnedFd>)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut number = [0; 4];
     let received = recvmsg(control, &mut [IoSliceMut::new(&mut number)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -263,33 +268,87 @@ pub fn start_programs(control: &UnixStream, urls: &[Url]) -> io::Result<()> {
         .iter()
         .map(|destination| destination.password.as_deref().map(askpass::Secret::new).transpose())
         .collect::<io::Result<_>>()?;
-    let mut running: Vec<Child> = Vec::new();
+    run_programs(control, |number, socket, errors| {
+        let (destination, secret) = destinations.get(number).zip(secrets.get(number))?;
+        start(destination, secret.as_ref(), socket, errors)
+    })
+}
+
+/// The loop of [`start_programs`], which has `start` start the program of this number.
+fn run_programs(control: &UnixStream, start: impl Fn(usize, OwnedFd, OwnedFd) -> Option<Child>) -> io::Result<()> {
+    let mut running: Vec<Running> = Vec::new();
     loop {
         // Those that have ended are forgotten by the kernel then.
-        running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-        let mut polled = [PollFd::new(control, PollFlags::IN)];
-        let pause = Timespec { tv_sec: 1, tv_nsec: 0 };
+        running.retain_mut(Running::goes_on);
+        let wanted = running.iter().filter(|program| program.unwanted.is_none()).map(|program| &program.alive);
+        let mut polled: Vec<_> = wanted.map(|alive| PollFd::new(alive, PollFlags::IN)).collect();
+        polled.push(PollFd::new(control, PollFlags::IN));
+        // Soon where one is about to end.
+        let is_ending = running.iter().any(|program| program.unwanted.is_some());
+        let pause = Timespec { tv_sec: i64::from(!is_ending), tv_nsec: if is_ending { 50_000_000 } else { 0 } };
         match poll(&mut polled, (!running.is_empty()).then_some(&pause)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
+        let mut come: Vec<_> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        let is_asked = come.pop() == Some(true);
+        let wanted = running.iter_mut().filter(|program| program.unwanted.is_none());
+        wanted.zip(come).filter(|(_, is_over)| *is_over).for_each(|(program, _)| program.end());
+        if !is_asked {
+            continue;
+        }
         let (number, sockets) = match take_over(control) {
             Ok(Some(asked)) => asked,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            result => return result.map(|_| end(&mut running)),
+            // Nobody reads what they say any more.
+            result => {
+                running.iter_mut().for_each(Running::end);
+                for _ in 0..150 {
+                    running.retain_mut(Running::goes_on);
+                    if running.is_empty() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                return result.map(|_| ());
+            }
         };
-        let Ok([socket, errors]) = <[OwnedFd; 2]>::try_from(sockets) else { continue };
-        let number = number as usize;
-        let Some((destination, secret)) = destinations.get(number).zip(secrets.get(number)) else { continue };
-        running.extend(start(destination, secret.as_ref(), socket, errors));
+        let Ok([socket, errors, alive]) = <[OwnedFd; 3]>::try_from(sockets) else { continue };
+        let started = start(number as usize, socket, errors);
+        running.extend(started.map(|child| Running { child, alive, unwanted: None }));
     }
 }
 
-/// Nobody reads what they say any more. They have seen that, too, but one may wait for a host that does not answer.
-fn end(running: &mut [Child]) {
-    for child in running {
-        let _ = child.kill();
+/// A program that was started, in a group of its own with those that it has started (`ProxyCommand`).
+struct Running {
+    child: Child,
+    /// Its other end is closed when nobody wants the program any more.
+    alive: OwnedFd,
+    /// Since when that is so.
+    unwanted: Option<Instant>,
+}
+
+impl Running {
+    /// False if it has ended. One that nobody wants is killed if it does not see to that itself.
+    fn goes_on(&mut self) -> bool {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let goes_on = matches!(self.child.try_wait(), Ok(None));
+        if goes_on && self.unwanted.is_some_and(|since| since.elapsed() >= PATIENCE) {
+            self.signal(Signal::KILL);
+        }
+        goes_on
+    }
+
+    /// Nobody wants it any more. It has seen that, too, but may wait for a host that does not answer.
+    fn end(&mut self) {
+        self.unwanted = Some(Instant::now());
+        self.signal(Signal::TERM);
+    }
+
+    /// It is our child until somebody has waited for it, so the number is that of no other one.
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 }
 
@@ -301,7 +360,7 @@ fn start(
 ) -> Option<Child> {
     let mut told = UnixStream::from(errors.try_clone().ok()?);
     let mut command = Command::new("ssh");
-    command.args(arguments(destination));
+    command.args(arguments(destination)).process_group(0);
     if let Some(secret) = secret {
         secret.tell(&mut command);
     }
@@ -351,6 +410,59 @@ fn arguments(destination: &Destination) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_nobody_wants_any_more_is_gone() {
+        let (control, theirs) = UnixStream::pair().unwrap();
+        let (started, pids) = std::sync::mpsc::channel();
+        let runs = std::thread::spawn(move || {
+            run_programs(&theirs, |number, socket, errors| {
+                // One that does not look at its input, and has started another one. The second does not end by itself.
+                let trap = if number == 1 { "trap '' TERM;" } else { "" };
+                let mut command = Command::new("sh");
+                command.args(["-c", &format!("{trap} sleep 1000 & echo $!; wait; wait")]).process_group(0);
+                let output = OwnedFd::from(UnixStream::from(socket));
+                let child =
+                    command.stdin(Stdio::null()).stdout(Stdio::from(output)).stderr(Stdio::from(errors)).spawn();
+                started.send(child.as_ref().unwrap().id()).unwrap();
+                child.ok()
+            })
+        });
+        let is_there = |pid: u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+        let mut programs = Vec::new();
+        for number in 0..3 {
+            let [(ours, theirs), (our_errors, their_errors), (alive, their_alive)] =
+                [(); 3].map(|()| UnixStream::pair().unwrap());
+            hand_over(&control, number, &[&theirs, &their_errors, &their_alive]).unwrap();
+            let pid = pids.recv().unwrap();
+            // What it has started is there, too.
+            let mut line = String::new();
+            drop(theirs);
+            io::BufRead::read_line(&mut io::BufReader::new(&ours), &mut line).unwrap();
+            programs.push((pid, line.trim().parse::<u32>().unwrap(), ours, our_errors, Some(alive)));
+        }
+        let wait_until_gone = |pid: u32| {
+            let begin = Instant::now();
+            while is_there(pid) {
+                assert!(begin.elapsed() < Duration::from_secs(100), "{pid}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        for number in [0, 1] {
+            programs[number].4 = None;
+            // It has been waited for, too.
+            wait_until_gone(programs[number].0);
+        }
+        assert!(is_there(programs[2].0) && is_there(programs[2].1));
+        drop(control);
+        runs.join().unwrap().unwrap();
+        assert!(!is_there(programs[2].0));
+        for (_, below, ours, ..) in &mut programs {
+            // Nobody has its output any more.
+            io::Read::read_to_end(ours, &mut Vec::new()).unwrap();
+            let _ = below;
+        }
+    }
 
     #[test]
     fn a_user_is_no_command() {

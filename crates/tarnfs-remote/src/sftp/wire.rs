@@ -10,6 +10,12 @@ const VERSION: u32 = 3;
 /// What a handle is opened for.
 const READ_ONLY: u32 = 1;
 
+/// Bytes of a handle at most (section 6.3).
+const LONGEST_HANDLE: usize = 256;
+
+/// Bytes of a path at most, as a server tells it: four times what Linux takes.
+const LONGEST_PATH: usize = 16 << 10;
+
 /// Why a server has nothing (section 7).
 pub(super) mod status {
     pub(in crate::sftp) const EOF: u32 = 1;
@@ -46,6 +52,46 @@ pub(super) enum Answer {
     Data(Vec<u8>),
     Names(Vec<(Vec<u8>, Attributes)>),
     Attributes(Attributes),
+}
+
+/// What may be the answer to a question, but for a status. So a server cannot send more than was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Status,
+    Handle,
+    /// So many bytes at most.
+    Data(u32),
+    Names,
+    /// A single name.
+    Path,
+    Attributes,
+}
+
+impl Question<'_> {
+    pub(super) fn expects(&self) -> Expected {
+        match self {
+            Self::Open(_) | Self::OpenFolder(_) => Expected::Handle,
+            Self::Close(_) => Expected::Status,
+            Self::Read(_, _, length) => Expected::Data(*length),
+            Self::OfHandle(_) | Self::OfPath(_) => Expected::Attributes,
+            Self::Names(_) => Expected::Names,
+            Self::RealPath(_) => Expected::Path,
+        }
+    }
+}
+
+impl Expected {
+    pub(super) fn is_met_by(self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (_, Answer::Status(_)) | (Self::Names, Answer::Names(_)) | (Self::Attributes, Answer::Attributes(_)) => {
+                true
+            }
+            (Self::Handle, Answer::Handle(handle)) => handle.len() <= LONGEST_HANDLE,
+            (Self::Data(most), Answer::Data(data)) => data.len() <= most as usize,
+            (Self::Path, Answer::Names(names)) => matches!(&names[..], [(path, _)] if path.len() <= LONGEST_PATH),
+            _ => false,
+        }
+    }
 }
 
 /// What is known of a file.
