@@ -428,7 +428,7 @@ fn an_index_that_somebody_else_could_have_written_is_not_believed() {
         Err(Error::NotTrusted(why)) => {
             assert!(why.contains(path.to_str().unwrap()), "{why}");
             // What is an index at all can be used nevertheless, and the message says how.
-            assert_eq!(own::open(path, None, true).is_ok(), why.contains("--trust-index"), "{why}");
+            assert_eq!(own::open(path, None, true).is_ok(), why.contains("`trust-index`"), "{why}");
             false
         }
         Err(other) => panic!("{other}"),

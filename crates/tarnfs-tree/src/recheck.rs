@@ -10,7 +10,7 @@ use tarnfs_format::{
     Decode, Entry, Event, Kind, Options, ReadForwards, SourceStream, Stream, name, stream::MOST_PEEKED,
 };
 use tarnfs_index::{Row, Summary};
-use tarnfs_source::{Cancel, Limits, SharedSource, Slice};
+use tarnfs_source::{Cancel, Limits, Setting, SharedSource, Slice};
 
 /// What headers are read with.
 #[derive(Debug)]
@@ -104,9 +104,10 @@ impl Recheck {
             io::ErrorKind::StaleNetworkFileHandle,
             format!(
                 "{} has changed since its index was made: at byte {header} is no longer the header of {}; \
-                 unmount it and mount it again with --recreate-index",
+                 unmount it and mount it again with {}",
                 stream.describe(),
-                name::escape(name)
+                name::escape(name),
+                Setting::RecreateIndex
             ),
         ))
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_codec::{ChunkTable, Codec, DecodeContext};
 use tarnfs_index::{Index, Nested, Node, STORED_IN_PIECES};
-use tarnfs_source::{Cancel, Grant, Limits, SharedSource, Slice, Source};
+use tarnfs_source::{Cancel, Grant, Limits, Setting, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
 use crate::in_memory::InMemory;
@@ -591,8 +591,9 @@ impl Deep {
         let Some(grant) = self.room(length as usize) else {
             let text = format!(
                 "{} have to be in memory to be read, and there is no room for them now; \
-                 close other such files, or mount it with more --cache-memory",
-                what()
+                 close other such files, or mount it with more {}",
+                what(),
+                Setting::CacheMemory
             );
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         };

@@ -597,7 +597,7 @@ fn what_lies_in_very_many_layers_is_in_memory_once_and_within_the_budget() {
     let other = cache.budget().take(2 << 20).unwrap();
     let error = source.read_at(&mut [0], 0).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
-    assert!(error.to_string().contains("--cache-memory"), "{error}");
+    assert!(error.to_string().contains("`cache-memory`"), "{error}");
     assert_eq!(tarnfs_tree::Error::from(error).errno(), rustix::io::Errno::NOMEM);
     drop(other);
     let mut byte = [0];

@@ -178,7 +178,7 @@ fn what_looks_like_deflate_is_what_its_name_says() {
     let text: Vec<u8> = (0..400_000_u32).flat_map(|number| format!("{} ", number * 7919).into_bytes()).collect();
     let mut alike = 0;
     for length in [65_536, 98_304, 131_056, 131_072, 196_608, 1_100_000, 1_600_000, 2_000_000] {
-        for quality in ["-q 2", "-q 3"] {
+        for quality in ["-q 1", "-q 2", "-q 3"] {
             let packed = brotli(quality, &text[..length]);
             let head = &packed[..4096];
             alike += usize::from(packed[1] == !packed[3] && packed[2] == !packed[4]);

@@ -482,7 +482,8 @@ fn bids() {
             assert!(Zlib.bid(head) > 0, "level {level}, {size} bytes");
             assert!(Zlib.bid(head) < Gzip.bid(&gzip(b"")));
             assert_eq!(Gzip.bid(head), 0);
-            if size >= 5000 {
+            // Of a stored block alone nobody knows whether it is one.
+            if size >= 5000 && level > 0 {
                 assert!(Deflate.bid(&head[2..]) > 0, "level {level}, {size} bytes");
                 assert!(Deflate.bid(&head[2..]) < Zlib.bid(head));
             }

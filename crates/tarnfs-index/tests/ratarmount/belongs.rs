@@ -95,12 +95,12 @@ fn options_are_those_that_it_was_made_with() {
         (plain(), ("used", "")),
         (Shape { gnu_incremental: Some(false), ..plain() }, ("used", "")),
         (Shape { encoding: Some("UTF_8".to_owned()), ..plain() }, ("used", "")),
-        (Shape { gnu_incremental: Some(true), ..plain() }, ("options", "--gnu-incremental")),
+        (Shape { gnu_incremental: Some(true), ..plain() }, ("options", "`gnu-incremental`")),
         (Shape { encoding: Some("latin1".to_owned()), ..plain() }, ("options", "from utf-8")),
-        (Shape { ignore_zeros: true, ..plain() }, ("options", "--ignore-zeros")),
-        (Shape { transform: pair, ..plain() }, ("options", "without --transform")),
+        (Shape { ignore_zeros: true, ..plain() }, ("options", "`ignore-zeros`")),
+        (Shape { transform: pair, ..plain() }, ("options", "without `transform`")),
         (Shape { hashes: list("md5"), ..plain() }, ("options", "hashes")),
-        (Shape { backends: list("zip"), ..plain() }, ("options", "--use-backend")),
+        (Shape { backends: list("zip"), ..plain() }, ("options", "`use-backend`")),
         (Shape { recursion: Some(Recursion::default()), ..plain() }, ("options", "archives in the archive")),
     ] {
         let of = shape.to_string();
@@ -113,15 +113,15 @@ fn options_are_those_that_it_was_made_with() {
     for (sql, expected) in [
         (set("arguments", "encoding", "'latin1'"), ("options", "from latin1")),
         (set("arguments", "encoding", "'UTF8'"), ("used", "")),
-        (set("arguments", "ignoreZeros", "json('true')"), ("options", "--ignore-zeros")),
-        (set("arguments", "transformPattern", "'x'"), ("options", "with --transform")),
+        (set("arguments", "ignoreZeros", "json('true')"), ("options", "`ignore-zeros`")),
+        (set("arguments", "transformPattern", "'x'"), ("options", "with `transform`")),
         (set("arguments", "transformPattern", "NULL"), ("used", "")),
         (set("tarstats", "st_size", "5"), ("stale", "length was 5")),
         (set("tarstats", "st_mtime_ns", "5"), ("stale", "changed since")),
         (istar.to_owned(), ("used", "")),
-        (format!("{istar}{}", set("arguments", "mountRecursively", "json('true')")), ("options", "--recursive")),
+        (format!("{istar}{}", set("arguments", "mountRecursively", "json('true')")), ("options", "`recursive`")),
         (set("arguments", "mountRecursively", "json('true')"), ("used", "")),
-        (format!("{istar} DELETE FROM metadata WHERE key = 'arguments'"), ("options", "--recursive")),
+        (format!("{istar} DELETE FROM metadata WHERE key = 'arguments'"), ("options", "`recursive`")),
         ("UPDATE metadata SET value = 'Zip' WHERE key = 'backendName'".to_owned(), ("foreign", "backend Zip")),
         ("DELETE FROM metadata WHERE key = 'backendName'".to_owned(), ("unknown", "by which backend")),
         ("DELETE FROM metadata WHERE key = 'tarstats'".to_owned(), ("stale", "of which archive")),
@@ -141,7 +141,7 @@ fn options_are_those_that_it_was_made_with() {
     for value in ["1", "True", "true"] {
         made.change(&format!("UPDATE metadata SET value = '{value}' WHERE key = 'isGnuIncremental'"));
         let wanted = |wanted| made.open_as(Shape { gnu_incremental: wanted, ..Shape::default() }, true);
-        assert_told(wanted(Some(false)), ("options", "--gnu-incremental"), value);
+        assert_told(wanted(Some(false)), ("options", "`gnu-incremental`"), value);
         assert_told(wanted(Some(true)), ("used", ""), value);
         assert_told(wanted(None), ("used", ""), value);
     }

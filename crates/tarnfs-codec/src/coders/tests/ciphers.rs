@@ -78,7 +78,7 @@ fn refusal(name: &str, coder: &super::CoderContext, stream: &[u8]) -> String {
 /// The right password, none, and wrong ones.
 fn assert_needs_a_password(name: &str, coder: &super::CoderContext, stream: &[u8]) {
     let without = super::CoderContext { password: None, ..coder.clone() };
-    assert_eq!(refusal(name, &without, stream), "it is encrypted: give --password or --password-file");
+    assert_eq!(refusal(name, &without, stream), "it is encrypted: give `password` or `password-file`");
     if name == "aes-7z" {
         return;
     }

@@ -192,13 +192,13 @@ fn every_block_of_a_frame_with_a_dictionary_can_be_a_seek_point() {
                 without += 1;
                 let says = error.to_string();
                 if point.decoded == 0 && name == "raw" {
-                    assert!(says.contains("--zstd-dictionary"), "{error}");
+                    assert!(says.contains("`zstd-dictionary`"), "{error}");
                 } else {
                     let which = if name == "raw" { "needs a dictionary without an ID," } else { "needs dictionary 7," };
                     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
                     assert!(
                         says.contains(&format!("byte 0 of the compressed file {which}"))
-                            && says.contains("--zstd-dictionary"),
+                            && says.contains("`zstd-dictionary`"),
                         "{error}"
                     );
                 }
@@ -233,7 +233,7 @@ fn frames_of_different_dictionaries_stand_side_by_side() {
         let says = pass.error.as_ref().unwrap().to_string();
         assert_eq!(pass.error_kind(), ErrorKind::Unsupported);
         let at = format!("byte {} of the compressed file needs dictionary 70000, ", frames[0].len());
-        assert!(says.contains(&at) && says.contains("--zstd-dictionary"), "{says}");
+        assert!(says.contains(&at) && says.contains("`zstd-dictionary`"), "{says}");
         assert!(pass.data == parts[0] && pass.damage.is_empty());
     }
 }
@@ -263,7 +263,7 @@ fn a_frame_without_an_id_that_fails_at_once_tells_of_dictionaries() {
     for name in ["trained", "raw"] {
         let stream = folder.pack("-3 --no-dictID", name, &data[..20_000]);
         let pass = decode(&Zstd, &stream);
-        assert!(pass.damage[0].what.contains("--zstd-dictionary"), "{:?}", pass.damage);
+        assert!(pass.damage[0].what.contains("`zstd-dictionary`"), "{:?}", pass.damage);
         let given = dictionaries(&[b"quite another"]);
         let wrong = pass_with(&stream, &given);
         assert!(wrong.damage[0].what.contains("made with another dictionary"), "{:?}", wrong.damage);
@@ -278,7 +278,7 @@ fn a_frame_without_an_id_that_fails_at_once_tells_of_dictionaries() {
     let pass = pass_with(&stream, &dictionaries(&[&other]));
     assert!(!pass.is_clean());
     for damage in pass.damage {
-        assert!(!damage.what.contains("--zstd-dictionary"), "{damage:?}");
+        assert!(!damage.what.contains("`zstd-dictionary`"), "{damage:?}");
     }
 }
 

@@ -80,7 +80,7 @@ fn what_ratarmount_could_not_read_is_not_written() {
     assert_eq!(written(&|_| (), false), Ok(()));
     assert_eq!(written(&|summary| summary.format = crate::SINGLE_FILE.to_owned(), false), Ok(()));
     let cases: &[Refused<'_>] = &[
-        (&|summary| summary.shape.recursion = Some(crate::Recursion::default()), false, "--recursive"),
+        (&|summary| summary.shape.recursion = Some(crate::Recursion::default()), false, "`recursive`"),
         (&|summary| summary.format = "cpio".to_owned(), false, "cpio archives"),
         (&|summary| summary.archive.length = 10_241, false, "is 10240 bytes long"),
         (&|summary| summary.archive.fingerprint = Fingerprint(!fingerprint.0), false, "other bytes"),
