@@ -12,7 +12,7 @@ use super::NAME;
 use super::dentry::{self, Dentry, Descriptors, FOLDER, NORMAL, READ_ONLY, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
-use crate::image::{Budget, Teller, data_of, shown};
+use crate::image::{Budget, OfAttributes, Teller, data_of, shown};
 use crate::little::{u32_at, u64_at};
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
@@ -85,6 +85,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         return Err(needs(format!("it is part {part} of {parts}; the first one says what is in it: open that")));
     }
     let compression = header.compression().ok_or_else(|| needs("its compression is not known".to_owned()))?;
+    let data = data_of(&**source);
     let mut reader = Reader {
         source,
         options,
@@ -92,17 +93,17 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         compression,
         blobs: HashMap::new(),
         solids: Vec::new(),
-        budget: Budget::new(data_of(&**source), options.shares),
+        budget: Budget::new(data, options.shares),
         links: HashMap::new(),
         of_links: 0,
-        chunks: Budget::new(data_of(&**source), options.shares),
+        chunks: Budget::new(data, options.shares),
         shorts: HashMap::new(),
         of_shorts: 0,
         kept: HashMap::new(),
         of_kept: 0,
         count: 0,
     };
-    let mut tell = Teller::new(receive);
+    let mut tell = Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares));
     if header.is_being_written() {
         tell.damage(0, "it was not written to its end".to_owned())?;
     }
