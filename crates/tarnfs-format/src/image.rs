@@ -7,7 +7,7 @@ use tarnfs_source::Source;
 use crate::entry::changes_of_coder;
 use crate::name::excerpt;
 use crate::{
-    Damage, Entry, Error, Event, FORMATS, Format, Piece, Probe, ReceiveRandom, Shown, Time, Told, Xattrs,
+    Damage, Entry, Error, Event, FORMATS, Format, Kind, Piece, Probe, ReceiveRandom, Shown, Time, Told, Xattrs,
 };
 
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
@@ -35,6 +35,12 @@ impl<'run> Teller<'run> {
     }
 
     pub(crate) fn entry(&mut self, mut entry: Entry) -> Result<(), Error> {
+        // Who asks Linux for the target of a link gets it up to its first zero, and no link can have one.
+        if entry.kind == Kind::Symlink
+            && let Some(end) = entry.link.iter().position(|byte| *byte == 0).filter(|end| *end > 0)
+        {
+            entry.link.truncate(end);
+        }
         if self.attributes.as_mut().is_some_and(|bound| !bound.take(&entry.xattrs)) {
             entry.xattrs = Xattrs::new();
             let what =
@@ -322,6 +328,25 @@ mod tests {
         // As many as the image has are never too many, nor are the labels of many files that have nothing else.
         assert_eq!(told(6_000_000, 1 << 20, 100, 60_000), (6_000_000, 0));
         assert_eq!(told(10 << 10, 1, 20_000, 200), (4_000_000, 0));
+    }
+
+    /// Linux ends it there, and who asks it to make such a link is refused.
+    #[test]
+    fn the_target_of_a_link_ends_at_a_zero() {
+        let mut links = Vec::new();
+        let mut receive = |event| {
+            if let Event::Entry(entry) = event {
+                links.push(entry.link);
+            }
+            Ok(())
+        };
+        let mut teller = Teller::new(&mut receive);
+        for (kind, link) in
+            [(Kind::Symlink, &b"a/b\0c\0"[..]), (Kind::Symlink, b"a/b cde"), (Kind::HardLink, b"a/b\0c\0")]
+        {
+            teller.entry(Entry { kind, link: link.to_vec(), ..Entry::default() }).unwrap();
+        }
+        assert_eq!(links, [&b"a/b"[..], b"a/b cde", b"a/b\0c\0"]);
     }
 
     #[test]
