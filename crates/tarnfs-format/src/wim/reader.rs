@@ -99,6 +99,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         chunks: Budget::new(data, options.shares),
         shorts: HashMap::new(),
         of_shorts: 0,
+        ahead: 0,
         kept: HashMap::new(),
         of_kept: 0,
         count: 0,
@@ -155,6 +156,8 @@ struct Reader<'o> {
     /// Short contents of solid resources that were read ahead, or why they cannot be read; bytes of all of them.
     shorts: HashMap<Hash, Result<Vec<u8>, String>>,
     of_shorts: usize,
+    /// Bytes of the tree that may still be looked at ahead of the walk.
+    ahead: usize,
     /// Short contents that were decoded, and the bytes of all of them.
     kept: HashMap<Hash, Vec<u8>>,
     of_kept: usize,
@@ -350,10 +353,12 @@ impl Reader<'_> {
         let mut path = prefix.to_vec();
         // Each file takes so many bytes of the tree, so a ring comes to an end.
         let mut left = tree.len();
+        // What goes ahead begins behind where it ended before: each file is looked at once, and few of them again.
+        self.ahead = tree.len().saturating_mul(2);
         let mut open: Vec<(u64, usize)> = Vec::new();
         match dentry::read(tree, root, &mut left) {
             Ok(Some((dentry, _))) => {
-                self.read_ahead(&dentry, tree, &[], left)?;
+                self.read_ahead(&dentry, tree, &[], prefix.len())?;
                 let path = if path.is_empty() { b"." } else { path.as_slice() };
                 self.named(&dentry, (tree, &descriptors), path, at, tell)?;
                 if dentry.below != 0 {
@@ -397,7 +402,7 @@ impl Reader<'_> {
                 // Nor is there room for what comes behind it.
                 return tell.damage(at.min(there), format!("from {} on, names are left out: {error}", excerpt(&path)));
             }
-            self.read_ahead(&dentry, tree, &open, left)?;
+            self.read_ahead(&dentry, tree, &open, path.len())?;
             let is_folder = self.named(&dentry, (tree, &descriptors), &path, at, tell)?;
             if is_folder && dentry.below != 0 {
                 open.push((dentry.below, path.len()));
