@@ -17,7 +17,7 @@ use crate::little::{u32_at, u64_at};
 use crate::name::{bounded_path, excerpt};
 use crate::window::Window;
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs};
-use solid::SOLID_HEADER;
+use solid::{MOST_SHORT, OF_SHORT_ONE, SOLID_HEADER};
 
 /// Bytes of the tree of an image: those of Windows have some 50 MB, of which a tenth is stored. What is small gives no
 /// large one: a tree is held in memory, and an archive may hold any number of archives.
@@ -259,11 +259,16 @@ impl Reader<'_> {
 
     /// Refuses an archive that needs more memory than it may have now, before anything of it is told or decoded.
     fn may_hold(&self, images: &[Listed]) -> Result<(), Error> {
-        // A tree, and a chunk, with what is stored of it.
+        // A tree, and a chunk, with what is stored of it, and what is kept of short contents.
         let tree = images.iter().map(|image| image.place.length.min(MOST_TREE)).max().unwrap_or_default();
         let chunk = self.solids.iter().map(|solid| solid.length.min(solid.chunk.into())).max().unwrap_or_default();
         let table = (self.blobs.len() as u64).saturating_mul(OF_RESOURCE);
-        let needed = tree.saturating_add(chunk.saturating_mul(5) / 4).saturating_add(table);
+        let is_short =
+            |blob: &&Blob| blob.solid.is_some() && blob.place.length <= self.options.limits.xattr_value as u64;
+        let shorts =
+            self.blobs.values().filter(is_short).map(|blob| blob.place.length.saturating_add(OF_SHORT_ONE as u64));
+        let shorts = shorts.fold(0, u64::saturating_add).min(MOST_SHORT as u64);
+        let needed = tree.saturating_add(chunk.saturating_mul(5) / 4).saturating_add(table).saturating_add(shorts);
         if needed <= self.options.limits.held {
             return Ok(());
         }
