@@ -6,7 +6,9 @@ use tarnfs_source::Source;
 
 use crate::entry::changes_of_coder;
 use crate::name::excerpt;
-use crate::{Damage, Entry, Error, Event, FORMATS, Format, Piece, Probe, ReceiveRandom, Shown, Time, Told};
+use crate::{
+    Damage, Entry, Error, Event, FORMATS, Format, Kind, Piece, Probe, ReceiveRandom, Shown, Time, Told, Xattrs,
+};
 
 /// Damage that is told singly: an image may have any number of names that lead nowhere.
 const MOST_TOLD: u64 = 1000;
@@ -18,14 +20,33 @@ const MOST_RANGES: usize = 1 << 16;
 pub(crate) struct Teller<'run> {
     receive: &'run mut ReceiveRandom<'run>,
     damage: u64,
+    /// What extended attributes may still take; `None` if they are bounded elsewhere.
+    attributes: Option<OfAttributes>,
 }
 
 impl<'run> Teller<'run> {
     pub(crate) fn new(receive: &'run mut ReceiveRandom<'run>) -> Self {
-        Self { receive, damage: 0 }
+        Self { receive, damage: 0, attributes: None }
     }
 
-    pub(crate) fn entry(&mut self, entry: Entry) -> Result<(), Error> {
+    /// Leaves out extended attributes once those of all files take more than `bound`.
+    pub(crate) fn with_attributes(self, bound: OfAttributes) -> Self {
+        Self { attributes: Some(bound), ..self }
+    }
+
+    pub(crate) fn entry(&mut self, mut entry: Entry) -> Result<(), Error> {
+        // Who asks Linux for the target of a link gets it up to its first zero, and no link can have one.
+        if entry.kind == Kind::Symlink
+            && let Some(end) = entry.link.iter().position(|byte| *byte == 0).filter(|end| *end > 0)
+        {
+            entry.link.truncate(end);
+        }
+        if self.attributes.as_mut().is_some_and(|bound| !bound.take(&entry.xattrs)) {
+            entry.xattrs = Xattrs::new();
+            let what =
+                format!("'{}': its extended attributes are left out: {TOO_MANY_ATTRIBUTES}", excerpt(&entry.path));
+            self.damage(entry.header, what)?;
+        }
         self.event(Event::Entry(Box::new(entry)))
     }
 
@@ -157,6 +178,42 @@ pub(crate) const PARTS: Quota = Quota { most: MOST_PARTS, least: 64 << 10, of_sm
 /// Bytes that are read.
 pub(crate) const BYTES: Quota = Quota { most: MOST_BYTES, least: 1 << 20, of_small: 32 };
 
+/// What the extended attributes of all files may take. Any number of files may have the same ones, or such as share
+/// their bytes, and an index keeps those of each file: an image of a few kilobytes could make one of gigabytes.
+#[derive(Debug, Default)]
+pub(crate) struct OfAttributes {
+    left: u64,
+    small: u64,
+}
+
+/// Bytes of them beside those that there are for each byte of the image, and such as are not counted in these: the
+/// first [`OF_EACH`] of each file, so that labels and access lists, of which thousands of files have the same, are kept
+/// where there is little else.
+const ATTRIBUTES: Quota = Quota { most: 16 << 20, least: 256 << 10, of_small: 32 };
+const SMALL_ATTRIBUTES: Quota = Quota { most: 256 << 20, least: 64 << 10, of_small: 1024 };
+const OF_EACH: u64 = 256;
+
+/// What is wrong where there are more.
+pub(crate) const TOO_MANY_ATTRIBUTES: &str = "those of all files take far more than the image";
+
+impl OfAttributes {
+    /// Of an image with `data` bytes that are no holes ([`data_of`]), which is one of `shares` images.
+    pub(crate) fn new(data: u64, shares: u64) -> Self {
+        let left = ATTRIBUTES.of(data, shares).saturating_add(data.saturating_mul(FOR_EACH_BYTE));
+        Self { left, small: SMALL_ATTRIBUTES.of(data, shares) }
+    }
+
+    /// Takes those of a file. False if there is no room for them.
+    pub(crate) fn take(&mut self, list: &Xattrs) -> bool {
+        let bytes = list.iter().map(|(name, value)| name.len().saturating_add(value.len()) as u64);
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let small = bytes.min(OF_EACH).min(self.small);
+        let Some(left) = self.left.checked_sub(bytes.saturating_sub(small)) else { return false };
+        (self.left, self.small) = (left, self.small.saturating_sub(small));
+        true
+    }
+}
+
 impl Budget {
     /// Of an image that packs nothing, with `data` bytes that are no holes ([`data_of`]), which is one of so many that
     /// share what does not depend on these.
@@ -244,6 +301,52 @@ mod tests {
         // More ranges than are counted.
         assert_eq!(data_of(&*sparse), 70_000);
         assert_eq!(data_of(&Slice::new(sparse, 0, 100 << 20)), 100);
+    }
+
+    /// An index keeps the attributes of each file, whoever shares their bytes in the image.
+    #[test]
+    fn attributes_take_no_more_than_the_image_pays_for() {
+        let told = |data: u64, shares: u64, files: usize, length: usize| {
+            let (mut bytes, mut damage) = (0, 0);
+            let mut receive = |event| {
+                match event {
+                    Event::Entry(entry) => bytes += entry.xattrs.iter().map(|(_, value)| value.len()).sum::<usize>(),
+                    Event::Damage(found) => damage += usize::from(found.what.contains(TOO_MANY_ATTRIBUTES)),
+                    _ => {}
+                }
+                Ok(())
+            };
+            let mut teller = Teller::new(&mut receive).with_attributes(OfAttributes::new(data, shares));
+            for _ in 0..files {
+                let xattrs = vec![(b"user.a".to_vec(), vec![0; length])];
+                teller.entry(Entry { path: b"a".to_vec(), xattrs, ..Entry::default() }).unwrap();
+            }
+            (bytes, damage)
+        };
+        let (bytes, damage) = told(10 << 10, 1, 100, 60_000);
+        assert!((300_000..700_000).contains(&bytes) && bytes == (100 - damage) * 60_000, "{bytes} {damage}");
+        // As many as the image has are never too many, nor are the labels of many files that have nothing else.
+        assert_eq!(told(6_000_000, 1 << 20, 100, 60_000), (6_000_000, 0));
+        assert_eq!(told(10 << 10, 1, 20_000, 200), (4_000_000, 0));
+    }
+
+    /// Linux ends it there, and who asks it to make such a link is refused.
+    #[test]
+    fn the_target_of_a_link_ends_at_a_zero() {
+        let mut links = Vec::new();
+        let mut receive = |event| {
+            if let Event::Entry(entry) = event {
+                links.push(entry.link);
+            }
+            Ok(())
+        };
+        let mut teller = Teller::new(&mut receive);
+        for (kind, link) in
+            [(Kind::Symlink, &b"a/b\0c\0"[..]), (Kind::Symlink, b"a/b cde"), (Kind::HardLink, b"a/b\0c\0")]
+        {
+            teller.entry(Entry { kind, link: link.to_vec(), ..Entry::default() }).unwrap();
+        }
+        assert_eq!(links, [&b"a/b"[..], b"a/b cde", b"a/b\0c\0"]);
     }
 
     #[test]

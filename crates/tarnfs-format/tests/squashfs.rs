@@ -407,6 +407,31 @@ fn attributes_cost_no_more_than_they_tell() {
     }
 }
 
+/// Any number of lists may name one value, each by another name: `mksquashfs` stores what is equal once. An index keeps
+/// the attributes of each file.
+#[test]
+fn a_value_that_is_stored_once_is_not_told_of_every_file() {
+    let mut image = Image::default();
+    number(&mut image.attributes, &[60_000]);
+    image.attributes.resize(4 + 60_000, b'v');
+    let names: Vec<_> = (0..200).map(|number| format!("{number:03}").into_bytes()).collect();
+    for name in &names {
+        image.lists.push((image.attributes.len(), 1));
+        image.attributes.extend([0, 1, 3, 0]);
+        image.attributes.extend(name);
+        number(&mut image.attributes, &[8]);
+        image.attributes.extend([0; 8]);
+    }
+    let files: Vec<_> = (0..names.len() as u32).map(|list| image.with_attributes(list)).collect();
+    let named: Vec<_> = names.iter().zip(&files).map(|(name, file)| (name.as_slice(), *file)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let (entries, damage) = read(&image, 1000);
+    let with = entries.iter().filter(|entry| entry.xattrs.len() == 1 && entry.xattrs[0].1.len() == 60_000).count();
+    assert!(entries.len() == names.len() && (10..80).contains(&with), "{with}: {:?}", damage.first());
+    assert!(damage.len() == 1 && damage[0].contains("others are left out"), "{damage:?}");
+}
+
 /// Each of these values stands in a block of its own, and there are more of them than are kept.
 #[test]
 fn values_that_are_elsewhere_are_decoded_within_bounds() {

@@ -332,4 +332,11 @@ fn what_takes_more_memory_than_there_is_now_is_refused_before_it_is_decoded() {
             |result| matches!(result, Err(Error::Read { error, .. }) if error.kind() == io::ErrorKind::OutOfMemory);
         assert_eq!((entries.is_empty(), decoded == 0, is_refused(result)), (!is_enough, !is_enough, !is_enough));
     }
+    // What is kept of short contents is counted, too.
+    let contents = (0..100).map(|number| vec![number; 1000]).collect();
+    let archive = solid_archive(&link(1).1, &[contents], 4096);
+    for (held, is_enough) in [(100_000, false), (200_000, true)] {
+        let (entries, ..) = read(&archive, Limits { held, ..Limits::default() });
+        assert_eq!(entries.is_empty(), !is_enough, "{held}");
+    }
 }

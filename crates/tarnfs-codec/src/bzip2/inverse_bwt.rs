@@ -59,6 +59,9 @@ pub(super) struct Inverter {
     /// Rows between two of them, and the row of the last walk.
     spacing: usize,
     origin: usize,
+    /// Bytes of text after which the walk from the origin came back to it: fewer than all in a block that repeats
+    /// itself.
+    round: usize,
 }
 
 impl Rows {
@@ -104,7 +107,7 @@ impl Inverter {
             self.entries.push(entry);
         }
         self.walk(table, &first);
-        self.assemble(length, text);
+        self.round = self.assemble(length, text);
     }
 
     /// Walks all stretches.
@@ -177,7 +180,8 @@ impl Inverter {
     }
 
     /// The walks of a block of `length` bytes that has just been inverted, from the back to the front: where in the
-    /// text each begins, and at which row. Ends early in a block that repeats itself.
+    /// text each begins, and at which row. None of a block that repeats itself: what is repeated is its start, and
+    /// the last time it need not be whole, so the walks are not where its end is.
     pub(super) fn walks(&self, length: usize) -> impl Iterator<Item = (usize, usize)> {
         let last = self.entries.len() - 1;
         let next = move |&(at, number): &(usize, usize)| {
@@ -185,13 +189,14 @@ impl Inverter {
             Some((at.saturating_sub(stretch.length), stretch.previous)).filter(|&(at, number)| at > 0 && number != last)
         };
         let row = move |number| if number == last { self.origin } else { number * self.spacing };
-        std::iter::successors(Some((length, last)), next).map(move |(at, number)| (at, row(number)))
+        let start = Some((length, last)).filter(|_| self.round == length);
+        std::iter::successors(start, next).map(move |(at, number)| (at, row(number)))
     }
 
     /// Puts the stretches behind each other: the one that ends at the origin is the last, and where the walk comes to
     /// the origin again it is the first. In a block that repeats itself that is before all rows were met; then the
-    /// text is repeated, too.
-    fn assemble(&self, length: usize, text: &mut Vec<u8>) {
+    /// text is repeated, too. Returns the bytes of it that were not.
+    fn assemble(&self, length: usize, text: &mut Vec<u8>) -> usize {
         // The origin's walk has the highest number.
         let origin = self.entries.len() - 1;
         let chain = || {
@@ -218,6 +223,7 @@ impl Inverter {
             let again = (begin + length - text.len()).min(text.len() - begin);
             text.extend_from_within(begin..begin + again);
         }
+        round
     }
 
     /// Bytes of memory in use.

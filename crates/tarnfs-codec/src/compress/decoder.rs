@@ -197,14 +197,20 @@ impl CodeDecoder {
         Ok(())
     }
 
-    /// Behind the last code there are the unused bits of its byte, which are zero.
+    /// Behind the last code there are the unused bits of its byte, which are zero. Padding before codes of another
+    /// width need not be there if no codes follow.
     fn check_end(&mut self, dictionary: &Dictionary) -> io::Result<()> {
-        let rest = self.input.source().len().saturating_mul(8).checked_sub(dictionary.bit);
-        let last = self.input.peek(1)?.first().map_or(0, |byte| byte >> (dictionary.bit % 8));
-        match rest {
+        let length = self.input.source().len().saturating_mul(8);
+        let (end, what) = if dictionary.bit > length {
+            (dictionary.padded_since, "the padding before codes of another width")
+        } else {
+            (dictionary.bit, "a code")
+        };
+        self.input.seek(end / 8);
+        let last = self.input.peek(1)?.first().map_or(0, |byte| byte >> (end % 8));
+        match length.checked_sub(end) {
             Some(..8) if last == 0 => Ok(()),
-            Some(_) => Err(self.cut("a code")),
-            None => Err(self.cut("the padding before codes of another width")),
+            _ => Err(self.cut(what)),
         }
     }
 

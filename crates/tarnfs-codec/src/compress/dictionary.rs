@@ -83,6 +83,8 @@ pub(super) struct Dictionary {
     pub(super) width: u32,
     /// Bit of the stream at which the next code lies; behind the last one of all.
     pub(super) bit: u64,
+    /// Where what is left out behind a code began: that code may be the last one of all.
+    pub(super) padded_since: u64,
     /// Since which bit codes have this width.
     wide_since: u64,
     /// Since which bit the dictionary is filled.
@@ -96,8 +98,17 @@ impl Dictionary {
         for (byte, entry) in (0..=u8::MAX).zip(&mut entries) {
             *entry = Entry { tail: u64::from(byte), before: 0, last: 0, first: byte };
         }
-        let mut dictionary =
-            Self { header, entries, next: 0, old: None, width: 0, bit, wide_since: bit, filled_since: bit };
+        let mut dictionary = Self {
+            header,
+            entries,
+            next: 0,
+            old: None,
+            width: 0,
+            bit,
+            padded_since: bit,
+            wide_since: bit,
+            filled_since: bit,
+        };
         dictionary.clear();
         dictionary
     }
@@ -117,6 +128,7 @@ impl Dictionary {
     /// Codes are written by eights; where the width changes, the rest of eight is left out.
     fn skip_rest_of_eight(&mut self) {
         let group = u64::from(self.width) * 8;
+        self.padded_since = self.bit;
         self.bit = self.wide_since + (self.bit - self.wide_since).next_multiple_of(group);
     }
 

@@ -109,6 +109,11 @@ fn ends_in_each_code_and_at_each_change_of_width() {
         let packed = compress(16, &data[..length]);
         assert!(decode(&Compress, &packed).whole() == data[..length], "{length} bytes");
     }
+    // The 257th code is the last one of nine bits. If no others follow, nor does what would fill its eight.
+    for length in 250..270 {
+        let packed = without_blocks(16, &data[..length]);
+        assert!(decode(&Compress, &packed).whole() == data[..length], "{length} bytes without blocks");
+    }
 }
 
 #[test]

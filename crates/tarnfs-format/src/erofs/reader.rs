@@ -13,7 +13,7 @@ use super::listing::{self, Named};
 use super::superblock::{self, incompatible};
 use super::volume::Volume;
 use crate::content::Content;
-use crate::image::{Budget, Teller, damaged, data_of, is_damage, shown};
+use crate::image::{Budget, OfAttributes, Teller, damaged, data_of, is_damage, shown};
 use crate::inodes::{Inodes, LONGEST_TARGET};
 use crate::name::excerpt;
 use crate::{Body, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom};
@@ -69,7 +69,8 @@ impl<'run> Reader<'run> {
             let reason = format!("it has features that are not known: {unknown:#x}");
             return Err(Error::Unsupported { format: NAME, reason });
         }
-        let mut teller = Teller::new(receive);
+        let of_all = (data_of(source), options.shares);
+        let mut teller = Teller::new(receive).with_attributes(OfAttributes::new(of_all.0, of_all.1));
         if !superblock.is_right {
             teller.damage(superblock::START, "the checksum of the superblock is wrong".to_owned())?;
         }
@@ -78,7 +79,6 @@ impl<'run> Reader<'run> {
             let what = format!("the file system has {length} bytes, only {there} are there: it was cut");
             teller.damage(source.len(), what)?;
         }
-        let of_all = (data_of(source), options.shares);
         Ok(Self {
             volume: Volume::new(source, superblock, (&options.decode, &options.cancel), of_all),
             options,

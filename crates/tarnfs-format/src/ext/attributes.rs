@@ -11,7 +11,7 @@ use super::inode::{Inode, flag};
 use super::map;
 use super::volume::Volume;
 use crate::Xattrs;
-use crate::image::{Budget, damaged};
+use crate::image::{Budget, OfAttributes, TOO_MANY_ATTRIBUTES, damaged};
 use crate::little::{u16_at, u32_at};
 use crate::window::Window;
 
@@ -27,9 +27,6 @@ const DEFAULT_LIST: u8 = 3;
 const OF_SYSTEM: u8 = 7;
 /// What is in an inode that is too long for its blocks.
 const CONTENT: &[u8] = b"data";
-
-/// Bytes that the attributes of all inodes may take: any number of inodes may share a block.
-const MOST_BYTES: u64 = 512 << 20;
 
 /// Bytes that those of one file may take: each value may have an inode of its own.
 const MOST_OF_ONE: usize = 32 << 20;
@@ -99,16 +96,15 @@ pub(super) fn content_inside(inode: &Inode) -> io::Result<Option<(usize, usize)>
 pub(super) struct Attributes {
     known: HashMap<u64, Result<Rc<Xattrs>, String>>,
     known_bytes: usize,
-    /// Bytes that were told, and may be.
-    told: u64,
-    most: u64,
+    /// What may still be told: any number of inodes may share a block.
+    told: OfAttributes,
     is_full: bool,
 }
 
 impl Attributes {
-    /// Those of one of so many file systems that share what their attributes may take.
-    pub(super) fn new(shares: u64) -> Self {
-        Self { most: MOST_BYTES.checked_div(shares).unwrap_or(MOST_BYTES), ..Self::default() }
+    /// Those of a file system with `data` bytes that are no holes, one of so many `shares`.
+    pub(super) fn new(data: u64, shares: u64) -> Self {
+        Self { told: OfAttributes::new(data, shares), ..Self::default() }
     }
 
     /// Those of an inode.
@@ -135,12 +131,9 @@ impl Attributes {
             };
             list.extend(of_block.iter().cloned());
         }
-        self.told = self.told.saturating_add(bytes_of(&list) as u64);
-        if self.told > self.most {
+        if !self.told.take(&list) {
             self.is_full = true;
-            let what =
-                format!("all extended attributes together take more than {} MiB; others are left out", self.most >> 20);
-            return Err(damaged(what));
+            return Err(damaged(format!("{TOO_MANY_ATTRIBUTES}; others are left out")));
         }
         list.truncate(limits.xattrs);
         Ok(list)

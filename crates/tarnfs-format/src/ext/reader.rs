@@ -97,15 +97,16 @@ impl<'run> Reader<'run> {
             told.push((source.len(), what));
         }
         let mut volume = Volume::new(source, &options.cancel, superblock);
+        let data = data_of(source);
         volume.told = told;
         Ok(Self {
             volume,
             options,
             teller: Teller::new(receive),
             window: Window::growing(source),
-            attributes: Attributes::new(options.shares),
+            attributes: Attributes::new(data, options.shares),
             inodes: Inodes::default(),
-            budget: Budget::of_image(data_of(source), options.shares),
+            budget: Budget::of_image(data, options.shares),
         })
     }
 

@@ -13,7 +13,7 @@ use super::volume::{self, Fork, Volume};
 use crate::big::u32_at;
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
-use crate::image::{Budget, Teller, damaged, data_of, is_damage, shown};
+use crate::image::{Budget, OfAttributes, Teller, damaged, data_of, is_damage, shown};
 use crate::inodes::{Inodes, LONGEST_TARGET};
 use crate::name::excerpt;
 use crate::window::Window;
@@ -120,7 +120,8 @@ impl<'run> Reader<'run> {
         let reason = || "there is no volume header".to_owned();
         let found = find(source).map_err(at_start)?;
         let (volume, is_copy) = found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: reason() })?;
-        let mut teller = Teller::new(receive);
+        let data = data_of(source);
+        let mut teller = Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares));
         if is_copy {
             let what = "the volume header is damaged; its copy at the end is read".to_owned();
             teller.damage(volume::START, what)?;
@@ -138,7 +139,7 @@ impl<'run> Reader<'run> {
             length,
             teller,
             window: Window::growing(source).until(&options.cancel),
-            budget: Budget::of_image(data_of(source), options.shares),
+            budget: Budget::of_image(data, options.shares),
             inodes: Inodes::default(),
             volume,
             overflow: None,

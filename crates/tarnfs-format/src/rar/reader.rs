@@ -51,9 +51,9 @@ const MOST_OF_STREAMS: usize = 1 << 20;
 const MOST_MADE_OF_STREAMS: u64 = 64 << 20;
 
 /// What is decoded for streams, in bytes that would be decoded at the same time. Making a decoder takes as long as some
-/// thousand, and a few bytes of an archive ask for one.
+/// thousand, and a few bytes of an archive ask for one. A file with a stream takes some two hundred.
 const STREAMS: Quota = Quota { most: 64 << 20, least: 1 << 20, of_small: 16 };
-const STREAMS_FOR_EACH_BYTE: u64 = 4;
+const STREAMS_FOR_EACH_BYTE: u64 = 10;
 const OF_DECODER: u64 = 2 << 10;
 /// What one costs more that cannot be decoded: no program writes such streams.
 const OF_WRONG: u64 = 32 << 10;

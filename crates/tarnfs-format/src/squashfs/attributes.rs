@@ -11,14 +11,13 @@ use super::metadata::{Metadata, Place};
 use super::numbers::Fields;
 use super::start::NO_TABLE;
 use crate::Xattrs;
-use crate::image::{Quota, damaged};
+use crate::image::{OfAttributes, Quota, TOO_MANY_ATTRIBUTES, damaged};
 
 /// Bit of an attribute's kind: in place of its value stands where that is.
 const IS_ELSEWHERE: u16 = 1 << 8;
 
-/// Bytes that the attributes of all inodes may take. Any number of inodes may have the same ones: an image of a few
-/// kilobytes could tell of gigabytes.
-const MOST_BYTES: u64 = 512 << 20;
+/// Bytes that the attributes of one inode may take.
+const MOST_OF_ONE: usize = 32 << 20;
 
 /// What reading lists may cost for a whole image, in bytes, where each attribute counts as many as `OF_ONE` beside its
 /// own, and each block that is decoded for it as many as it may hold. Inodes may name ever other lists of the same
@@ -53,8 +52,8 @@ pub(super) struct Attributes {
     most: u64,
     /// Bytes that had been decoded when the cost was counted last.
     decoded: u64,
-    /// Bytes that were handed out.
-    told: u64,
+    /// What may still be handed out.
+    told: OfAttributes,
 }
 
 impl Attributes {
@@ -66,7 +65,8 @@ impl Attributes {
         read_at: impl Fn(u64) -> io::Result<[u8; 16]>,
     ) -> io::Result<Self> {
         let most = READ.of(data, shares).saturating_add(data.min(LARGE).saturating_mul(FOR_EACH_BYTE));
-        let (known, known_bytes, cost, decoded, told) = Default::default();
+        let (known, known_bytes, cost, decoded) = Default::default();
+        let told = OfAttributes::new(data, shares);
         let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, cost, most, decoded, told };
         if table != NO_TABLE {
             let header = read_at(table)?;
@@ -86,11 +86,9 @@ impl Attributes {
             Some(Err(what)) => return Err(damaged(what.as_str())),
             None => self.new_list(metadata, table, number, limits)?,
         };
-        let bytes = list.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum::<usize>();
-        self.told = self.told.saturating_add(bytes as u64);
-        if self.told > MOST_BYTES {
+        if !self.told.take(&list) {
             self.table = None;
-            return Err(damaged("all extended attributes together take more than 512 MiB; others are left out"));
+            return Err(damaged(format!("{TOO_MANY_ATTRIBUTES}; others are left out")));
         }
         Ok(list.to_vec())
     }
@@ -172,7 +170,7 @@ impl Attributes {
             }
             let of_this = name.len().saturating_add(value.len());
             bytes = bytes.saturating_add(of_this);
-            if bytes as u64 > MOST_BYTES / 16 {
+            if bytes > MOST_OF_ONE {
                 return Err(damaged("those of one file take more than 32 MiB"));
             }
             if name.len() > limits.name || name.contains(&0) || name.len() == prefix.len() {

@@ -16,7 +16,7 @@ use super::recognition::{anchors, recognise};
 use super::volume::missing;
 use crate::boot;
 use crate::content::Content;
-use crate::image::{Budget, Teller, data_of, shown};
+use crate::image::{Budget, OfAttributes, Teller, data_of, shown};
 use crate::name::excerpt;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
 
@@ -159,7 +159,8 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
-        let (mut budget, mut told) = (Budget::of_image(data_of(source), options.shares), Vec::new());
+        let data = data_of(source);
+        let (mut budget, mut told) = (Budget::of_image(data, options.shares), Vec::new());
         let (disc, boot) = open((source, &options.cancel), &mut budget, &mut told)?;
         let images = match boot.map(|sector| (sector.saturating_mul(boot::SECTOR), boot::images(source, sector))) {
             Some((_, Ok(images))) => images,
@@ -173,11 +174,11 @@ impl<'run> Reader<'run> {
         let mut reader = Self {
             disc,
             options,
-            teller: Teller::new(receive),
+            teller: Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares)),
             folders: HashSet::new(),
             known: HashMap::new(),
             memory: 0,
-            of_listings: data_of(source).saturating_mul(READ_LISTINGS),
+            of_listings: data.saturating_mul(READ_LISTINGS),
             budget,
             left_out: LeftOut::default(),
             boot: images.iter().map(|image| (image.offset, 0)).collect(),

@@ -112,6 +112,12 @@ impl Dentry {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often a file of a tree was read.
+    pub(super) static READS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A number that is rounded up to the next multiple of 8.
 fn aligned(number: u64) -> Option<u64> {
     Some(number.checked_add(7)? & !7)
@@ -121,6 +127,8 @@ fn aligned(number: u64) -> Option<u64> {
 /// a file takes, and a stream takes at least, is taken from `left`, the bytes of the tree that may still be read.
 pub(super) fn read(bytes: &[u8], at: u64, left: &mut usize) -> Result<Option<(Dentry, u64)>, Wrong> {
     const CUT: &str = "it goes on behind the end of its tree";
+    #[cfg(test)]
+    READS.set(READS.get().saturating_add(1));
     let start = usize::try_from(at).map_err(|_| CUT)?;
     let length = u64_at(bytes, start).ok_or(CUT)?;
     if length <= 8 {

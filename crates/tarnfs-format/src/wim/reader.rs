@@ -12,13 +12,13 @@ use super::NAME;
 use super::dentry::{self, Dentry, Descriptors, FOLDER, NORMAL, READ_ONLY, Wrong};
 use super::header::{HEADER, Header, LISTED, Listed, Place};
 use crate::clusters::name_of;
-use crate::image::{Budget, Teller, data_of, shown};
+use crate::image::{Budget, OfAttributes, Teller, data_of, shown};
 use crate::little::{u32_at, u64_at};
 use crate::name::{bounded_path, excerpt};
 use crate::reparse;
 use crate::window::Window;
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs};
-use solid::SOLID_HEADER;
+use solid::{MOST_SHORT, OF_SHORT_ONE, SOLID_HEADER};
 
 /// Bytes of the tree of an image: those of Windows have some 50 MB, of which a tenth is stored. What is small gives no
 /// large one: a tree is held in memory, and an archive may hold any number of archives.
@@ -86,6 +86,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         return Err(needs(format!("it is part {part} of {parts}; the first one says what is in it: open that")));
     }
     let compression = header.compression().ok_or_else(|| needs("its compression is not known".to_owned()))?;
+    let data = data_of(&**source);
     let mut reader = Reader {
         source,
         options,
@@ -93,17 +94,18 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         compression,
         blobs: HashMap::new(),
         solids: Vec::new(),
-        budget: Budget::new(data_of(&**source), options.shares),
+        budget: Budget::new(data, options.shares),
         links: HashMap::new(),
         of_links: 0,
-        chunks: Budget::new(data_of(&**source), options.shares),
+        chunks: Budget::new(data, options.shares),
         shorts: HashMap::new(),
         of_shorts: 0,
+        ahead: 0,
         kept: HashMap::new(),
         of_kept: 0,
         count: 0,
     };
-    let mut tell = Teller::new(receive);
+    let mut tell = Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares));
     if header.is_being_written() {
         tell.damage(0, "it was not written to its end".to_owned())?;
     }
@@ -155,6 +157,8 @@ struct Reader<'o> {
     /// Short contents of solid resources that were read ahead, or why they cannot be read; bytes of all of them.
     shorts: HashMap<Hash, Result<Vec<u8>, String>>,
     of_shorts: usize,
+    /// Bytes of the tree that may still be looked at ahead of the walk.
+    ahead: usize,
     /// Short contents that were decoded, and the bytes of all of them.
     kept: HashMap<Hash, Vec<u8>>,
     of_kept: usize,
@@ -256,11 +260,16 @@ impl Reader<'_> {
 
     /// Refuses an archive that needs more memory than it may have now, before anything of it is told or decoded.
     fn may_hold(&self, images: &[Listed]) -> Result<(), Error> {
-        // A tree, and a chunk, with what is stored of it.
+        // A tree, and a chunk, with what is stored of it, and what is kept of short contents.
         let tree = images.iter().map(|image| image.place.length.min(MOST_TREE)).max().unwrap_or_default();
         let chunk = self.solids.iter().map(|solid| solid.length.min(solid.chunk.into())).max().unwrap_or_default();
         let table = (self.blobs.len() as u64).saturating_mul(OF_RESOURCE);
-        let needed = tree.saturating_add(chunk.saturating_mul(5) / 4).saturating_add(table);
+        let is_short =
+            |blob: &&Blob| blob.solid.is_some() && blob.place.length <= self.options.limits.xattr_value as u64;
+        let shorts =
+            self.blobs.values().filter(is_short).map(|blob| blob.place.length.saturating_add(OF_SHORT_ONE as u64));
+        let shorts = shorts.fold(0, u64::saturating_add).min(MOST_SHORT as u64);
+        let needed = tree.saturating_add(chunk.saturating_mul(5) / 4).saturating_add(table).saturating_add(shorts);
         if needed <= self.options.limits.held {
             return Ok(());
         }
@@ -350,10 +359,12 @@ impl Reader<'_> {
         let mut path = prefix.to_vec();
         // Each file takes so many bytes of the tree, so a ring comes to an end.
         let mut left = tree.len();
+        // What goes ahead begins behind where it ended before: each file is looked at once, and few of them again.
+        self.ahead = tree.len().saturating_mul(2);
         let mut open: Vec<(u64, usize)> = Vec::new();
         match dentry::read(tree, root, &mut left) {
             Ok(Some((dentry, _))) => {
-                self.read_ahead(&dentry, tree, &[], left)?;
+                self.read_ahead(&dentry, tree, &[], prefix.len())?;
                 let path = if path.is_empty() { b"." } else { path.as_slice() };
                 self.named(&dentry, (tree, &descriptors), path, at, tell)?;
                 if dentry.below != 0 {
@@ -397,7 +408,7 @@ impl Reader<'_> {
                 // Nor is there room for what comes behind it.
                 return tell.damage(at.min(there), format!("from {} on, names are left out: {error}", excerpt(&path)));
             }
-            self.read_ahead(&dentry, tree, &open, left)?;
+            self.read_ahead(&dentry, tree, &open, path.len())?;
             let is_folder = self.named(&dentry, (tree, &descriptors), &path, at, tell)?;
             if is_folder && dentry.below != 0 {
                 open.push((dentry.below, path.len()));

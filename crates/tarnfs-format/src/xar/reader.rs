@@ -10,7 +10,7 @@ use super::attributes::{BLOCKS, Values};
 use super::toc::{self, Data, File};
 use super::{MAGIC, NAME, VERSION};
 use crate::entry::LONGEST_FILE;
-use crate::image::{Budget, Teller, data_of};
+use crate::image::{Budget, OfAttributes, Teller, data_of};
 use crate::name::{bounded_path, excerpt};
 use crate::{Body, Coder, Device, Entry, Error, Kind, Options, Piece, ReceiveRandom, Step, Xattrs, big};
 
@@ -55,13 +55,13 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         let what = format!("the table of contents: {error}");
         Error::Read { offset: start, error: io::Error::new(error.kind(), what) }
     })?;
-    let mut tell = Teller::new(receive);
+    let data = data_of(&**source);
+    let mut tell = Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares));
     let files = toc::read(&toc, options.limits.waiting_names)
         .map_err(|(at, what)| unreadable(format!("its table of contents is damaged at its byte {at}: {what}")))?;
     drop(toc);
     let ids: HashMap<&[u8], usize> =
         files.iter().enumerate().map(|(number, file)| (file.id.as_slice(), number)).collect();
-    let data = data_of(&**source);
     let mut reader = Reader {
         source,
         options,

@@ -26,6 +26,9 @@ pub(super) enum Found {
 
 const DESCRIPTOR: &[u8] = b"PK\x07\x08";
 
+/// Bytes of the old cipher before content. Info-ZIP does not count them in the header of what it stores and streams.
+const OF_CIPHER: u64 = 12;
+
 /// Lengths of what follows the signature of a descriptor: a checksum and two sizes.
 const SHORT: usize = 12;
 const LONG: usize = 20;
@@ -99,7 +102,13 @@ impl<'s> Scan<'s> {
                     self.descriptor(behind)?
                 } else {
                     // Some writers know the sizes before, but not the checksum.
-                    self.descriptor_at_end(behind, end)?.ok_or(end)
+                    let found = match self.descriptor_at_end(behind, end)? {
+                        None if flags & FLAG_ENCRYPTED != 0 => {
+                            self.descriptor_at_end(behind, end.saturating_add(OF_CIPHER))?
+                        }
+                        found => found,
+                    };
+                    found.ok_or(end)
                 };
                 match found {
                     Ok(found) => {
@@ -340,6 +349,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// `zip -0 -e - | cat`: only the descriptor counts what is before the content.
+    #[test]
+    fn what_info_zip_stores_encrypted_is_longer_than_its_header_says() {
+        let written = Written { is_signed: true, is_long: false, has_large: false, is_known: true };
+        let mut bytes = written.member(b'a', (&[7; 17], 5, 77));
+        // Encrypted and stored, five bytes.
+        (bytes[6], bytes[8], bytes[18]) = (9, 0, 5);
+        bytes.extend(written.member(b'b', CONTENTS[2]));
+        let (found, left_out) = scan_all(bytes);
+        assert_eq!(found, [(b"a".to_vec(), 17, 5, Some(77)), (b"b".to_vec(), 5, 5, Some(77))]);
+        assert_eq!(left_out, [""; 0]);
     }
 
     /// The flag says that a descriptor follows, and none does.

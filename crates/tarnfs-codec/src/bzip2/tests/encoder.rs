@@ -11,6 +11,9 @@ use super::super::run_length::Expander;
 pub(super) struct Recipe {
     /// The block after the first run-length coding.
     pub(super) block: Vec<u8>,
+    /// A text whose rows are sorted among those of the block. The walk from the origin meets none of them: it goes
+    /// around the block again, until there are as many bytes as rows.
+    pub(super) beside: Vec<u8>,
     pub(super) is_randomised: bool,
     /// Bits of the code of each symbol; all equal if empty.
     pub(super) lengths: Vec<u8>,
@@ -36,6 +39,7 @@ impl Recipe {
     pub(super) fn new(block: &[u8]) -> Self {
         Self {
             block: block.to_vec(),
+            beside: Vec::new(),
             is_randomised: false,
             lengths: Vec::new(),
             origin_off_by: 0,
@@ -52,8 +56,9 @@ impl Recipe {
 
     /// The bytes that the block stands for.
     pub(super) fn plain(&self) -> Vec<u8> {
-        let mut plain = vec![0; 300 * self.block.len() + 1];
-        let length = Expander::default().expand(&self.block, &mut plain);
+        let text = around(&self.block, self.block.len() + self.beside.len());
+        let mut plain = vec![0; 300 * text.len() + 1];
+        let length = Expander::default().expand(&text, &mut plain);
         plain.truncate(length);
         plain
     }
@@ -67,7 +72,7 @@ impl Recipe {
         if self.uses_nothing {
             return Vec::new();
         }
-        let mut used = self.sorted_from();
+        let mut used = [self.sorted_from(), self.beside.clone()].concat();
         used.sort_unstable();
         used.dedup();
         used
@@ -100,11 +105,13 @@ impl Recipe {
     }
 
     fn write_block(&self, bits: &mut BitWriter) {
-        let block = self.sorted_from();
-        let doubled = block.repeat(2);
-        let mut rows: Vec<usize> = (0..block.len()).collect();
-        rows.sort_by_key(|&row| &doubled[row..row + block.len()]);
-        let origin = rows.iter().position(|&row| row == 0).unwrap();
+        let words = [self.sorted_from(), self.beside.clone()];
+        let lengths = words.each_ref().map(Vec::len);
+        let length = lengths.iter().sum::<usize>();
+        let repeated = words.each_ref().map(|word| around(word, word.len() + length));
+        let mut rows: Vec<_> = (0..2).flat_map(|word| (0..lengths[word]).map(move |at| (word, at))).collect();
+        rows.sort_by_key(|&(word, at)| &repeated[word][at..at + length]);
+        let origin = rows.iter().position(|&row| row == (0, 0)).unwrap();
         bits.write((origin + self.origin_off_by) as u64, 24);
 
         let used = self.used();
@@ -114,7 +121,7 @@ impl Recipe {
             (0..16).for_each(|byte| bits.write(u64::from(used.contains(&(range << 4 | byte))), 1));
         }
 
-        let last = rows.iter().map(|&row| doubled[row + block.len() - 1]);
+        let last = rows.iter().map(|&(word, at)| repeated[word][at + lengths[word] - 1]);
         let mut symbols = if self.uses_nothing { vec![0] } else { symbols(last, used, self.run_off_by) };
         symbols.push(self.alphabet() - 1);
         let groups = symbols.len().div_ceil(50) + self.more_selectors;
@@ -146,6 +153,11 @@ impl Recipe {
             bits.write(codes[symbol], u32::from(lengths[symbol]));
         }
     }
+}
+
+/// `length` bytes of a word that is repeated.
+fn around(word: &[u8], length: usize) -> Vec<u8> {
+    word.iter().copied().cycle().take(length).collect()
 }
 
 /// The second run-length coding of the positions in the move-to-front list. `more` is added to the last run.

@@ -143,6 +143,9 @@ fn headers_that_lie_are_refused() {
     // Rows that make several closed walks, of which the origin is on one: the text repeats that, as in bzip2.
     let twins = Recipe::new(&b"abcabcabc"[..]);
     assert!(agrees_with_bzip2("closed walks", &twins).error.is_none());
+    // Long enough for marks in it, and its end is not that of the walk.
+    let repeated = Recipe { beside: noise(8000, 5), ..Recipe::new(&noise(20_000, 9)) };
+    assert!(agrees_with_bzip2("a long walk that is repeated in part", &repeated).error.is_none());
 }
 
 #[test]

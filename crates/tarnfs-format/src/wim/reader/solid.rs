@@ -10,6 +10,7 @@ use sha1::{Digest, Sha1};
 use tarnfs_source::{SharedSource, Slice};
 
 use super::{Hash, OF_TREE, Reader, Solid};
+use crate::clusters::name_of;
 use crate::image::{damaged, is_damage};
 use crate::little::u32_at;
 use crate::wim::dentry::{self, Dentry, FOLDER, Wrong};
@@ -17,8 +18,8 @@ use crate::window::Window;
 use crate::{Error, Step};
 
 /// Bytes of short contents that are kept, with what each takes beside them: those of the next files of the tree.
-const MOST_SHORT: usize = 16 << 20;
-const OF_ONE: usize = 128;
+pub(super) const MOST_SHORT: usize = if cfg!(test) { 16 << 10 } else { 16 << 20 };
+pub(super) const OF_SHORT_ONE: usize = 128;
 
 /// Bytes before the table of a solid resource.
 pub(super) const SOLID_HEADER: u64 = 16;
@@ -45,6 +46,15 @@ impl Short {
         (there < self.length).then(|| self.offset.saturating_add(there as u64))
     }
 
+    /// What was read of it, if that is right.
+    fn checked(self) -> Result<Vec<u8>, String> {
+        let is_wrong = |bytes: &Vec<u8>| Sha1::digest(bytes)[..] != self.hash;
+        if self.found.as_ref().is_ok_and(is_wrong) {
+            return Err("is damaged: its SHA-1 does not match".to_owned());
+        }
+        self.found
+    }
+
     fn end(&self) -> u64 {
         self.offset.saturating_add(self.length as u64)
     }
@@ -60,6 +70,12 @@ impl Short {
     }
 }
 
+/// Where in the tree that begins which is in a folder, if the walk goes there: it does not follow links.
+fn below(dentry: &Dentry) -> Option<u64> {
+    let is_open = dentry.attributes & FOLDER != 0 && dentry.below != 0 && !dentry.is_link();
+    is_open.then_some(dentry.below)
+}
+
 /// Which chunk of a solid resource begins where, as its table is read from the start.
 struct Place {
     number: u64,
@@ -67,83 +83,97 @@ struct Place {
 }
 
 impl Reader<'_> {
-    /// Something short of a solid resource, which was read ahead.
-    pub(super) fn short(&self, hash: &Hash) -> Result<Vec<u8>, String> {
-        self.shorts.get(hash).cloned().unwrap_or_else(|| Err("is one of too many".to_owned()))
+    /// Something short of a solid resource, which was read ahead. If it was not, it is read by itself.
+    pub(super) fn short(&mut self, hash: &Hash) -> Result<Vec<u8>, String> {
+        if let Some(found) = self.shorts.get(hash) {
+            return found.clone();
+        }
+        let mut one = [self.short_of(*hash).ok_or_else(|| self.absent())?];
+        self.read_shorts(&mut one).map_err(|error| error.to_string())?;
+        let [one] = one;
+        one.checked()
     }
 
-    /// What is short in solid resources of all that a file has.
+    fn short_of(&self, hash: Hash) -> Option<Short> {
+        let blob = self.blobs.get(&hash).filter(|blob| blob.part == self.header.part)?;
+        let (solid, offset) = (blob.solid?, blob.place.offset);
+        let length = usize::try_from(blob.place.length).ok()?;
+        let is_short = length <= self.options.limits.xattr_value;
+        is_short.then(|| Short { solid, offset, length, hash, found: Ok(Vec::new()) })
+    }
+
+    /// What is short in solid resources of all that a file has, as far as it is not there yet: no more than its
+    /// attributes may take.
     fn wanted_of(&self, dentry: &Dentry) -> Vec<Short> {
         let kept = dentry.has_kept().then(|| dentry.unnamed().0);
         let named = dentry.streams.iter().filter(|stream| !stream.name.is_empty()).map(|stream| stream.hash);
         let wanted = kept.into_iter().chain(named).filter(|hash| !self.shorts.contains_key(hash));
-        let of_hash = |hash: Hash| {
-            let blob = self.blobs.get(&hash).filter(|blob| blob.part == self.header.part)?;
-            let (solid, offset) = (blob.solid?, blob.place.offset);
-            let length = usize::try_from(blob.place.length).ok()?;
-            let is_short = length <= self.options.limits.xattr_value;
-            is_short.then(|| Short { solid, offset, length, hash, found: Ok(Vec::new()) })
-        };
-        wanted.filter_map(of_hash).collect()
+        let mut room = self.options.limits.xattr_value.saturating_mul(16);
+        let has_room = |short: &Short| room.checked_sub(short.length).map(|left| room = left).is_some();
+        wanted.filter_map(|hash| self.short_of(hash)).filter(has_room).collect()
     }
 
     /// Reads what is short in solid resources of `dentry`, if that is not there yet, and with it that of what comes
-    /// next in the tree: `open` are places in folders that go on, and `left` bytes of the tree may still be read.
+    /// next in the tree: `open` are places in folders that go on, and the lengths of their paths; the path of `dentry`
+    /// has `length` bytes.
     pub(super) fn read_ahead(
         &mut self,
         dentry: &Dentry,
         tree: &[u8],
         open: &[(u64, usize)],
-        mut left: usize,
+        length: usize,
     ) -> Result<(), Error> {
-        let own = if self.solids.is_empty() { Vec::new() } else { self.wanted_of(dentry) };
+        let mut own = if self.solids.is_empty() { Vec::new() } else { self.wanted_of(dentry) };
         if own.is_empty() {
             return Ok(());
         }
         if self.of_shorts > MOST_SHORT / 2 {
             self.shorts.clear();
             self.of_shorts = 0;
+            // Some of what it has may have been there.
+            own = self.wanted_of(dentry);
         }
+        let limits = self.options.limits;
         let (mut seen, mut wanted, mut next) = (HashSet::new(), Vec::new(), own);
-        let mut open: Vec<u64> = open.iter().map(|(next, _)| *next).collect();
-        open.extend(Some(dentry.below).filter(|below| *below != 0));
+        let mut open = open.to_vec();
+        open.extend(below(dentry).map(|below| (below, length)));
         loop {
+            // All of a file, or what it has would be read twice.
             for short in next {
-                if self.of_shorts < MOST_SHORT && seen.insert(short.hash) {
-                    self.of_shorts = self.of_shorts.saturating_add(short.length).saturating_add(OF_ONE);
+                if seen.insert(short.hash) {
+                    let taken = short.length.saturating_add(OF_SHORT_ONE);
+                    self.of_shorts = self.of_shorts.saturating_add(taken);
                     wanted.push(short);
                 }
             }
+            next = Vec::new();
             let depth = open.len();
-            let Some(place) = open.last_mut().filter(|_| self.of_shorts < MOST_SHORT) else { break };
+            let Some((place, length)) = open.last_mut().filter(|_| self.of_shorts < MOST_SHORT) else { break };
             self.options.cancel.check().map_err(Error::Receiver)?;
-            next = match dentry::read(tree, *place, &mut left) {
-                Ok(Some((dentry, behind))) => {
-                    *place = behind;
-                    let is_open = dentry.attributes & FOLDER != 0 && dentry.below != 0;
-                    if is_open && depth < self.options.limits.path_components {
-                        open.push(dentry.below);
-                    }
-                    self.wanted_of(&dentry)
-                }
+            let (dentry, behind) = match dentry::read(tree, *place, &mut self.ahead) {
+                Ok(Some(found)) => found,
                 Err(Wrong::TooMany) => break,
                 Ok(None) | Err(Wrong::Broken(_)) => {
                     open.pop();
-                    Vec::new()
+                    continue;
                 }
             };
+            *place = behind;
+            // The walk leaves out the same.
+            let Some(name) = name_of(dentry.name.iter().copied()) else { continue };
+            let length = length.saturating_add(usize::from(*length > 0)).saturating_add(name.len());
+            if length > limits.path || depth >= limits.path_components {
+                continue;
+            }
+            open.extend(below(&dentry).map(|below| (below, length)));
+            next = self.wanted_of(&dentry);
         }
         wanted.sort_by_key(|short| (short.solid, short.offset));
         for run in wanted.chunk_by_mut(|left, right| left.solid == right.solid) {
             self.read_shorts(run)?;
         }
         for short in wanted {
-            let is_right = |bytes: &Vec<u8>| Sha1::digest(bytes)[..] == short.hash;
-            let found = match short.found {
-                Ok(bytes) if !is_right(&bytes) => Err("is damaged: its SHA-1 does not match".to_owned()),
-                found => found,
-            };
-            self.shorts.insert(short.hash, found);
+            self.shorts.insert(short.hash, short.checked());
         }
         Ok(())
     }
@@ -257,3 +287,6 @@ impl Reader<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
