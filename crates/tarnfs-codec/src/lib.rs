@@ -284,7 +284,8 @@ pub enum Checks {
     Whole,
     /// The chunk, by decoding it to its end: see [`Codec::verified`].
     Chunk,
-    /// A decoder that is resumed there returns no byte that it has not verified.
+    /// Each byte before it is returned: what [`Codec::settles`] may say. For a table of another program that is not
+    /// enough: a block that is right may lie at another decoded byte than the table says.
     Itself,
 }
 
@@ -404,10 +405,17 @@ pub trait Codec: Send + Sync {
         false
     }
 
-    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the
-    /// chunk does. What is wrong is an error, or in the findings once 0 was returned.
-    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        let _ = (source, point, options);
+    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. The chunk ends at bit `end`,
+    /// or where the stream does; `source` ends with the byte of that bit. What is wrong is an error, or in the findings
+    /// once 0 was returned.
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        let _ = (source, point, end, options);
         Err(io::ErrorKind::Unsupported.into())
     }
 
