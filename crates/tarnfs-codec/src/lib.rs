@@ -27,6 +27,7 @@ mod lrzip;
 mod lz4;
 mod lzma;
 mod lzop;
+mod only_bytes;
 mod outline;
 mod package;
 mod scratch;
@@ -63,6 +64,7 @@ pub use coders::{
     compares_parts, is_of_part, is_sealed, lengths_of_steps,
 };
 pub use findings::Findings;
+pub use only_bytes::OnlyBytes;
 pub use outline::Outline;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;
