@@ -28,7 +28,7 @@ mod xz_blocks;
 pub use packed::PACKED;
 pub use places::{SUFFIX, beside, candidates, may_be_one, packed_beside};
 pub use reader::{Expected, open, open_alone, open_source};
-pub use writer::write;
+pub use writer::{write, write_until};
 
 /// A number that cannot be negative.
 fn unsigned(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<u64> {
