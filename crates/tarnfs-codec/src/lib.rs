@@ -27,6 +27,7 @@ mod lrzip;
 mod lz4;
 mod lzma;
 mod lzop;
+mod only_bytes;
 mod outline;
 mod package;
 mod scratch;
@@ -64,6 +65,7 @@ pub use coders::{
     compares_parts, is_of_part, is_sealed, lengths_of_steps,
 };
 pub use findings::Findings;
+pub use only_bytes::OnlyBytes;
 pub use outline::Outline;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;
@@ -285,7 +287,8 @@ pub enum Checks {
     Whole,
     /// The chunk, by decoding it to its end: see [`Codec::verified`].
     Chunk,
-    /// A decoder that is resumed there returns no byte that it has not verified.
+    /// Each byte before it is returned: what [`Codec::settles`] may say. For a table of another program that is not
+    /// enough: a block that is right may lie at another decoded byte than the table says.
     Itself,
 }
 
@@ -406,10 +409,17 @@ pub trait Codec: Send + Sync {
         false
     }
 
-    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the
-    /// chunk does. What is wrong is an error, or in the findings once 0 was returned.
-    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        let _ = (source, point, options);
+    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. The chunk ends at bit `end`,
+    /// or where the stream does; `source` ends with the byte of that bit. What is wrong is an error, or in the findings
+    /// once 0 was returned.
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        let _ = (source, point, end, options);
         Err(io::ErrorKind::Unsupported.into())
     }
 

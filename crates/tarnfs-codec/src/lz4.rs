@@ -90,7 +90,13 @@ impl Codec for Lz4 {
         Checks::of_frames(point)
     }
 
-    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        _end: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(FrameDecoder::verified(&source, point, options)?))
     }
 }

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::fstat;
+use tarnfs_codec::OnlyBytes;
 use tarnfs_format::containers::{self, Image, Images, Layer};
 use tarnfs_format::name;
 use tarnfs_index::{Recursion, Shape};
@@ -209,9 +210,11 @@ fn others(source: &SharedSource, digests: &[&str], left: &Cell<u64>, options: &O
         None => of_stored,
         Some(codec) => {
             let how = tarnfs_codec::Options { threads: 1, ..options.first_pass() };
-            let unpacked = codec.first_pass(SharedSource::clone(source), &how).and_then(|mut decoder| {
+            let unpacked = codec.first_pass(SharedSource::clone(source), &how).and_then(|pass| {
+                // Whether its bytes are right, the digest tells.
+                let mut bytes = OnlyBytes::new(pass);
                 let read = &mut |into: &mut [u8]| {
-                    let length = decoder.read(into)?;
+                    let length = bytes.read(into)?;
                     pay(length as u64).map(|()| length)
                 };
                 containers::other_digests(&of_stored, read)

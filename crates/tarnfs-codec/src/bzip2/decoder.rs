@@ -1,5 +1,6 @@
 //! Streams of blocks, from the start of a file or from a seek point.
 
+use std::cmp::Ordering;
 use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
@@ -65,6 +66,8 @@ pub(super) struct BlockDecoder {
     reread: u64,
     /// A resumed decoder returns blocks that fail their check.
     unverified: bool,
+    /// The bit at which the last block ends that is wanted, or what follows it.
+    end: Option<u64>,
     /// The error that ended it.
     failed: Option<io::Error>,
     /// What only a first pass collects.
@@ -114,6 +117,22 @@ impl BlockDecoder {
         Self { unverified, ..self }
     }
 
+    /// From now on it ends at bit `end`, where a block begins, or what stands before one. Where nothing does, that is an
+    /// error.
+    pub(super) fn ending_at(self, end: Option<u64>) -> Self {
+        Self { end, ..self }
+    }
+
+    /// True at the bit at which it is to end.
+    fn is_at_end(&self) -> io::Result<bool> {
+        let Some(end) = self.end else { return Ok(false) };
+        match self.reader.position().cmp(&end) {
+            Ordering::Equal => Ok(true),
+            Ordering::Less if self.expected != Expected::Nothing => Ok(false),
+            _ => Err(self.reader.damaged("no block ends where the next one begins, as the index has it")),
+        }
+    }
+
     fn new(source: SharedSource, bit: u64, expected: Expected) -> Self {
         Self {
             reader: BitReader::new(SharedSource::clone(&source), bit),
@@ -131,6 +150,7 @@ impl BlockDecoder {
             finder: None,
             reread: 0,
             unverified: false,
+            end: None,
             failed: None,
             first_pass: None,
         }
@@ -140,6 +160,9 @@ impl BlockDecoder {
     fn next_block(&mut self) -> io::Result<bool> {
         self.decoded = self.decoded.saturating_add(std::mem::take(&mut self.length));
         loop {
+            if self.is_at_end()? {
+                return Ok(false);
+            }
             match self.expected {
                 Expected::Nothing => return Ok(false),
                 Expected::FirstStream => {

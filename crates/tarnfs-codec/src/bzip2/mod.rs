@@ -88,8 +88,24 @@ impl Codec for Bzip2 {
         Ok(Box::new(BlockDecoder::resume(source, point)?.with_unverified(context.unverified)))
     }
 
-    /// The CRC of a block is compared before a byte of it is returned.
+    /// Its blocks are compared with their CRCs, and it has to end where the next chunk begins: no block says how many
+    /// bytes come before it.
     fn checks(&self, _point: &SeekPoint) -> Checks {
+        Checks::Chunk
+    }
+
+    /// The CRC of a block is compared before a byte of it is returned.
+    fn settles(&self, _point: &SeekPoint) -> Checks {
         Checks::Itself
+    }
+
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: Option<u64>,
+        _options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(BlockDecoder::resume(source, point)?.ending_at(end)))
     }
 }

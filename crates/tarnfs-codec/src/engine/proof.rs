@@ -158,17 +158,6 @@ impl Drop for Claim<'_> {
 }
 
 impl Inner {
-    /// True if nobody has verified the chunk, and its decoder does not.
-    fn is_open(&self, chunk: &Chunk) -> bool {
-        chunk.checksums.is_empty() && self.codec.checks(&chunk.point) != Checks::Itself
-    }
-
-    /// False for what nobody has verified although the whole stream was decoded for that: it stays so. `was_whole` is
-    /// [`Proofs::is_whole`] from before it was asked for a checksum.
-    pub(super) fn may_be_served(&self, chunk: &Chunk, was_whole: bool) -> bool {
-        !was_whole || self.codec.checks(&chunk.point) == Checks::Itself
-    }
-
     /// True if the chunk can be verified for itself, in a time that a reader can wait.
     fn is_provable(&self, chunk: &Chunk) -> bool {
         self.codec.checks(&chunk.point) == Checks::Chunk && chunk.length <= LONGEST_WAIT
@@ -182,7 +171,7 @@ impl Inner {
     /// The chunk with checksums, if there is a way to verify it. The pieces from the one that holds `position` on are
     /// in the cache then, as far as there is room for them.
     pub(super) fn proven(&self, chunk: Arc<Chunk>, position: u64) -> io::Result<Arc<Chunk>> {
-        if !self.is_open(&chunk) {
+        if !is_open(&chunk) {
             return Ok(chunk);
         }
         let start = chunk.point.decoded;
@@ -228,7 +217,7 @@ impl Inner {
 
     /// The same for what is decoded ahead, which waits for nobody.
     pub(super) fn proven_ahead(&self, chunk: Arc<Chunk>, position: u64) -> Option<Arc<Chunk>> {
-        if !self.is_open(&chunk) {
+        if !is_open(&chunk) {
             return Some(chunk);
         }
         if !self.is_provable(&chunk) {
@@ -286,21 +275,22 @@ impl Inner {
         ahead: bool,
     ) -> io::Result<(Vec<u32>, Vec<(u64, Arc<Piece>)>)> {
         let (start, end) = (chunk.point.decoded, chunk.point.decoded + chunk.length);
-        let compressed_end = if end == self.length {
-            self.source.len()
+        let end_bit = if end == self.length {
+            None
         } else {
             let next = self.chunk_at(end)?;
-            if next.point.decoded != end || !next.point.compressed_bit.is_multiple_of(8) {
+            if next.point.decoded != end {
                 return Err(self.invalid(end, "the index has no seek point there, where one should be"));
             }
-            next.point.compressed_bit / 8
+            Some(next.point.compressed_bit)
         };
+        let compressed_end = end_bit.map_or(self.source.len(), |bit| bit.div_ceil(8));
         let is_wrong = |damage: &Damage| damage.decoded.start < end.min(damage.decoded.end);
         let options = self.options();
         let part = Arc::new(Slice::new(Arc::<Watched>::clone(source), 0, compressed_end));
         let mut decoder = self
             .codec
-            .verified(part, &chunk.point, &options)
+            .verified(part, &chunk.point, end_bit, &options)
             .map_err(|error| self.context(&error, "resuming at", start))?;
         // All of it where there is room, else what the reader comes to.
         let most_kept = self.cache.share() / 8 / PIECE;
@@ -372,6 +362,12 @@ impl Inner {
     }
 }
 
+/// True if nobody has verified the chunk. Of a decoder that compares each byte itself it is still not known whether
+/// those are the bytes that lie there: a table may lead to a block that belongs elsewhere.
+fn is_open(chunk: &Chunk) -> bool {
+    chunk.checksums.is_empty()
+}
+
 /// True for an error that says that the bytes of a stream are wrong.
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
@@ -392,12 +388,12 @@ impl Inner {
         }
         if let (Ok(Some(longest)), Ok(Some(first))) = (self.chunks.table().longest(), self.chunks.look(0)) {
             let is_provable = self.codec.checks(&first.point) == Checks::Chunk && longest <= LONGEST_WAIT;
-            return self.is_open(&first) && !is_provable;
+            return is_open(&first) && !is_provable;
         }
         let mut at = 0;
         for _ in 0..MOST_LOOKED_AT {
             match self.chunks.look(at) {
-                Ok(Some(chunk)) if !self.is_open(&chunk) || self.is_provable(&chunk) => {
+                Ok(Some(chunk)) if !is_open(&chunk) || self.is_provable(&chunk) => {
                     at = chunk.point.decoded + chunk.length;
                 }
                 _ => return true,

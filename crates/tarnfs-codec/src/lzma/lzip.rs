@@ -160,7 +160,13 @@ impl Codec for Lzip {
         true
     }
 
-    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        _end: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(MemberDecoder::<Members>::verified(source, point, options)?))
     }
 }

@@ -89,7 +89,13 @@ impl Codec for Xz {
         if decoder::is_inside(point) { Checks::Whole } else { Checks::Chunk }
     }
 
-    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        _end: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(XzDecoder::verified(source, point, options)?))
     }
 }

@@ -93,7 +93,13 @@ impl Codec for Zstd {
         Checks::of_frames(point)
     }
 
-    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        _end: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(FrameDecoder::verified(source, point, options)?))
     }
 }

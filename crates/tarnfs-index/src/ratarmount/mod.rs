@@ -5,8 +5,8 @@
 //! tarnfs cannot know from it: times finer than a double, link counts, device numbers and the maps of sparse files
 //! (these two are read from the archive's headers), names of owners, checksums.
 //!
-//! [`rows`]: the table `files`. [`reader`]: the index made of it. [`validity`]: does it belong to the archive?
-//! [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`]
+//! [`rows`]: the table `files`. [`reader`]: the index made of it; [`links`]: its hard links. [`validity`]: does it belong
+//! to the archive? [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`]
 //! (both read [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and
 //! [`compressed`]: the way back. [`places`]: where they lie. [`packed`]: those that are compressed.
 
@@ -16,6 +16,7 @@ mod connections;
 mod gzidx;
 mod gztool;
 mod header;
+mod links;
 mod packed;
 mod places;
 mod points;
@@ -28,7 +29,7 @@ mod xz_blocks;
 pub use packed::PACKED;
 pub use places::{SUFFIX, beside, candidates, may_be_one, packed_beside};
 pub use reader::{Expected, open, open_alone, open_source};
-pub use writer::write;
+pub use writer::{write, write_until};
 
 /// A number that cannot be negative.
 fn unsigned(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<u64> {

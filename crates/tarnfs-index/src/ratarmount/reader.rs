@@ -11,20 +11,18 @@ use tarnfs_source::{Budget, Cancel, Extent, FileSource, Fingerprint, Limits, Sha
 use super::chunks::Tables;
 use super::connections::Connections;
 use super::header::entry_at;
+use super::links::Following;
 use super::packed::unpacked;
-use super::rows::{By, Place, Shown, Stored, columns, split_target};
+use super::rows::{
+    ALL_OF_NAME, By, HAS_XATTRS, LAST_OF_NAME, OF_FOLDER, OF_NUMBER, Place, Shown, Stored, XATTRS, columns,
+    split_target,
+};
 use super::validity;
 use crate::own::MOST_XATTR_BYTES;
 use crate::sqlite::broken;
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
-
-/// Links from one hard link to another that are followed; ratarmount's own bound.
-const LONGEST_CHAIN: usize = 128;
-
-/// Folders that are looked at to find the archive in the archive that a hard link, and those that it leads to, are in.
-const MOST_ABOVE: usize = 2048;
 
 /// Memory for decoded headers where nobody has given a stream that they can be read from.
 const HEADER_CACHE: usize = 4 << 20;
@@ -62,9 +60,13 @@ pub struct Expected {
 /// [`Error::OtherOptions`] if other options shaped the tree; [`Error::Unknown`] for other schemas and backends;
 /// [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
+    Ok(open_index(file, expected)?)
+}
+
+pub(super) fn open_index(file: std::fs::File, expected: &Expected) -> Result<Arc<RatarmountIndex>, Error> {
     let numbering = numbering_of(&file)?;
     let packed: SharedSource = Arc::new(FileSource::from_file(file.try_clone()?, "the index")?);
-    let unpacked = unpacked(packed, expected.source.len(), &expected.cancel)?;
+    let unpacked = unpacked(packed, expected.source.most_data(), &expected.cancel)?;
     open_store(Store::File(unpacked.unwrap_or(file)), numbering, expected)
 }
 
@@ -75,10 +77,10 @@ pub fn open_source(source: SharedSource, expected: &Expected) -> Result<Arc<dyn 
     (source.describe(), source.len(), source.pinned()).hash(&mut hasher);
     // How long the archive is says the server, so that is no bound.
     let unpacked = unpacked(Arc::clone(&source), 0, &expected.cancel)?;
-    open_store(unpacked.map_or(Store::Source(source), Store::File), hasher.finish() | 1, expected)
+    Ok(open_store(unpacked.map_or(Store::Source(source), Store::File), hasher.finish() | 1, expected)?)
 }
 
-fn open_store(store: Store, numbering: u64, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
+fn open_store(store: Store, numbering: u64, expected: &Expected) -> Result<Arc<RatarmountIndex>, Error> {
     let waits = store.waits();
     let connections = Connections::new(Opened::new(Arc::new(store), false));
     let connection = connections.get()?;
@@ -131,6 +133,7 @@ fn open_store(store: Store, numbering: u64, expected: &Expected) -> Result<Arc<d
         decoded: OnceLock::new(),
         limits: expected.limits,
         dictionaries: expected.dictionaries.clone(),
+        cancel: expected.cancel.clone(),
         is_alone: false,
         waits,
     });
@@ -191,6 +194,7 @@ pub fn open_alone(
         decoded: OnceLock::new(),
         limits,
         dictionaries: Dictionaries::default(),
+        cancel: Cancel::default(),
         is_alone: true,
         waits: false,
     }))
@@ -249,7 +253,7 @@ pub(super) struct RatarmountIndex {
     pub(super) connections: Arc<Connections>,
     columns: String,
     /// False for sidecars that cannot hold archives in the archive.
-    has_generated: bool,
+    pub(super) has_generated: bool,
     summary: Summary,
     numbering: u64,
     pub(super) source: SharedSource,
@@ -259,6 +263,7 @@ pub(super) struct RatarmountIndex {
     decoded: OnceLock<SharedSource>,
     limits: Limits,
     dictionaries: Dictionaries,
+    pub(super) cancel: Cancel,
     /// The archive is not there: what stands in its headers alone is not known.
     is_alone: bool,
     /// See [`Index::waits`].
@@ -299,7 +304,7 @@ impl RatarmountIndex {
         Ok(())
     }
 
-    fn one(&self, rest: &str, parameters: &[&dyn rusqlite::ToSql]) -> Result<Option<Stored>, Error> {
+    pub(super) fn one(&self, rest: &str, parameters: &[&dyn rusqlite::ToSql]) -> Result<Option<Stored>, Error> {
         let mut found = None;
         self.select(rest, By::Number, parameters, &mut |stored| {
             found = Some(stored);
@@ -310,7 +315,7 @@ impl RatarmountIndex {
 
     fn stored(&self, node: Node) -> Result<Option<Stored>, Error> {
         match Stored::rowid_of(node) {
-            Some(rowid) => self.one("WHERE rowid = ?1", params![rowid]),
+            Some(rowid) => self.one(OF_NUMBER, params![rowid]),
             None => Ok(None),
         }
     }
@@ -363,85 +368,11 @@ impl RatarmountIndex {
         })
     }
 
-    fn shown(&self, stored: &Stored) -> Result<Shown, Error> {
+    pub(super) fn shown(&self, stored: &Stored) -> Result<Shown, Error> {
         stored.shown(|| self.device(stored))
     }
 
-    /// What a row shows: the file that a hard link shares; nothing for a link to what is not there or is a folder, and
-    /// for rows that are no files.
-    fn resolve(&self, mut stored: Stored) -> Result<Option<Row>, Error> {
-        let mut left = MOST_ABOVE;
-        for step in 0..LONGEST_CHAIN {
-            match self.shown(&stored)? {
-                // No folder is in two places: there would be no end to it.
-                Shown::As(Kind::Folder) if step > 0 => return Ok(None),
-                Shown::As(kind) => return self.make_row(&stored, kind).map(Some),
-                Shown::Nothing => return Ok(None),
-                Shown::HardLink => {}
-            }
-            let Some((path, name)) = self.target(&stored, &mut left)? else { return Ok(None) };
-            let target = if path == stored.path && name == stored.name {
-                // It was stored twice, and means the earlier one.
-                let before = stored.offset_header.and_then(|header| i64::try_from(header).ok()).unwrap_or_default();
-                self.one(
-                    "WHERE path = ?1 AND name = ?2 AND offsetheader < ?3 ORDER BY offsetheader DESC LIMIT 1",
-                    params![path, name, before],
-                )?
-            } else {
-                self.one("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader DESC LIMIT 1", params![path, name])?
-            };
-            match target {
-                Some(target) => stored = target,
-                None => return Ok(None),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Folder and name of what a hard link is one more name of. In an archive in the archive they are relative to its
-    /// folder. `None` as well where more folders would have to be looked at for it than are `left`.
-    fn target(&self, link: &Stored, left: &mut usize) -> Result<Option<(String, String)>, Error> {
-        let Some((path, name)) = split_target(&link.link) else { return Ok(None) };
-        Ok(self.archive_of(&link.path, left)?.map(|archive| (archive + &path, name)))
-    }
-
-    /// [`Reader::resolve`] of rows that come in the order of their names and headers. `last` is the one before with
-    /// what came of it: a link to its own name shows that, however many of them there are.
-    fn resolve_next(&self, stored: Stored, last: &mut Option<Resolved>) -> Result<Option<Row>, Error> {
-        let (path, name) = (stored.path.clone(), stored.name.clone());
-        let mut left = MOST_ABOVE;
-        let row = match last.take() {
-            Some(before)
-                if (&before.path, &before.name) == (&path, &name)
-                    && self.shown(&stored)? == Shown::HardLink
-                    && self
-                        .target(&stored, &mut left)?
-                        .is_some_and(|target| target == (path.clone(), name.clone())) =>
-            {
-                before.row.filter(|row| row.kind != Kind::Folder)
-            }
-            _ => self.resolve(stored)?,
-        };
-        *last = Some(Resolved { path, name, row: row.clone() });
-        Ok(row)
-    }
-
-    /// The path of the folder that stands for the innermost archive in which what has this `path` lies; empty for the
-    /// outermost. `None` if that needs a look at more folders than are `left`: a path may have as many as it has bytes.
-    fn archive_of(&self, path: &str, left: &mut usize) -> Result<Option<String>, Error> {
-        let mut path = path;
-        while let Some((above, name)) = path.rsplit_once('/').filter(|_| self.has_generated) {
-            let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
-            *left = fewer;
-            if self.last_of(above, name)?.is_some_and(|stored| stored.is_generated) {
-                return Ok(Some(path.to_owned()));
-            }
-            path = above;
-        }
-        Ok(Some(String::new()))
-    }
-
-    fn make_row(&self, stored: &Stored, kind: Kind) -> Result<Row, Error> {
+    pub(super) fn make_row(&self, stored: &Stored, kind: Kind) -> Result<Row, Error> {
         let length = self.summary.end;
         let is_file = kind == Kind::File;
         if is_file && (stored.offset > length || stored.offset_header.is_some_and(|header| header > length)) {
@@ -480,7 +411,7 @@ impl RatarmountIndex {
         let Some(header) = stored.header() else { return Ok(false) };
         self.connections
             .get()?
-            .prepare_cached("SELECT 1 FROM xattrsdata WHERE offsetheader = ?1 LIMIT 1")
+            .prepare_cached(HAS_XATTRS)
             .and_then(|mut statement| statement.exists([header as i64]))
             .map_err(broken)
     }
@@ -519,16 +450,9 @@ impl RatarmountIndex {
     }
 
     /// The row that shows: of those of one name, the one that is last in the archive.
-    fn last_of(&self, path: &str, name: &str) -> Result<Option<Stored>, Error> {
-        self.one("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader DESC LIMIT 1", params![path, name])
+    pub(super) fn last_of(&self, path: &str, name: &str) -> Result<Option<Stored>, Error> {
+        self.one(LAST_OF_NAME, params![path, name])
     }
-}
-
-/// A row, and what it shows.
-struct Resolved {
-    path: String,
-    name: String,
-    row: Option<Row>,
 }
 
 impl Index for RatarmountIndex {
@@ -548,7 +472,7 @@ impl Index for RatarmountIndex {
         let path = self.path(folder)?;
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(None) };
         match self.last_of(&path, name)? {
-            Some(stored) if stored.has_valid_name(&self.limits) => self.resolve(stored),
+            Some(stored) if stored.has_valid_name(&self.limits) => self.resolve(stored, &mut Following::default()),
             _ => Ok(None),
         }
     }
@@ -563,35 +487,31 @@ impl Index for RatarmountIndex {
         let path = self.path(folder)?;
         let behind = match i64::try_from(from) {
             Ok(0) => String::new(),
-            Ok(rowid) => match self.one("WHERE rowid = ?1", params![rowid])? {
+            Ok(rowid) => match self.one(OF_NUMBER, params![rowid])? {
                 Some(stored) if stored.path == path => stored.name,
                 _ => return Ok(()),
             },
             Err(_) => return Ok(()),
         };
+        let mut following = Following::default();
         let mut show = |stored: Stored| -> Result<bool, Error> {
             if !stored.has_valid_name(&self.limits) {
                 return Ok(true);
             }
             let (rowid, name) = (stored.rowid as u64, stored.name.clone());
-            Ok(self.resolve(stored)?.is_none_or(|row| receive(rowid, name.as_bytes(), &row)))
+            Ok(self.resolve(stored, &mut following)?.is_none_or(|row| receive(rowid, name.as_bytes(), &row)))
         };
         // Of the rows of one name, the last one shows.
         let mut waiting: Option<Stored> = None;
         let mut goes_on = true;
-        self.select(
-            "WHERE path = ?1 AND name > ?2 ORDER BY name, offsetheader",
-            By::Key,
-            params![path, behind],
-            &mut |stored| {
-                if let Some(before) = waiting.replace(stored)
-                    && waiting.as_ref().is_some_and(|now| now.name != before.name)
-                {
-                    goes_on = show(before)?;
-                }
-                Ok(goes_on)
-            },
-        )?;
+        self.select(OF_FOLDER, By::Key, params![path, behind], &mut |stored| {
+            if let Some(before) = waiting.replace(stored)
+                && waiting.as_ref().is_some_and(|now| now.name != before.name)
+            {
+                goes_on = show(before)?;
+            }
+            Ok(goes_on)
+        })?;
         if let Some(last) = waiting.filter(|_| goes_on) {
             show(last)?;
         }
@@ -639,12 +559,7 @@ impl Index for RatarmountIndex {
             return Ok(Vec::new());
         };
         let connection = self.connections.get()?;
-        let mut statement = connection
-            .prepare_cached(
-                "SELECT xattrkeys.name, value FROM xattrsdata JOIN xattrkeys ON xattrkeys.id = keyid \
-                 WHERE offsetheader = ?1",
-            )
-            .map_err(broken)?;
+        let mut statement = connection.prepare_cached(XATTRS).map_err(broken)?;
         let mut rows = statement.query([header as i64]).map_err(broken)?;
         // Sorted here, behind the checks: SQLite would hold them all first.
         let (mut found, mut total) = (Vec::new(), 0_usize);
@@ -705,6 +620,7 @@ impl Index for RatarmountIndex {
 
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
         let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
+        let mut following = Following::default();
         self.select("ORDER BY path, name, offsetheader", By::Key, params![], &mut |stored| {
             let before = waiting.replace(stored);
             let known = last.take();
@@ -717,7 +633,7 @@ impl Index for RatarmountIndex {
             {
                 let name = before.name.clone();
                 last = known;
-                if let Some(row) = self.resolve_next(before, &mut last)? {
+                if let Some(row) = self.resolve_next(before, &mut last, &mut following)? {
                     receive(folder, name.as_bytes(), &row);
                 }
             }
@@ -735,9 +651,8 @@ impl Index for RatarmountIndex {
         let path = self.path(folder)?;
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(0) };
         let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
-        let mut passed = 0_u64;
-        let rows = "WHERE path = ?1 AND name = ?2 ORDER BY offsetheader";
-        self.select(rows, By::Key, params![path, name], &mut |stored| {
+        let (mut passed, mut following) = (0_u64, Following::default());
+        self.select(ALL_OF_NAME, By::Key, params![path, name], &mut |stored| {
             let before = waiting.replace(stored);
             let known = last.take();
             if let (Some(before), Some(now)) = (before, &waiting)
@@ -747,7 +662,7 @@ impl Index for RatarmountIndex {
                 && let header = before.header()
                 && let Some(row) = {
                     last = known;
-                    self.resolve_next(before, &mut last)?
+                    self.resolve_next(before, &mut last, &mut following)?
                 }
             {
                 if passed == from {
@@ -761,6 +676,7 @@ impl Index for RatarmountIndex {
     }
 
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
+        let mut following = Following::default();
         self.select("ORDER BY rowid", By::Number, params![], &mut |stored| {
             if self.shown(&stored)? == Shown::HardLink
                 && stored.has_valid_name(&self.limits)
@@ -769,7 +685,7 @@ impl Index for RatarmountIndex {
                 && let Some(folder) = self.folder_of(&stored.path)?
             {
                 let name = stored.name.clone();
-                if let Some(row) = self.resolve(stored)? {
+                if let Some(row) = self.resolve(stored, &mut following)? {
                     receive(folder, name.as_bytes(), header, row.node);
                 }
             }

@@ -19,6 +19,23 @@ const SOCKET: u32 = 0o140_000;
 /// Bytes of one block of a tar: headers begin at multiples of it.
 pub(super) const BLOCK: u64 = 512;
 
+/// The last row of a name, which shows.
+pub(super) const LAST_OF_NAME: &str = "WHERE path = ?1 AND name = ?2 ORDER BY offsetheader DESC LIMIT 1";
+/// The last one before a header.
+pub(super) const EARLIER_OF_NAME: &str =
+    "WHERE path = ?1 AND name = ?2 AND offsetheader < ?3 ORDER BY offsetheader DESC LIMIT 1";
+/// All of a name.
+pub(super) const ALL_OF_NAME: &str = "WHERE path = ?1 AND name = ?2 ORDER BY offsetheader";
+/// All in a folder, from behind a name on.
+pub(super) const OF_FOLDER: &str = "WHERE path = ?1 AND name > ?2 ORDER BY name, offsetheader";
+/// The row of a number.
+pub(super) const OF_NUMBER: &str = "WHERE rowid = ?1";
+
+/// Whether there are extended attributes of a header, and these.
+pub(super) const HAS_XATTRS: &str = "SELECT 1 FROM xattrsdata WHERE offsetheader = ?1 LIMIT 1";
+pub(super) const XATTRS: &str =
+    "SELECT xattrkeys.name, value FROM xattrsdata JOIN xattrkeys ON xattrkeys.id = keyid WHERE offsetheader = ?1";
+
 /// The columns of a [`Stored`], in its order. The last one says whether path and name stand in the row itself: where
 /// rows are found by their key, SQLite takes these from the key, and that may lead to any row.
 pub(super) fn columns(has_generated: bool) -> String {

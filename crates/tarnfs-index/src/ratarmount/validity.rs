@@ -7,7 +7,10 @@ use tarnfs_source::Setting;
 
 use super::header::entry_at;
 use super::reader::{Expected, RatarmountIndex};
-use super::rows::{BLOCK, By, Stored, split_target};
+use super::rows::{
+    ALL_OF_NAME, BLOCK, By, EARLIER_OF_NAME, HAS_XATTRS, LAST_OF_NAME, OF_FOLDER, OF_NUMBER, Stored, XATTRS, columns,
+    split_target,
+};
 use crate::sqlite::broken;
 use crate::{Error, Index, Shape};
 
@@ -45,9 +48,9 @@ const TABLES: [&str; 10] = [
     "zstdblocks",
 ];
 
-/// Checks that there is nothing but what ratarmount makes, and that columns hold what they give. Reading a generated
+/// Checks that there is nothing but what ratarmount makes, and that columns hold what they give. Returns the tables. Reading a generated
 /// one computes an expression of the file: a search in a long text takes seconds, and nothing can end it meanwhile.
-fn check_definitions(connection: &Connection) -> Result<(), Error> {
+fn check_definitions(connection: &Connection) -> Result<Vec<String>, Error> {
     let mut query = connection.prepare("SELECT type, name, sql IS NULL FROM sqlite_schema").map_err(broken)?;
     let mut rows = query.query([]).map_err(broken)?;
     let mut tables = Vec::new();
@@ -69,10 +72,42 @@ fn check_definitions(connection: &Connection) -> Result<(), Error> {
             tables.push(name);
         }
     }
-    for table in tables {
+    for table in &tables {
         let generated = "SELECT count(*) FROM pragma_table_xinfo(?1) WHERE hidden <> 0";
-        if connection.query_row(generated, [&table], |row| row.get::<_, i64>(0)).map_err(broken)? > 0 {
+        if connection.query_row(generated, [table], |row| row.get::<_, i64>(0)).map_err(broken)? > 0 {
             return Err(Error::Broken(format!("the table {table} has generated columns")));
+        }
+    }
+    Ok(tables)
+}
+
+/// Checks that each look-up finds what it looks for by a key. Where a table has not the keys that ratarmount gives it,
+/// or has a column that is called `rowid`, each would read the whole table, and there are as many as there are files.
+/// What SQLite will do it tells itself, so nothing of a definition is taken for a key that is none.
+fn check_keys(connection: &Connection, tables: &[String], has_generated: bool) -> Result<(), Error> {
+    let has = |name: &str| tables.iter().any(|table| table == name);
+    let columns = columns(has_generated);
+    let of_files = [LAST_OF_NAME, EARLIER_OF_NAME, ALL_OF_NAME, OF_FOLDER, OF_NUMBER];
+    let mut queries: Vec<_> =
+        of_files.iter().map(|rest| ("files", format!("SELECT {columns} FROM files {rest}"))).collect();
+    if has("xattrsdata") && has("xattrkeys") {
+        queries.extend([HAS_XATTRS, XATTRS].map(|query| ("xattrsdata", query.to_owned())));
+    }
+    for table in ["bzip2blocks", "zstdblocks"].into_iter().filter(|table| has(table)) {
+        for rest in [">= ?1 ORDER BY blockoffset", "<= ?1 ORDER BY blockoffset DESC"] {
+            let query = format!("SELECT blockoffset, dataoffset FROM {table} WHERE blockoffset {rest} LIMIT 1");
+            queries.push((table, query));
+        }
+    }
+    for (table, query) in queries {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}")).map_err(broken)?;
+        let mut steps = statement.raw_query();
+        while let Some(step) = steps.next().map_err(broken)? {
+            let step: String = step.get("detail").map_err(broken)?;
+            if step.starts_with("SCAN") || step.contains("TEMP B-TREE") || step.contains("AUTOMATIC") {
+                let what = format!("a look-up in {table} would read all of a table: it has not ratarmount's keys");
+                return Err(Error::Broken(what));
+            }
         }
     }
     Ok(())
@@ -105,7 +140,7 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
             return Err(Error::Broken(format!("it was not finished: there still is {unfinished}")));
         }
     }
-    check_definitions(connection)?;
+    let tables = check_definitions(connection)?;
     let (major, minor) = connection
         .query_row("SELECT major, minor FROM versions WHERE name = 'index'", [], |row| {
             // ratarmount writes the digits as text into columns of numbers.
@@ -131,7 +166,9 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
     if keyed != ["path", "name", "offsetheader"] {
         return Err(Error::Broken("files has no key of path, name and offsetheader".into()));
     }
-    Ok(columns.iter().any(|column| column == "isgenerated"))
+    let has_generated = columns.iter().any(|column| column == "isgenerated");
+    check_keys(connection, &tables, has_generated)?;
+    Ok(has_generated)
 }
 
 /// Checks the table `metadata` against the archive and the wanted shape. Returns the last change of the archive's
@@ -381,6 +418,49 @@ mod tests {
             ("{}", false),
         ] {
             assert_eq!(is_same_time(&serde_json::from_str(stats).unwrap(), modified), is_same, "{stats}");
+        }
+    }
+
+    /// A look-up for each file would read all of a table.
+    #[test]
+    fn tables_without_the_keys_of_ratarmount_are_refused() {
+        let no_attributes = "DROP TRIGGER xattrs_insert; DROP VIEW xattrs; DROP TABLE xattrsdata;";
+        let other_files = |path: &str, key: &str| {
+            format!(
+                "DROP TABLE files; CREATE TABLE files (path {path} NOT NULL, name, offsetheader INTEGER, offset, size, \
+                 mtime, mode, type, linkname, uid, gid, istar, issparse, isgenerated, recursiondepth, PRIMARY KEY ({key}))"
+            )
+        };
+        for (change, table) in [
+            (other_files("TEXT", "path, name, offsetheader"), ""),
+            ("ALTER TABLE files DROP COLUMN isgenerated; ALTER TABLE files DROP COLUMN recursiondepth".to_owned(), ""),
+            (format!("{no_attributes} DROP TABLE xattrkeys"), ""),
+            ("CREATE TABLE bzip2blocks (blockoffset INTEGER PRIMARY KEY, dataoffset INTEGER)".to_owned(), ""),
+            ("ALTER TABLE files ADD COLUMN rowid INTEGER".to_owned(), "files"),
+            (other_files("TEXT COLLATE NOCASE", "path COLLATE BINARY, name, offsetheader"), "files"),
+            (other_files("TEXT", "path, name COLLATE NOCASE, offsetheader"), "files"),
+            (format!("{no_attributes} CREATE TABLE xattrsdata (offsetheader, keyid, value)"), "xattrsdata"),
+            (
+                format!(
+                    "{no_attributes} CREATE TABLE xattrsdata (offsetheader, keyid, PRIMARY KEY (keyid, offsetheader))"
+                ),
+                "xattrsdata",
+            ),
+            ("DROP TABLE xattrkeys; CREATE TABLE xattrkeys (id INTEGER, name)".to_owned(), "xattrsdata"),
+            ("CREATE TABLE bzip2blocks (blockoffset INTEGER, dataoffset INTEGER)".to_owned(), "bzip2blocks"),
+            ("CREATE TABLE zstdblocks (blockoffset INTEGER, dataoffset INTEGER)".to_owned(), "zstdblocks"),
+        ] {
+            let connection = Connection::open_in_memory().unwrap();
+            connection.execute_batch(include_str!("schema.sql")).unwrap();
+            connection.execute_batch("INSERT INTO versions VALUES ('index', '0.7.0', 0, 7, 0)").unwrap();
+            connection.execute_batch(&format!("PRAGMA foreign_keys = OFF; {change}")).unwrap();
+            match check_schema(&connection) {
+                Ok(_) => assert_eq!(table, "", "{change}"),
+                Err(Error::Broken(what)) => {
+                    assert!(!table.is_empty() && what.contains(&format!("look-up in {table} ")), "{change}: {what}");
+                }
+                Err(error) => panic!("{change}: {error}"),
+            }
         }
     }
 

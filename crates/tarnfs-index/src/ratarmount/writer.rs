@@ -13,7 +13,7 @@ use rusqlite::{Connection, params};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::json;
 use tarnfs_format::{Kind, Time};
-use tarnfs_source::{FileSource, Fingerprint, Setting, Source};
+use tarnfs_source::{Cancel, FileSource, Fingerprint, Setting, Source};
 
 use super::compressed;
 use super::header::last_header;
@@ -36,6 +36,11 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// [`Error::Foreign`] for other formats than tar,
 /// [`Error::Stale`] if the archive is not the indexed one.
 pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
+    write_until(index, archive, destination, &Cancel::default())
+}
+
+/// The same, until that is cancelled: nothing is left of it then.
+pub fn write_until(index: &Arc<dyn Index>, archive: &Path, destination: &Path, cancel: &Cancel) -> Result<(), Error> {
     // NONBLOCK, as a fifo would wait; it means nothing for files.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(open(archive, flags, Mode::empty()).map_err(io::Error::from)?);
@@ -64,7 +69,11 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
     }
     let owner = Owner::of(&source)?;
     let temporary = Temporary::create(destination, Some(&owner))?;
-    fill(index, &source, &stats, &Opened::file(temporary.file()?, true), most_bytes(source.len()))?;
+    let file = Opened::file(temporary.file()?, true);
+    let filled = fill(index, &source, &stats, &file, most_bytes(source.len()), cancel);
+    // What SQLite says of it is only that it was ended.
+    cancel.check()?;
+    filled?;
     Ok(temporary.rename()?)
 }
 
@@ -77,9 +86,14 @@ fn fill(
     stats: &std::fs::Metadata,
     file: &Opened,
     most_bytes: u64,
+    cancel: &Cancel,
 ) -> Result<(), Error> {
+    /// Steps of SQLite between two looks at whether it is still wanted.
+    const TICK: i32 = 10_000;
     let summary = index.summary();
-    let connection = file.connect().map_err(failed)?;
+    let mut connection = file.connect().map_err(failed)?;
+    let asked = cancel.clone();
+    connection.progress_handler(TICK, Some(move || asked.is_cancelled())).map_err(failed)?;
     connection
         .execute_batch(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = FILE;",
@@ -101,7 +115,7 @@ fn fill(
     writing.tree()?;
     writing.replaced()?;
     writing.finish_links()?;
-    writing.finish_folders()?;
+    finish_folders(&connection)?;
     let is_incremental = writing.is_incremental;
     compressed::write(index, source, &connection)?;
     write_metadata(&connection, index, stats, is_incremental)?;
@@ -323,19 +337,6 @@ impl Writing<'_> {
         self.connection.execute_batch(&sql_text).map_err(failed)
     }
 
-    /// Folders that no entry names get the header of the first entry in them.
-    fn finish_folders(&self) -> Result<(), Error> {
-        self.connection
-            .execute_batch(
-                "UPDATE files SET (offsetheader, offset) = (SELECT min(f.offsetheader), f.offset FROM files f
-                     WHERE (f.path = files.path || '/' || files.name
-                         OR f.path > files.path || '/' || files.name || '/' AND f.path < files.path || '/' || files.name || '0')
-                     AND typeof(f.type) = 'blob')
-                 WHERE typeof(type) = 'integer';",
-            )
-            .map_err(failed)
-    }
-
     /// What later entries of the same path have replaced. Without hard links: of these only what they share is known.
     fn replaced(&mut self) -> Result<(), Error> {
         // Each entry has a header of its own: a row whose header another one has, too, is a hard link, or shared by
@@ -535,6 +536,52 @@ impl Writing<'_> {
         }
         Ok(())
     }
+}
+
+/// Folders that no entry names get the header of the first entry in them, however far below it lies.
+fn finish_folders(connection: &Connection) -> Result<(), Error> {
+    // Each folder hands the least header in it to the one above, the deepest folders first: to look at all that is below
+    // each of them would take as many looks as there are files and folders above them.
+    connection
+        .execute_batch(
+            "CREATE TEMP TABLE least (depth INTEGER, path TEXT, header INTEGER, offset INTEGER, PRIMARY KEY (depth, path))
+                 WITHOUT ROWID;
+             INSERT INTO temp.least
+                 SELECT length(path) - length(replace(path, '/', '')), path, min(offsetheader), offset FROM files
+                 WHERE typeof(type) = 'blob' GROUP BY path;",
+        )
+        .map_err(failed)?;
+    let deepest =
+        connection.query_row("SELECT coalesce(max(depth), 0) FROM temp.least", [], |row| row.get(0)).map_err(failed)?;
+    for depth in (1_i64..=deepest).rev() {
+        let mut folders = connection
+            .prepare_cached("SELECT path, header, offset FROM temp.least WHERE depth = ?1")
+            .map_err(failed)?;
+        let mut hand_up = connection
+            .prepare_cached(
+                "INSERT INTO temp.least VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
+                     SET header = excluded.header, offset = excluded.offset WHERE excluded.header < header",
+            )
+            .map_err(failed)?;
+        let mut rows = folders.query([depth]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let path: String = row.get(0).map_err(failed)?;
+            let header: Option<i64> = row.get(1).map_err(failed)?;
+            let offset: Option<i64> = row.get(2).map_err(failed)?;
+            let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+            // Rows of another depth are not among those that are read.
+            hand_up.execute(params![depth.saturating_sub(1), above, header, offset]).map_err(failed)?;
+        }
+    }
+    connection
+        .execute_batch(
+            "UPDATE files SET (offsetheader, offset) = (SELECT header, l.offset FROM temp.least l
+                 WHERE l.depth = 1 + length(files.path) - length(replace(files.path, '/', ''))
+                 AND l.path = files.path || '/' || files.name)
+             WHERE typeof(type) = 'integer';
+             DROP TABLE temp.least;",
+        )
+        .map_err(failed)
 }
 
 /// What is known of the folder that the last replaced entry was in.

@@ -128,6 +128,35 @@ fn blocks_lead_to_the_right_bytes_or_are_refused() {
     }
 }
 
+/// The check of a block says nothing of where it lies. Each reader here has read nothing before: one that goes on from
+/// the block before never uses the seek point that lies.
+#[test]
+fn a_block_is_not_believed_to_lie_where_the_table_says() {
+    for (made, table) in [(Compressed::bzip2(), "bzip2blocks"), (Compressed::zstd(), "zstdblocks")] {
+        let starts: Vec<u64> = Connection::open(&made.sidecar)
+            .unwrap()
+            .prepare(&format!("SELECT DISTINCT dataoffset FROM {table} ORDER BY 1"))
+            .unwrap()
+            .query_map([], |row| row.get::<_, i64>(0))
+            .unwrap()
+            .map(|start| start.unwrap() as u64)
+            .collect();
+        assert!(starts.len() > 4, "{starts:?}");
+        for change in [512, -512] {
+            std::fs::write(&made.sidecar, &made.written).unwrap();
+            let lie = format!("UPDATE {table} SET dataoffset = dataoffset + {change} WHERE dataoffset = {}", starts[2]);
+            Connection::open(&made.sidecar).unwrap().execute_batch(&lie).unwrap();
+            for number in (0..4).rev() {
+                let (at, mut read) = (starts[number] as usize + 1000, [0; 100]);
+                let (index, source) = open(&made.archive, &made.sidecar, Shape::default()).unwrap();
+                let is_read = stream(&index, source).unwrap().read_exact_at(&mut read, at as u64).is_ok();
+                assert!(!is_read || read == made.plain[at..][..100], "{table} {change}: wrong bytes in block {number}");
+                assert_eq!(is_read, number == 0 || number == 3, "{table} {change}: block {number}");
+            }
+        }
+    }
+}
+
 /// Whoever begins in the middle searches the table.
 #[test]
 fn blocks_are_found_from_anywhere() {

@@ -86,7 +86,7 @@ fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<C
     let (opened, code) = inside::open_with(archive, &options)?;
     let mut tried = Vec::new();
     for destination in destinations {
-        match ratarmount::write(&opened.index, archive, &destination) {
+        match ratarmount::write_until(&opened.index, archive, &destination, &options.cancel) {
             Ok(()) => {
                 said(&format!("{}: index written to {}", shown(archive.as_os_str()), shown(destination.as_os_str())))?;
                 return Ok(code);
@@ -94,6 +94,9 @@ fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<C
             // Anywhere.
             Err(error @ tarnfs_index::Error::Foreign(_)) => {
                 return Err(Failure::new(Code::Index, format!("{}: {error}", shown(archive.as_os_str()))));
+            }
+            Err(_) if options.cancel.is_cancelled() => {
+                return Err(Failure::new(Code::Interrupted, format!("{}: interrupted", shown(archive.as_os_str()))));
             }
             Err(error) => tried.push(format!("writing {}: {error}", destination.display())),
         }

@@ -51,6 +51,22 @@ impl Foreign {
         Self { codec, decoded, stream, table }
     }
 
+    /// Of the blocks of bzip2, most of which begin inside of a byte. One of its streams holds nothing.
+    fn of_bzip2() -> Self {
+        let decoded = noise(LENGTH);
+        let parts = [&decoded[..PART], &[], &decoded[PART..]];
+        let stream = parts.map(|part| tool("bzip2 -c -1", part)).concat();
+        let codec = by_name("bzip2").unwrap();
+        let mut table = Table::of(codec, crate::testing::source(&stream), &Options::default()).unwrap();
+        for chunk in &mut table.chunks {
+            chunk.checksums.clear();
+            chunk.point.state.clear();
+        }
+        assert!(table.chunks.len() > 8, "{}", table.chunks.len());
+        assert!(table.chunks.iter().any(|chunk| !chunk.point.compressed_bit.is_multiple_of(8)));
+        Self { codec, decoded, stream, table }
+    }
+
     fn of_gzip() -> Self {
         Self::of_gzip_with(noise(LENGTH))
     }
@@ -179,6 +195,48 @@ fn a_chunk_that_is_not_what_the_table_says_is_an_error() {
             foreign.table.chunks[2].length = (LENGTH - 3 * PART) as u64;
             foreign.table.chunks[2].point.decoded = 3 * PART as u64;
         }
+    }
+}
+
+/// The CRC of a block says nothing of where it lies.
+#[test]
+fn a_block_that_is_right_is_not_believed_to_lie_where_the_table_says() {
+    let mut foreign = Foreign::of_bzip2();
+    let source = foreign.open(|_| {});
+    for offset in (0..LENGTH - 10).rev().step_by(50_001) {
+        assert!(foreign.reads(&source, offset, 10), "byte {offset}");
+    }
+    assert!(foreign.reads(&source, 0, LENGTH));
+    assert_eq!(source.statistics().decoded_bytes, LENGTH as u64);
+
+    let right = foreign.table.clone();
+    let inside = |number: usize| right.chunks[number].point.decoded as usize + 600;
+    let lies: [(&str, fn(&mut [Chunk])); 4] = [
+        ("a later byte", |chunks| {
+            (chunks[5].point.decoded, chunks[5].length) = (chunks[5].point.decoded + 512, chunks[5].length - 512);
+            chunks[4].length += 512;
+        }),
+        ("an earlier byte", |chunks| {
+            (chunks[5].point.decoded, chunks[5].length) = (chunks[5].point.decoded - 512, chunks[5].length + 512);
+            chunks[4].length -= 512;
+        }),
+        ("a later bit", |chunks| chunks[5].point.compressed_bit += 1),
+        ("the block before", |chunks| chunks[5].point.compressed_bit = chunks[4].point.compressed_bit),
+    ];
+    for (what, lie) in lies {
+        lie(&mut foreign.table.chunks);
+        // Each by a reader that has read nothing before: one that goes on needs no seek point.
+        for number in [6, 5, 4, 3] {
+            let is_read = foreign.reads(&foreign.open(|_| {}), inside(number), 10);
+            assert_eq!(is_read, number == 6 || number == 3, "{what}: {number}");
+        }
+        foreign.table = right.clone();
+    }
+    // Nor is a block whose CRC is wrong.
+    let at = right.chunks[5].point.compressed_bit as usize / 8 + 5000;
+    for number in [6, 5, 4] {
+        let source = foreign.open(|stream| stream[at] ^= 4);
+        assert_eq!(foreign.reads(&source, inside(number), 10), number != 5, "{number}");
     }
 }
 
@@ -705,7 +763,13 @@ impl Codec for Talkative {
         Checks::Chunk
     }
 
-    fn verified(&self, source: SharedSource, _: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+    fn verified(
+        &self,
+        source: SharedSource,
+        _: &SeekPoint,
+        _: Option<u64>,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
         self.first_pass(source, options)
     }
 }

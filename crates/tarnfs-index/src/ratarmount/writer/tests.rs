@@ -112,7 +112,7 @@ fn a_sidecar_does_not_fill_the_disk() {
     // 300 folders that no entry names, of half of 60 KB on average, and 10 files.
     for (most, is_enough) in [(1 << 20, false), (9 << 20, false), (10 << 20, true)] {
         let file = Opened::file(tempfile::tempfile().unwrap(), true);
-        let filled = fill(&index, &source, &temporary.as_file().metadata().unwrap(), &file, most);
+        let filled = fill(&index, &source, &temporary.as_file().metadata().unwrap(), &file, most, &Cancel::default());
         assert_eq!(filled.is_ok(), is_enough, "{most}");
         assert!(is_enough || filled.unwrap_err().to_string().contains("fill the disk"));
     }
@@ -138,7 +138,7 @@ fn links_to_a_long_path_do_not_fill_it_either() {
     let source = FileSource::open(temporary.path()).unwrap();
     for (most, is_enough) in [(1 << 20, false), (3 << 20, false), (5 << 20, true)] {
         let file = Opened::file(tempfile::tempfile().unwrap(), true);
-        let filled = fill(&index, &source, &temporary.as_file().metadata().unwrap(), &file, most);
+        let filled = fill(&index, &source, &temporary.as_file().metadata().unwrap(), &file, most, &Cancel::default());
         assert_eq!(filled.is_ok(), is_enough, "{most}: {filled:?}");
     }
 }
@@ -157,8 +157,83 @@ fn what_takes_the_place_of_the_file_while_it_is_written_is_not_touched() {
     symlink(&victim, &own).unwrap();
     let source = FileSource::open(&archive).unwrap();
     let file = Opened::file(temporary.file().unwrap(), true);
-    fill(&index, &source, &archive.metadata().unwrap(), &file, u64::MAX).unwrap();
+    fill(&index, &source, &archive.metadata().unwrap(), &file, u64::MAX, &Cancel::default()).unwrap();
     assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
     let connection = file.connect().unwrap();
     assert_eq!(connection.query_row("SELECT name FROM files", [], |row| row.get::<_, String>(0)).unwrap(), "f");
+}
+
+/// Rows of files and of folders that no entry names, as they are before the latter get headers.
+fn with_rows(files: &[(String, i64)], folders: &[String]) -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute_batch(SCHEMA).unwrap();
+    let split = |path: &str| path.rsplit_once('/').map(|(above, name)| (above.to_owned(), name.to_owned())).unwrap();
+    let row = |path: &str, header: Option<i64>, kind: rusqlite::types::Value| {
+        let (above, name) = split(path);
+        let sql = "INSERT INTO files VALUES (?1, ?2, ?3, ?3 + 512, 0, 0, 0, ?4, '', 0, 0, 0, 0, 0, 0)";
+        connection.prepare_cached(sql).unwrap().execute(params![above, name, header, kind]).unwrap();
+    };
+    for (path, header) in files {
+        row(path, Some(*header), vec![b'0'].into());
+    }
+    for path in folders {
+        row(path, None, 5_i64.into());
+    }
+    connection
+}
+
+#[test]
+fn a_folder_that_no_entry_names_has_the_first_header_below_it() {
+    let files = [("/a/b/c/f", 4096), ("/a/b/g", 2048), ("/a/d/named", 8192), ("/a/d/named/early", 1024), ("/h/i", 512)];
+    let files = files.map(|(path, header)| (path.to_owned(), header));
+    let folders = ["/a", "/a/b", "/a/b/c", "/a/d", "/h", "/empty"].map(str::to_owned);
+    let connection = with_rows(&files, &folders);
+    finish_folders(&connection).unwrap();
+    let found = |path: &str| {
+        let sql = "SELECT offsetheader, offset FROM files WHERE path || '/' || name = ?1";
+        let of: (Option<i64>, Option<i64>) =
+            connection.query_row(sql, [path], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(of.0.map(|header| header + 512), of.1, "{path}");
+        of.0
+    };
+    let headers: Vec<_> = folders.iter().map(|path| found(path)).collect();
+    assert_eq!(headers, [Some(1024), Some(2048), Some(4096), Some(1024), Some(512), None]);
+    // Those of entries stay as they are.
+    assert!(files.iter().all(|(path, header)| found(path) == Some(*header)));
+}
+
+/// > No archive makes tarnfs crash, hang, or use memory without bound.
+#[test]
+fn headers_of_folders_take_as_many_steps_as_there_are_rows() {
+    let folders: Vec<String> = (1..=500).map(|depth| "/a".repeat(depth)).collect();
+    let files: Vec<_> = (0..2000).map(|number| (format!("{}/{number}", "/a".repeat(500)), 512 * number)).collect();
+    let mut connection = with_rows(&files, &folders);
+    let (ticks, counted) = (Arc::new(std::sync::atomic::AtomicU64::new(0)), 1000);
+    let seen = Arc::clone(&ticks);
+    let count = move || {
+        seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        false
+    };
+    connection.progress_handler(counted, Some(count)).unwrap();
+    finish_folders(&connection).unwrap();
+    // To look at each file for each folder takes a million looks of several steps.
+    let steps = ticks.load(std::sync::atomic::Ordering::Relaxed) * 1000;
+    assert!(steps < 500_000, "{steps}");
+    let least = "SELECT count(*) FROM files WHERE offsetheader = 0";
+    assert_eq!(connection.query_row(least, [], |row| row.get::<_, i64>(0)).unwrap(), 501);
+}
+
+#[test]
+fn nothing_is_left_of_one_that_is_not_wanted_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+    std::fs::write(&archive, [0; 10_240]).unwrap();
+    let index = index_of(Fingerprint::of(&FileSource::open(&archive).unwrap()).unwrap());
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let ended = write_until(&index, &archive, &sidecar, &cancel);
+    assert!(matches!(ended, Err(Error::Io(error)) if error.kind() == io::ErrorKind::Interrupted));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    write_until(&index, &archive, &sidecar, &Cancel::default()).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
