@@ -136,7 +136,7 @@ fn what_has_come_before_a_cut_is_taken_if_its_version_is_there_after_it() {
             Ok(mut body) => {
                 let mut bytes = Vec::new();
                 io::Read::read_to_end(&mut body, &mut bytes).unwrap();
-                assert!(second == 1 && bytes == [7; GROUP as usize]);
+                assert!(second == 1 && bytes == vec![7; GROUP as usize]);
             }
             Err(fault) => assert!(second == 2 && matches!(fault, Fault::Changed(_)), "{fault:?}"),
         }
