@@ -72,6 +72,7 @@ impl Backend for Sftp {
 }
 
 /// A path at a host.
+#[derive(Clone)]
 struct Place {
     /// `None` while nothing is asked.
     host: Option<Host>,
@@ -222,6 +223,7 @@ struct Coming {
     come: VecDeque<(Vec<u8>, Answers, Instant)>,
     /// Why nothing comes behind that.
     failed: Option<Fault>,
+    place: Place,
     open: Arc<Open>,
     /// What was not asked for.
     rest: Range<u64>,
@@ -230,9 +232,10 @@ struct Coming {
 }
 
 impl Coming {
-    fn new(open: Arc<Open>, range: Range<u64>, version: &Version, deadline: Instant) -> Self {
+    fn new(place: &Place, open: Arc<Open>, range: Range<u64>, version: &Version, deadline: Instant) -> Self {
         let (asked, come) = (VecDeque::new(), VecDeque::new());
-        Self { asked, come, failed: None, open, rest: range, version: version.clone(), deadline }
+        let (place, version) = (place.clone(), version.clone());
+        Self { asked, come, failed: None, place, open, rest: range, version, deadline }
     }
 
     /// Groups that are under way at a time.
@@ -301,6 +304,16 @@ impl Coming {
         Ok(true)
     }
 
+    /// What is at the path, over a new connection.
+    fn asked_anew(&self) -> Result<Answer, Fault> {
+        let session = self.place.host()?.session(self.deadline)?;
+        let path = self.place.path(&session, self.deadline)?;
+        match session.ask_one(Question::OfPath(&path), self.deadline)? {
+            Answer::Status(status::NO_SUCH_FILE) => Err(Fault::Changed("it is not there any more".to_owned())),
+            answer => Ok(answer),
+        }
+    }
+
     /// The bytes of the next group, once it is known of which version they are. None at the end.
     fn group(&mut self) -> Result<Vec<u8>, Fault> {
         // Most servers tell the version behind all that was asked for before: so there is no waiting for it alone.
@@ -321,7 +334,12 @@ impl Coming {
             Some((bytes, mut now, since)) => {
                 let now = now.next(self.deadline);
                 self.open.session.took(since.elapsed());
-                self.version.is_still(&version(&attributes(now?)?)?)?;
+                // What has come over a connection that was cut is as good, if the same version is there after that.
+                let now = match now {
+                    Err(Fault::Again(..)) if !bytes.is_empty() && self.open.session.is_over() => self.asked_anew()?,
+                    now => now?,
+                };
+                self.version.is_still(&version(&attributes(now)?)?)?;
                 bytes
             }
             None => Vec::new(),
@@ -359,7 +377,8 @@ impl Object for File {
         if end == 0 {
             return Ok(Begun::Part(version, Box::new(io::empty()), 0));
         }
-        let mut coming = Coming::new(self.opened(&session, &path, deadline)?, 0..end, &version, deadline);
+        let open = self.opened(&session, &path, deadline)?;
+        let mut coming = Coming::new(&self.place, open, 0..end, &version, deadline);
         let mut bytes = Vec::new();
         loop {
             let group = coming.group().map_err(|fault| match fault {
@@ -384,7 +403,7 @@ impl Object for File {
             Fault::Missing(_) => Fault::Changed("it is not there any more".to_owned()),
             fault => fault,
         })?;
-        let mut coming = Coming::new(open, range, version, deadline);
+        let mut coming = Coming::new(&self.place, open, range, version, deadline);
         let first = coming.group()?;
         Ok(Box::new(Groups::behind(first, move || coming.group())))
     }

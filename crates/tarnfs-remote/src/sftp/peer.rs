@@ -71,6 +71,14 @@ impl Peer {
         (Arc::new(session), peer)
     }
 
+    /// Over what was handed over for a program.
+    pub(super) fn of_program([socket, errors, alive]: [UnixStream; 3]) -> Self {
+        let mut peer = Self { socket, _errors: errors, alive };
+        peer.payload().unwrap();
+        peer.message(&[2, 0, 0, 0, 3]);
+        peer
+    }
+
     fn message(&mut self, payload: &[u8]) {
         // Who has gone does not want it.
         let _ = self.socket.write_all(&text(payload));

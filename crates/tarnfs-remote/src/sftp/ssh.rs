@@ -244,7 +244,7 @@ fn hand_over(control: &UnixStream, number: u32, sockets: &[&UnixStream; 3]) -> i
 }
 
 /// What was asked for so; `Ok(None)` when nobody can ask any more.
-fn take_over(control: &UnixStream) -> io::Result<Option<(u32, Vec<OwnedFd>)>> {
+pub(super) fn take_over(control: &UnixStream) -> io::Result<Option<(u32, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut number = [0; 4];

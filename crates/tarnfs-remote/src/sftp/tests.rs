@@ -9,7 +9,8 @@ fn version_of(length: u64, second: u64) -> Version {
 
 fn reading(session: &Arc<Session>, length: u64) -> Coming {
     let open = Arc::new(Open::new(session, b"h".to_vec()));
-    Coming::new(open, 0..length, &version_of(length, 1), soon())
+    let place = Place { host: None, path: b"/~/a".to_vec() };
+    Coming::new(&place, open, 0..length, &version_of(length, 1), soon())
 }
 
 /// Go's server has threads for reads, and another one for all else.
@@ -100,6 +101,48 @@ fn over_a_slow_line_no_more_is_asked_for_than_is_needed() {
         session.is_slow()
     });
     assert_eq!(slow, [false, false, true, true, true, false, true]);
+}
+
+/// Else a connection that is cut again and again before the version of anything is known would bring nothing.
+#[test]
+fn what_has_come_before_a_cut_is_taken_if_its_version_is_there_after_it() {
+    for second in [1, 2] {
+        let url = Url::parse("sftp://box/~/a").unwrap();
+        let (ours, control) = std::os::unix::net::UnixStream::pair().unwrap();
+        let server = std::thread::spawn(move || {
+            let mut connections = 0;
+            while let Some((_, sockets)) = ssh::take_over(&control).unwrap() {
+                connections += 1;
+                let sockets: Vec<_> = sockets.into_iter().map(Into::into).collect();
+                let mut peer = Peer::of_program(sockets.try_into().unwrap());
+                while let Some(asked) = peer.asked() {
+                    match asked.kind {
+                        peer::READ => peer.answer(&asked, peer::DATA, &text(&vec![7; asked.length as usize])),
+                        // It is cut instead.
+                        peer::OF_HANDLE => break,
+                        peer::CLOSE => peer.status(&asked, 0),
+                        3 => peer.answer(&asked, peer::HANDLE, &text(b"h")),
+                        _ => peer.answer(&asked, peer::ATTRIBUTES, &peer::attributes(2 * GROUP, second)),
+                    }
+                }
+                peer.end();
+            }
+            connections
+        });
+        let host = Ssh::new(ours, std::slice::from_ref(&url)).host(&url);
+        let file = File { place: Place { host, path: b"/~/a".to_vec() }, open: Mutex::default() };
+        let found = file.range(0..GROUP, &version_of(2 * GROUP, 1), soon());
+        match found {
+            Ok(mut body) => {
+                let mut bytes = Vec::new();
+                io::Read::read_to_end(&mut body, &mut bytes).unwrap();
+                assert!(second == 1 && bytes == vec![7; GROUP as usize]);
+            }
+            Err(fault) => assert!(second == 2 && matches!(fault, Fault::Changed(_)), "{fault:?}"),
+        }
+        drop(file);
+        assert_eq!(server.join().unwrap(), 2);
+    }
 }
 
 #[test]
