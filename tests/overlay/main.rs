@@ -10,6 +10,7 @@ mod support;
 mod beside;
 mod contents;
 mod errors;
+mod full;
 mod operations;
 mod programs;
 mod races;

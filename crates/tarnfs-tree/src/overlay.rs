@@ -154,7 +154,12 @@ impl OverlayTree {
         let files = Files::open(folder, user)?;
         let hidden = HiddenFolder::new(files.root())?;
         files.check_names(database::NAME)?;
-        let database = Database::open(&files.prepare(database::NAME)?)?;
+        let path = files.prepare(database::NAME)?;
+        let database = match Database::open(&path) {
+            // What was written is no longer of use to anybody if it cannot be opened.
+            Err(error) if database::is_full(&error) && files.give_reserve() => Database::open(&path)?,
+            opened => opened?,
+        };
         let groups = getgroups()?;
         let overlay = Arc::new_cyclic(|me| Overlay {
             me: Weak::clone(me),
@@ -177,6 +182,8 @@ impl OverlayTree {
             _hidden: hidden,
         });
         overlay.begin()?;
+        // For what is removed in it, and before somebody else has the room.
+        overlay.files.take_reserve();
         Ok(Self(overlay))
     }
 
@@ -220,7 +227,7 @@ impl Overlay {
             let root = self.lower.attributes(Node::ROOT)?;
             let xattrs = self.lower.xattrs(Node::ROOT)?;
             // Both or nothing: what cannot be taken over now can be next time.
-            ratarmount::import(self, &|editing| editing.begin(&root, &xattrs))?;
+            self.in_reserve(|| ratarmount::import(self, &|editing| editing.begin(&root, &xattrs)))?;
         }
         let (orphans, shared) =
             self.database.ask(|connection| Ok((rows::without_names(connection)?, rows::shared(connection)?)))?;

@@ -41,6 +41,9 @@ const LOCK: &str = ".tarnfs-overlay.lock";
 const RESERVE: &str = ".tarnfs-overlay.reserve";
 const RESERVED: u64 = 512 << 10;
 
+/// Less than that would not do for removing a file.
+const LEAST_RESERVED: u64 = 64 << 10;
+
 /// So often a folder is opened that is removed meanwhile.
 const MOST_TRIES: u32 = 20;
 
@@ -190,11 +193,8 @@ impl Files {
 
     /// Takes the room that was given back, if there is some again.
     pub(super) fn take_reserve(&self) {
-        if self.reserve.metadata().is_ok_and(|found| found.len() < RESERVED)
-            && let Err(error) = fallocate(&self.reserve, FallocateFlags::empty(), 0, RESERVED)
-        {
+        if let Err(error) = take_room(&self.reserve) {
             log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
-            let _ = self.reserve.set_len(0);
         }
     }
 
@@ -465,6 +465,26 @@ fn not_of_others(stat: &Stat) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a file as long as [`RESERVED`], or as there is room for. What it has it keeps.
+fn take_room(reserve: &File) -> io::Result<()> {
+    let had = reserve.metadata()?.len();
+    let mut wanted = RESERVED;
+    while had < wanted {
+        match fallocate(reserve, FallocateFlags::empty(), 0, wanted) {
+            Ok(()) => break,
+            Err(error) => {
+                // Some file systems leave what they had room for.
+                let _ = reserve.set_len(had);
+                wanted /= 2;
+                if wanted < LEAST_RESERVED {
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Locks the folder for `what`.
 fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
     let mut lock = File::from(open_beneath(root, LOCK.as_bytes(), OFlags::RDWR | OFlags::CREATE)?);
@@ -481,7 +501,13 @@ fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
     }
     lock.set_len(0)?;
     lock.rewind()?;
-    lock.write_all(what.as_bytes())?;
+    match lock.write_all(what.as_bytes()) {
+        // It is there for who is refused, and says nothing then.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) => {
+            log::debug!("there is no room for noting who uses the overlay: {error}");
+        }
+        written => written?,
+    }
     Ok(lock)
 }
 
