@@ -9,6 +9,7 @@ mod support;
 
 mod beside;
 mod contents;
+mod diffs;
 mod errors;
 mod full;
 mod operations;

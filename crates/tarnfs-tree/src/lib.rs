@@ -77,6 +77,7 @@ pub use folder::{FolderTree, Served};
 pub use lazy::{Base, Lazily, LazyTree};
 pub use lifetime::Lifetime;
 pub use overlay::{Appends, Change, Changed, GoesInto, HEAD, Now, OverlayError, OverlayStatus, OverlayTree, Written};
+pub use overlay::{ContentPlace, Held, Named};
 pub use patience::with_memory;
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;

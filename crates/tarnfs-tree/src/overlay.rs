@@ -59,7 +59,7 @@ use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
 pub use commit::{Appends, GoesInto, HEAD, Written};
-pub use status::{Change, Changed, Now, OverlayStatus};
+pub use status::{Change, Changed, ContentPlace, Held, Named, Now, OverlayStatus};
 
 /// Nodes that can be made.
 const OWN: u64 = 1 << 40;

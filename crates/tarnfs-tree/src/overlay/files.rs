@@ -511,6 +511,28 @@ fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
     Ok(lock)
 }
 
+/// What the system says of the content at a place in the folder `root`, which nobody has opened: it is a plain file.
+pub(super) fn plain_file(root: BorrowedFd<'_>, place: &[u8]) -> io::Result<Stat> {
+    is_place(place).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no content can lie there"))?;
+    is_plain(&open_beneath(root, place, OFlags::PATH)?)
+}
+
+/// Opens it, to read it. Nothing is waited for: a pipe may lie there by now.
+pub(super) fn open_to_read(root: BorrowedFd<'_>, place: &[u8]) -> io::Result<File> {
+    plain_file(root, place)?;
+    let file = open_beneath(root, place, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    is_plain(&file)?;
+    Ok(File::from(file))
+}
+
+fn is_plain(file: &OwnedFd) -> io::Result<Stat> {
+    let stat = fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+        return Ok(stat);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "is no file"))
+}
+
 /// True for names in the root of the folder that are not of the mount.
 pub(super) fn is_ours(name: &[u8]) -> bool {
     name.starts_with(OURS) || name.starts_with(THEIRS)
