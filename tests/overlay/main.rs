@@ -9,7 +9,9 @@ mod support;
 
 mod beside;
 mod contents;
+mod diffs;
 mod errors;
+mod full;
 mod operations;
 mod programs;
 mod races;

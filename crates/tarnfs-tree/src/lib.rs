@@ -79,6 +79,7 @@ pub use lifetime::Lifetime;
 pub use overlay::{
     Appends, Change, Changed, GoesInto, HEAD, MountedOver, Now, OverlayError, OverlayStatus, OverlayTree, Written,
 };
+pub use overlay::{ContentPlace, Held, Named};
 pub use patience::with_memory;
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;

@@ -60,7 +60,7 @@ use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
 pub use commit::{Appends, GoesInto, HEAD, MountedOver, Written};
-pub use status::{Change, Changed, Now, OverlayStatus};
+pub use status::{Change, Changed, ContentPlace, Held, Named, Now, OverlayStatus};
 
 /// Nodes that can be made.
 const OWN: u64 = 1 << 40;
@@ -180,9 +180,16 @@ impl OverlayTree {
         numbers_behind(&*lower)?;
         let files = Files::open(folder, user)?;
         files.check_names(database::NAME)?;
-        let database = Database::open(&files.prepare(database::NAME)?)?;
+        let path = files.prepare(database::NAME)?;
+        let database = match Database::open(&path) {
+            // What was written is no longer of use to anybody if it cannot be opened.
+            Err(error) if database::is_full(&error) && files.give_reserve() => Database::open(&path)?,
+            opened => opened?,
+        };
         let tree = Self::with(lower, files, database)?;
         tree.0.begin()?;
+        // For what is removed in it, and before somebody else has the room.
+        tree.0.files.take_reserve();
         Ok(tree)
     }
 
@@ -254,7 +261,7 @@ impl Overlay {
             let root = self.lower.attributes(Node::ROOT)?;
             let xattrs = self.lower.xattrs(Node::ROOT)?;
             // Both or nothing: what cannot be taken over now can be next time.
-            ratarmount::import(self, &|editing| editing.begin(&root, &xattrs))?;
+            self.in_reserve(|| ratarmount::import(self, &|editing| editing.begin(&root, &xattrs)))?;
         }
         let orphans = self.database.ask(rows::without_names)?;
         lock(&self.orphans).extend(&orphans);

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tarnfs_tree::hashes::normalise;
-use tarnfs_tree::{Attributes, Change, Changed, Error, Kind, Tree};
+use tarnfs_tree::{Attributes, Change, Changed, Error, Kind, OverlayStatus, Tree};
 
 use crate::args::Open;
 use crate::commands::stat::kind_name;
@@ -19,7 +19,7 @@ use crate::inside;
 const HASH: &str = "user.hash.";
 
 /// What an overlay changes.
-pub(crate) fn of_change(changed: &Changed) -> Value {
+pub(crate) fn of_change(status: &OverlayStatus, changed: &Changed) -> Value {
     let mut entry = Map::new();
     entry.insert("change".into(), changed.change.letter().to_string().into());
     put(&mut entry, "path", &changed.path);
@@ -29,7 +29,7 @@ pub(crate) fn of_change(changed: &Changed) -> Value {
     if let Some(from) = &changed.from {
         put(&mut entry, "from", from);
     }
-    if let Some(content) = &changed.content {
+    if let Some(content) = changed.content.as_ref().and_then(|content| status.path_of(content)) {
         put(&mut entry, "content", content.as_os_str().as_bytes());
     }
     Value::Object(entry)

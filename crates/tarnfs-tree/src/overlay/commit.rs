@@ -378,7 +378,7 @@ impl OverlayTree {
 
     /// An overlay in which nothing was written takes the attributes of the root anew when it is opened next.
     pub fn forget_root(&self) -> Result<(), OverlayError> {
-        self.of(self.0.edit(|editing| {
+        self.of(self.0.edit_for_room(|editing| {
             let sql = "DELETE FROM nodes WHERE id = ? AND changed = 0 AND NOT EXISTS (SELECT 1 FROM names)";
             if editing.connection.execute(sql, [ROOT as i64]).map_err(failed)? > 0 {
                 editing.connection.execute("DELETE FROM xattrs WHERE node = ?", [ROOT as i64]).map_err(failed)?;
@@ -460,8 +460,9 @@ impl Overlay {
         self.database.ask(|connection| value(connection, key))
     }
 
+    /// A mount begins with that, and a commit: neither needs more room than is kept.
     fn put_value(&self, key: &str, value: Option<&str>) -> Result<(), Error> {
-        self.edit(|editing| {
+        self.edit_for_room(|editing| {
             let done = match value {
                 Some(value) => {
                     editing.connection.execute("INSERT OR REPLACE INTO overlay VALUES (?, ?)", params![key, value])

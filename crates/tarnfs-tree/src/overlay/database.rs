@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::ffi::ErrorCode;
+use rusqlite::ffi::{ErrorCode, SQLITE_IOERR_SHMSIZE};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 use rustix::io::Errno;
@@ -70,6 +70,10 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Errno::NOSPC.into(),
+        // What its connections share cannot have the length that it needs.
+        _ if error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHMSIZE) => {
+            Errno::NOSPC.into()
+        }
         Some(ErrorCode::OutOfMemory) => Errno::NOMEM.into(),
         Some(ErrorCode::ReadOnly) => Error::ReadOnly,
         _ => {
@@ -77,6 +81,11 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
             io::Error::other(format!("the overlay's database: {told}")).into()
         }
     }
+}
+
+/// True if there is no room for something, on the disk or for this user.
+pub(super) fn is_full(error: &Error) -> bool {
+    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
 impl Database {
@@ -285,7 +294,14 @@ fn begin_or_check(connection: &Connection) -> Result<(), Error> {
     check(connection)?;
     // So that there is a log from the first moment on.
     let touch = "INSERT OR REPLACE INTO overlay VALUES ('opened', datetime('now'))";
-    connection.execute_batch(touch).map_err(failed)
+    match connection.execute_batch(touch).map_err(failed) {
+        // What was written can be read all the same, and the room that is kept is for what has to be noted.
+        Err(error) if is_full(&error) => {
+            log::warn!("{NAME}: when it was opened is not noted: {error}");
+            Ok(())
+        }
+        touched => touched,
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid};
 
 use super::content::{OpenedFile, stamp, to_io};
+use super::database::is_full;
 use super::files::{LONGEST_PATH, join};
 use super::rows::{self, NodeRow, ROOT, Said, changed};
 use super::{DEEPEST, LONGEST_NAME, NodePlace, Overlay, OverlayTree, access, lock, stale};
@@ -371,10 +372,15 @@ impl Overlay {
 
     /// The same for what makes room. Where the disk is full, that is noted in what is kept for it.
     pub(super) fn edit_for_room<T>(&self, work: impl Fn(&Editing<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        match self.edit(&work) {
-            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) && self.files.give_reserve() => {
+        self.in_reserve(|| self.edit(&work))
+    }
+
+    /// Does `work` again in the room that is kept, where there is no other.
+    pub(super) fn in_reserve<T>(&self, work: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        match work() {
+            Err(error) if is_full(&error) && self.files.give_reserve() => {
                 self.database.shorten();
-                self.edit(&work)
+                work()
             }
             done => done,
         }

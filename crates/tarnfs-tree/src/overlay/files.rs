@@ -41,6 +41,9 @@ const LOCK: &str = ".tarnfs-overlay.lock";
 const RESERVE: &str = ".tarnfs-overlay.reserve";
 const RESERVED: u64 = 512 << 10;
 
+/// Less than that would not do for removing a file.
+const LEAST_RESERVED: u64 = 64 << 10;
+
 /// So often a folder is opened that is removed meanwhile.
 const MOST_TRIES: u32 = 20;
 
@@ -207,12 +210,17 @@ impl Files {
 
     /// Takes the room that was given back, if there is some again.
     pub(super) fn take_reserve(&self) {
+<<<<<<< HEAD
         let Some(reserve) = &self.reserve else { return };
         if reserve.metadata().is_ok_and(|found| found.len() < RESERVED)
             && let Err(error) = fallocate(reserve, FallocateFlags::empty(), 0, RESERVED)
         {
             log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
             let _ = reserve.set_len(0);
+=======
+        if let Err(error) = take_room(&self.reserve) {
+            log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
+>>>>>>> mendec
         }
     }
 
@@ -493,6 +501,7 @@ fn not_of_others(stat: &Stat) -> io::Result<()> {
     Ok(())
 }
 
+<<<<<<< HEAD
 /// Opens the folder of an overlay.
 fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -521,6 +530,26 @@ fn hold(lock: &File, how: FlockOperation) -> io::Result<()> {
         }
         Err(error) => Err(error.into()),
     }
+=======
+/// Makes a file as long as [`RESERVED`], or as there is room for. What it has it keeps.
+fn take_room(reserve: &File) -> io::Result<()> {
+    let had = reserve.metadata()?.len();
+    let mut wanted = RESERVED;
+    while had < wanted {
+        match fallocate(reserve, FallocateFlags::empty(), 0, wanted) {
+            Ok(()) => break,
+            Err(error) => {
+                // Some file systems leave what they had room for.
+                let _ = reserve.set_len(had);
+                wanted /= 2;
+                if wanted < LEAST_RESERVED {
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+    Ok(())
+>>>>>>> mendec
 }
 
 /// Locks the folder for `what`.
@@ -529,8 +558,36 @@ fn lock(root: BorrowedFd<'_>, what: &str) -> io::Result<File> {
     hold(&lock, FlockOperation::NonBlockingLockExclusive)?;
     lock.set_len(0)?;
     lock.rewind()?;
-    lock.write_all(what.as_bytes())?;
+    match lock.write_all(what.as_bytes()) {
+        // It is there for who is refused, and says nothing then.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) => {
+            log::debug!("there is no room for noting who uses the overlay: {error}");
+        }
+        written => written?,
+    }
     Ok(lock)
+}
+
+/// What the system says of the content at a place in the folder `root`, which nobody has opened: it is a plain file.
+pub(super) fn plain_file(root: BorrowedFd<'_>, place: &[u8]) -> io::Result<Stat> {
+    is_place(place).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no content can lie there"))?;
+    is_plain(&open_beneath(root, place, OFlags::PATH)?)
+}
+
+/// Opens it, to read it. Nothing is waited for: a pipe may lie there by now.
+pub(super) fn open_to_read(root: BorrowedFd<'_>, place: &[u8]) -> io::Result<File> {
+    plain_file(root, place)?;
+    let file = open_beneath(root, place, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    is_plain(&file)?;
+    Ok(File::from(file))
+}
+
+fn is_plain(file: &OwnedFd) -> io::Result<Stat> {
+    let stat = fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+        return Ok(stat);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "is no file"))
 }
 
 /// True for names in the root of the folder that are not of the mount.

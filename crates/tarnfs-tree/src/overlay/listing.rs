@@ -45,7 +45,7 @@ impl Overlay {
         if !wrong.is_empty() {
             // Who lists it has not asked for that, and who removes it asks more of what is below before that begins.
             unasked(|| {
-                self.edit(|editing| {
+                self.edit_for_room(|editing| {
                     // By name alone: what has it may be another by now.
                     let set = |(row, is_over): &(rows::NameRow, bool)| {
                         rows::set_over(editing.connection, id, &row.name, *is_over)

@@ -61,7 +61,7 @@ impl Changes {
             if changed.change != Change::Renamed
                 && let Some(content) = &changed.content
             {
-                all.bytes += content.metadata().map_or(0, |found| found.len());
+                all.bytes += status.length_of(content).unwrap_or(0);
             }
             true
         });

@@ -28,7 +28,7 @@ fn status(folder: &Path, as_json: bool) -> Result<Code, Failure> {
     let mut written = Ok(());
     status
         .each(&mut |changed| {
-            written = if as_json { out.json(&json::of_change(&changed)) } else { put(&mut out, &changed) };
+            written = if as_json { out.json(&json::of_change(&status, &changed)) } else { put(&mut out, &changed) };
             written.is_ok()
         })
         .map_err(failed)?;
