@@ -446,7 +446,7 @@ impl Overlay {
 
     /// A node of what is below is given to somebody, who has seen it as `name` in `folder`.
     fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) {
-        self.pass_on(self.known.hold_seen(node, folder, name));
+        self.pass_on(self.known.hold_seen(node, folder, name, self.is_of_versions(folder)));
     }
 
     /// Nodes are held less often: for who holds them below, or removes them.

@@ -83,6 +83,25 @@ impl Overlay {
         }
     }
 
+    /// True of folders in which older versions of what is below are.
+    pub(super) fn is_of_versions(&self, folder: Node) -> bool {
+        self.below(folder).is_some_and(|lower| self.lower.is_of_versions(lower))
+    }
+
+    /// Fails for folders in which older versions are. What was put there would be in no listing, and in no archive.
+    pub(super) fn takes_names(&self, folder: Node) -> Result<(), Error> {
+        if self.is_of_versions(folder) { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Fails for what is below and was seen among older versions alone: it cannot be changed there.
+    pub(super) fn has_a_place(&self, node: Node) -> Result<(), Error> {
+        match self.place(node) {
+            NodePlace::Lower if self.lower.is_of_versions(node) => Err(Error::ReadOnly),
+            NodePlace::Lower => self.known.seen(node).map_or(Ok(()), |seen| self.takes_names(seen.folder)),
+            NodePlace::Own(_) => Ok(()),
+        }
+    }
+
     /// True if an error of what is below says that it is not there any more, and the folder itself is here: then what
     /// was written in it is all that it has.
     pub(super) fn is_gone_below(&self, folder: Node, error: &Error) -> bool {

@@ -282,6 +282,12 @@ impl OverlayTree {
         self.of(self.0.missing_below())
     }
 
+    /// The path of a folder of older versions in which something was written. No listing leads there, so it would be in
+    /// no archive.
+    pub fn among_versions(&self) -> Result<Option<Vec<u8>>, OverlayError> {
+        self.of(self.0.among_versions())
+    }
+
     /// True if the user, and if the group, of what has this node was given by who wrote here: what it is called below
     /// is of no use then.
     pub fn has_own_owner(&self, node: Node) -> Result<(bool, bool), OverlayError> {
@@ -389,6 +395,19 @@ impl Overlay {
             Ok(missing.is_none())
         })?;
         Ok(missing)
+    }
+
+    fn among_versions(&self) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        self.each_row(&mut |row| {
+            if let (Kind::Folder, Some(path)) = (row.kind, row.lower.as_ref().filter(|_| row.links > 0)) {
+                let is_it = self.lower_of(&row)?.is_some_and(|node| self.lower.is_of_versions(node));
+                let has_names = || self.database.ask(|connection| rows::has_names(connection, row.id));
+                found = (is_it && (row.changed != 0 || has_names()?)).then(|| path.clone());
+            }
+            Ok(found.is_none())
+        })?;
+        Ok(found)
     }
 
     fn has_own_owner(&self, node: Node) -> Result<(bool, bool), Error> {

@@ -400,6 +400,8 @@ impl Overlay {
     /// The same of `node` alone, which is `name` in `folder`. Where a link leads may lie deep in an archive, or behind
     /// a server: of one whose only name is to go (not `stays`) that is not asked.
     pub(super) fn prepare_one(&self, node: Node, folder: Node, name: &[u8], stays: bool) -> Result<Below, Error> {
+        self.takes_names(folder)?;
+        self.takes_names(node)?;
         let attributes = self.lower.attributes(node)?;
         let has_target = attributes.kind == Kind::Symlink && (stays || attributes.links > 1);
         Ok(Below {
@@ -477,6 +479,10 @@ impl Overlay {
                 (false, false) => {}
             }
         }
+        self.takes_names(to.0)?;
+        if how == Renaming::Exchanges {
+            self.takes_names(from.0)?;
+        }
         let is_over = [self.is_over(from.0, from.1)?, self.is_over(to.0, to.1)?];
         let (from_below, to_below) = (self.prepare(from.0)?, self.prepare(to.0)?);
         if how == Renaming::Replaces && target.is_some() && !is_folder(&source) {
@@ -553,6 +559,7 @@ impl Edit for OverlayTree {
     fn make(&self, folder: Node, name: &[u8], new: &New) -> Result<Attributes, Error> {
         is_name(name)?;
         let overlay = &*self.0;
+        overlay.takes_names(folder)?;
         let (is_over, below) = (overlay.is_over(folder, name)?, overlay.prepare(folder)?);
         let made = overlay.edit(|editing| {
             let folder = editing.touch(&below, folder)?;
@@ -579,6 +586,7 @@ impl Edit for OverlayTree {
 
     fn make_unnamed(&self, folder: Node, new: &New) -> Result<Attributes, Error> {
         let overlay = &*self.0;
+        overlay.takes_names(folder)?;
         let below = overlay.prepare(folder)?;
         let id = overlay.edit(|editing| {
             let folder = editing.node(editing.touch(&below, folder)?)?;
@@ -591,6 +599,7 @@ impl Edit for OverlayTree {
     fn link(&self, node: Node, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         is_name(name)?;
         let overlay = &*self.0;
+        overlay.takes_names(folder)?;
         if overlay.find(folder, name, false)?.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -738,6 +747,8 @@ impl Edit for OverlayTree {
     }
 
     fn open_to_write(&self, node: Node, _: bool) -> Result<Arc<dyn WritableFile>, Error> {
+        // Not only when all of it was copied.
+        self.0.has_a_place(node)?;
         Ok(Arc::new(OpenedFile::new(&self.0, self.0.content(node)?)))
     }
 

@@ -54,12 +54,16 @@ impl Known {
     }
 
     /// A node of what is below is, which was seen as `name` in `folder`: that is known as long as it is. Returns what
-    /// is to be forgotten of where it was seen before.
+    /// is to be forgotten of where it was seen before. Among older versions (`is_version`) it is not at its place: that
+    /// counts only where no other is known.
     #[must_use]
-    pub(super) fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) -> Vec<Forgotten> {
+    pub(super) fn hold_seen(&self, node: Node, folder: Node, name: &[u8], is_version: bool) -> Vec<Forgotten> {
         let mut entries = self.entries();
         let entry = entries.entry(node).or_default();
         entry.holders += 1;
+        if is_version && entry.seen.is_some() && !entry.is_gone {
+            return Vec::new();
+        }
         entry.is_gone = false;
         match &mut entry.seen {
             Some(seen) if seen.folder == folder && *seen.name == *name => return Vec::new(),
@@ -208,7 +212,7 @@ mod tests {
         let known = Known::default();
         let (root, outer, inner, other, file) = (Node::ROOT, Node(10), Node(11), Node(12), Node(13));
         for (node, folder) in [(outer, root), (inner, outer), (other, root), (file, other), (file, inner)] {
-            assert_eq!(known.hold_seen(node, folder, b"name"), []);
+            assert_eq!(known.hold_seen(node, folder, b"name", false), []);
         }
         // The file was seen elsewhere by now.
         assert_eq!(known.forget(other, 1), [forgotten(12, 1, true)]);
@@ -217,7 +221,7 @@ mod tests {
         assert_eq!(known.seen(file).unwrap().folder, inner);
         assert_eq!(known.seen(inner).unwrap().folder, outer);
         // Looked up once more, and forgotten: what is held for the file stays.
-        assert_eq!(known.hold_seen(inner, outer, b"name"), []);
+        assert_eq!(known.hold_seen(inner, outer, b"name", false), []);
         assert_eq!(known.forget(inner, 1), [forgotten(11, 1, false)]);
         assert_eq!(known.forget(file, 1), [forgotten(13, 1, false)]);
         let all = [forgotten(13, 1, true), forgotten(11, 1, true), forgotten(10, 1, true), forgotten(1, 0, true)];
@@ -229,14 +233,36 @@ mod tests {
     fn a_folder_that_is_looked_up_again_is_held_by_who_did() {
         let known = Known::default();
         let (folder, file) = (Node(10), Node(11));
-        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder"), []);
-        assert_eq!(known.hold_seen(file, folder, b"file"), []);
+        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder", false), []);
+        assert_eq!(known.hold_seen(file, folder, b"file", false), []);
         assert_eq!(known.forget(folder, 1), [forgotten(10, 0, false)]);
-        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder"), []);
-        assert_eq!(known.hold_seen(file, Node::ROOT, b"file"), [forgotten(10, 1, false)]);
+        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder", false), []);
+        assert_eq!(known.hold_seen(file, Node::ROOT, b"file", false), [forgotten(10, 1, false)]);
         assert_eq!(known.take_back(file), []);
         assert_eq!(known.forget(folder, 1), [forgotten(10, 1, true)]);
         assert_eq!(known.forget(file, 1), [forgotten(11, 1, true), forgotten(1, 0, true)]);
+        assert!(known.entries().is_empty());
+    }
+
+    /// The last version of a file has its number.
+    #[test]
+    fn a_place_among_older_versions_does_not_replace_the_real_one() {
+        let known = Known::default();
+        let (root, versions, file) = (Node::ROOT, Node(10), Node(11));
+        assert_eq!(known.hold_seen(versions, root, b"file.versions", false), []);
+        assert_eq!(known.hold_seen(file, versions, b"1", true), []);
+        assert_eq!(known.seen(file).unwrap().folder, versions);
+        assert_eq!(known.hold_seen(file, root, b"file", false), []);
+        assert_eq!(known.hold_seen(file, versions, b"1", true), []);
+        let seen = known.seen(file).unwrap();
+        assert_eq!((seen.folder, &*seen.name), (root, b"file".as_slice()));
+        // Its name was removed.
+        known.gone(file);
+        assert_eq!(known.hold_seen(file, versions, b"1", true), []);
+        assert_eq!((known.seen(file).unwrap().folder, known.is_gone(file)), (versions, false));
+        assert_eq!(known.forget(file, 4), [forgotten(11, 4, true)]);
+        let all = [forgotten(10, 1, true), forgotten(1, 0, true)];
+        assert_eq!(known.forget(versions, 1), all);
         assert!(known.entries().is_empty());
     }
 }

@@ -1,3 +1,5 @@
+mod below;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};

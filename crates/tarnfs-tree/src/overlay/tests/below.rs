@@ -1,0 +1,119 @@
+//! What is below is seen in several places, or is changed by others.
+
+use super::*;
+use crate::Versions;
+
+/// With folders of older versions.
+fn over_versions(below: &Path, written: &Path) -> OverlayTree {
+    let lower = Versions::new(Arc::new(FolderTree::open(below).unwrap()));
+    OverlayTree::open(Arc::new(lower), written, "test").unwrap()
+}
+
+fn node(tree: &OverlayTree, path: &str) -> Node {
+    path.split('/').fold(Node::ROOT, |folder, name| tree.lookup(folder, name.as_bytes()).unwrap().node)
+}
+
+/// What the status tells: letters and paths.
+fn told(written: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let told = OverlayStatus::open(written).unwrap().each(&mut |changed| {
+        all.push(format!("{} {}", changed.change.letter(), String::from_utf8_lossy(&changed.path)));
+        true
+    });
+    told.unwrap();
+    all
+}
+
+/// > Who has looked into the older versions of a file, and writes to it, finds that in the file.
+#[test]
+fn what_was_seen_among_older_versions_is_changed_at_its_place() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::create_dir(below.path().join("d")).unwrap();
+    for name in ["f", "d/x", "late"] {
+        fs::write(below.path().join(name), "below").unwrap();
+    }
+    let tree = over_versions(below.path(), written.path());
+    let (file, inner) = (node(&tree, "f"), node(&tree, "d/x"));
+    assert_eq!(names(&tree, node(&tree, "f.versions")), [b"1"]);
+    assert_eq!((node(&tree, "f.versions/1"), node(&tree, "d.versions/1/x")), (file, inner));
+    // Among its versions first.
+    let late = node(&tree, "late.versions/1");
+    assert_eq!(node(&tree, "late"), late);
+    for node in [file, inner, late] {
+        assert_eq!(tree.edit().unwrap().open_to_write(node, false).unwrap().write_at(b"mine!", 0).unwrap(), 5);
+    }
+    assert_eq!(told(written.path()), ["M f", "M late", "M d/x"]);
+    tree.finish();
+    drop(tree);
+    let tree = over_versions(below.path(), written.path());
+    for (folder, name) in [("", "f"), ("", "late"), ("d", "x")] {
+        let folder = if folder.is_empty() { Node::ROOT } else { node(&tree, folder) };
+        assert_eq!(read(&tree, folder, name.as_bytes()).unwrap(), b"mine!", "{name}");
+    }
+}
+
+/// > Older versions cannot be changed, and nothing can be put among them, also with `--write-overlay` (EROFS).
+#[test]
+fn nothing_is_put_among_older_versions() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::create_dir(below.path().join("d")).unwrap();
+    for name in ["f", "d/x", "other"] {
+        fs::write(below.path().join(name), "below").unwrap();
+    }
+    let tree = over_versions(below.path(), written.path());
+    let edit = tree.edit().unwrap();
+    let [versions, one, view, other] =
+        ["f.versions", "f.versions/1", "d.versions/1", "other"].map(|path| node(&tree, path));
+    let new = |kind| New { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, target: Vec::new() };
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    let rename = |from: (Node, &[u8]), to: (Node, &[u8]), how| edit.rename(from, to, how);
+    let root = Node::ROOT;
+    let work: Vec<(&str, Work<'_>)> = vec![
+        ("open", Box::new(|| edit.open_to_write(one, false).map(drop))),
+        ("chmod", Box::new(|| edit.change(one, &mode).map(drop))),
+        ("chmod of a folder", Box::new(|| edit.change(view, &mode).map(drop))),
+        ("setxattr", Box::new(|| edit.set_xattr(versions, b"user.a", b"b", Setting::Any))),
+        ("create", Box::new(|| edit.make(versions, b"note", &new(Kind::File)).map(drop))),
+        ("mkdir", Box::new(|| edit.make(view, b"new", &new(Kind::Folder)).map(drop))),
+        ("unnamed", Box::new(|| edit.make_unnamed(view, &new(Kind::File)).map(drop))),
+        ("link from there", Box::new(|| edit.link(one, root, b"new").map(drop))),
+        ("link", Box::new(|| edit.link(other, versions, b"new").map(drop))),
+        ("unlink", Box::new(|| edit.remove(versions, b"1", false))),
+        ("rmdir", Box::new(|| edit.remove(root, b"f.versions", true))),
+        ("rename to it", Box::new(|| rename((root, b"other"), (versions, b"other"), Renaming::Replaces))),
+        ("rename from it", Box::new(|| rename((versions, b"1"), (root, b"new"), Renaming::Replaces))),
+        ("rename of it", Box::new(|| rename((root, b"f.versions"), (root, b"new"), Renaming::Spares))),
+        ("exchange", Box::new(|| rename((root, b"d"), (root, b"f.versions"), Renaming::Exchanges))),
+    ];
+    for (what, work) in &work {
+        assert_eq!(work().map_err(|error| error.errno()), Err(Errno::ROFS), "{what}");
+    }
+    assert_eq!(told(written.path()), [""; 0]);
+    // The file itself can.
+    write(&tree, root, b"f", b"mine!");
+    assert_eq!(told(written.path()), ["M f"]);
+}
+
+/// What was put there before that was refused, or is said to be there, is not forgotten by a commit.
+#[test]
+fn what_is_among_older_versions_is_told() {
+    let [below, written] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fs::write(below.path().join("f"), "below").unwrap();
+    let tree = over_versions(below.path(), written.path());
+    write(&tree, Node::ROOT, b"f", b"mine!");
+    assert_eq!(tree.among_versions().unwrap(), None);
+    let versions = tree.0.lower.lookup(Node::ROOT, b"f.versions").unwrap();
+    let put = |editing: &editing::Editing<'_>| {
+        let row = NodeRow { lower: Some(b"f.versions".to_vec()), ..editing::of(&versions) };
+        let folder = rows::put_node(editing.connection, &row)?;
+        editing.put_name(ROOT, b"f.versions", Some(folder), true)?;
+        let note =
+            rows::put_node(editing.connection, &NodeRow { kind: Kind::Symlink, links: 1, ..editing::of(&versions) })?;
+        editing.put_name(folder, b"note", Some(note), false)
+    };
+    tree.0.edit(put).unwrap();
+    assert_eq!(tree.among_versions().unwrap().unwrap(), b"f.versions");
+    // It can be found, and copied.
+    assert_eq!(names(&tree, Node::ROOT), [b"f".as_slice(), b"f.versions"]);
+    assert_eq!(names(&tree, node(&tree, "f.versions")), [b"1".as_slice(), b"note"]);
+}
