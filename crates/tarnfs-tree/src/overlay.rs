@@ -560,14 +560,15 @@ impl Tree for OverlayTree {
         self.0.below(node).is_none_or(|lower| self.0.lower.is_ready(lower))
     }
 
-    /// Names that are here and below are compared first.
+    /// Names that are here and below are compared first. Where nothing is below any more, that is looked for again.
     fn lists_at_once(&self, folder: Node, from: u64) -> bool {
         match (self.0.place(folder), self.0.below(folder)) {
             (NodePlace::Own(id), Some(lower)) => {
                 self.0.is_compared(id, lower) && self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW))
             }
             (_, Some(lower)) => self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW)),
-            (_, None) => true,
+            (NodePlace::Own(id), None) => !lock(&self.0.lost).contains_key(&id),
+            (NodePlace::Lower, None) => true,
         }
     }
 

@@ -150,6 +150,12 @@ impl Overlay {
         Ok(is_it)
     }
 
+    /// What is below of a node of the overlay is gone.
+    pub(super) fn lose(&self, id: u64) {
+        self.met.lose(id);
+        lock(&self.lost).insert(id, Instant::now());
+    }
+
     /// Looks again what is below the folder `id`, which has this `name` in `folder`: somebody may have removed it, and
     /// made another one.
     pub(super) fn look_below(&self, id: u64, folder: Node, name: &[u8]) -> Result<(), Error> {
@@ -175,7 +181,7 @@ impl Overlay {
                 Ok(())
             }
             Err(error) if is_gone(&error) => {
-                self.met.lose(id);
+                self.lose(id);
                 Ok(())
             }
             Err(error) => Err(error),

@@ -117,3 +117,69 @@ fn what_is_among_older_versions_is_told() {
     assert_eq!(names(&tree, Node::ROOT), [b"f".as_slice(), b"f.versions"]);
     assert_eq!(names(&tree, node(&tree, "f.versions")), [b"1".as_slice(), b"note"]);
 }
+
+/// All names of a folder, asked for one by one.
+fn one_by_one(tree: &OverlayTree, folder: Node) -> Vec<Vec<u8>> {
+    let (mut names, mut from) = (Vec::new(), 0);
+    loop {
+        let mut next = None;
+        let listed = tree.read_dir(folder, from, &mut |child| {
+            if next.is_some() {
+                return false;
+            }
+            names.push(child.name.to_vec());
+            next = Some(child.next);
+            true
+        });
+        listed.unwrap();
+        let Some(next) = next else { break };
+        from = next;
+    }
+    names.sort();
+    names
+}
+
+/// Who copies a mount must find all that was written: what is found by its name is listed, too.
+#[test]
+fn what_was_changed_in_a_folder_that_is_gone_below_is_listed() {
+    let (tree, below, written) = over_folder();
+    fs::create_dir(below.path().join("folder")).unwrap();
+    for name in ["changed", "too", "untouched", "removed"] {
+        fs::write(below.path().join("folder").join(name), "below").unwrap();
+    }
+    let old = node(&tree, "folder");
+    for name in ["a mine", "changed", "mine", "too"] {
+        write(&tree, old, name.as_bytes(), b"mine!");
+    }
+    tree.edit().unwrap().remove(old, b"removed", false).unwrap();
+    assert_eq!(one_by_one(&tree, old), [b"a mine".as_slice(), b"changed", b"mine", b"too", b"untouched"]);
+    fs::remove_dir_all(below.path().join("folder")).unwrap();
+    let check = |tree: &OverlayTree, folder: Node| {
+        let expected = [b"a mine".as_slice(), b"changed", b"mine", b"too"];
+        assert_eq!(names(tree, folder), expected);
+        assert_eq!(one_by_one(tree, folder), expected);
+    };
+    check(&tree, node(&tree, "folder"));
+    // Whoever has it open.
+    check(&tree, old);
+    tree.finish();
+    drop(tree);
+    let open = || OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    let tree = open();
+    check(&tree, node(&tree, "folder"));
+    // It is there again, and then it is not, without anybody who looks it up.
+    fs::create_dir(below.path().join("folder")).unwrap();
+    fs::write(below.path().join("folder/too"), "below").unwrap();
+    drop(tree);
+    let tree = open();
+    let folder = node(&tree, "folder");
+    check(&tree, folder);
+    fs::remove_dir_all(below.path().join("folder")).unwrap();
+    check(&tree, folder);
+    let edit = tree.edit().unwrap();
+    for name in names(&tree, folder) {
+        edit.remove(folder, &name, false).unwrap();
+    }
+    edit.remove(Node::ROOT, b"folder", true).unwrap();
+    assert_eq!(names(&tree, Node::ROOT), [b""; 0]);
+}
