@@ -9,7 +9,7 @@ use tarnfs_source::SharedSource;
 use super::files::join;
 use super::rows::{self, NodeRow};
 use super::{NodePlace, Overlay, lock, stale};
-use crate::{Attributes, Error, Kind, Lifetime, Node, path};
+use crate::{Attributes, Error, Kind, Lifetime, Node, UNKNOWN, path};
 
 /// How long what is gone below is not looked for again.
 const LOST: Duration = Duration::from_secs(1);
@@ -140,14 +140,37 @@ impl Overlay {
         if row.is_shared && row.kind != Kind::Folder {
             return Ok(true);
         }
-        // The folders that something changed lies in have numbers of their own.
-        let NodePlace::Own(parent) = self.place(folder) else { return Ok(false) };
-        let is_it = self.known_row(parent)?.lower.map(|path| join(&path, name)) == row.lower;
+        let is_it = self.is_in_place(&row, folder, name)?;
         if !is_it {
             let path = tarnfs_format::name::escape(row.lower.as_deref().unwrap_or_default()).to_string();
             log::debug!("{path}: was renamed below after it was changed here");
         }
         Ok(is_it)
+    }
+
+    /// True if what a node of the overlay stands for has this `name` in this folder below.
+    fn is_in_place(&self, row: &NodeRow, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        // The folders that something changed lies in have numbers of their own.
+        let NodePlace::Own(parent) = self.place(folder) else { return Ok(false) };
+        let path = self.known_row(parent)?.lower.map(|path| join(&path, name));
+        Ok(path.is_some() && path == row.lower)
+    }
+
+    /// True if there is another folder below where the folder `id` of the overlay was: a listing has `found` it as
+    /// `name` in `folder`. It is looked up, and not given as the one that it was.
+    pub(super) fn is_made_anew(&self, id: u64, folder: Node, name: &[u8], found: &Attributes) -> Result<bool, Error> {
+        let is_known = match self.met.id(found.node) {
+            Some(known) => known != id || self.met.lower(id) == Some(found.node),
+            None => found.node == UNKNOWN,
+        };
+        if is_known || found.kind != Kind::Folder || self.lower.lifetime(found.node) == Lifetime::Forever {
+            return Ok(false);
+        }
+        let row = self.known_row(id)?;
+        if row.kind != Kind::Folder || !self.is_in_place(&row, folder, name)? {
+            return Ok(false);
+        }
+        Ok(self.lower_of(&row)? != Some(found.node))
     }
 
     /// What is below of a node of the overlay is gone.
@@ -162,9 +185,8 @@ impl Overlay {
         let Some(lower) = self.below(folder).filter(|&lower| self.lower.lifetime(lower) != Lifetime::Forever) else {
             return Ok(());
         };
-        let (row, NodePlace::Own(parent)) = (self.known_row(id)?, self.place(folder)) else { return Ok(()) };
-        let path = self.known_row(parent)?.lower.map(|path| join(&path, name));
-        if row.kind != Kind::Folder || path.is_none() || row.lower != path {
+        let row = self.known_row(id)?;
+        if row.kind != Kind::Folder || !self.is_in_place(&row, folder, name)? {
             return Ok(());
         }
         match self.lower.lookup(lower, name) {

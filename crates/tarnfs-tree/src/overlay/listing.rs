@@ -118,7 +118,11 @@ impl Overlay {
             let said = id.map_or(Ok(Said::Nothing), |id| self.said(id, child.name));
             let given = match said {
                 Ok(Said::Gone) => Ok(None),
-                Ok(Said::Node(own)) => self.give(own).map(Some),
+                Ok(Said::Node(own)) => match self.is_made_anew(own, folder, child.name, &child.attributes) {
+                    Ok(true) => return self.give_unknown(child, next, receive),
+                    Ok(false) => self.give(own).map(Some),
+                    Err(error) => Err(error),
+                },
                 Ok(Said::Nothing) if found == UNKNOWN => {
                     return receive(Child { next, ..child });
                 }
@@ -126,15 +130,7 @@ impl Overlay {
                     if let Some(own) = self.met.id(found) {
                         match self.is_name_of(own, found, folder, child.name) {
                             Ok(true) => self.give(own).map(Some),
-                            // Who asks for it is told.
-                            Ok(false) => {
-                                let attributes = Attributes { node: UNKNOWN, ..child.attributes };
-                                let goes_on = receive(Child { attributes, next, ..child });
-                                if goes_on {
-                                    self.lower.forget(found, 1);
-                                }
-                                return goes_on;
-                            }
+                            Ok(false) => return self.give_unknown(child, next, receive),
                             Err(error) => Err(error),
                         }
                     } else {
@@ -171,6 +167,18 @@ impl Overlay {
             goes_on
         })?;
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Who asks for a child of which only the name is certain is told what it is.
+    fn give_unknown(&self, child: Child<'_>, next: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> bool {
+        let found = child.attributes.node;
+        let attributes = Attributes { node: UNKNOWN, ..child.attributes };
+        let goes_on = receive(Child { attributes, next, ..child });
+        // What is refused below counts as not given.
+        if goes_on {
+            self.lower.forget(found, 1);
+        }
+        goes_on
     }
 
     pub(super) fn read_dir(

@@ -1,7 +1,7 @@
 //! What is below is seen in several places, or is changed by others.
 
 use super::*;
-use crate::Versions;
+use crate::{UNKNOWN, Versions};
 
 /// With folders of older versions.
 fn over_versions(below: &Path, written: &Path) -> OverlayTree {
@@ -182,4 +182,42 @@ fn what_was_changed_in_a_folder_that_is_gone_below_is_listed() {
     }
     edit.remove(Node::ROOT, b"folder", true).unwrap();
     assert_eq!(names(&tree, Node::ROOT), [b""; 0]);
+}
+
+/// The node of a name in a listing of the root.
+fn listed(tree: &OverlayTree, name: &str) -> Node {
+    let mut found = Vec::new();
+    let listed = tree.read_dir(Node::ROOT, 0, &mut |child| {
+        if child.name == name.as_bytes() {
+            found.push(child.attributes.node);
+        }
+        true
+    });
+    listed.unwrap();
+    assert_eq!(found.len(), 1);
+    found[0]
+}
+
+/// The kernel takes what a listing gives it, and looks up nothing for as long as it is listed again and again.
+#[test]
+fn a_folder_that_is_made_anew_below_is_not_listed_as_the_old_one() {
+    let (tree, below, written) = over_folder();
+    let make = |file: &str| {
+        fs::create_dir_all(below.path().join("folder")).unwrap();
+        fs::write(below.path().join("folder").join(file), "below").unwrap();
+    };
+    make("old");
+    write(&tree, node(&tree, "folder"), b"mine", b"mine!");
+    assert_eq!(listed(&tree, "folder"), node(&tree, "folder"));
+    fs::rename(below.path().join("folder"), below.path().join("away")).unwrap();
+    make("new");
+    assert_eq!(listed(&tree, "folder"), UNKNOWN);
+    assert_eq!(names(&tree, node(&tree, "folder")), [b"mine".as_slice(), b"new"]);
+    assert_eq!(listed(&tree, "folder"), node(&tree, "folder"));
+    tree.finish();
+    drop(tree);
+    // Nobody has looked it up yet.
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    let folder = listed(&tree, "folder");
+    assert_eq!(names(&tree, folder), [b"mine".as_slice(), b"new"]);
 }
