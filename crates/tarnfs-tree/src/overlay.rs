@@ -254,10 +254,19 @@ impl Overlay {
 
     /// What is said of a node of the overlay.
     fn shown(&self, row: &NodeRow) -> Result<Attributes, Error> {
-        Ok(self.shown_as(row, self.node_of(row)?))
+        let node = self.node_of(row)?;
+        Ok(self.shown_now(row, node))
     }
 
-    /// The same of one that somebody knows as `node`: nothing is asked of what is below.
+    /// The same of one that somebody knows as `node`.
+    fn shown_now(&self, row: &NodeRow, node: Node) -> Attributes {
+        match self.now_below(row, node) {
+            Some(now) => self.shown_as(&below::following(row, &now), node),
+            None => self.shown_as(row, node),
+        }
+    }
+
+    /// The same, where nothing is asked of what is below.
     fn shown_as(&self, row: &NodeRow, node: Node) -> Attributes {
         let mut shown = Attributes {
             node,
@@ -391,11 +400,16 @@ impl Overlay {
                 Ok((Content::above(self, node, FollowedFile::new(file, path)?)?, false))
             }
             (Kind::File, None) => {
-                let source = self.open_below(&row)?;
-                if source.len() != row.size {
+                let source = match self.open_below(&row) {
+                    // It can be emptied.
+                    Err(error) if below::is_gone(&error) => return Ok((Content::gone(self, node), true)),
+                    source => source?,
+                };
+                let can_change = |lower| self.lower.lifetime(lower) != Lifetime::Forever;
+                if source.len() != row.size && !self.met.lower(id).is_some_and(can_change) {
                     let what = "is another one than when its name or attributes were changed";
-                    let what = format!("{}: {what}", source.describe());
-                    return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, what).into());
+                    log::error!("{}: {what}", source.describe());
+                    return Ok((Content::gone(self, node), true));
                 }
                 Ok((Content::below(self, node, source), true))
             }
@@ -470,7 +484,7 @@ impl Overlay {
                 }
                 Ok(attributes)
             }
-            NodePlace::Own(id) => Ok(self.shown_as(&self.known_row(id)?, node)),
+            NodePlace::Own(id) => Ok(self.shown_now(&self.known_row(id)?, node)),
         }
     }
 
@@ -611,7 +625,11 @@ impl Tree for OverlayTree {
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
-        Ok(Arc::new(OpenedFile::new(&self.0, self.0.content(node)?)))
+        let content = self.0.content(node)?;
+        if content.is_gone() {
+            return Err(stale());
+        }
+        Ok(Arc::new(OpenedFile::new(&self.0, content)))
     }
 
     fn path_of(&self, node: Node) -> Option<Vec<u8>> {

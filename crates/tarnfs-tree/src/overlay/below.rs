@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use tarnfs_source::SharedSource;
 
 use super::files::join;
-use super::rows::{self, NodeRow};
+use super::rows::{self, NodeRow, changed};
 use super::{NodePlace, Overlay, lock, stale};
 use crate::{Attributes, Error, Kind, Lifetime, Node, UNKNOWN, path};
 
@@ -15,8 +15,26 @@ use crate::{Attributes, Error, Kind, Lifetime, Node, UNKNOWN, path};
 const LOST: Duration = Duration::from_secs(1);
 
 /// True of errors that say that nothing is at a path, and not that it cannot be said.
-fn is_gone(error: &Error) -> bool {
+pub(super) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::NotFound | Error::NotAFolder) || error.errno() == Errno::STALE
+}
+
+/// True of what is what is at its path below by now, whatever was there before: a folder, and a file of which only the
+/// name or the attributes were changed. A file that has several names below is known by its number.
+fn follows(row: &NodeRow) -> bool {
+    row.kind == Kind::Folder || row.kind == Kind::File && row.place.is_none() && !row.is_shared
+}
+
+/// A file whose content is that below, which somebody has changed there.
+pub(super) fn following(row: &NodeRow, now: &Attributes) -> NodeRow {
+    let mut row = NodeRow { size: now.size, blocks: now.blocks, ..row.clone() };
+    if now.ctime > row.ctime {
+        row.ctime = now.ctime;
+        if row.changed & changed::TIMES == 0 {
+            (row.atime, row.mtime) = (now.atime, now.mtime);
+        }
+    }
+    row
 }
 
 impl Overlay {
@@ -61,6 +79,16 @@ impl Overlay {
     /// The number that a node of the overlay has.
     pub(super) fn node_of(&self, row: &NodeRow) -> Result<Node, Error> {
         Ok(self.lower_of(row)?.unwrap_or(Node(self.first.saturating_add(row.id))))
+    }
+
+    /// What there is to know by now of a file whose content is that below, for who knows it as `node`. `None` where that
+    /// does not change, or cannot be asked.
+    pub(super) fn now_below(&self, row: &NodeRow, node: Node) -> Option<Attributes> {
+        let is_below = row.kind == Kind::File && row.place.is_none() && node.0 < self.first;
+        if !is_below || self.lower.lifetime(node) == Lifetime::Forever {
+            return None;
+        }
+        self.lower.attributes(node).ok().filter(|now| now.kind == Kind::File)
     }
 
     /// The file below that has what a node of the overlay holds.
@@ -156,21 +184,23 @@ impl Overlay {
         Ok(path.is_some() && path == row.lower)
     }
 
-    /// True if there is another folder below where the folder `id` of the overlay was: a listing has `found` it as
-    /// `name` in `folder`. It is looked up, and not given as the one that it was.
+    /// True if there is another one below where `id` of the overlay was: a listing has `found` it as `name` in `folder`.
+    /// It is looked up, and not given as the one that it was.
     pub(super) fn is_made_anew(&self, id: u64, folder: Node, name: &[u8], found: &Attributes) -> Result<bool, Error> {
         let is_known = match self.met.id(found.node) {
             Some(known) => known != id || self.met.lower(id) == Some(found.node),
             None => found.node == UNKNOWN,
         };
-        if is_known || found.kind != Kind::Folder || self.lower.lifetime(found.node) == Lifetime::Forever {
+        let is_any = matches!(found.kind, Kind::Folder | Kind::File);
+        if is_known || !is_any || self.lower.lifetime(found.node) == Lifetime::Forever {
             return Ok(false);
         }
         let row = self.known_row(id)?;
-        if row.kind != Kind::Folder || !self.is_in_place(&row, folder, name)? {
+        if !follows(&row) || row.kind != found.kind || !self.is_in_place(&row, folder, name)? {
             return Ok(false);
         }
-        Ok(self.lower_of(&row)? != Some(found.node))
+        let lower = self.lower_of(&row)?;
+        Ok(lower != Some(found.node) && (lower.is_some() || !self.is_another_below(&row, found)))
     }
 
     /// What is below of a node of the overlay is gone.
@@ -179,20 +209,25 @@ impl Overlay {
         lock(&self.lost).insert(id, Instant::now());
     }
 
-    /// Looks again what is below the folder `id`, which has this `name` in `folder`: somebody may have removed it, and
-    /// made another one.
+    /// Looks again what is below of `id`, which has this `name` in `folder`, if it [`follows`] that: somebody may have
+    /// removed it, and made another one.
     pub(super) fn look_below(&self, id: u64, folder: Node, name: &[u8]) -> Result<(), Error> {
         let Some(lower) = self.below(folder).filter(|&lower| self.lower.lifetime(lower) != Lifetime::Forever) else {
             return Ok(());
         };
         let row = self.known_row(id)?;
-        if row.kind != Kind::Folder || !self.is_in_place(&row, folder, name)? {
+        if !follows(&row) || !self.is_in_place(&row, folder, name)? {
             return Ok(());
         }
         match self.lower.lookup(lower, name) {
             Ok(found) => {
                 let is_another = self.met.lower(id) != Some(found.node);
-                if is_another && found.kind == Kind::Folder && self.met.id(found.node).is_none_or(|known| known == id) {
+                let has_own_number = self.is_another_below(&row, &found);
+                if is_another && has_own_number {
+                    self.met.lose(id);
+                }
+                let is_one = found.kind == row.kind && !has_own_number;
+                if is_another && is_one && self.met.id(found.node).is_none_or(|known| known == id) {
                     // It is held there for good.
                     self.met.meet(id, found.node);
                     lock(&self.lost).remove(&id);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, fdatasync, fsync, ftruncate};
 use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, getrlimit};
-use tarnfs_source::{FollowedFile, SharedSource, Source};
+use tarnfs_source::{FollowedFile, MemorySource, SharedSource, Source};
 
 use super::files::{join, set_times, split};
 use super::rows::{self, changed};
@@ -87,6 +87,11 @@ impl Content {
         Self::new(overlay, node, Some(lower), OnceLock::new())
     }
 
+    /// What was below is not there any more: it cannot be read, but something else can be written.
+    pub(super) fn gone(overlay: &Arc<Overlay>, node: Node) -> Self {
+        Self::new(overlay, node, None, OnceLock::new())
+    }
+
     /// A file in the folder of the overlay.
     pub(super) fn above(overlay: &Arc<Overlay>, node: Node, file: FollowedFile) -> io::Result<Self> {
         let descriptor = overlay.descriptors.take()?;
@@ -113,6 +118,11 @@ impl Content {
     /// The file in the folder of the overlay, if there is one.
     pub(super) fn upper(&self) -> Option<BorrowedFd<'_>> {
         self.upper.get().map(|(file, _)| file.as_fd())
+    }
+
+    /// True where there is nothing to read.
+    pub(super) fn is_gone(&self) -> bool {
+        self.source().is_err()
     }
 
     fn source(&self) -> io::Result<&dyn Source> {
@@ -152,7 +162,12 @@ impl Content {
         if let Some(upper) = self.upper() {
             return Ok(upper);
         }
-        let lower = self.lower.as_deref().ok_or(Errno::STALE)?;
+        let nothing = MemorySource::new(Vec::new(), "nothing");
+        let lower: &dyn Source = match &self.lower {
+            Some(lower) => &**lower,
+            None if keep == 0 => &nothing,
+            None => return Err(Errno::STALE.into()),
+        };
         let descriptor = overlay.descriptors.take()?;
         self.copied.store(0, Ordering::SeqCst);
         self.is_copying.store(true, Ordering::SeqCst);
@@ -338,7 +353,7 @@ impl Overlay {
             }
             let settle = || self.settle_copy(node, &part, length > 0).map_err(to_io);
             // A whole copy changes nothing that anybody sees: also who was told that nothing was written may have it.
-            if length < lower.len() { settle() } else { unasked(settle) }
+            if length < lower.len() || keep == 0 { settle() } else { unasked(settle) }
         };
         match copy() {
             Ok(place) => FollowedFile::new(file, self.files.path().join(path_of(&place))),
@@ -459,7 +474,6 @@ fn copy_bytes(
 mod tests {
     use super::*;
     use std::cell::RefCell;
-    use tarnfs_source::MemorySource;
 
     /// To bring all of it to the disk at the end takes longer than anybody waits for what does not get on.
     #[test]

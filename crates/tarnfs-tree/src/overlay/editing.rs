@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid};
 
+use super::below::following;
 use super::content::{OpenedFile, stamp, to_io};
 use super::files::{LONGEST_PATH, join};
 use super::rows::{self, NodeRow, ROOT, Said, changed};
@@ -603,7 +604,8 @@ impl Edit for OverlayTree {
         if overlay.find(folder, name, false)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        if overlay.attributes(node)?.kind == Kind::Folder {
+        let before = overlay.attributes(node)?;
+        if before.kind == Kind::Folder {
             return Err(Errno::PERM.into());
         }
         let is_over = overlay.is_over(folder, name)?;
@@ -619,9 +621,11 @@ impl Edit for OverlayTree {
             editing.changed(folder, 0)?;
             editing.node(id)
         })?;
-        let shown = overlay.shown_as(&row, node);
         overlay.known.hold(node);
-        Ok(shown)
+        let shown = overlay.shown_as(&row, node);
+        let is_below = row.kind == Kind::File && row.place.is_none();
+        // Nothing is asked of what is below by now.
+        Ok(if is_below { Attributes { links: shown.links, ctime: shown.ctime, ..before } } else { shown })
     }
 
     fn remove(&self, folder: Node, name: &[u8], is_folder: bool) -> Result<(), Error> {
@@ -655,6 +659,10 @@ impl Edit for OverlayTree {
         }
         // Before anything begins.
         let below = overlay.prepare(node)?;
+        let shown = match overlay.place(node) {
+            NodePlace::Own(id) => overlay.now_below(&overlay.known_row(id)?, node),
+            NodePlace::Lower => None,
+        };
         if let Some(size) = size {
             let file = OpenedFile::new(&self.0, self.0.content(node)?);
             file.set_len(size).map_err(Error::Io)?;
@@ -666,6 +674,9 @@ impl Edit for OverlayTree {
         let row = overlay.edit(|editing| {
             let id = editing.touch(&below, node)?;
             let mut row = editing.node(id)?;
+            if let Some(shown) = shown.as_ref().filter(|_| row.place.is_none()) {
+                row = following(&row, shown);
+            }
             if let Some(mode) = mode {
                 row.mode = mode & 0o7777;
                 let list = rows::xattr(editing.connection, id, access::ACCESS)?;
@@ -679,6 +690,9 @@ impl Edit for OverlayTree {
             row.mtime = mtime.unwrap_or(row.mtime);
             row.ctime = now();
             row.changed |= changed::ATTRIBUTES;
+            if atime.is_some() || mtime.is_some() {
+                row.changed |= changed::TIMES;
+            }
             rows::put_node(editing.connection, &row)?;
             // Times of a content are those of its file.
             if let (Kind::File, Some(place)) = (row.kind, &row.place)

@@ -334,6 +334,9 @@ impl Import<'_, '_> {
         }
         if is_said && row.lower.is_some() {
             row.changed |= changed::ATTRIBUTES;
+            if said.mtime.is_some() {
+                row.changed |= changed::TIMES;
+            }
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) mod changed {
     pub(crate) const ATTRIBUTES: i64 = 1;
     /// Content.
     pub(crate) const CONTENT: i64 = 2;
+    /// Times that somebody has set: those below do not count any more.
+    pub(crate) const TIMES: i64 = 4;
 }
 
 /// The number of the root.

@@ -221,3 +221,81 @@ fn a_folder_that_is_made_anew_below_is_not_listed_as_the_old_one() {
     let folder = listed(&tree, "folder");
     assert_eq!(names(&tree, folder), [b"mine".as_slice(), b"new"]);
 }
+
+/// > Where only the name or the attributes of a file in a folder were changed, its content is that of what is at its path
+/// > below by now.
+#[test]
+fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
+    let (tree, below, written) = over_folder();
+    let at = |name: &str| below.path().join(name);
+    let root = Node::ROOT;
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    for name in ["grows", "saved", "moved", "timed", "gone"] {
+        fs::write(at(name), "one").unwrap();
+        tree.edit().unwrap().change(node(&tree, name), &mode).unwrap();
+    }
+    let edit = tree.edit().unwrap();
+    let time = Time { seconds: 1, nanoseconds: 0 };
+    edit.change(node(&tree, "timed"), &Change { mtime: Some(time), ..Change::default() }).unwrap();
+    edit.rename((root, b"moved"), (root, b"elsewhere"), Renaming::Replaces).unwrap();
+    let (grows, saved) = (node(&tree, "grows"), node(&tree, "saved"));
+    for name in ["grows", "timed", "moved"] {
+        fs::write(at(name), "one two").unwrap();
+    }
+    // Another file gets its name.
+    fs::write(at("new"), "one more").unwrap();
+    fs::rename(at("new"), at("saved")).unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    assert_eq!(tree.attributes(grows).unwrap().size, 7);
+    assert_eq!(listed(&tree, "grows"), grows);
+    assert_eq!(listed(&tree, "saved"), UNKNOWN);
+    let check = |tree: &OverlayTree| {
+        let all = [("grows", "one two"), ("timed", "one two"), ("elsewhere", "one two"), ("saved", "one more")];
+        for (name, content) in all {
+            let found = tree.lookup(root, name.as_bytes()).unwrap();
+            assert_eq!((found.mode & 0o777, found.size), (0o600, content.len() as u64), "{name}");
+            assert_eq!(read(tree, root, name.as_bytes()).unwrap(), content.as_bytes(), "{name}");
+        }
+        assert_eq!(tree.lookup(root, b"timed").unwrap().mtime, time);
+        assert_eq!(read(tree, root, b"gone"), Err(Errno::STALE));
+    };
+    check(&tree);
+    assert_ne!(node(&tree, "saved"), saved);
+    assert_eq!(listed(&tree, "saved"), node(&tree, "saved"));
+    assert_eq!(edit.change(grows, &mode).unwrap().size, 7);
+    tree.finish();
+    drop(tree);
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    check(&tree);
+    // What is written goes to what shows, and what is not there any more can be emptied.
+    write(&tree, root, b"grows", b"ONE");
+    write(&tree, root, b"saved", b"ONE");
+    let empty = Change { size: Some(0), ..Change::default() };
+    let gone = node(&tree, "gone");
+    assert!(tree.edit().unwrap().open_to_write(gone, false).unwrap().write_at(b"x", 0).is_err());
+    tree.edit().unwrap().change(gone, &empty).unwrap();
+    write(&tree, root, b"gone", b"new");
+    for (name, content) in [("grows", "ONE two"), ("saved", "ONE more"), ("gone", "new")] {
+        assert_eq!(read(&tree, root, name.as_bytes()).unwrap(), content.as_bytes(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_of_which_the_mode_was_changed_has_the_times_of_what_is_written_below() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (tree, below, _written) = over_folder();
+    let path = below.path().join("file");
+    fs::write(&path, "one").unwrap();
+    let file = node(&tree, "file");
+    tree.edit().unwrap().change(file, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
+    // The clock by which a file system notes changes has coarse ticks.
+    let is_seen = (0..2000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        fs::write(&path, "two").unwrap();
+        let now = fs::metadata(&path).unwrap();
+        let shown = tree.attributes(file).unwrap().mtime;
+        (shown.seconds, i64::from(shown.nanoseconds)) == (now.mtime(), now.mtime_nsec())
+    });
+    assert!(is_seen);
+}
