@@ -400,7 +400,11 @@ impl Overlay {
                 Ok((Content::above(self, node, FollowedFile::new(file, path)?)?, false))
             }
             (Kind::File, None) => {
-                let source = match self.open_below(&row) {
+                let opened = match self.open_below(&row) {
+                    Err(error) if below::is_gone(&error) && self.look_again(&row)?.is_some() => self.open_below(&row),
+                    opened => opened,
+                };
+                let source = match opened {
                     // It can be emptied.
                     Err(error) if below::is_gone(&error) => return Ok((Content::gone(self, node), true)),
                     source => source?,

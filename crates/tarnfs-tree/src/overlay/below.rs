@@ -19,24 +19,6 @@ pub(super) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::NotFound | Error::NotAFolder) || error.errno() == Errno::STALE
 }
 
-/// True of what is what is at its path below by now, whatever was there before: a folder, and a file of which only the
-/// name or the attributes were changed. A file that has several names below is known by its number.
-fn follows(row: &NodeRow) -> bool {
-    row.kind == Kind::Folder || row.kind == Kind::File && row.place.is_none() && !row.is_shared
-}
-
-/// A file whose content is that below, which somebody has changed there.
-pub(super) fn following(row: &NodeRow, now: &Attributes) -> NodeRow {
-    let mut row = NodeRow { size: now.size, blocks: now.blocks, ..row.clone() };
-    if now.ctime > row.ctime {
-        row.ctime = now.ctime;
-        if row.changed & changed::TIMES == 0 {
-            (row.atime, row.mtime) = (now.atime, now.mtime);
-        }
-    }
-    row
-}
-
 impl Overlay {
     /// The node of what is below that a node of the overlay stands for, if that is still there. What cannot be asked
     /// now is an error: it may have what is not seen, and keeps its number.
@@ -88,7 +70,20 @@ impl Overlay {
         if !is_below || self.lower.lifetime(node) == Lifetime::Forever {
             return None;
         }
-        self.lower.attributes(node).ok().filter(|now| now.kind == Kind::File)
+        let now = match self.lower.attributes(node) {
+            Err(error) if is_gone(&error) => self.lower.attributes(self.look_again(row).ok()??),
+            now => now,
+        };
+        now.ok().filter(|now| now.kind == Kind::File)
+    }
+
+    /// What is at the path of what [`follows`] that, when what was there is gone.
+    pub(super) fn look_again(&self, row: &NodeRow) -> Result<Option<Node>, Error> {
+        if !follows(row) {
+            return Ok(None);
+        }
+        self.met.lose(row.id);
+        self.lower_of(row)
     }
 
     /// The file below that has what a node of the overlay holds.
@@ -244,4 +239,22 @@ impl Overlay {
             Err(error) => Err(error),
         }
     }
+}
+
+/// True of what stands for all that is at its path below, one after the other: a folder, and a file of which only the
+/// name or the attributes were changed. A file that has several names below is known by its number.
+fn follows(row: &NodeRow) -> bool {
+    row.kind == Kind::Folder || row.kind == Kind::File && row.place.is_none() && !row.is_shared
+}
+
+/// A file whose content is that below, which somebody has changed there.
+pub(super) fn following(row: &NodeRow, now: &Attributes) -> NodeRow {
+    let mut row = NodeRow { size: now.size, blocks: now.blocks, ..row.clone() };
+    if now.ctime > row.ctime {
+        row.ctime = now.ctime;
+        if row.changed & changed::TIMES == 0 {
+            (row.atime, row.mtime) = (now.atime, now.mtime);
+        }
+    }
+    row
 }

@@ -230,7 +230,7 @@ fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
     let at = |name: &str| below.path().join(name);
     let root = Node::ROOT;
     let mode = Change { mode: Some(0o600), ..Change::default() };
-    for name in ["grows", "saved", "moved", "timed", "gone"] {
+    for name in ["grows", "saved", "moved", "moved too", "timed", "gone"] {
         fs::write(at(name), "one").unwrap();
         tree.edit().unwrap().change(node(&tree, name), &mode).unwrap();
     }
@@ -238,20 +238,24 @@ fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
     let time = Time { seconds: 1, nanoseconds: 0 };
     edit.change(node(&tree, "timed"), &Change { mtime: Some(time), ..Change::default() }).unwrap();
     edit.rename((root, b"moved"), (root, b"elsewhere"), Renaming::Replaces).unwrap();
+    edit.rename((root, b"moved too"), (root, b"saved too"), Renaming::Replaces).unwrap();
     let (grows, saved) = (node(&tree, "grows"), node(&tree, "saved"));
     for name in ["grows", "timed", "moved"] {
         fs::write(at(name), "one two").unwrap();
     }
-    // Another file gets its name.
-    fs::write(at("new"), "one more").unwrap();
+    // Another file gets its name, with a number that none of them has had.
+    for new in ["new", "newer"] {
+        fs::write(at(new), "one more").unwrap();
+    }
     fs::rename(at("new"), at("saved")).unwrap();
+    fs::rename(at("newer"), at("moved too")).unwrap();
     fs::remove_file(at("gone")).unwrap();
     assert_eq!(tree.attributes(grows).unwrap().size, 7);
     assert_eq!(listed(&tree, "grows"), grows);
     assert_eq!(listed(&tree, "saved"), UNKNOWN);
     let check = |tree: &OverlayTree| {
         let all = [("grows", "one two"), ("timed", "one two"), ("elsewhere", "one two"), ("saved", "one more")];
-        for (name, content) in all {
+        for (name, content) in all.into_iter().chain([("saved too", "one more")]) {
             let found = tree.lookup(root, name.as_bytes()).unwrap();
             assert_eq!((found.mode & 0o777, found.size), (0o600, content.len() as u64), "{name}");
             assert_eq!(read(tree, root, name.as_bytes()).unwrap(), content.as_bytes(), "{name}");
