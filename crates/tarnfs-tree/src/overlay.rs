@@ -24,6 +24,7 @@ mod database;
 mod editing;
 mod files;
 mod known;
+mod linked;
 mod listing;
 mod ratarmount;
 mod reaper;
@@ -54,7 +55,7 @@ use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree
 use content::{Content, Descriptors, OpenedFile};
 use database::Database;
 use files::Files;
-use known::{Forgotten, Known, Met};
+use known::{Forgotten, Known, Met, Sight};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
@@ -463,8 +464,13 @@ impl Overlay {
     }
 
     /// A node of what is below is given to somebody, who has seen it as `name` in `folder`.
-    fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) {
-        self.pass_on(self.known.hold_seen(node, folder, name, self.is_of_versions(folder)));
+    fn hold_seen(&self, found: &Attributes, folder: Node, name: &[u8]) {
+        let is_linked = found.kind != Kind::Folder && found.links > 1;
+        let sight = Sight {
+            is_version: self.is_of_versions(folder),
+            is_linked: is_linked && self.lower.lifetime(found.node) != Lifetime::Forever,
+        };
+        self.pass_on(self.known.hold_seen(found.node, folder, name, sight));
     }
 
     /// Nodes are held less often: for who holds them below, or removes them.

@@ -144,10 +144,25 @@ impl Overlay {
     pub(super) fn give_lower(&self, folder: Node, name: &[u8], found: Attributes) -> Result<Attributes, Error> {
         if let Some(id) = self.met.id(found.node) {
             self.lower.forget(found.node, 1);
-            return if self.is_name_of(id, found.node, folder, name)? { self.give(id) } else { Err(stale()) };
+            let is_it = self.is_name_of(id, found.node, folder, name)?;
+            return if is_it { self.give_named(id, folder, name) } else { Err(stale()) };
         }
-        self.hold_seen(found.node, folder, name);
+        self.hold_seen(&found, folder, name);
         Ok(found)
+    }
+
+    /// A node of the overlay that was found by a name of which nothing is said.
+    pub(super) fn give_named(&self, id: u64, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        let row = self.known_row(id)?;
+        let shown = self.shown(&row)?;
+        if row.is_shared && shown.node.0 < self.first {
+            // It has two names at least, also if one of them was removed.
+            let found = Attributes { links: shown.links.max(2), ..shown.clone() };
+            self.hold_seen(&found, folder, name);
+        } else {
+            self.known.hold(shown.node);
+        }
+        Ok(shown)
     }
 
     /// True if `name` in a folder, which leads to `lower` below, is a name of node `id` of the overlay, that stands for

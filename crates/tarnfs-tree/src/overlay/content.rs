@@ -376,7 +376,7 @@ impl Overlay {
     /// Says that what was copied is the content of `node`, and returns where it lies. `is_needed`: something of what is
     /// below is in it, so its name must be on the disk before what says so can be.
     fn settle_copy(&self, node: Node, part: &str, is_needed: bool) -> Result<Vec<u8>, Error> {
-        let below = self.prepare(node)?;
+        let (below, names) = (self.prepare(node)?, self.prepare_names(node)?);
         let (id, wished) = self.edit(|editing| {
             let id = editing.touch(&below, node)?;
             let wished = match rows::name_of(editing.connection, id)? {
@@ -396,6 +396,7 @@ impl Overlay {
                     // Somebody else has copied it: what was written there counts.
                     return Err(stale());
                 }
+                editing.touch_names(&names, id)?;
                 row.place = Some(place.clone());
                 row.changed |= changed::CONTENT;
                 // They are those of other bytes.

@@ -664,6 +664,7 @@ impl Edit for OverlayTree {
             NodePlace::Lower => None,
         };
         if let Some(size) = size {
+            overlay.say_names(node)?;
             let file = OpenedFile::new(&self.0, self.0.content(node)?);
             file.set_len(size).map_err(Error::Io)?;
         }
@@ -763,6 +764,7 @@ impl Edit for OverlayTree {
     fn open_to_write(&self, node: Node, _: bool) -> Result<Arc<dyn WritableFile>, Error> {
         // Not only when all of it was copied.
         self.0.has_a_place(node)?;
+        self.0.say_names(node)?;
         Ok(Arc::new(OpenedFile::new(&self.0, self.0.content(node)?)))
     }
 

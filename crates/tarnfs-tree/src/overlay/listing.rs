@@ -129,12 +129,12 @@ impl Overlay {
                 Ok(Said::Nothing) => {
                     if let Some(own) = self.met.id(found) {
                         match self.is_name_of(own, found, folder, child.name) {
-                            Ok(true) => self.give(own).map(Some),
+                            Ok(true) => self.give_named(own, folder, child.name).map(Some),
                             Ok(false) => return self.give_unknown(child, next, receive),
                             Err(error) => Err(error),
                         }
                     } else {
-                        self.hold_seen(found, folder, child.name);
+                        self.hold_seen(&child.attributes, folder, child.name);
                         let is_taken = receive(Child { next, ..child });
                         if !is_taken {
                             // What is below takes its own back.

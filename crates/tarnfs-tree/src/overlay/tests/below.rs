@@ -303,3 +303,58 @@ fn a_file_of_which_the_mode_was_changed_has_the_times_of_what_is_written_below()
     });
     assert!(is_seen);
 }
+
+/// > What is written to a file with several names in a folder is found by each that was seen, whatever becomes of the
+/// > others.
+#[test]
+fn a_file_with_several_names_is_changed_under_all_that_were_seen() {
+    let (tree, below, written) = over_folder();
+    let at = |name: &str| below.path().join(name);
+    fs::create_dir(at("d")).unwrap();
+    for (name, further) in [("a", "b"), ("e", "d/f"), ("g", "h"), ("i", "j")] {
+        fs::write(at(name), "below").unwrap();
+        fs::hard_link(at(name), at(further)).unwrap();
+    }
+    let root = Node::ROOT;
+    let edit = tree.edit().unwrap();
+    // One of its names is removed.
+    edit.remove(root, b"a", false).unwrap();
+    write(&tree, root, b"b", b"mine!");
+    // Both were seen, and the kernel does not say by which one it is written.
+    let file = node(&tree, "e");
+    assert_eq!(node(&tree, "d/f"), file);
+    edit.open_to_write(file, false).unwrap().write_at(b"mine!", 0).unwrap();
+    // The other name is seen when one is written already.
+    write(&tree, root, b"g", b"mine!");
+    write(&tree, root, b"h", b"MINE!");
+    // It is not there any more when it is written.
+    let gone = node(&tree, "j");
+    assert_eq!(node(&tree, "i"), gone);
+    fs::remove_file(at("j")).unwrap();
+    edit.open_to_write(gone, false).unwrap().write_at(b"mine!", 0).unwrap();
+    assert!(tree.lookup(root, b"j").is_err());
+    tree.finish();
+    drop(tree);
+    for name in ["a", "g", "i"] {
+        fs::remove_file(at(name)).unwrap();
+    }
+    for name in ["e", "d/f"] {
+        // Another one takes its place.
+        fs::write(at("new"), "other").unwrap();
+        fs::rename(at("new"), at(name)).unwrap();
+    }
+    let tree = OverlayTree::open(Arc::new(FolderTree::open(below.path()).unwrap()), written.path(), "test").unwrap();
+    let expected = [b"b".as_slice(), b"d", b"e", b"g", b"h", b"i"];
+    assert_eq!(names(&tree, root), expected);
+    for (folder, name, content) in [
+        ("", "b", "mine!"),
+        ("", "e", "mine!"),
+        ("d", "f", "mine!"),
+        ("", "g", "MINE!"),
+        ("", "h", "MINE!"),
+        ("", "i", "mine!"),
+    ] {
+        let folder = if folder.is_empty() { root } else { node(&tree, folder) };
+        assert_eq!(read(&tree, folder, name.as_bytes()).unwrap(), content.as_bytes(), "{name}");
+    }
+}
