@@ -199,3 +199,22 @@ fn what_others_append_stays() {
     commit(&scratch, "a.tar", &["--yes"]).ok();
     assert_same(&expected, &shown(&scratch, "a.tar"), "a.tar");
 }
+
+/// Each commit that appends to a folder repeats its entry, so the folder has older versions then.
+#[test]
+fn what_was_seen_among_older_versions_is_appended() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; echo old > d/x; tar -cf a.tar d; echo y > d/y; tar -rf a.tar --no-recursion d; tar -rf a.tar d/y",
+    );
+    let script = "cat d/x; ls -l d.versions/1 d.versions; ! mv d/y d.versions/1/z; ! mkdir d.versions/z
+        echo PRECIOUS > d/x";
+    let expected = changed(&scratch, "a.tar", script);
+    assert_eq!(left(&scratch), "M d/x\n");
+    commit(&scratch, "a.tar", &["--yes"]).ok();
+    assert_same(&expected, &shown(&scratch, "a.tar"), "as it is mounted");
+    assert_eq!(scratch.shell("tar -xOf a.tar d/x | tail -n 1"), "PRECIOUS\n");
+}

@@ -291,6 +291,13 @@ pub trait Tree: Send + Sync {
         false
     }
 
+    /// True of a folder of older versions, and of each folder among them: no listing leads there, and what is in it has
+    /// its place elsewhere, or is not to be changed.
+    fn is_of_versions(&self, folder: Node) -> bool {
+        let _ = folder;
+        false
+    }
+
     /// The folder that `folder` is in; the root is in itself.
     fn parent(&self, folder: Node) -> Result<Node, Error>;
 

@@ -24,6 +24,7 @@ mod database;
 mod editing;
 mod files;
 mod known;
+mod linked;
 mod listing;
 mod ratarmount;
 mod reaper;
@@ -55,7 +56,7 @@ use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree
 use content::{Content, Descriptors, OpenedFile};
 use database::Database;
 use files::Files;
-use known::{Forgotten, Known, Met};
+use known::{Forgotten, Known, Met, Sight};
 use listing::BELOW;
 use rows::{NodeRow, ROOT, Said};
 
@@ -301,10 +302,19 @@ impl Overlay {
 
     /// What is said of a node of the overlay.
     fn shown(&self, row: &NodeRow) -> Result<Attributes, Error> {
-        Ok(self.shown_as(row, self.node_of(row)?))
+        let node = self.node_of(row)?;
+        Ok(self.shown_now(row, node))
     }
 
-    /// The same of one that somebody knows as `node`: nothing is asked of what is below.
+    /// The same of one that somebody knows as `node`.
+    fn shown_now(&self, row: &NodeRow, node: Node) -> Attributes {
+        match self.now_below(row, node) {
+            Some(now) => self.shown_as(&below::following(row, &now), node),
+            None => self.shown_as(row, node),
+        }
+    }
+
+    /// The same, where nothing is asked of what is below.
     fn shown_as(&self, row: &NodeRow, node: Node) -> Attributes {
         let mut shown = Attributes {
             node,
@@ -446,11 +456,20 @@ impl Overlay {
                 Ok((Content::above(self, node, FollowedFile::new(file, path)?)?, false))
             }
             (Kind::File, None) => {
-                let source = self.open_below(&row)?;
-                if source.len() != row.size {
+                let opened = match self.open_below(&row) {
+                    Err(error) if below::is_gone(&error) && self.look_again(&row)?.is_some() => self.open_below(&row),
+                    opened => opened,
+                };
+                let source = match opened {
+                    // It can be emptied.
+                    Err(error) if below::is_gone(&error) => return Ok((Content::gone(self, node), true)),
+                    source => source?,
+                };
+                let can_change = |lower| self.lower.lifetime(lower) != Lifetime::Forever;
+                if source.len() != row.size && !self.met.lower(id).is_some_and(can_change) {
                     let what = "is another one than when its name or attributes were changed";
-                    let what = format!("{}: {what}", source.describe());
-                    return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, what).into());
+                    log::error!("{}: {what}", source.describe());
+                    return Ok((Content::gone(self, node), true));
                 }
                 Ok((Content::below(self, node, source), true))
             }
@@ -500,8 +519,13 @@ impl Overlay {
     }
 
     /// A node of what is below is given to somebody, who has seen it as `name` in `folder`.
-    fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) {
-        self.pass_on(self.known.hold_seen(node, folder, name));
+    fn hold_seen(&self, found: &Attributes, folder: Node, name: &[u8]) {
+        let is_linked = found.kind != Kind::Folder && found.links > 1;
+        let sight = Sight {
+            is_version: self.is_of_versions(folder),
+            is_linked: is_linked && self.lower.lifetime(found.node) != Lifetime::Forever,
+        };
+        self.pass_on(self.known.hold_seen(found.node, folder, name, sight));
     }
 
     /// Nodes are held less often: for who holds them below, or removes them.
@@ -525,7 +549,7 @@ impl Overlay {
                 }
                 Ok(attributes)
             }
-            NodePlace::Own(id) => Ok(self.shown_as(&self.known_row(id)?, node)),
+            NodePlace::Own(id) => Ok(self.shown_now(&self.known_row(id)?, node)),
         }
     }
 
@@ -618,14 +642,15 @@ impl Tree for OverlayTree {
         self.0.below(node).is_none_or(|lower| self.0.lower.is_ready(lower))
     }
 
-    /// Names that are here and below are compared first.
+    /// Names that are here and below are compared first. Where nothing is below any more, that is looked for again.
     fn lists_at_once(&self, folder: Node, from: u64) -> bool {
         match (self.0.place(folder), self.0.below(folder)) {
             (NodePlace::Own(id), Some(lower)) => {
                 self.0.is_compared(id, lower) && self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW))
             }
             (_, Some(lower)) => self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW)),
-            (_, None) => true,
+            (NodePlace::Own(id), None) => !lock(&self.0.lost).contains_key(&id),
+            (NodePlace::Lower, None) => true,
         }
     }
 
@@ -668,7 +693,11 @@ impl Tree for OverlayTree {
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
-        Ok(Arc::new(OpenedFile::new(&self.0, self.0.content(node)?)))
+        let content = self.0.content(node)?;
+        if content.is_gone() {
+            return Err(stale());
+        }
+        Ok(Arc::new(OpenedFile::new(&self.0, content)))
     }
 
     fn path_of(&self, node: Node) -> Option<Vec<u8>> {

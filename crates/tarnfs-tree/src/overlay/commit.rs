@@ -304,8 +304,9 @@ impl OverlayTree {
                     self.0.put_value(key, None)?;
                 } else if key == APPENDS {
                     let sql = "UPDATE OR REPLACE overlay SET key = ? WHERE key = ?";
-                    self.0
-                        .edit(|editing| editing.connection.execute(sql, [LEFT, APPENDS]).map(drop).map_err(failed))?;
+                    self.0.edit_for_room(|editing| {
+                        editing.connection.execute(sql, [LEFT, APPENDS]).map(drop).map_err(failed)
+                    })?;
                 }
             }
             if self.0.value(GOES_INTO)?.is_some() {
@@ -390,6 +391,12 @@ impl OverlayTree {
     /// The path of something that is said of what is below, and is not there, or is something else by now.
     pub fn missing_below(&self) -> Result<Option<Vec<u8>>, OverlayError> {
         self.of(self.0.missing_below())
+    }
+
+    /// The path of a folder of older versions in which something was written. No listing leads there, so it would be in
+    /// no archive.
+    pub fn among_versions(&self) -> Result<Option<Vec<u8>>, OverlayError> {
+        self.of(self.0.among_versions())
     }
 
     /// True if the user, and if the group, of what has this node was given by who wrote here: what it is called below
@@ -574,6 +581,19 @@ impl Overlay {
             Ok(missing.is_none())
         })?;
         Ok(missing)
+    }
+
+    fn among_versions(&self) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        self.each_row(&mut |row| {
+            if let (Kind::Folder, Some(path)) = (row.kind, row.lower.as_ref().filter(|_| row.links > 0)) {
+                let is_it = self.lower_of(&row)?.is_some_and(|node| self.lower.is_of_versions(node));
+                let has_names = || self.database.ask(|connection| rows::has_names(connection, row.id));
+                found = (is_it && (row.changed != 0 || has_names()?)).then(|| path.clone());
+            }
+            Ok(found.is_none())
+        })?;
+        Ok(found)
     }
 
     fn has_own_owner(&self, node: Node) -> Result<(bool, bool), Error> {

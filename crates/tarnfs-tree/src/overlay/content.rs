@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, fdatasync, fsync, ftruncate};
 use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, getrlimit};
-use tarnfs_source::{FollowedFile, SharedSource, Source};
+use tarnfs_source::{FollowedFile, MemorySource, SharedSource, Source};
 
 use super::files::{join, set_times, split};
 use super::rows::{self, changed};
@@ -87,6 +87,11 @@ impl Content {
         Self::new(overlay, node, Some(lower), OnceLock::new())
     }
 
+    /// What was below is not there any more: it cannot be read, but something else can be written.
+    pub(super) fn gone(overlay: &Arc<Overlay>, node: Node) -> Self {
+        Self::new(overlay, node, None, OnceLock::new())
+    }
+
     /// A file in the folder of the overlay.
     pub(super) fn above(overlay: &Arc<Overlay>, node: Node, file: FollowedFile) -> io::Result<Self> {
         let descriptor = overlay.descriptors.take()?;
@@ -113,6 +118,11 @@ impl Content {
     /// The file in the folder of the overlay, if there is one.
     pub(super) fn upper(&self) -> Option<BorrowedFd<'_>> {
         self.upper.get().map(|(file, _)| file.as_fd())
+    }
+
+    /// True where there is nothing to read.
+    pub(super) fn is_gone(&self) -> bool {
+        self.source().is_err()
     }
 
     fn source(&self) -> io::Result<&dyn Source> {
@@ -152,7 +162,12 @@ impl Content {
         if let Some(upper) = self.upper() {
             return Ok(upper);
         }
-        let lower = self.lower.as_deref().ok_or(Errno::STALE)?;
+        let nothing = MemorySource::new(Vec::new(), "nothing");
+        let lower: &dyn Source = match &self.lower {
+            Some(lower) => &**lower,
+            None if keep == 0 => &nothing,
+            None => return Err(Errno::STALE.into()),
+        };
         let descriptor = overlay.descriptors.take()?;
         self.copied.store(0, Ordering::SeqCst);
         self.is_copying.store(true, Ordering::SeqCst);
@@ -338,7 +353,7 @@ impl Overlay {
             }
             let settle = || self.settle_copy(node, &part, length > 0).map_err(to_io);
             // A whole copy changes nothing that anybody sees: also who was told that nothing was written may have it.
-            if length < lower.len() { settle() } else { unasked(settle) }
+            if length < lower.len() || keep == 0 { settle() } else { unasked(settle) }
         };
         match copy() {
             Ok(place) => FollowedFile::new(file, self.files.path().join(path_of(&place))),
@@ -361,7 +376,7 @@ impl Overlay {
     /// Says that what was copied is the content of `node`, and returns where it lies. `is_needed`: something of what is
     /// below is in it, so its name must be on the disk before what says so can be.
     fn settle_copy(&self, node: Node, part: &str, is_needed: bool) -> Result<Vec<u8>, Error> {
-        let below = self.prepare(node)?;
+        let (below, names) = (self.prepare(node)?, self.prepare_names(node)?);
         let (id, wished) = self.edit(|editing| {
             let id = editing.touch(&below, node)?;
             let wished = match rows::name_of(editing.connection, id)? {
@@ -381,6 +396,7 @@ impl Overlay {
                     // Somebody else has copied it: what was written there counts.
                     return Err(stale());
                 }
+                editing.touch_names(&names, id)?;
                 row.place = Some(place.clone());
                 row.changed |= changed::CONTENT;
                 // They are those of other bytes.
@@ -463,7 +479,6 @@ fn copy_bytes(
 mod tests {
     use super::*;
     use std::cell::RefCell;
-    use tarnfs_source::MemorySource;
 
     /// To bring all of it to the disk at the end takes longer than anybody waits for what does not get on.
     #[test]

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid};
 
+use super::below::following;
 use super::content::{OpenedFile, stamp, to_io};
 use super::database::is_full;
 use super::files::{LONGEST_PATH, join};
@@ -406,6 +407,8 @@ impl Overlay {
     /// The same of `node` alone, which is `name` in `folder`. Where a link leads may lie deep in an archive, or behind
     /// a server: of one whose only name is to go (not `stays`) that is not asked.
     pub(super) fn prepare_one(&self, node: Node, folder: Node, name: &[u8], stays: bool) -> Result<Below, Error> {
+        self.takes_names(folder)?;
+        self.takes_names(node)?;
         let attributes = self.lower.attributes(node)?;
         let has_target = attributes.kind == Kind::Symlink && (stays || attributes.links > 1);
         Ok(Below {
@@ -483,6 +486,10 @@ impl Overlay {
                 (false, false) => {}
             }
         }
+        self.takes_names(to.0)?;
+        if how == Renaming::Exchanges {
+            self.takes_names(from.0)?;
+        }
         let is_over = [self.is_over(from.0, from.1)?, self.is_over(to.0, to.1)?];
         let (from_below, to_below) = (self.prepare(from.0)?, self.prepare(to.0)?);
         if how == Renaming::Replaces && target.is_some() && !is_folder(&source) {
@@ -559,6 +566,7 @@ impl Edit for OverlayTree {
     fn make(&self, folder: Node, name: &[u8], new: &New) -> Result<Attributes, Error> {
         is_name(name)?;
         let overlay = &*self.0;
+        overlay.takes_names(folder)?;
         let (is_over, below) = (overlay.is_over(folder, name)?, overlay.prepare(folder)?);
         let made = overlay.edit(|editing| {
             let folder = editing.touch(&below, folder)?;
@@ -585,6 +593,7 @@ impl Edit for OverlayTree {
 
     fn make_unnamed(&self, folder: Node, new: &New) -> Result<Attributes, Error> {
         let overlay = &*self.0;
+        overlay.takes_names(folder)?;
         let below = overlay.prepare(folder)?;
         let id = overlay.edit(|editing| {
             let folder = editing.node(editing.touch(&below, folder)?)?;
@@ -597,10 +606,12 @@ impl Edit for OverlayTree {
     fn link(&self, node: Node, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         is_name(name)?;
         let overlay = &*self.0;
+        overlay.takes_names(folder)?;
         if overlay.find(folder, name, false)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        if overlay.attributes(node)?.kind == Kind::Folder {
+        let before = overlay.attributes(node)?;
+        if before.kind == Kind::Folder {
             return Err(Errno::PERM.into());
         }
         let is_over = overlay.is_over(folder, name)?;
@@ -616,9 +627,11 @@ impl Edit for OverlayTree {
             editing.changed(folder, 0)?;
             editing.node(id)
         })?;
-        let shown = overlay.shown_as(&row, node);
         overlay.known.hold(node);
-        Ok(shown)
+        let shown = overlay.shown_as(&row, node);
+        let is_below = row.kind == Kind::File && row.place.is_none();
+        // Nothing is asked of what is below by now.
+        Ok(if is_below { Attributes { links: shown.links, ctime: shown.ctime, ..before } } else { shown })
     }
 
     fn remove(&self, folder: Node, name: &[u8], is_folder: bool) -> Result<(), Error> {
@@ -652,7 +665,12 @@ impl Edit for OverlayTree {
         }
         // Before anything begins.
         let below = overlay.prepare(node)?;
+        let shown = match overlay.place(node) {
+            NodePlace::Own(id) => overlay.now_below(&overlay.known_row(id)?, node),
+            NodePlace::Lower => None,
+        };
         if let Some(size) = size {
+            overlay.say_names(node)?;
             let file = OpenedFile::new(&self.0, self.0.content(node)?);
             file.set_len(size).map_err(Error::Io)?;
         }
@@ -663,6 +681,9 @@ impl Edit for OverlayTree {
         let row = overlay.edit(|editing| {
             let id = editing.touch(&below, node)?;
             let mut row = editing.node(id)?;
+            if let Some(shown) = shown.as_ref().filter(|_| row.place.is_none()) {
+                row = following(&row, shown);
+            }
             if let Some(mode) = mode {
                 row.mode = mode & 0o7777;
                 let list = rows::xattr(editing.connection, id, access::ACCESS)?;
@@ -676,6 +697,9 @@ impl Edit for OverlayTree {
             row.mtime = mtime.unwrap_or(row.mtime);
             row.ctime = now();
             row.changed |= changed::ATTRIBUTES;
+            if atime.is_some() || mtime.is_some() {
+                row.changed |= changed::TIMES;
+            }
             rows::put_node(editing.connection, &row)?;
             // Times of a content are those of its file.
             if let (Kind::File, Some(place)) = (row.kind, &row.place)
@@ -744,6 +768,9 @@ impl Edit for OverlayTree {
     }
 
     fn open_to_write(&self, node: Node, _: bool) -> Result<Arc<dyn WritableFile>, Error> {
+        // Not only when all of it was copied.
+        self.0.has_a_place(node)?;
+        self.0.say_names(node)?;
         Ok(Arc::new(OpenedFile::new(&self.0, self.0.content(node)?)))
     }
 

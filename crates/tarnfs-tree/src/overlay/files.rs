@@ -210,17 +210,9 @@ impl Files {
 
     /// Takes the room that was given back, if there is some again.
     pub(super) fn take_reserve(&self) {
-<<<<<<< HEAD
         let Some(reserve) = &self.reserve else { return };
-        if reserve.metadata().is_ok_and(|found| found.len() < RESERVED)
-            && let Err(error) = fallocate(reserve, FallocateFlags::empty(), 0, RESERVED)
-        {
+        if let Err(error) = take_room(reserve) {
             log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
-            let _ = reserve.set_len(0);
-=======
-        if let Err(error) = take_room(&self.reserve) {
-            log::debug!("{}: no room is kept for removing files on a full disk: {error}", self.path.display());
->>>>>>> mendec
         }
     }
 
@@ -501,7 +493,6 @@ fn not_of_others(stat: &Stat) -> io::Result<()> {
     Ok(())
 }
 
-<<<<<<< HEAD
 /// Opens the folder of an overlay.
 fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -530,7 +521,8 @@ fn hold(lock: &File, how: FlockOperation) -> io::Result<()> {
         }
         Err(error) => Err(error.into()),
     }
-=======
+}
+
 /// Makes a file as long as [`RESERVED`], or as there is room for. What it has it keeps.
 fn take_room(reserve: &File) -> io::Result<()> {
     let had = reserve.metadata()?.len();
@@ -549,7 +541,6 @@ fn take_room(reserve: &File) -> io::Result<()> {
         }
     }
     Ok(())
->>>>>>> mendec
 }
 
 /// Locks the folder for `what`.

@@ -8,11 +8,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::Node;
 
-/// Where a node was seen last.
-#[derive(Debug, Clone)]
+/// Names of one file that are kept, at most: those that were seen last.
+const MOST_NAMES: usize = 64;
+
+/// Where a node was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenAt {
     pub(super) folder: Node,
     pub(super) name: Box<[u8]>,
+}
+
+/// What else is known of where a node was seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sight {
+    /// Among older versions it is not at its place: that counts only where no other is known.
+    pub(super) is_version: bool,
+    /// It has other names, which may become names of another file.
+    pub(super) is_linked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -23,8 +35,11 @@ struct Entry {
     children: u64,
     /// Nobody holds it but those: what is below holds it for them, once.
     is_kept: bool,
-    /// Of what is below and is not changed.
+    /// Of what is below and is not changed, or has several names there: where it was seen last.
     seen: Option<SeenAt>,
+    /// Of what has several names: where else it was seen.
+    others: Vec<SeenAt>,
+    is_linked: bool,
     /// It has no name any more.
     is_gone: bool,
 }
@@ -56,24 +71,47 @@ impl Known {
     /// A node of what is below is, which was seen as `name` in `folder`: that is known as long as it is. Returns what
     /// is to be forgotten of where it was seen before.
     #[must_use]
-    pub(super) fn hold_seen(&self, node: Node, folder: Node, name: &[u8]) -> Vec<Forgotten> {
+    pub(super) fn hold_seen(&self, node: Node, folder: Node, name: &[u8], sight: Sight) -> Vec<Forgotten> {
         let mut entries = self.entries();
         let entry = entries.entry(node).or_default();
         entry.holders += 1;
+        if sight.is_version && entry.seen.is_some() && !entry.is_gone {
+            return Vec::new();
+        }
         entry.is_gone = false;
+        entry.is_linked = sight.is_linked;
         match &mut entry.seen {
             Some(seen) if seen.folder == folder && *seen.name == *name => return Vec::new(),
-            Some(seen) if seen.folder == folder => {
+            Some(seen) if seen.folder == folder && !sight.is_linked => {
                 seen.name = name.into();
                 return Vec::new();
             }
             _ => {}
         }
-        let before = entry.seen.replace(SeenAt { folder, name: name.into() });
+        let seen = SeenAt { folder, name: name.into() };
+        let place = entry.others.iter().position(|other| *other == seen);
+        let before = entry.seen.replace(seen);
+        if let Some(place) = place {
+            // Both are known as before.
+            match before {
+                Some(before) => entry.others[place] = before,
+                None => drop(entry.others.swap_remove(place)),
+            }
+            return Vec::new();
+        }
+        let mut dropped = before;
+        if sight.is_linked
+            && let Some(before) = dropped.take()
+        {
+            entry.others.push(before);
+            if entry.others.len() > MOST_NAMES {
+                dropped = Some(entry.others.remove(0));
+            }
+        }
         entries.entry(folder).or_default().children += 1;
         let mut forgotten = Vec::new();
-        if let Some(before) = before {
-            disown(&mut entries, before.folder, &mut forgotten);
+        if let Some(dropped) = dropped {
+            disown(&mut entries, dropped.folder, &mut forgotten);
         }
         forgotten
     }
@@ -92,8 +130,8 @@ impl Known {
         }
         let is_unknown = entry.holders == 0 && entry.children == 0;
         forgotten.push(Forgotten { node, times, is_unknown });
-        if is_unknown && let Some(Entry { seen: Some(seen), .. }) = entries.remove(&node) {
-            disown(&mut entries, seen.folder, &mut forgotten);
+        if is_unknown {
+            remove(&mut entries, node, &mut forgotten);
         }
         forgotten
     }
@@ -104,11 +142,8 @@ impl Known {
         let mut forgotten = Vec::new();
         let Some(entry) = entries.get_mut(&node) else { return forgotten };
         entry.holders = entry.holders.saturating_sub(1);
-        if entry.holders == 0
-            && entry.children == 0
-            && let Some(Entry { seen: Some(seen), .. }) = entries.remove(&node)
-        {
-            disown(&mut entries, seen.folder, &mut forgotten);
+        if entry.holders == 0 && entry.children == 0 {
+            remove(&mut entries, node, &mut forgotten);
         }
         forgotten
     }
@@ -121,6 +156,14 @@ impl Known {
         self.entries().get(&node)?.seen.clone()
     }
 
+    /// All the places of a node that was seen to have several.
+    pub(super) fn places(&self, node: Node) -> Vec<SeenAt> {
+        match self.entries().get(&node) {
+            Some(entry) if entry.is_linked => entry.seen.iter().chain(&entry.others).cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The name of a node of what is below was removed.
     pub(super) fn gone(&self, node: Node) {
         if let Some(entry) = self.entries().get_mut(&node) {
@@ -130,6 +173,14 @@ impl Known {
 
     pub(super) fn is_gone(&self, node: Node) -> bool {
         self.entries().get(&node).is_some_and(|entry| entry.is_gone)
+    }
+}
+
+/// Nobody knows a node any more.
+fn remove(entries: &mut HashMap<Node, Entry>, node: Node, forgotten: &mut Vec<Forgotten>) {
+    let Some(entry) = entries.remove(&node) else { return };
+    for seen in entry.seen.into_iter().chain(entry.others) {
+        disown(entries, seen.folder, forgotten);
     }
 }
 
@@ -199,6 +250,10 @@ impl Met {
 mod tests {
     use super::*;
 
+    const ONE: Sight = Sight { is_version: false, is_linked: false };
+    const VERSION: Sight = Sight { is_version: true, ..ONE };
+    const LINKED: Sight = Sight { is_linked: true, ..ONE };
+
     fn forgotten(node: u64, times: u64, is_unknown: bool) -> Forgotten {
         Forgotten { node: Node(node), times, is_unknown }
     }
@@ -208,7 +263,7 @@ mod tests {
         let known = Known::default();
         let (root, outer, inner, other, file) = (Node::ROOT, Node(10), Node(11), Node(12), Node(13));
         for (node, folder) in [(outer, root), (inner, outer), (other, root), (file, other), (file, inner)] {
-            assert_eq!(known.hold_seen(node, folder, b"name"), []);
+            assert_eq!(known.hold_seen(node, folder, b"name", ONE), []);
         }
         // The file was seen elsewhere by now.
         assert_eq!(known.forget(other, 1), [forgotten(12, 1, true)]);
@@ -217,7 +272,7 @@ mod tests {
         assert_eq!(known.seen(file).unwrap().folder, inner);
         assert_eq!(known.seen(inner).unwrap().folder, outer);
         // Looked up once more, and forgotten: what is held for the file stays.
-        assert_eq!(known.hold_seen(inner, outer, b"name"), []);
+        assert_eq!(known.hold_seen(inner, outer, b"name", ONE), []);
         assert_eq!(known.forget(inner, 1), [forgotten(11, 1, false)]);
         assert_eq!(known.forget(file, 1), [forgotten(13, 1, false)]);
         let all = [forgotten(13, 1, true), forgotten(11, 1, true), forgotten(10, 1, true), forgotten(1, 0, true)];
@@ -229,14 +284,63 @@ mod tests {
     fn a_folder_that_is_looked_up_again_is_held_by_who_did() {
         let known = Known::default();
         let (folder, file) = (Node(10), Node(11));
-        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder"), []);
-        assert_eq!(known.hold_seen(file, folder, b"file"), []);
+        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder", ONE), []);
+        assert_eq!(known.hold_seen(file, folder, b"file", ONE), []);
         assert_eq!(known.forget(folder, 1), [forgotten(10, 0, false)]);
-        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder"), []);
-        assert_eq!(known.hold_seen(file, Node::ROOT, b"file"), [forgotten(10, 1, false)]);
+        assert_eq!(known.hold_seen(folder, Node::ROOT, b"folder", ONE), []);
+        assert_eq!(known.hold_seen(file, Node::ROOT, b"file", ONE), [forgotten(10, 1, false)]);
         assert_eq!(known.take_back(file), []);
         assert_eq!(known.forget(folder, 1), [forgotten(10, 1, true)]);
         assert_eq!(known.forget(file, 1), [forgotten(11, 1, true), forgotten(1, 0, true)]);
+        assert!(known.entries().is_empty());
+    }
+
+    /// The last version of a file has its number.
+    #[test]
+    fn a_place_among_older_versions_does_not_replace_the_real_one() {
+        let known = Known::default();
+        let (root, versions, file) = (Node::ROOT, Node(10), Node(11));
+        assert_eq!(known.hold_seen(versions, root, b"file.versions", ONE), []);
+        assert_eq!(known.hold_seen(file, versions, b"1", VERSION), []);
+        assert_eq!(known.seen(file).unwrap().folder, versions);
+        assert_eq!(known.hold_seen(file, root, b"file", ONE), []);
+        assert_eq!(known.hold_seen(file, versions, b"1", VERSION), []);
+        let seen = known.seen(file).unwrap();
+        assert_eq!((seen.folder, &*seen.name), (root, b"file".as_slice()));
+        // Its name was removed.
+        known.gone(file);
+        assert_eq!(known.hold_seen(file, versions, b"1", VERSION), []);
+        assert_eq!((known.seen(file).unwrap().folder, known.is_gone(file)), (versions, false));
+        assert_eq!(known.forget(file, 4), [forgotten(11, 4, true)]);
+        let all = [forgotten(10, 1, true), forgotten(1, 0, true)];
+        assert_eq!(known.forget(versions, 1), all);
+        assert!(known.entries().is_empty());
+    }
+
+    #[test]
+    fn all_names_of_a_file_are_known_and_their_folders_held() {
+        let known = Known::default();
+        let (root, folder, file) = (Node::ROOT, Node(10), Node(11));
+        assert_eq!(known.hold_seen(folder, root, b"folder", ONE), []);
+        for (at, name) in [(root, b"a"), (root, b"b"), (folder, b"c"), (root, b"a"), (root, b"a"), (folder, b"c")] {
+            assert_eq!(known.hold_seen(file, at, name, LINKED), []);
+        }
+        let mut places: Vec<_> = known.places(file).into_iter().map(|seen| (seen.folder.0, seen.name[0])).collect();
+        assert_eq!(places[0], (10, b'c'));
+        places.sort_unstable();
+        assert_eq!(places, [(1, b'a'), (1, b'b'), (10, b'c')]);
+        assert_eq!(known.forget(folder, 1), [forgotten(10, 0, false)]);
+        let mut all = known.forget(file, 6);
+        all.sort_by_key(|forgotten| forgotten.node.0);
+        assert_eq!(all, [forgotten(1, 0, true), forgotten(10, 1, true), forgotten(11, 6, true)]);
+        assert!(known.entries().is_empty());
+        // Not more of them than are kept.
+        for number in 0..=MOST_NAMES + 10 {
+            assert_eq!(known.hold_seen(file, root, number.to_string().as_bytes(), LINKED), []);
+        }
+        assert_eq!(known.places(file).len(), MOST_NAMES + 1);
+        assert!(known.hold_seen(file, folder, b"d", LINKED).is_empty());
+        assert_eq!(known.forget(file, u64::MAX).len(), 3);
         assert!(known.entries().is_empty());
     }
 }

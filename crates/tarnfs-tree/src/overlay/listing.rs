@@ -10,7 +10,7 @@ use crate::asker::unasked;
 use crate::{Attributes, Child, Error, Lifetime, Node, UNKNOWN};
 
 /// Positions in a listing below this are those of names that are only here; behind it are those of what is below,
-/// moved by as much.
+/// moved by as much. Where nothing is below any more, the names that were over it are there.
 pub(super) const BELOW: u64 = 1 << 32;
 
 /// Names that are read at once for a listing.
@@ -58,11 +58,18 @@ impl Overlay {
         Ok(())
     }
 
-    /// The children of a folder that are only here. False if `receive` takes no more.
-    fn list_own(&self, id: u64, mut seq: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<bool, Error> {
+    /// The children of a folder that are only here, or those that are, or were, over something below (`is_over`).
+    /// Their positions are moved by `base`. False if `receive` takes no more.
+    fn list_own(
+        &self,
+        id: u64,
+        is_over: bool,
+        (mut seq, base): (u64, u64),
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<bool, Error> {
         loop {
             let (last, batch) = self.database.ask(|connection| {
-                let names = rows::names(connection, id, false, seq, BATCH)?;
+                let names = rows::names(connection, id, is_over, seq, BATCH)?;
                 let last = names.last().map(|row| row.seq);
                 let with_node = |row: rows::NameRow| {
                     let node = row.node.map_or(Ok(None), |node| rows::node(connection, node));
@@ -87,7 +94,7 @@ impl Overlay {
                 let attributes = self.shown(&node)?;
                 let node = attributes.node;
                 self.known.hold(node);
-                if !receive(Child { name: &name, attributes, next }) {
+                if !receive(Child { name: &name, attributes, next: next.saturating_add(base) }) {
                     self.forget(node, 1);
                     return Ok(false);
                 }
@@ -111,27 +118,23 @@ impl Overlay {
             let said = id.map_or(Ok(Said::Nothing), |id| self.said(id, child.name));
             let given = match said {
                 Ok(Said::Gone) => Ok(None),
-                Ok(Said::Node(own)) => self.give(own).map(Some),
+                Ok(Said::Node(own)) => match self.is_made_anew(own, folder, child.name, &child.attributes) {
+                    Ok(true) => return self.give_unknown(child, next, receive),
+                    Ok(false) => self.give(own).map(Some),
+                    Err(error) => Err(error),
+                },
                 Ok(Said::Nothing) if found == UNKNOWN => {
                     return receive(Child { next, ..child });
                 }
                 Ok(Said::Nothing) => {
                     if let Some(own) = self.met.id(found) {
                         match self.is_name_of(own, found, folder, child.name) {
-                            Ok(true) => self.give(own).map(Some),
-                            // Who asks for it is told.
-                            Ok(false) => {
-                                let attributes = Attributes { node: UNKNOWN, ..child.attributes };
-                                let goes_on = receive(Child { attributes, next, ..child });
-                                if goes_on {
-                                    self.lower.forget(found, 1);
-                                }
-                                return goes_on;
-                            }
+                            Ok(true) => self.give_named(own, folder, child.name).map(Some),
+                            Ok(false) => return self.give_unknown(child, next, receive),
                             Err(error) => Err(error),
                         }
                     } else {
-                        self.hold_seen(found, folder, child.name);
+                        self.hold_seen(&child.attributes, folder, child.name);
                         let is_taken = receive(Child { next, ..child });
                         if !is_taken {
                             // What is below takes its own back.
@@ -166,6 +169,18 @@ impl Overlay {
         failure.map_or(Ok(()), Err)
     }
 
+    /// Who asks for a child of which only the name is certain is told what it is.
+    fn give_unknown(&self, child: Child<'_>, next: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> bool {
+        let found = child.attributes.node;
+        let attributes = Attributes { node: UNKNOWN, ..child.attributes };
+        let goes_on = receive(Child { attributes, next, ..child });
+        // What is refused below counts as not given.
+        if goes_on {
+            self.lower.forget(found, 1);
+        }
+        goes_on
+    }
+
     pub(super) fn read_dir(
         &self,
         folder: Node,
@@ -185,17 +200,31 @@ impl Overlay {
             {
                 self.compare(folder, id, lower)?;
             }
-            if !self.list_own(id, from, receive)? {
+            if !self.list_own(id, false, (from, 0), receive)? {
                 return Ok(());
             }
         }
-        match lower {
-            Some(lower) => match self.list_below(folder, lower, id, from.saturating_sub(BELOW), receive) {
-                Err(error) if self.is_gone_below(folder, &error) => Ok(()),
-                listed => listed,
-            },
-            None if id.is_none() => Err(Error::NotFound),
-            None => Ok(()),
+        let from = from.saturating_sub(BELOW);
+        let Some(lower) = lower else {
+            let id = id.ok_or(Error::NotFound)?;
+            return self.list_own(id, true, (from, BELOW), receive).map(drop);
+        };
+        let mut is_begun = from > 0;
+        let listed = self.list_below(folder, lower, id, from, &mut |child| {
+            let is_taken = receive(child);
+            is_begun |= is_taken;
+            is_taken
+        });
+        match (listed, id) {
+            (Err(error), Some(id)) if self.is_gone_below(folder, &error) => {
+                if is_begun {
+                    return Ok(());
+                }
+                // What was over it is left, and who goes on with that is not to ask what is below.
+                self.lose(id);
+                self.list_own(id, true, (0, BELOW), receive).map(drop)
+            }
+            (listed, _) => listed,
         }
     }
 }

@@ -205,10 +205,7 @@ impl Import<'_, '_> {
             }
             let stat = statat(open, name, AtFlags::SYMLINK_NOFOLLOW)?;
             self.note_unusable(&join(path, name), &stat);
-            let below = match lower.map(|lower| self.overlay.lower.lookup(lower, name)) {
-                None | Some(Err(Error::NotFound)) => None,
-                Some(found) => Some(found?),
-            };
+            let below = lower.map_or(Ok(None), |lower| self.below(lower, name))?;
             let said = self.said.remove(&(path.to_vec(), name.to_vec())).unwrap_or_default();
             let (child, met) = self.entry(open, id, path, name, &stat, below.as_ref(), &said)?;
             self.count += 1;
@@ -227,6 +224,19 @@ impl Import<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What is below of a name. Older versions cannot be changed: what was written there is shown as what it is.
+    fn below(&self, lower: Node, name: &[u8]) -> Result<Option<Attributes>, Error> {
+        match self.overlay.lower.lookup(lower, name) {
+            Ok(found) if self.overlay.lower.is_of_versions(found.node) => {
+                self.overlay.lower.forget(found.node, 1);
+                Ok(None)
+            }
+            Ok(found) => Ok(Some(found)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn note_unusable(&self, place: &[u8], stat: &Stat) {
@@ -324,6 +334,9 @@ impl Import<'_, '_> {
         }
         if is_said && row.lower.is_some() {
             row.changed |= changed::ATTRIBUTES;
+            if said.mtime.is_some() {
+                row.changed |= changed::TIMES;
+            }
         }
     }
 
@@ -340,11 +353,7 @@ impl Import<'_, '_> {
                     if rows::name(self.editing.connection, folder, &name)? != rows::Said::Nothing {
                         continue;
                     }
-                    let below = match self.overlay.lower.lookup(lower, &name) {
-                        Ok(below) => below,
-                        Err(Error::NotFound) => continue,
-                        Err(error) => return Err(error),
-                    };
+                    let Some(below) = self.below(lower, &name)? else { continue };
                     self.count += 1;
                     if said.is_deleted {
                         self.editing.put_name(folder, &name, None, true)?;
@@ -370,10 +379,9 @@ impl Import<'_, '_> {
     fn touch_path(&self, path: &[u8]) -> Result<Option<(u64, Option<Node>)>, Error> {
         let (mut id, mut lower) = (ROOT, Some(Node::ROOT));
         for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
-            let found = lower.map(|lower| self.overlay.lower.lookup(lower, name));
-            let below = match found {
-                None | Some(Err(Error::NotFound | Error::NotAFolder)) => None,
-                Some(found) => Some(found?),
+            let below = match lower.map_or(Ok(None), |lower| self.below(lower, name)) {
+                Err(Error::NotAFolder) => None,
+                found => found?,
             };
             id = match (rows::name(self.editing.connection, id, name)?, &below, lower) {
                 (rows::Said::Node(child), _, _) => child,

@@ -15,6 +15,8 @@ pub(super) mod changed {
     pub(crate) const ATTRIBUTES: i64 = 1;
     /// Content.
     pub(crate) const CONTENT: i64 = 2;
+    /// Times that somebody has set: those below do not count any more.
+    pub(crate) const TIMES: i64 = 4;
 }
 
 /// The number of the root.
@@ -385,9 +387,15 @@ pub(super) fn has_place(connection: &Connection, place: &[u8]) -> Result<bool, E
     Ok(node(connection, id)?.is_some_and(|node| node.place.as_deref() == Some(place)))
 }
 
-/// True if what is below at this path has another name now.
+/// True of a name of a written file that has several names below, where something has that name below.
+pub(super) fn is_written_name(row: &NodeRow, is_over: bool) -> bool {
+    is_over && row.is_shared && row.changed & changed::CONTENT != 0
+}
+
+/// True if what is below at this path has another name now, that is no [`is_written_name`].
 pub(super) fn has_moved(connection: &Connection, lower: &[u8]) -> Result<bool, Error> {
-    let sql = "SELECT 1 FROM nodes JOIN names ON names.node = nodes.id WHERE lower = ? LIMIT 1";
+    let sql = "SELECT 1 FROM nodes JOIN names ON names.node = nodes.id
+               WHERE lower = ? AND NOT (is_over AND is_shared AND changed & 2) LIMIT 1";
     connection.prepare_cached(sql).and_then(|mut query| query.exists([lower])).map_err(failed)
 }
 

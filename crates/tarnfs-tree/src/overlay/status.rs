@@ -298,6 +298,10 @@ impl OverlayStatus {
             let changes = match &row.lower {
                 Some(_) if is_in_place && is_modified => vec![said],
                 Some(_) if is_in_place => Vec::new(),
+                // It has that name below, too, or has replaced what had it there.
+                Some(_) if rows::is_written_name(row, met.is_over) => {
+                    vec![Changed { from: below.clone().filter(|below| below != path), ..said }]
+                }
                 Some(from) => {
                     let renamed = Changed { change: Change::Renamed, from: Some(from.clone()), ..said.clone() };
                     if is_modified { vec![renamed, said] } else { vec![renamed] }

@@ -1,3 +1,5 @@
+mod below;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -661,14 +663,18 @@ fn status_tells_of_a_file_whose_changed_name_was_removed() {
     let node = tree.lookup(Node::ROOT, b"a").unwrap().node;
     edit.change(node, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
     edit.remove(Node::ROOT, b"a", false).unwrap();
+    let told = || {
+        let mut all = Vec::new();
+        let status = OverlayStatus::open(written.path()).unwrap();
+        status
+            .each(&mut |changed| {
+                all.push((changed.change.letter(), changed.path, changed.content.is_some()));
+                true
+            })
+            .unwrap();
+        all
+    };
+    assert_eq!(told(), [('D', b"a".to_vec(), false), ('M', b"a".to_vec(), false)]);
     write(&tree, Node::ROOT, b"b", b"two");
-    let mut all = Vec::new();
-    let status = OverlayStatus::open(written.path()).unwrap();
-    status
-        .each(&mut |changed| {
-            all.push((changed.change.letter(), changed.path, changed.content.is_some()));
-            true
-        })
-        .unwrap();
-    assert_eq!(all, [('D', b"a".to_vec(), false), ('M', b"a".to_vec(), true)]);
+    assert_eq!(told(), [('D', b"a".to_vec(), false), ('M', b"b".to_vec(), true)]);
 }

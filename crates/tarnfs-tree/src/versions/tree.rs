@@ -31,6 +31,22 @@ impl Tree for Versions {
         }
     }
 
+    /// What is there to look into older versions is nobody's name.
+    fn has_name(&self, folder: Node, name: &[u8]) -> Result<bool, Error> {
+        match self.lookup(folder, name) {
+            Ok(found) => {
+                self.forget(found.node, 1);
+                Ok(self.is_of_versions(folder) || !self.is_of_versions(found.node))
+            }
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_of_versions(&self, folder: Node) -> bool {
+        folder.0 >= self.first
+    }
+
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         let attributes = match self.view(node)? {
             None => return self.tree.attributes(node),

@@ -592,6 +592,14 @@ fn is_of_this(archive: &Path, folder: &Path, overlay: &OverlayTree) -> Result<()
         );
         return Err(Failure::new(Code::CannotOpen, what));
     }
+    if let Some(path) = overlay.among_versions().map_err(failed)? {
+        let what = format!(
+            "--overlay {folder}: something was written in {}, where older versions are, and would be in no archive: \
+             mount it with --write-overlay, and copy all that is to stay into another overlay",
+            terminal::escaped(&path)
+        );
+        return Err(Failure::new(Code::CannotOpen, what));
+    }
     match overlay.missing_below().map_err(failed)? {
         None => Ok(()),
         Some(path) => {
