@@ -4,8 +4,8 @@ use std::io;
 
 use crate::{Damage, FirstPass, SeekPoint};
 
-/// Decodes a stream from its start. What its first pass finds beside the bytes is dropped as it comes, but for the first
-/// damage: a short stream can have any number of seek points and of damaged frames, and nobody takes them otherwise.
+/// Decodes a stream from its start. What its first pass finds beside the bytes is dropped as it comes, but for the
+/// first damage: a short stream can have any number of seek points and of damaged frames, and nobody else takes them.
 pub struct OnlyBytes {
     pass: Box<dyn FirstPass>,
     points: Vec<SeekPoint>,

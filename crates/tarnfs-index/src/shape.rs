@@ -114,8 +114,8 @@ impl Shape {
 /// What the [`Shape`] of a call without options is in words.
 pub(crate) const NO_OPTIONS: &str = "none";
 
-/// The options for people, without defaults: "--recursive --hashes=sha256" on a command line. They may come from a file that lies: escaped, and as
-/// many as a message needs.
+/// The options for people, without defaults: "--recursive --hashes=sha256" on a command line. They may come from a file
+/// that lies: escaped, and as many as a message needs.
 impl fmt::Display for Shape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = self.clone();

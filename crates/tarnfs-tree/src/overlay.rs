@@ -159,8 +159,8 @@ impl OverlayTree {
         Self::open_at(lower, folder, user).map_err(|error| OverlayError { path: folder.to_owned(), error })
     }
 
-    /// What a mount with the `folder` would show. Nothing in it is changed, and what is written to the tree fails. There
-    /// has to be an overlay of tarnfs in it.
+    /// What a mount with the `folder` would show. Nothing in it is changed, and what is written to the tree fails.
+    /// There has to be an overlay of tarnfs in it.
     pub fn look(lower: Arc<dyn Tree>, folder: &Path) -> Result<Self, OverlayError> {
         let look = || {
             let files = Files::look(folder)?;

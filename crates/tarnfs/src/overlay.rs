@@ -180,8 +180,8 @@ fn is_committed(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError
     Ok(true)
 }
 
-/// Brings an `archive` in which all of an overlay was found, and its name, to the disk: a commit that was ended may have
-/// left both to the kernel. False if the disk does not have what was appended.
+/// Brings an `archive` in which all of an overlay was found, and its name, to the disk: a commit that was ended may
+/// have left both to the kernel. False if the disk does not have what was appended.
 pub(crate) fn is_on_disk(tree: &OverlayTree, archive: &Path) -> Result<bool, OverlayError> {
     let sync = || {
         let real = archive.canonicalize()?;

@@ -117,8 +117,8 @@ impl BlockDecoder {
         Self { unverified, ..self }
     }
 
-    /// From now on it ends at bit `end`, where a block begins, or what stands before one. Where nothing does, that is an
-    /// error.
+    /// From now on it ends at bit `end`, where a block begins, or what stands before one. Where nothing does, that is
+    /// an error.
     pub(super) fn ending_at(self, end: Option<u64>) -> Self {
         Self { end, ..self }
     }

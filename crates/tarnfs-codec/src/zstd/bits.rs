@@ -121,8 +121,8 @@ impl<'a> Reverse<'a> {
 /// Bits that are far from the start of their stream.
 #[derive(Clone, Copy)]
 pub(super) struct Far<'a> {
-    /// The next bits, the first of them in the highest place. Behind those of the stream, of which there are 56 at least
-    /// after each [`Far::refill`], comes a 1, and then zeros: they count how many bits were shifted out.
+    /// The next bits, the first of them in the highest place. Behind those of the stream, of which there are 56 at
+    /// least after each [`Far::refill`], comes a 1, and then zeros: they count how many bits were shifted out.
     pub(super) word: u64,
     /// Where in `bytes` the word came from.
     from: *const u8,

@@ -9,11 +9,11 @@
 //! - Owners and modes are not shown, but for those that Linux on Windows keeps (WSL). A file is 0644, or 0444 if it is
 //!   read-only, and a folder 0755.
 //! - Files that Windows has compressed are shown as it shows them: LZNT1, and what `compact /exe` makes (WOF).
-//! - Streams with a name are extended attributes (`user.NAME`), and so are attributes, short names and times of creation
-//!   (`user.ntfs.*`), as of WIM. Streams that are longer than an attribute of Linux may be are not shown, and neither
-//!   are security descriptors.
-//! - Junctions and symbolic links are those of Linux, without the letter of a drive. So are links that Services for Unix
-//!   (Interix) and ntfs-3g have made.
+//! - Streams with a name are extended attributes (`user.NAME`), and so are attributes, short names and times of
+//!   creation (`user.ntfs.*`), as of WIM. Streams that are longer than an attribute of Linux may be are not shown, and
+//!   neither are security descriptors.
+//! - Junctions and symbolic links are those of Linux, without the letter of a drive. So are links that Services for
+//!   Unix (Interix) and ntfs-3g have made.
 //! - Files of the system itself (`$MFT`, ..., `$Extend`) are not shown.
 //! - What was in a folder that is lost is in `lost+found`.
 //! - The journal is not replayed. That it should be is told.

@@ -5,10 +5,10 @@
 //! tarnfs cannot know from it: times finer than a double, link counts, device numbers and the maps of sparse files
 //! (these two are read from the archive's headers), names of owners, checksums.
 //!
-//! [`rows`]: the table `files`. [`reader`]: the index made of it; [`links`]: its hard links. [`validity`]: does it belong
-//! to the archive? [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`]
-//! (both read [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and
-//! [`compressed`]: the way back. [`places`]: where they lie. [`packed`]: those that are compressed.
+//! [`rows`]: the table `files`. [`reader`]: the index made of it; [`links`]: its hard links. [`validity`]: does it
+//! belong to the archive? [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from
+//! [`gztool`], [`gzidx`] (both read [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]).
+//! [`writer`] and [`compressed`]: the way back. [`places`]: where they lie. [`packed`]: those that are compressed.
 
 mod chunks;
 mod compressed;

@@ -30,7 +30,7 @@ const MOST_TIMES: u64 = 250;
 const SHORT: u64 = 64 << 20;
 
 /// What is in `source`, if that is a compressed database; `None` if it is anything else. It may come from anybody: no
-/// more is written than a sidecar of an archive of `archive` bytes needs, nor than the database itself says that it has.
+/// more is written than a sidecar of an archive of `archive` bytes needs, nor than the database says that it has.
 pub(super) fn unpacked(source: SharedSource, archive: u64, cancel: &Cancel) -> Result<Option<File>, Error> {
     let most = archive.max(LONGEST);
     if source.len() > most {

@@ -48,8 +48,9 @@ const TABLES: [&str; 10] = [
     "zstdblocks",
 ];
 
-/// Checks that there is nothing but what ratarmount makes, and that columns hold what they give. Returns the tables. Reading a generated
+/// Checks that there is nothing but what ratarmount makes, and that columns hold what they give. Reading a generated
 /// one computes an expression of the file: a search in a long text takes seconds, and nothing can end it meanwhile.
+/// Returns the names of the tables.
 fn check_definitions(connection: &Connection) -> Result<Vec<String>, Error> {
     let mut query = connection.prepare("SELECT type, name, sql IS NULL FROM sqlite_schema").map_err(broken)?;
     let mut rows = query.query([]).map_err(broken)?;
@@ -428,7 +429,8 @@ mod tests {
         let other_files = |path: &str, key: &str| {
             format!(
                 "DROP TABLE files; CREATE TABLE files (path {path} NOT NULL, name, offsetheader INTEGER, offset, size, \
-                 mtime, mode, type, linkname, uid, gid, istar, issparse, isgenerated, recursiondepth, PRIMARY KEY ({key}))"
+                 mtime, mode, type, linkname, uid, gid, istar, issparse, isgenerated, recursiondepth, \
+                 PRIMARY KEY ({key}))"
             )
         };
         for (change, table) in [

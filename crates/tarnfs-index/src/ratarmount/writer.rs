@@ -540,8 +540,8 @@ impl Writing<'_> {
 
 /// Folders that no entry names get the header of the first entry in them, however far below it lies.
 fn finish_folders(connection: &Connection) -> Result<(), Error> {
-    // Each folder hands the least header in it to the one above, the deepest folders first: to look at all that is below
-    // each of them would take as many looks as there are files and folders above them.
+    // Each folder hands the least header in it to the one above, the deepest folders first: to look at all that is
+    // below each of them would take as many looks as there are files and folders above them.
     connection
         .execute_batch(
             "CREATE TEMP TABLE least (depth INTEGER, path TEXT, header INTEGER, offset INTEGER, PRIMARY KEY (depth, path))

@@ -82,8 +82,8 @@ impl Overlay {
         Ok(self.lower_of(row)?.unwrap_or(Node(self.first.saturating_add(row.id))))
     }
 
-    /// What there is to know by now of a file whose content is that below, for who knows it as `node`. `None` where that
-    /// does not change, or cannot be asked.
+    /// What there is to know by now of a file whose content is that below, for who knows it as `node`. `None` where
+    /// that does not change, or cannot be asked.
     pub(super) fn now_below(&self, row: &NodeRow, node: Node) -> Option<Attributes> {
         let is_below = row.kind == Kind::File && row.place.is_none() && node.0 < self.first;
         if !is_below || self.lower.lifetime(node) == Lifetime::Forever {
@@ -219,8 +219,8 @@ impl Overlay {
         Ok(path.is_some() && path == row.lower)
     }
 
-    /// True if there is another one below where `id` of the overlay was: a listing has `found` it as `name` in `folder`.
-    /// It is looked up, and not given as the one that it was.
+    /// True if there is another one below where `id` of the overlay was: a listing has `found` it as `name` in
+    /// `folder`. It is looked up, and not given as the one that it was.
     pub(super) fn is_made_anew(&self, id: u64, folder: Node, name: &[u8], found: &Attributes) -> Result<bool, Error> {
         let is_known = match self.met.id(found.node) {
             Some(known) => known != id || self.met.lower(id) == Some(found.node),

@@ -590,7 +590,8 @@ fn what_is_still_to_be_removed_keeps_its_place() {
     assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
 }
 
-/// Who looks at an overlay finds what a mount would show, and changes nothing in it: not even what a mount would remove.
+/// Who looks at an overlay finds what a mount would show, and changes nothing in it: not even what a mount would
+/// remove.
 #[test]
 fn who_looks_changes_nothing() {
     let (tree, below, written) = over_folder();

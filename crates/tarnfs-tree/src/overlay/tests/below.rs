@@ -222,8 +222,8 @@ fn a_folder_that_is_made_anew_below_is_not_listed_as_the_old_one() {
     assert_eq!(names(&tree, folder), [b"mine".as_slice(), b"new"]);
 }
 
-/// > Where only the name or the attributes of a file in a folder were changed, its content is that of what is at its path
-/// > below by now.
+/// > Where only the name or the attributes of a file in a folder were changed, its content is that of what is at its
+/// > path below by now.
 #[test]
 fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
     let (tree, below, written) = over_folder();
