@@ -177,6 +177,66 @@ for at in range(offset, offset + length, 50):
     mounted.unmount();
 }
 
+/// A table of files in so many parts that its own first record does not tell them.
+#[test]
+fn a_table_in_many_parts_is_read_to_its_end() {
+    if cannot_write() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = r#"python3 - <<'END'
+import os
+a, b = (os.open(name, os.O_CREAT | os.O_WRONLY) for name in 'AB')
+try:
+    while True:
+        os.write(a, b'a' * 4096); os.write(b, b'b' * 4096)
+except OSError: pass
+os.close(a); os.close(b); os.unlink('A'); os.mkdir('d')
+try:
+    for i in range(6000): open('d/%05d' % i, 'w').write(str(i))
+except OSError: pass
+END
+        rm B"#;
+    if !have("python3") || !write(&scratch, "a.img", ("24M", 4096), "xattr", script) {
+        return println!("left out: ntfs-3g does not mount here");
+    }
+    let mounted = Mounted::new(&scratch, scratch.path("a.img"), &[]);
+    assert_eq!(mounted.ran.err, "");
+    assert_same(&mounted.path(""), &scratch.path("kept"), "a table in parts");
+    mounted.unmount();
+}
+
+/// What Windows keeps elsewhere (deduplicated, in a cloud) is a hole of the volume, and no zeros.
+#[test]
+fn content_that_is_elsewhere_is_an_error() {
+    if cannot_write() || !have("setfattr") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let kept = |name: &str, kind: &str| {
+        format!(
+            "truncate -s 300000 {name}; setfattr -h -n system.ntfs_reparse_data -v 0x{kind}080000000101010101010101 {name}"
+        )
+    };
+    let script = [kept("deduplicated", "13000080"), kept("cloud", "1a000090"), kept("other", "78560080")].join("; ");
+    // ntfs-3g does not show them either.
+    write(&scratch, "a.img", ("4M", 4096), "xattr", &format!("{script}; cd ..; umount w; mkdir w/kept-nothing"));
+    let image = scratch.path("a.img");
+    let listed = run(&scratch, ["ls", image.to_str().unwrap()]);
+    if listed.text().is_empty() {
+        return println!("left out: ntfs-3g does not mount here");
+    }
+    for name in ["deduplicated", "cloud", "other"] {
+        assert!(
+            listed.err.contains(&format!("'{name}': some of what is in it cannot be read: its content is not")),
+            "{}",
+            listed.err
+        );
+        let ran = run(&scratch, ["cat", image.to_str().unwrap(), name]);
+        assert!(ran.code != 0 && ran.out.is_empty(), "{name}: {}", ran.err);
+    }
+}
+
 #[test]
 fn an_image_lies_in_other_archives_and_others_in_it() {
     if cannot_write() || !have("zip") {
@@ -225,8 +285,14 @@ fn a_damaged_image_serves_what_is_whole() {
     fs::write(scratch.path("lost.img"), &lost).unwrap();
     let ran = run(&scratch, ["ls", scratch.path("lost.img").to_str().unwrap()]);
     assert!(ran.err.contains("boot sector is damaged") && ran.text() == "a\nb\nz\n", "{}{}", ran.text(), ran.err);
-    // Of the record of the last file, one sector is older than the other.
+    // The first record of the table, of which there is a copy.
     let table = u64::from_le_bytes(image[48..56].try_into().unwrap()) as usize * 4096;
+    let mut lost = image.clone();
+    lost[table..table + 1024].fill(0xff);
+    fs::write(scratch.path("lost.img"), &lost).unwrap();
+    let ran = run(&scratch, ["ls", scratch.path("lost.img").to_str().unwrap()]);
+    assert!(ran.err.contains("its copy is read") && ran.text() == "a\nb\nz\n", "{}{}", ran.text(), ran.err);
+    // Of the record of the last file, one sector is older than the other.
     let name: Vec<u8> = b"z".iter().flat_map(|byte| [*byte, 0]).collect();
     let record = (0..200).map(|number| table + number * 1024).rfind(|at| {
         image[*at..].starts_with(b"FILE") && image[*at..at + 1024].windows(4).any(|four| four == [1, 3, name[0], 0])

@@ -14,7 +14,7 @@ use super::table::{File, Name, Table};
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::clusters::name_of;
 use crate::content::Content;
-use crate::image::{Budget, Teller, damaged, data_of, is_damage, shown};
+use crate::image::{Budget, OfAttributes, Teller, damaged, data_of, is_damage, shown};
 use crate::inodes::{Inodes, LONGEST_TARGET};
 use crate::little::{u32_at, u64_at};
 use crate::name::{bounded_path, excerpt};
@@ -63,6 +63,16 @@ const LONGEST_EXTENDED: u64 = 64 << 10;
 /// Longest name of an extended attribute (XATTR_NAME_MAX).
 const LONGEST_NAME: usize = 255;
 
+/// Kinds of files whose content is kept elsewhere: removed to tape (HSM, twice), in an image (SIS and WIM), deduplicated,
+/// and in a cloud, of which the number of the provider is among the bits.
+const ELSEWHERE: [u32; 5] = [0xc000_0004, 0x8000_0006, 0x8000_0007, 0x8000_0008, 0x8000_0013];
+const CLOUD: u32 = 0x9000_001a;
+const NO_PROVIDER: u32 = 0xffff_0fff;
+
+const IS_ELSEWHERE: &str =
+    "its content is not on this volume, or in a form that only Windows reads (deduplicated, in a cloud, on tape)";
+const TOO_MUCH: &str = "the table of files is longer than such an image may have";
+
 /// What a link or a device of Services for Unix begins with, as ntfs-3g writes it, too.
 const INTERIX_LINK: &[u8] = b"IntxLNK\x01";
 const INTERIX_CHARACTER: &[u8] = b"IntxCHR\0";
@@ -94,6 +104,8 @@ pub(super) struct Reader<'run> {
     /// For what lies elsewhere than in the table.
     beside: Window<'run>,
     budget: Budget,
+    /// For what is read of files: any number of names may lead to the same bytes, and files stay when that is used up.
+    of_values: Budget,
     inodes: Inodes,
     folders: HashMap<u64, Folder>,
     /// The folder that was told of last, and its path.
@@ -112,7 +124,8 @@ impl<'run> Reader<'run> {
     ) -> Result<Self, Error> {
         let none = || Error::NotThisFormat { format: NAME, reason: "there is no boot sector".to_owned() };
         let (boot, is_copy) = boot::find(source).map_err(at_start)?.ok_or_else(none)?;
-        let mut teller = Teller::new(receive);
+        let data = data_of(source);
+        let mut teller = Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares));
         if is_copy {
             teller.damage(0, "the boot sector is damaged; its copy at the end is read".to_owned())?;
         }
@@ -128,7 +141,8 @@ impl<'run> Reader<'run> {
             teller,
             window: Window::growing(source).until(&options.cancel),
             beside: Window::growing(source).until(&options.cancel),
-            budget: Budget::of_image(data_of(source), options.shares),
+            budget: Budget::of_image(data, options.shares),
+            of_values: Budget::of_image(data, options.shares),
             inodes: Inodes::default(),
             folders: HashMap::new(),
             last: None,
@@ -156,6 +170,12 @@ impl<'run> Reader<'run> {
                 if stored > number {
                     number = stored;
                     continue;
+                }
+                if self.budget.bytes < table.record() {
+                    // A table may be as long as all holes of a disk.
+                    let what = format!("the files from record {number} on are left out: {TOO_MUCH}");
+                    self.teller.damage(table.byte(number), what)?;
+                    return Ok(());
                 }
                 self.record(&table, number, is_first)?;
                 number = number.saturating_add(1);
@@ -336,7 +356,7 @@ impl<'run> Reader<'run> {
         self.interix(file, &mut entry, &mut wrong)?;
         let is_compressed = kept.as_deref().and_then(|kept| u32_at(kept, 0)) == Some(COMPRESSED);
         if entry.kind == Kind::File {
-            self.body(file, kept.as_deref().filter(|_| is_compressed), &mut entry, &mut wrong);
+            self.body(file, kept.as_deref(), &mut entry, &mut wrong);
         }
         if matches!(entry.kind, Kind::File | Kind::Folder) {
             let mut xattrs = others;
@@ -356,19 +376,22 @@ impl<'run> Reader<'run> {
         Ok(true)
     }
 
-    /// All bytes of a stream of at most `most` bytes.
-    fn bytes(&mut self, stream: &Stream, most: u64) -> io::Result<Vec<u8>> {
+    /// All bytes of a stream of at most `most` bytes; `None` if they are compressed.
+    fn bytes(&mut self, stream: &Stream, most: u64) -> io::Result<Option<Vec<u8>>> {
         if stream.size > most {
             return Err(damaged("it is too long"));
         }
-        self.budget.take_bytes(stream.size)?;
+        self.of_values.take_bytes(stream.size)?;
         if let Some(bytes) = stream.bytes() {
-            return Ok(bytes.to_vec());
+            return Ok(Some(bytes.to_vec()));
         }
-        let content = stream.content(&self.boot, self.there, &mut self.budget);
+        let content = stream.content(&self.boot, self.there, &mut self.of_values);
+        if content.missing.is_none() && content.pieces.iter().any(|piece| piece.coder.is_some()) {
+            return Ok(None);
+        }
         let mut bytes = Vec::new();
         content.read(&mut self.beside, 0, stream.size, &mut bytes)?;
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// Takes up owner, mode and device of Linux on Windows, and returns the other attributes of this kind.
@@ -467,10 +490,11 @@ impl<'run> Reader<'run> {
         Ok(())
     }
 
-    /// Where the content of a file lies. `kept` is what Windows keeps of one that it has compressed.
+    /// Where the content of a file lies. `kept` is what Windows keeps for a driver that is in charge of it.
     fn body(&mut self, file: &File, kept: Option<&[u8]>, entry: &mut Entry, wrong: &mut Option<String>) {
         let Some(stream) = &file.data else { return };
-        let of_windows = kept.and_then(|kept| {
+        let kind = kept.and_then(|kept| u32_at(kept, 0));
+        let of_windows = kept.filter(|_| kind == Some(COMPRESSED)).and_then(|kept| {
             let packed = file.streams.iter().find(|(name, _)| is_compressed_form(name));
             let packed = packed.map(|(_, packed)| packed.content(&self.boot, self.there, &mut self.budget));
             let missing = || {
@@ -487,7 +511,17 @@ impl<'run> Reader<'run> {
                 content.add_missing(entry.header, stream.size, why);
                 content
             }
-            None => stream.content(&self.boot, self.there, &mut self.budget),
+            None => {
+                let found = stream.content(&self.boot, self.there, &mut self.budget);
+                let is_nowhere = found.pieces.is_empty() && found.size > 0 || kind.is_some_and(is_elsewhere);
+                if kept.is_some() && is_nowhere {
+                    let mut content = Content::new(found.size);
+                    content.add_missing(entry.header, found.size, IS_ELSEWHERE);
+                    content
+                } else {
+                    found
+                }
+            }
         };
         if let Some(missing) = content.missing {
             wrong.get_or_insert_with(|| format!("some of what is in it cannot be read: {missing}"));
@@ -532,12 +566,17 @@ impl<'run> Reader<'run> {
                 continue;
             }
             let bytes = self.bytes(stream, limits.xattr_value as u64);
-            if let Some(value) = told(bytes, "a stream of it", 0, wrong)? {
-                xattrs.push((full, value));
+            match told(bytes, "a stream of it", 0, wrong)? {
+                Some(value) => xattrs.push((full, value)),
+                None => log::info!("{}: its stream '{}' is not shown", shown(path), excerpt(&name)),
             }
         }
         Ok(())
     }
+}
+
+fn is_elsewhere(kind: u32) -> bool {
+    ELSEWHERE.contains(&kind) || kind & NO_PROVIDER == CLOUD
 }
 
 fn is_compressed_form(name: &[u16]) -> bool {
@@ -554,9 +593,9 @@ fn mode_of(file: &File) -> u32 {
 }
 
 /// What was read; nothing where it is damaged, and `wrong` says that `what` is, unless something else is wrong already.
-fn told<T>(read: io::Result<T>, what: &str, at: u64, wrong: &mut Option<String>) -> Result<Option<T>, Error> {
+fn told<T>(read: io::Result<Option<T>>, what: &str, at: u64, wrong: &mut Option<String>) -> Result<Option<T>, Error> {
     match read {
-        Ok(found) => Ok(Some(found)),
+        Ok(found) => Ok(found),
         Err(error) if is_damage(&error) => {
             wrong.get_or_insert_with(|| format!("{what} cannot be read: {error}"));
             Ok(None)

@@ -109,7 +109,8 @@ impl Record {
             }
             *end = *word;
         }
-        let base = Reference::read(&bytes, 32).filter(|base| base.number != 0);
+        // That of the table itself has the number 0, and was used once.
+        let base = Reference::read(&bytes, 32).filter(|base| (base.number, base.sequence) != (0, 0));
         let sequence = u16_at(&bytes, 16).ok_or(short)?;
         Ok(Some(Self { moved: at, sequence, is_folder: flags & IS_FOLDER != 0, base, bytes }))
     }
@@ -275,6 +276,15 @@ mod tests {
         assert_eq!(record.places(509, 2), [(509, 1), (50, 1)]);
         assert_eq!(record.places(511, 2), [(51, 1), (512, 1)]);
         assert_eq!(record.places(1022, 2), [(52, 2)]);
+    }
+
+    #[test]
+    fn what_belongs_to_the_table_itself_belongs_to_a_file() {
+        let mut stored = record(&[&inside(0x10, b"x")]);
+        let base = |stored: &[u8]| Record::read(stored.to_vec()).unwrap().unwrap().base;
+        assert_eq!(base(&stored), None);
+        stored[38] = 1;
+        assert_eq!(base(&stored), Some(Reference { number: 0, sequence: 1 }));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Streams: what a file has under one name, and where in the image that lies.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::boot::Boot;
 use super::record::{Run, runs};
 use crate::content::Content;
-use crate::image::Budget;
+use crate::entry::MOST_OF_CODERS;
+use crate::image::{Budget, CODERS, too_many_coders};
 use crate::little::u32_at;
 use crate::{Coder, Input, Piece, Step};
 
@@ -13,8 +14,8 @@ use crate::{Coder, Input, Piece, Step};
 const MOST_OF_UNIT: u8 = 16;
 const LONGEST_UNIT: u64 = 2 << 20;
 
-/// Parts of the image that what is compressed together may lie in.
-const MOST_PARTS: usize = 64;
+/// Parts of the image that what is compressed together may lie in: an index keeps no more.
+const MOST_PARTS: usize = 32;
 
 /// Runs of one stream.
 const MOST_RUNS: usize = 1 << 20;
@@ -154,6 +155,10 @@ impl Stream {
         }
         let left = content.left();
         content.add_missing(0, left, self.wrong.unwrap_or("nothing tells where some of its parts lie"));
+        if too_many_coders(&content.pieces, MOST_OF_CODERS).is_some() {
+            content = Content::new(self.size);
+            content.add_missing(0, self.size, CODERS);
+        }
         content
     }
 }
@@ -270,6 +275,12 @@ fn rest(run: Run, count: u64) -> Option<Run> {
     Some(Run { count: left, at: run.at.map(|at| at.saturating_add(count)) })
 }
 
+/// What undoes units that lie in one place: nearly all of them.
+static LZNT1: LazyLock<Arc<Coder>> = LazyLock::new(|| {
+    let step = Step { codec: Packed::LZNT1.codec.to_owned(), ..Step::default() };
+    Arc::new(Coder { steps: vec![step], is_behind_header: None })
+});
+
 /// What undoes a compression.
 struct Packed {
     codec: &'static str,
@@ -297,10 +308,15 @@ fn joined(places: &[(u64, u64)], packed: &Packed, length: u64, wanted: u64) -> R
     }
     let start = runs.iter().map(|(at, _)| *at).min().unwrap_or_default();
     let end = runs.iter().map(|(at, length)| at.saturating_add(*length)).max().unwrap_or_default();
+    let stored = end.saturating_sub(start);
+    if packed.is_block && runs.len() == 1 {
+        let coder = Some(Arc::clone(&LZNT1));
+        return Ok(Piece { length: wanted, offset: start, stored, coder, decoded: length, ..Piece::default() });
+    }
     let codec = packed.codec.to_owned();
     let steps = if let [_] = runs.as_slice() {
-        let decoded_length = Some(length).filter(|_| !packed.is_block);
-        vec![Step { codec, properties: packed.properties.clone(), decoded_length, ..Step::default() }]
+        let (properties, decoded_length) = (packed.properties.clone(), Some(length));
+        vec![Step { codec, properties, decoded_length, ..Step::default() }]
     } else {
         let inputs = runs.iter().map(|&(at, length)| Input::Stored { offset: at.saturating_sub(start), length });
         let sum = runs.iter().map(|(_, length)| *length).fold(0, u64::saturating_add);
@@ -320,9 +336,9 @@ fn joined(places: &[(u64, u64)], packed: &Packed, length: u64, wanted: u64) -> R
         vec![all, last]
     };
     // Of a block among other steps, only what is wanted comes.
-    let decoded = if packed.is_block && steps.len() > 1 { wanted } else { length };
+    let decoded = if packed.is_block { wanted } else { length };
     let coder = Some(Arc::new(Coder { steps, is_behind_header: None }));
-    Ok(Piece { length: wanted, offset: start, stored: end.saturating_sub(start), coder, decoded, ..Piece::default() })
+    Ok(Piece { length: wanted, offset: start, stored, coder, decoded, ..Piece::default() })
 }
 
 /// Bytes that each number in the table of a resource has, and what of files makes them eight.

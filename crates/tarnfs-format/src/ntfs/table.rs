@@ -33,6 +33,8 @@ const OF_DOS: u8 = 2;
 pub(super) struct Table {
     content: Content,
     record: u64,
+    /// The first record, which tells where the others lie: what the table has there may be damaged.
+    first: Vec<u8>,
 }
 
 /// What a file is called, and in which folder.
@@ -96,11 +98,13 @@ impl Table {
     ) -> io::Result<(Self, Option<String>)> {
         let mut why = None;
         for at in [boot.table, boot.mirror] {
-            // Its first record lies where the boot sector says.
-            let mut content = Content::new(boot.record);
-            content.add(at, boot.record, there);
-            let mut table = Self { content, record: boot.record };
-            match table.grow(boot, there, window, budget) {
+            let first = window.bytes(at, u64::MAX, boot.record as usize).map(<[u8]>::to_vec);
+            let mut table = Self { content: Content::new(boot.record), record: boot.record, first: Vec::new() };
+            let opened = first.and_then(|first| {
+                table.first = first;
+                table.grow(boot, there, window, budget)
+            });
+            match opened {
                 Ok(()) => return Ok((table, why)),
                 Err(error) if is_damage(&error) => why = why.or(Some(error.to_string())),
                 Err(error) => return Err(error),
@@ -120,10 +124,14 @@ impl Table {
                 break;
             }
             clusters = stream.clusters();
-            // The first record stays where it was found.
             self.content = stream.content(boot, there, budget);
         }
         Ok(())
+    }
+
+    /// Bytes of a record.
+    pub(super) fn record(&self) -> u64 {
+        self.record
     }
 
     /// How many records there are.
@@ -160,7 +168,11 @@ impl Table {
             return Err(damaged("a record lies behind the end of the table of files"));
         }
         let mut bytes = Vec::new();
-        self.content.read(window, number.saturating_mul(self.record), self.record, &mut bytes)?;
+        if number == 0 {
+            bytes.clone_from(&self.first);
+        } else {
+            self.content.read(window, number.saturating_mul(self.record), self.record, &mut bytes)?;
+        }
         Record::read(bytes).map_err(damaged)
     }
 
