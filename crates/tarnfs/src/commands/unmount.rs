@@ -30,7 +30,7 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
         let place = of_archive.into_iter().next().unwrap_or_else(|| up(named));
         let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.mount_point == path);
         let whole = std::path::absolute(&place).unwrap_or_else(|_| place.clone());
-        let whole = if is_mount_point(&whole) { whole } else { leads_to(&place, is_mount_point).unwrap_or(whole) };
+        let whole = if is_mount_point(&whole) { whole } else { leads_to(&whole, is_mount_point).unwrap_or(whole) };
         if !places.iter().any(|(_, known)| *known == whole) {
             places.push((place, whole));
         }
