@@ -98,10 +98,63 @@ impl<'a> Reverse<'a> {
         !too_few
     }
 
+    /// The same bits for a loop that does not look whether there are enough; `None` where fewer than 64 are left.
+    pub(super) fn far(&self) -> Option<Far<'a>> {
+        let end = self.left.div_ceil(8);
+        let from = self.bytes.get(end.checked_sub(8)?..end)?;
+        let word = u64::from_le_bytes(*from.first_chunk()?) | 1;
+        Some(Far { word: word << (self.left.wrapping_neg() & 7), from: from.as_ptr(), bytes: self.bytes })
+    }
+
+    /// Goes on where that loop has ended.
+    pub(super) fn go_on(&mut self, far: &Far<'a>) {
+        self.left = far.before() * 8 + 64 - far.word.trailing_zeros() as usize;
+    }
+
     /// The next `count` bits (at most 32); `None`, and to the end, if there are fewer.
     pub(super) fn take(&mut self, count: u8) -> Option<u32> {
         let bits = top(self.word(), count) as u32;
         self.skip(usize::from(count)).then_some(bits)
+    }
+}
+
+/// Bits that are far from the start of their stream.
+#[derive(Clone, Copy)]
+pub(super) struct Far<'a> {
+    /// The next bits, the first of them in the highest place. Behind those of the stream, of which there are 56 at least
+    /// after each [`Far::refill`], comes a 1, and then zeros: they count how many bits were shifted out.
+    pub(super) word: u64,
+    /// Where in `bytes` the word came from.
+    from: *const u8,
+    bytes: &'a [u8],
+}
+
+impl Far<'_> {
+    /// How often [`Far::refill`] may be called after 56 bits at most were taken.
+    pub(super) fn rounds(&self) -> usize {
+        // Up to 7 bits of the word before it are among those that were taken.
+        self.before() / 7
+    }
+
+    /// Bytes before the word.
+    fn before(&self) -> usize {
+        self.from as usize - self.bytes.as_ptr() as usize
+    }
+
+    /// Makes more bits ready.
+    ///
+    /// # Safety
+    /// [`Far::rounds`] has allowed it.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    pub(super) unsafe fn refill(&mut self) {
+        let taken = self.word.trailing_zeros();
+        // SAFETY: not before the start of `bytes`: the caller has seen to that.
+        unsafe {
+            self.from = self.from.sub((taken >> 3) as usize);
+            self.word = u64::from_le(self.from.cast::<u64>().read_unaligned()) | 1;
+        }
+        self.word <<= taken & 7;
     }
 }
 
@@ -110,4 +163,35 @@ impl<'a> Reverse<'a> {
 #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
 pub(super) fn top(word: u64, count: u8) -> u64 {
     (word >> 1).wrapping_shr(!u32::from(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_that_are_taken_without_a_look_are_those_that_are_taken_with_one() {
+        let bytes: Vec<u8> = (0..300_u32).map(|at| (at * at * 31 + at) as u8 | 1).collect();
+        for (length, step) in [(8, 55), (9, 1), (64, 11), (300, 55), (299, 7), (7, 1)] {
+            let mut slow = Reverse::new(&bytes[..length]).unwrap();
+            let mut quick = slow;
+            while let Some(mut far) = quick.far() {
+                let rounds = far.rounds();
+                for _ in 0..rounds {
+                    assert_eq!(far.word >> (64 - step), slow.word() >> (64 - step), "{length} {step}");
+                    far.word <<= step;
+                    assert!(slow.skip(step));
+                    // SAFETY: no more rounds than were allowed, each of at most 55 bits.
+                    unsafe { far.refill() };
+                }
+                quick.go_on(&far);
+                assert_eq!(quick.left(), slow.left());
+                if rounds == 0 {
+                    break;
+                }
+            }
+            // Less than one more round is left.
+            assert!(quick.left() < 64 + 56, "{length} {step}");
+        }
+    }
 }

@@ -173,44 +173,44 @@ impl Huffman {
         output: [&'a mut [u8]; 4],
         rounds: usize,
     ) -> [&'a mut [u8]; 4] {
-        let [mut a, mut b, mut c, mut d] = *readers;
         let [out_a, out_b, out_c, out_d] = output;
         let mut done = 0;
-        {
-            let four = (out_a.as_chunks_mut::<ROUND>().0.iter_mut().zip(out_b.as_chunks_mut::<ROUND>().0))
-                .zip(out_c.as_chunks_mut::<ROUND>().0.iter_mut().zip(out_d.as_chunks_mut::<ROUND>().0))
-                .take(rounds);
-            for ((to_a, to_b), (to_c, to_d)) in four {
-                // A round takes 55 bits of each at most.
-                if a.left().min(b.left()).min(c.left()).min(d.left()) < 64 {
-                    break;
-                }
-                let (mut word_a, mut word_b, mut word_c, mut word_d) = (a.word(), b.word(), c.word(), d.word());
-                let (mut used_a, mut used_b, mut used_c, mut used_d) = (0_u16, 0_u16, 0_u16, 0_u16);
+        while let [Some(mut a), Some(mut b), Some(mut c), Some(mut d)] = readers.each_ref().map(Reverse::far) {
+            let safe = a.rounds().min(b.rounds()).min(c.rounds()).min(d.rounds()).min(rounds - done / ROUND);
+            if safe == 0 {
+                break;
+            }
+            let behind = done + safe * ROUND;
+            let four = (out_a[done..behind].as_chunks_mut::<ROUND>().0.iter_mut())
+                .zip(out_b[done..behind].as_chunks_mut::<ROUND>().0)
+                .zip(out_c[done..behind].as_chunks_mut::<ROUND>().0.iter_mut())
+                .zip(out_d[done..behind].as_chunks_mut::<ROUND>().0);
+            for (((to_a, to_b), to_c), to_d) in four {
                 for step in 0..ROUND {
-                    let (entry_a, entry_b) = (self.entry(word_a), self.entry(word_b));
-                    let (entry_c, entry_d) = (self.entry(word_c), self.entry(word_d));
+                    let (entry_a, entry_b) = (self.entry(a.word), self.entry(b.word));
+                    let (entry_c, entry_d) = (self.entry(c.word), self.entry(d.word));
                     to_a[step] = (entry_a >> 8) as u8;
                     to_b[step] = (entry_b >> 8) as u8;
                     to_c[step] = (entry_c >> 8) as u8;
                     to_d[step] = (entry_d >> 8) as u8;
-                    word_a <<= entry_a & 63;
-                    word_b <<= entry_b & 63;
-                    word_c <<= entry_c & 63;
-                    word_d <<= entry_d & 63;
-                    used_a = used_a.wrapping_add(entry_a & 63);
-                    used_b = used_b.wrapping_add(entry_b & 63);
-                    used_c = used_c.wrapping_add(entry_c & 63);
-                    used_d = used_d.wrapping_add(entry_d & 63);
+                    a.word <<= entry_a & 63;
+                    b.word <<= entry_b & 63;
+                    c.word <<= entry_c & 63;
+                    d.word <<= entry_d & 63;
                 }
-                a.skip(usize::from(used_a));
-                b.skip(usize::from(used_b));
-                c.skip(usize::from(used_c));
-                d.skip(usize::from(used_d));
-                done += ROUND;
+                // SAFETY: no more rounds than `Far::rounds` said, each of at most 55 bits.
+                unsafe {
+                    a.refill();
+                    b.refill();
+                    c.refill();
+                    d.refill();
+                }
+            }
+            done = behind;
+            for (reader, far) in readers.iter_mut().zip([a, b, c, d]) {
+                reader.go_on(&far);
             }
         }
-        *readers = [a, b, c, d];
         [&mut out_a[done..], &mut out_b[done..], &mut out_c[done..], &mut out_d[done..]]
     }
 }

@@ -84,19 +84,28 @@ pub(super) enum Description {
 #[derive(Clone, Copy, Default)]
 struct Entry {
     value: u32,
-    /// From the lowest bit: how many bits are added to the value (8 bits), how many lead to the next state (8), and
-    /// the least next state. What takes a number of bits from here looks at no more than 8.
+    /// From the lowest bit: how many bits the code takes in all (8 bits), how many of them lead to the next state (8),
+    /// and the least next state. What takes a number of bits from here looks at no more than 8.
     rest: u32,
 }
 
 impl Entry {
     fn new((value, extra): (u32, u8), next: u16, bits: u8) -> Self {
-        Self { value, rest: u32::from(next) << 16 | u32::from(bits) << 8 | u32::from(extra) }
+        Self { value, rest: u32::from(next) << 16 | u32::from(bits) << 8 | u32::from(extra + bits) }
     }
 
-    /// Bits that are added to the value.
-    fn extra(self) -> u8 {
-        self.rest as u8
+    /// Bits that are added to the value. Only the 8 lowest count.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    fn extra(self) -> u32 {
+        self.rest.wrapping_sub(self.rest >> 8)
+    }
+
+    /// Bits that lead to the next state. Only the 8 lowest count.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    fn of_state(self) -> u32 {
+        self.rest >> 8
     }
 }
 
@@ -271,30 +280,37 @@ impl Tables {
         let Some((last, sequences)) = sequences.split_last_mut() else { return Ok(()) };
         for sequence in sequences {
             let [of_literals, of_offset, of_match] = self.entries(states);
-            let sums = of_literals.rest.wrapping_add(of_offset.rest).wrapping_add(of_match.rest);
-            let of_states = (sums >> 8 & 0xff) as usize;
-            let total = of_states.wrapping_add((sums & 0xff) as usize);
+            // Each state waits for those before it, so what leads to them is made in few steps.
+            let mut sums = of_literals.rest.wrapping_add(of_offset.rest).wrapping_add(of_match.rest);
+            let mut total = (sums & 0xff) as usize;
             let mut word = reader.word();
-            // Bits of the word behind those taken; only its 6 lowest bits count.
-            let mut left = 0_u32;
-            let mut field = |word: u64, count: u32| {
-                left = left.wrapping_sub(count);
-                lowest(word.wrapping_shr(left), count)
-            };
+            // The bits before the `end`, of which only the 6 lowest bits count.
+            let field = |word: u64, end: u32, count: u32| lowest(word.rotate_left(end), count);
             if total <= Reverse::READY {
-                let offset = of_offset.value.wrapping_add(field(word, of_offset.rest) as u32);
-                let matched = of_match.value.wrapping_add(field(word, of_match.rest) as u32);
-                let literals = of_literals.value.wrapping_add(field(word, of_literals.rest) as u32);
+                let (end_of_offset, extra) = (of_offset.extra(), of_match.extra());
+                let offset = of_offset.value.wrapping_add(field(word, end_of_offset, end_of_offset) as u32);
+                let end = end_of_offset.wrapping_add(extra);
+                let matched = of_match.value.wrapping_add(field(word, end, extra) as u32);
+                let extra = of_literals.extra();
+                let end = end.wrapping_add(extra);
+                let literals = of_literals.value.wrapping_add(field(word, end, extra) as u32);
                 *sequence = Sequence { literals, matched, offset };
             } else {
                 (*sequence, reader) = self.long_values(reader, states[0], states[1], states[2])?;
                 word = reader.word();
+                sums = sums >> 8 & 0xff;
+                total = sums as usize;
             }
-            let mut state =
-                |entry: Entry| ((entry.rest >> 16) as usize).wrapping_add(field(word, entry.rest >> 8) as usize);
-            states = [state(of_literals), 0, state(of_match)];
-            states[1] = state(of_offset);
-            if !reader.skip(if total <= Reverse::READY { total } else { of_states }) {
+            let state = |entry: Entry, end: u32| {
+                ((entry.rest >> 16) as usize).wrapping_add(field(word, end, entry.of_state()) as usize)
+            };
+            let behind_literals = of_match.rest.wrapping_add(of_offset.rest) >> 8;
+            states = [
+                state(of_literals, sums.wrapping_sub(behind_literals)),
+                state(of_offset, sums),
+                state(of_match, sums.wrapping_sub(of_offset.of_state())),
+            ];
+            if !reader.skip(total) {
                 return Err(ENDS);
             }
         }
@@ -314,7 +330,7 @@ impl Tables {
         of_match: usize,
     ) -> Result<(Sequence, Reverse<'a>), Invalid> {
         let [of_literals, of_offset, of_match] = self.entries([of_literals, of_offset, of_match]);
-        let mut value = |entry: Entry| reader.take(entry.extra()).map(|extra| entry.value.wrapping_add(extra));
+        let mut value = |entry: Entry| reader.take(entry.extra() as u8).map(|extra| entry.value.wrapping_add(extra));
         let (offset, matched) = (value(of_offset).ok_or(ENDS)?, value(of_match).ok_or(ENDS)?);
         Ok((Sequence { literals: value(of_literals).ok_or(ENDS)?, matched, offset }, reader))
     }

@@ -345,8 +345,10 @@ unsafe fn copy_match(to: *mut u8, offset: usize, length: usize) {
         if offset >= 16 {
             let from = to.sub(offset);
             to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
-            if length > 16 {
-                copy_steps(to.add(16), to.add(length), offset);
+            let second = to.add(16);
+            second.cast::<Wide>().write_unaligned(second.sub(offset).cast::<Wide>().read_unaligned());
+            if length > 32 {
+                copy_steps(to.add(32), to.add(length), offset);
             }
         } else {
             copy_close(to, offset, length);
