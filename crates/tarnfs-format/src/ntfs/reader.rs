@@ -63,8 +63,8 @@ const LONGEST_EXTENDED: u64 = 64 << 10;
 /// Longest name of an extended attribute (XATTR_NAME_MAX).
 const LONGEST_NAME: usize = 255;
 
-/// Kinds of files whose content is kept elsewhere: removed to tape (HSM, twice), in an image (SIS and WIM), deduplicated,
-/// and in a cloud, of which the number of the provider is among the bits.
+/// Kinds of files whose content is kept elsewhere: removed to tape (HSM, twice), in an image (SIS and WIM),
+/// deduplicated, and in a cloud, of which the number of the provider is among the bits.
 const ELSEWHERE: [u32; 5] = [0xc000_0004, 0x8000_0006, 0x8000_0007, 0x8000_0008, 0x8000_0013];
 const CLOUD: u32 = 0x9000_001a;
 const NO_PROVIDER: u32 = 0xffff_0fff;
