@@ -33,8 +33,8 @@ const NAME: &str = "hfsplus";
 
 /// What a volume header gets: its mark and version, and numbers that have to fit each other.
 const BITS: u32 = 56;
-/// What a copy of one gets.
-const COPY_BITS: u32 = 40;
+/// What a copy of one gets: less than whatever has been written over the volume since.
+const COPY_BITS: u32 = 5;
 
 /// HFS+ (version 4) and HFSX (version 5).
 #[derive(Debug)]

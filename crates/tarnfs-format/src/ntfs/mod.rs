@@ -1,8 +1,9 @@
 //! NTFS, versions 1.2 to 3.1.
 //!
 //! `boot` is the sector at the start, `record` takes records of the table of files (MFT) apart, `stream` says where
-//! what a file has lies, and `reader` walks the table and makes an [`crate::Entry`] of each name. The listings of
-//! folders (indexes) are not read: each file says itself in which folders it is.
+//! what a file has lies, `wof` where what Windows has compressed later, and `reader` walks the table and makes an
+//! [`crate::Entry`] of each name. The listings of folders (indexes) are not read: each file says itself in which
+//! folders it is.
 //!
 //! What is so on purpose:
 //!
@@ -27,6 +28,7 @@ mod reader;
 mod record;
 mod stream;
 mod table;
+mod wof;
 
 use std::io;
 
@@ -38,8 +40,8 @@ const NAME: &str = "ntfs";
 
 /// What a boot sector gets: its mark, zeros, and numbers that fit each other.
 const BITS: u32 = 88;
-/// What a copy of one gets.
-const COPY_BITS: u32 = 72;
+/// What a copy of one gets: less than whatever has been written over the volume since.
+const COPY_BITS: u32 = 5;
 
 /// What attributes of Windows are called.
 const FOREIGN: &[u8] = b"user.ntfs.";

@@ -9,8 +9,9 @@ use super::NAME;
 use super::boot::{self, Boot};
 use super::extended::{OfLinux, pairs};
 use super::record::Reference;
-use super::stream::{Stream, compressed_by_windows};
+use super::stream::Stream;
 use super::table::{File, Name, Table};
+use super::wof;
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::clusters::name_of;
 use crate::content::Content;
@@ -32,6 +33,9 @@ const READ_ONLY: u32 = 0x01;
 const SYSTEM: u32 = 0x04;
 const FOLDER: u32 = 0x10;
 const NORMAL: u32 = 0x80;
+const OFFLINE: u32 = 0x1000;
+/// When it is opened, or when it is read.
+const RECALLED: u32 = 0x0044_0000;
 /// Permission bits of a file that may not be written to.
 const READ_ONLY_MODE: u32 = 0o444;
 
@@ -60,12 +64,17 @@ const COMPRESSED_TO: &str = "WofCompressedData";
 const LONGEST_KEPT: u64 = 16 << 10;
 const LONGEST_EXTENDED: u64 = 64 << 10;
 
+/// Bytes of all streams of a file that are shown.
+const MOST_OF_STREAMS: usize = 1 << 20;
+
 /// Longest name of an extended attribute (XATTR_NAME_MAX).
 const LONGEST_NAME: usize = 255;
 
-/// Kinds of files whose content is kept elsewhere: removed to tape (HSM, twice), in an image (SIS and WIM),
-/// deduplicated, and in a cloud, of which the number of the provider is among the bits.
-const ELSEWHERE: [u32; 5] = [0xc000_0004, 0x8000_0006, 0x8000_0007, 0x8000_0008, 0x8000_0013];
+/// Kinds of files whose content is kept elsewhere: once for several files, in an image, and deduplicated.
+const ELSEWHERE: [u32; 3] = [0x8000_0007, 0x8000_0008, 0x8000_0013];
+/// The same where the attributes say so: on tape, and in a cloud, of which the number of the provider is among the
+/// bits.
+const OF_STORES: [u32; 2] = [0xc000_0004, 0x8000_0006];
 const CLOUD: u32 = 0x9000_001a;
 const NO_PROVIDER: u32 = 0xffff_0fff;
 
@@ -356,7 +365,7 @@ impl<'run> Reader<'run> {
         self.interix(file, &mut entry, &mut wrong)?;
         let is_compressed = kept.as_deref().and_then(|kept| u32_at(kept, 0)) == Some(COMPRESSED);
         if entry.kind == Kind::File {
-            self.body(file, kept.as_deref(), &mut entry, &mut wrong);
+            self.body(file, kept.as_deref(), &mut entry, &mut wrong)?;
         }
         if matches!(entry.kind, Kind::File | Kind::Folder) {
             let mut xattrs = others;
@@ -491,8 +500,14 @@ impl<'run> Reader<'run> {
     }
 
     /// Where the content of a file lies. `kept` is what Windows keeps for a driver that is in charge of it.
-    fn body(&mut self, file: &File, kept: Option<&[u8]>, entry: &mut Entry, wrong: &mut Option<String>) {
-        let Some(stream) = &file.data else { return };
+    fn body(
+        &mut self,
+        file: &File,
+        kept: Option<&[u8]>,
+        entry: &mut Entry,
+        wrong: &mut Option<String>,
+    ) -> Result<(), Error> {
+        let Some(stream) = &file.data else { return Ok(()) };
         let kind = kept.and_then(|kept| u32_at(kept, 0));
         let of_windows = kept.filter(|_| kind == Some(COMPRESSED)).and_then(|kept| {
             let packed = file.streams.iter().find(|(name, _)| is_compressed_form(name));
@@ -502,18 +517,21 @@ impl<'run> Reader<'run> {
                 content.add_missing(0, 1, "what Windows has compressed it to is not there");
                 content
             };
-            compressed_by_windows(kept.get(8..)?, stream.size, &packed.unwrap_or_else(missing))
+            let packed = packed.unwrap_or_else(missing);
+            wof::content(kept.get(8..)?, stream.size, &packed, &mut self.beside, &mut self.budget)
         });
         let content = match of_windows {
             Some(Ok(content)) => content,
+            Some(Err(error)) if !is_damage(&error) => return Err(Error::Read { offset: entry.header, error }),
             Some(Err(why)) => {
                 let mut content = Content::new(stream.size);
-                content.add_missing(entry.header, stream.size, why);
+                content.add_missing(entry.header, stream.size, why.to_string());
                 content
             }
             None => {
                 let found = stream.content(&self.boot, self.there, &mut self.budget);
-                let is_nowhere = found.pieces.is_empty() && found.size > 0 || kind.is_some_and(is_elsewhere);
+                let is_nowhere = found.pieces.is_empty() && found.size > 0
+                    || kind.is_some_and(|kind| is_elsewhere(kind, file.facts.attributes));
                 if kept.is_some() && is_nowhere {
                     let mut content = Content::new(found.size);
                     content.add_missing(entry.header, found.size, IS_ELSEWHERE);
@@ -527,6 +545,7 @@ impl<'run> Reader<'run> {
             wrong.get_or_insert_with(|| format!("some of what is in it cannot be read: {missing}"));
         }
         entry.body = Body { offset: entry.header, size: content.size, pieces: Some(content.pieces), ..Body::default() };
+        Ok(())
     }
 
     /// Adds what Windows tells of a file and Linux has no place for.
@@ -556,15 +575,18 @@ impl<'run> Reader<'run> {
     ) -> Result<(), Error> {
         let limits = self.options.limits;
         let streams = file.streams.iter().filter(|(name, _)| !(is_compressed && is_compressed_form(name)));
+        let mut room = MOST_OF_STREAMS as u64;
         for (units, stream) in streams {
             let name = name_of(units.iter().copied()).unwrap_or_default();
             let full = [b"user.", &name[..]].concat();
             let is_shown = stream.size <= limits.xattr_value as u64 && full.len() <= LONGEST_NAME && !name.is_empty();
-            if !is_shown || xattrs.len() >= limits.xattrs {
+            let left = room.checked_sub(stream.size.saturating_add(full.len() as u64)).filter(|_| is_shown);
+            if left.is_none() || xattrs.len() >= limits.xattrs {
                 let (size, name) = (stream.size, excerpt(&name));
                 log::info!("{}: its stream '{name}' of {size} bytes is not shown", shown(path));
                 continue;
             }
+            room = left.unwrap_or_default();
             let bytes = self.bytes(stream, limits.xattr_value as u64);
             match told(bytes, "a stream of it", 0, wrong)? {
                 Some(value) => xattrs.push((full, value)),
@@ -575,8 +597,9 @@ impl<'run> Reader<'run> {
     }
 }
 
-fn is_elsewhere(kind: u32) -> bool {
-    ELSEWHERE.contains(&kind) || kind & NO_PROVIDER == CLOUD
+fn is_elsewhere(kind: u32, attributes: u32) -> bool {
+    let may_be_here = kind & NO_PROVIDER == CLOUD || OF_STORES.contains(&kind);
+    ELSEWHERE.contains(&kind) || may_be_here && attributes & (OFFLINE | RECALLED) != 0
 }
 
 fn is_compressed_form(name: &[u16]) -> bool {

@@ -7,7 +7,6 @@ use super::record::{Run, runs};
 use crate::content::Content;
 use crate::entry::MOST_OF_CODERS;
 use crate::image::{Budget, CODERS, too_many_coders};
-use crate::little::u32_at;
 use crate::{Coder, Input, Piece, Step};
 
 /// Clusters of a compression unit, as a power of two, and bytes of one, at most.
@@ -15,7 +14,7 @@ const MOST_OF_UNIT: u8 = 16;
 const LONGEST_UNIT: u64 = 2 << 20;
 
 /// Parts of the image that what is compressed together may lie in: an index keeps no more.
-const MOST_PARTS: usize = 32;
+pub(super) const MOST_PARTS: usize = 32;
 
 /// Runs of one stream.
 const MOST_RUNS: usize = 1 << 20;
@@ -155,12 +154,26 @@ impl Stream {
         }
         let left = content.left();
         content.add_missing(0, left, self.wrong.unwrap_or("nothing tells where some of its parts lie"));
-        if too_many_coders(&content.pieces, MOST_OF_CODERS).is_some() {
-            content = Content::new(self.size);
-            content.add_missing(0, self.size, CODERS);
-        }
-        content
+        bounded(content)
     }
+}
+
+/// What an index keeps of `content`: of one whose parts are packed in too many ways, the first ones.
+pub(super) fn bounded(content: Content) -> Content {
+    // That the rest cannot be read is one coder more.
+    const OF_REST: usize = 1 << 10;
+    if too_many_coders(&content.pieces, MOST_OF_CODERS).is_none() {
+        return content;
+    }
+    let whole = too_many_coders(&content.pieces, MOST_OF_CODERS.saturating_sub(OF_REST)).unwrap_or_default();
+    let mut kept = Content::new(content.size);
+    for piece in content.pieces.into_iter().take(whole) {
+        kept.add_hole(piece.hole);
+        kept.add_packed(Piece { hole: 0, ..piece });
+    }
+    let left = kept.left();
+    kept.add_missing(0, left, CODERS);
+    kept
 }
 
 /// The content that is put together.
@@ -282,11 +295,11 @@ static LZNT1: LazyLock<Arc<Coder>> = LazyLock::new(|| {
 });
 
 /// What undoes a compression.
-struct Packed {
-    codec: &'static str,
-    properties: Vec<u8>,
+pub(super) struct Packed {
+    pub(super) codec: &'static str,
+    pub(super) properties: Vec<u8>,
     /// It decodes blocks.
-    is_block: bool,
+    pub(super) is_block: bool,
 }
 
 impl Packed {
@@ -295,7 +308,7 @@ impl Packed {
 
 /// What lies in `places` of the image, of which `length` bytes come and `wanted` are: in one place it is as it is, of
 /// several the bytes are joined first.
-fn joined(places: &[(u64, u64)], packed: &Packed, length: u64, wanted: u64) -> Result<Piece, String> {
+pub(super) fn joined(places: &[(u64, u64)], packed: &Packed, length: u64, wanted: u64) -> Result<Piece, String> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for &(at, length) in places {
         match runs.last_mut().filter(|(start, sum)| start.saturating_add(*sum) == at) {
@@ -339,43 +352,6 @@ fn joined(places: &[(u64, u64)], packed: &Packed, length: u64, wanted: u64) -> R
     let decoded = if packed.is_block { wanted } else { length };
     let coder = Some(Arc::new(Coder { steps, is_behind_header: None }));
     Ok(Piece { length: wanted, offset: start, stored, coder, decoded, ..Piece::default() })
-}
-
-/// Bytes that each number in the table of a resource has, and what of files makes them eight.
-const LONG: u64 = 1 << 32;
-
-/// Where the content of a file of `size` bytes lies that Windows has compressed since (WOF): what it keeps for the file
-/// is `kept`, and `packed` what it has made of it. `None` if it is something else. ([MS-FSCC], and wimlib, which writes
-/// resources of WIM in the same form.)
-pub(super) fn compressed_by_windows(kept: &[u8], size: u64, packed: &Content) -> Option<Result<Content, String>> {
-    // A version, whose driver it is (files, and no image), a version of that, and how it is compressed.
-    if [0, 4, 8].map(|at| u32_at(kept, at)) != [Some(1), Some(2), Some(1)] {
-        return None;
-    }
-    let (kind, chunk) = match u32_at(kept, 12)? {
-        0 => (1_u8, 4_u32 << 10),
-        1 => (2, 32 << 10),
-        2 => (1, 8 << 10),
-        3 => (1, 16 << 10),
-        _ => return Some(Err("it is compressed by Windows in a way that is not known".to_owned())),
-    };
-    if packed.missing.is_some() || packed.pieces.iter().any(|piece| piece.coder.is_some() || piece.hole > 0) {
-        let why = packed.missing.clone();
-        return Some(Err(why.unwrap_or_else(|| "what it is compressed to has holes, or is compressed".to_owned())));
-    }
-    let width = if size < LONG { 4 } else { 8 };
-    let properties = [&[kind, width][..], &chunk.to_le_bytes(), &[0; 20]].concat();
-    let places: Vec<_> = packed.pieces.iter().map(|piece| (piece.offset, piece.stored)).collect();
-    let mut content = Content::new(size);
-    let packed = Packed { codec: "chunked", properties, is_block: false };
-    let piece = match joined(&places, &packed, size, size) {
-        Ok(piece) => piece,
-        Err(why) => return Some(Err(why)),
-    };
-    if size > 0 {
-        content.add_packed(piece);
-    }
-    Some(Ok(content))
 }
 
 #[cfg(test)]
