@@ -244,8 +244,8 @@ fn an_image_lies_in_other_archives_and_others_in_it() {
     }
     let scratch = Scratch::new();
     scratch.shell("mkdir in; seq 70000 > in/numbers; tar -C in -czf in.tar.gz numbers");
-    if !write(&scratch, "inner.ntfs", ("2M", 512), "xattr", "cp ../in.tar.gz .; seq 9 > nine")
-        || !write(&scratch, "outer.img", ("8M", 4096), "xattr", "cp ../inner.ntfs ../in.tar.gz .; seq 9 > nine")
+    if !write(&scratch, "inner.img", ("2M", 512), "xattr", "cp ../in.tar.gz .; seq 9 > nine")
+        || !write(&scratch, "outer.img", ("8M", 4096), "xattr", "cp ../inner.img ../in.tar.gz .; seq 9 > nine")
     {
         return println!("left out: ntfs-3g does not mount here");
     }
@@ -257,8 +257,8 @@ fn an_image_lies_in_other_archives_and_others_in_it() {
         ("t.tar", "outer.img/"),
         ("t.tar", "outer.img.gz/"),
         ("z.zip", "outer.img/"),
-        ("outer.img", "inner.ntfs/"),
-        ("z.zip", "outer.img/inner.ntfs/"),
+        ("outer.img", "inner.img/"),
+        ("z.zip", "outer.img/inner.img/"),
     ] {
         let path = scratch.path(archive);
         let read = |name: &str| run(&scratch, ["cat", "-r", path.to_str().unwrap(), &format!("{before}{name}")]).ok();

@@ -291,7 +291,7 @@ mod tests {
             ),
             ("arj lzh lha lzs", "as in ratarmount, which does not read them"),
             (
-                "vfat ima vfd mbr gpt ext2 ext3 exfat hfsplus",
+                "vfat ima vfd mbr gpt ext2 ext3 exfat hfsplus ntfs",
                 "as in ratarmount; what holds a file system is mostly an img",
             ),
         ];
