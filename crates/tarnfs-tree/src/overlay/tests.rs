@@ -722,3 +722,20 @@ fn a_link_that_leads_to_another_archive_by_now_is_noticed() {
         .unwrap();
     assert!(tree.mounted_over().unwrap().unwrap().is_at_place_of(&of("v1/a.tar")));
 }
+
+/// Or the difference would have it as removed, and as renamed, too.
+#[test]
+fn a_written_file_that_has_replaced_another_one_has_a_name() {
+    let (tree, below, written) = over_folder();
+    for (name, further, target) in [("a", "c", "m"), ("z", "y", "b")] {
+        fs::write(below.path().join(name), "below").unwrap();
+        fs::hard_link(below.path().join(name), below.path().join(further)).unwrap();
+        fs::write(below.path().join(target), "target").unwrap();
+        write(&tree, Node::ROOT, name.as_bytes(), b"mine!");
+        let (from, to) = ((Node::ROOT, name.as_bytes()), (Node::ROOT, target.as_bytes()));
+        tree.edit().unwrap().rename(from, to, Renaming::Replaces).unwrap();
+        let status = OverlayStatus::open(written.path()).unwrap();
+        let has_name = |path: &str| status.has_name(path.as_bytes()).unwrap();
+        assert_eq!([name, further, target].map(has_name), [true, false, false]);
+    }
+}
