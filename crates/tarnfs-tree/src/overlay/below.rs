@@ -287,14 +287,13 @@ fn follows(row: &NodeRow) -> bool {
     row.kind == Kind::Folder || row.kind == Kind::File && row.place.is_none() && !row.is_shared
 }
 
-/// A file whose content is that below, which somebody has changed there.
+/// A file whose content is that below, which somebody has changed there. Its times are those below unless somebody has
+/// set them here: which of both was changed later says nothing, as another name is a change, too, and clocks differ.
 pub(super) fn following(row: &NodeRow, now: &Attributes) -> NodeRow {
-    let mut row = NodeRow { size: now.size, blocks: now.blocks, ..row.clone() };
-    if now.ctime > row.ctime {
-        row.ctime = now.ctime;
-        if row.changed & changed::TIMES == 0 {
-            (row.atime, row.mtime) = (now.atime, now.mtime);
-        }
+    let ctime = row.ctime.max(now.ctime);
+    let mut row = NodeRow { size: now.size, blocks: now.blocks, ctime, ..row.clone() };
+    if row.changed & changed::TIMES == 0 {
+        (row.atime, row.mtime) = (now.atime, now.mtime);
     }
     row
 }
