@@ -253,6 +253,9 @@ fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
     assert_eq!(tree.attributes(grows).unwrap().size, 7);
     assert_eq!(listed(&tree, "grows"), grows);
     assert_eq!(listed(&tree, "saved"), UNKNOWN);
+    // Who knows it as the old one takes it to be as long as that: the kernel looks it up once more.
+    let as_opened = |node| tree.open(node).map(|file| file.len()).map_err(|error| error.errno());
+    assert_eq!((as_opened(grows), as_opened(saved)), (Ok(7), Err(Errno::STALE)));
     let check = |tree: &OverlayTree| {
         let all = [("grows", "one two"), ("timed", "one two"), ("elsewhere", "one two"), ("saved", "one more")];
         for (name, content) in all.into_iter().chain([("saved too", "one more")]) {
@@ -377,4 +380,34 @@ fn a_file_with_several_names_is_changed_under_all_that_were_seen() {
         let folder = if folder.is_empty() { root } else { node(&tree, folder) };
         assert_eq!(read(&tree, folder, name.as_bytes()).unwrap(), content.as_bytes(), "{name}");
     }
+}
+
+/// What is gone for a moment has another number meanwhile, of which the kernel asks again.
+#[test]
+fn what_is_gone_below_is_not_known_for_ever() {
+    let (tree, below, _written) = over_folder();
+    let at = |name: &str| below.path().join(name);
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    fs::create_dir(at("folder")).unwrap();
+    for name in ["file", "new"] {
+        fs::write(at(name), name).unwrap();
+    }
+    for name in ["file", "folder"] {
+        tree.edit().unwrap().change(node(&tree, name), &mode).unwrap();
+    }
+    let folder = node(&tree, "folder");
+    fs::remove_file(at("file")).unwrap();
+    fs::rename(at("folder"), at("away")).unwrap();
+    let gone = node(&tree, "file");
+    assert_eq!(tree.lifetime(gone), Lifetime::Short);
+    // By who has it open.
+    assert_eq!(names(&tree, folder), [b""; 0]);
+    assert_eq!(tree.lifetime_of_gaps(folder), Lifetime::Short);
+    fs::rename(at("new"), at("file")).unwrap();
+    assert_eq!(tree.open(gone).map_err(|error| error.errno()).map(drop), Err(Errno::STALE));
+    assert_ne!(node(&tree, "file"), gone);
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+    // What was made here stays as it is.
+    let own = write(&tree, Node::ROOT, b"own", b"own");
+    assert_eq!(tree.lifetime(own), Lifetime::Forever);
 }
