@@ -82,11 +82,12 @@ fn what_no_listing_shows_is_not_lost() {
     if !can_mount() {
         return;
     }
-    // A name that is none, and a folder that is not there.
-    for change in ["name = CAST('a/b' AS BLOB)", "folder = 4242"] {
+    // A name that is none, and a folder that is not there; beside something else, and alone.
+    let changes = ["name = CAST('a/b' AS BLOB)", "folder = 4242"];
+    for (change, others) in changes.into_iter().flat_map(|change| [(change, "; echo other > other"), (change, "")]) {
         let scratch = Scratch::new();
         scratch.shell(ARCHIVE);
-        changed(&scratch, "a.tar", "echo precious > new; echo other > other");
+        changed(&scratch, "a.tar", &format!("echo precious > new{others}"));
         let database = rusqlite::Connection::open(scratch.path("overlay/.tarnfs-overlay.sqlite")).unwrap();
         let sql = format!("UPDATE names SET {change} WHERE name = CAST('new' AS BLOB)");
         assert_eq!(database.execute(&sql, []).unwrap(), 1);

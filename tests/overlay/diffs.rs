@@ -84,6 +84,31 @@ fn what_has_another_name_is_renamed_file_by_file() {
     mounted.unmount();
 }
 
+/// The same of one that has several names in the archive, and takes the place of another file. It comes in the listing
+/// before that, or behind it.
+#[test]
+fn a_written_file_with_several_names_that_replaces_another_one_is_renamed() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "umask 022; mkdir tree; cd tree; for i in a b m z; do seq 9 > $i; echo $i >> $i; done; ln a c; ln z y
+        tar -cf ../a.tar a c b m z y",
+    );
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay]);
+    // The further names go, as git knows nothing of them.
+    let at = mounted.at.display();
+    scratch.shell(&format!("cd {at}; echo x >> z; mv z b; rm y; echo x >> a; mv a m; rm c"));
+    let patch = applies(&scratch, "a.tar", &mounted, &[]);
+    for expected in ["rename from z\nrename to b\n", "rename from a\nrename to m\n"] {
+        assert!(patch.contains(expected), "{expected}:\n{patch}");
+    }
+    assert!(!patch.contains("diff --git a/z b/z") && !patch.contains("diff --git a/a b/a"), "{patch}");
+    mounted.unmount();
+}
+
 /// Something below a folder, and the folder itself.
 fn all(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];

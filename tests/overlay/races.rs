@@ -147,3 +147,24 @@ fn a_file_whose_other_name_is_forgotten_can_be_written() {
         mounted.unmount();
     }
 }
+
+/// > Where only the name or the attributes of a file in a folder were changed, its content is that of what is at its
+/// > path below by now.
+#[test]
+fn what_replaces_a_file_of_which_the_mode_was_changed_is_read_whole() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir low; echo one > low/a; echo one > low/b; seq 1000 > new-a; seq 1000 > new-b");
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("low"), &["-w", &overlay]);
+    // What the kernel knows of the old one would end the new one. The second is gone for a moment.
+    let at = mounted.at.display();
+    scratch.shell(&format!(
+        "chmod 600 {at}/a {at}/b && stat {at}/a {at}/b && mv new-a low/a && cmp low/a {at}/a &&
+        rm low/b && if cat {at}/b; then false; fi && mv new-b low/b && cmp low/b {at}/b &&
+        echo more >> {at}/b && (cat low/b; echo more) | cmp - {at}/b"
+    ));
+    mounted.unmount();
+}

@@ -303,13 +303,20 @@ impl Overlay {
     /// What is said of a node of the overlay.
     fn shown(&self, row: &NodeRow) -> Result<Attributes, Error> {
         let node = self.node_of(row)?;
-        Ok(self.shown_now(row, node))
+        let now = self.now_below(row, node);
+        // What was asked there may be another one by now, which has its own number.
+        let node = self.met.lower(row.id).unwrap_or(node);
+        Ok(self.shown_beside(row, now.as_ref(), node))
     }
 
     /// The same of one that somebody knows as `node`.
     fn shown_now(&self, row: &NodeRow, node: Node) -> Attributes {
-        match self.now_below(row, node) {
-            Some(now) => self.shown_as(&below::following(row, &now), node),
+        self.shown_beside(row, self.now_below(row, node).as_ref(), node)
+    }
+
+    fn shown_beside(&self, row: &NodeRow, now: Option<&Attributes>, node: Node) -> Attributes {
+        match now {
+            Some(now) => self.shown_as(&below::following(row, now), node),
             None => self.shown_as(row, node),
         }
     }
@@ -465,6 +472,11 @@ impl Overlay {
                     Err(error) if below::is_gone(&error) => return Ok((Content::gone(self, node), true)),
                     source => source?,
                 };
+                // Another one is there by now, and the kernel takes it to be as long as the one that it asks for. It
+                // looks the name up again then.
+                if self.known_node_of(id) != node {
+                    return Err(stale());
+                }
                 let can_change = |lower| self.lower.lifetime(lower) != Lifetime::Forever;
                 if source.len() != row.size && !self.met.lower(id).is_some_and(can_change) {
                     let what = "is another one than when its name or attributes were changed";
@@ -711,13 +723,12 @@ impl Tree for OverlayTree {
         }
     }
 
-    /// All changes come from whoever asks: what was made here can be kept for ever.
     fn lifetime(&self, node: Node) -> Lifetime {
-        self.0.below(node).map_or(Lifetime::Forever, |lower| self.0.lower.lifetime(lower))
+        self.0.below(node).map_or_else(|| self.0.lifetime_here(node), |lower| self.0.lower.lifetime(lower))
     }
 
     fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
-        self.0.below(folder).map_or(Lifetime::Forever, |lower| self.0.lower.lifetime_of_gaps(lower))
+        self.0.below(folder).map_or_else(|| self.0.lifetime_here(folder), |lower| self.0.lower.lifetime_of_gaps(lower))
     }
 
     fn totals(&self) -> Totals {

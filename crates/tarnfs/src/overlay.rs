@@ -83,6 +83,8 @@ pub(crate) struct Written {
     pub(crate) tree: Arc<OverlayTree>,
     /// Removed when it is dropped.
     temporary: Option<Temporary>,
+    /// The one archive that it is over, as it was opened.
+    over: Option<MountedOver>,
 }
 
 impl Written {
@@ -140,24 +142,29 @@ impl Written {
         }
         let file = if let [archive] = sources { archive.metadata().ok() } else { None };
         tree.distrust_notes(file.map(|file| (file.dev(), file.ino()))).map_err(failed)?;
-        match tree.note_mounted_over(mounted.as_ref()) {
+        tree.note_over(over).map_err(failed)?;
+        if temporary.is_some() {
+            File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
+        }
+        Ok(Self { tree: Arc::new(tree), temporary, over: mounted })
+    }
+
+    /// It is mounted now, over these `sources`: who looks sees what was written together with them. A commit does not
+    /// ask any more whether it was written over them. Of a mount that has failed nobody has seen anything.
+    pub(crate) fn mounted(&self, sources: &[PathBuf]) {
+        match self.tree.note_mounted_over(self.over.as_ref()) {
             Ok(true) => {
                 let archives: Vec<_> = sources.iter().map(|source| shown(source.as_os_str())).collect();
-                let (folder, archive) = (shown(folder.as_os_str()), archives.join(", "));
+                let (folder, archive) = (shown(self.tree.folder().as_os_str()), archives.join(", "));
                 log::warn!(
                     "{folder}: has what was written over {archive} when that was another one: where both say \
-                            something, what was written shows"
+                     something, what was written shows"
                 );
             }
             Ok(false) => {}
             // The next commit says that the archive is another one then.
             Err(error) => log::warn!("--write-overlay {error}"),
         }
-        tree.note_over(over).map_err(failed)?;
-        if temporary.is_some() {
-            File::create_new(folder.join(MARK)).map_err(|error| cannot(&folder.join(MARK), &error))?;
-        }
-        Ok(Self { tree: Arc::new(tree), temporary })
     }
 
     /// What was written is brought to the disk, where it stays.
@@ -445,5 +452,38 @@ impl Drop for Written {
         {
             log::debug!("what was written goes with the watcher: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// > An archive that was changed or replaced since it was mounted with the overlay is only committed into if
+    /// > somebody says so.
+    #[test]
+    fn what_was_opened_and_not_mounted_is_not_noted() {
+        let [lower, overlay, beside] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let tree: Arc<dyn Tree> = Arc::new(FolderTree::open(lower.path()).unwrap());
+        let (place, sources) = (Place::Folder(overlay.path().join("overlay")), [beside.path().join("a.tar")]);
+        let open = || {
+            let of = (sources.as_slice(), [].as_slice(), Path::new("/nowhere/at"));
+            Written::open(&place, &tree, of, (None, &|| Ok(())), None).unwrap()
+        };
+        let now = || Some(MountedOver::of(&sources[0]).unwrap());
+        let noted = |written: &Written| written.tree.mounted_over().unwrap();
+        std::fs::write(&sources[0], "one").unwrap();
+        let written = open();
+        assert_eq!(noted(&written), None);
+        written.mounted(&sources);
+        let first = noted(&written);
+        assert_eq!(first, now());
+        drop(written);
+        std::fs::write(&sources[0], "another one").unwrap();
+        drop(open());
+        let written = open();
+        assert_eq!(noted(&written), first);
+        written.mounted(&sources);
+        assert_eq!(noted(&written), now());
     }
 }

@@ -82,6 +82,20 @@ impl Overlay {
         Ok(self.lower_of(row)?.unwrap_or(Node(self.first.saturating_add(row.id))))
     }
 
+    /// The same by what is known of that already.
+    pub(super) fn known_node_of(&self, id: u64) -> Node {
+        self.met.lower(id).unwrap_or(Node(self.first.saturating_add(id)))
+    }
+
+    /// How long what is here alone can be kept: for ever, as all changes come from whoever asks, unless it has gone
+    /// below. It may come back there.
+    pub(super) fn lifetime_here(&self, node: Node) -> Lifetime {
+        match self.place(node) {
+            NodePlace::Own(id) => Lifetime::unless(lock(&self.lost).contains_key(&id)),
+            NodePlace::Lower => Lifetime::Forever,
+        }
+    }
+
     /// What there is to know by now of a file whose content is that below, for who knows it as `node`. `None` where
     /// that does not change, or cannot be asked.
     pub(super) fn now_below(&self, row: &NodeRow, node: Node) -> Option<Attributes> {
@@ -287,14 +301,13 @@ fn follows(row: &NodeRow) -> bool {
     row.kind == Kind::Folder || row.kind == Kind::File && row.place.is_none() && !row.is_shared
 }
 
-/// A file whose content is that below, which somebody has changed there.
+/// A file whose content is that below, which somebody has changed there. Its times are those below unless somebody has
+/// set them here: which of both was changed later says nothing, as another name is a change, too, and clocks differ.
 pub(super) fn following(row: &NodeRow, now: &Attributes) -> NodeRow {
-    let mut row = NodeRow { size: now.size, blocks: now.blocks, ..row.clone() };
-    if now.ctime > row.ctime {
-        row.ctime = now.ctime;
-        if row.changed & changed::TIMES == 0 {
-            (row.atime, row.mtime) = (now.atime, now.mtime);
-        }
+    let ctime = row.ctime.max(now.ctime);
+    let mut row = NodeRow { size: now.size, blocks: now.blocks, ctime, ..row.clone() };
+    if row.changed & changed::TIMES == 0 {
+        (row.atime, row.mtime) = (now.atime, now.mtime);
     }
     row
 }

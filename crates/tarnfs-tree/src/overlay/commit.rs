@@ -68,8 +68,8 @@ impl GoesInto {
 /// The archive that an overlay is over, as it was when it was mounted last. What was written was written to that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountedOver {
-    /// Hash of its whole path.
-    path: u64,
+    /// Hashes of its whole path: as it was given, where links may lead elsewhere by now, and without links.
+    paths: Vec<u64>,
     /// Length and samples. There are two where it had something at its end that a commit takes away first.
     states: Vec<(u64, Fingerprint)>,
 }
@@ -77,15 +77,25 @@ pub struct MountedOver {
 impl MountedOver {
     /// The archive at `path`, as it is now.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let path = path.canonicalize()?;
-        let file = FileSource::open(&path)?;
+        let real = path.canonicalize()?;
+        let file = FileSource::open(&real)?;
         let states = vec![(file.len(), Fingerprint::of(&file)?)];
-        Ok(Self { path: xxh3_64(path.as_os_str().as_bytes()), states })
+        let given = std::path::absolute(path)?;
+        // However it is given: from another folder, or by a link to the one that it is in.
+        let named = match (given.parent(), given.file_name()) {
+            (Some(folder), Some(name)) => folder.canonicalize()?.join(name),
+            _ => real.clone(),
+        };
+        let hash = |path: &Path| xxh3_64(path.as_os_str().as_bytes());
+        let mut paths = vec![hash(&real), hash(&given), hash(&named)];
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(Self { paths, states })
     }
 
-    /// True if it had the same path.
+    /// True if it had the same path, or a link that leads elsewhere by now led to it.
     pub fn is_at_place_of(&self, other: &Self) -> bool {
-        self.path == other.path
+        self.paths.iter().any(|path| other.paths.contains(path))
     }
 
     /// True if it was as the `other` is.
@@ -100,18 +110,20 @@ impl MountedOver {
 
     fn to_text(&self) -> String {
         let states = self.states.iter().map(|(length, Fingerprint(samples))| format!(" {length} {samples:016x}"));
-        format!("{:016x}{}", self.path, states.collect::<String>())
+        let paths: Vec<_> = self.paths.iter().map(|path| format!("{path:016x}")).collect();
+        format!("{}{}", paths.join(","), states.collect::<String>())
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (path, states) = text.split_once(' ')?;
+        let (paths, states) = text.split_once(' ')?;
         let words: Vec<&str> = states.split(' ').collect();
         let state = |state: &[&str]| match state {
             [length, samples] => Some((length.parse().ok()?, Fingerprint(u64::from_str_radix(samples, 16).ok()?))),
             _ => None,
         };
         let states = words.chunks(2).map(state).collect::<Option<_>>()?;
-        Some(Self { path: u64::from_str_radix(path, 16).ok()?, states })
+        let paths = paths.split(',').map(|path| u64::from_str_radix(path, 16).ok()).collect::<Option<_>>()?;
+        Some(Self { paths, states })
     }
 }
 
@@ -366,7 +378,8 @@ impl OverlayTree {
                 self.0.put_value(MOUNTED, text.as_deref())?;
             }
             let before = before.as_deref().and_then(MountedOver::parse);
-            let is_other = before.zip(now).is_some_and(|(before, now)| before.path == now.path && !before.is_as(&now));
+            let is_other =
+                before.zip(now).is_some_and(|(before, now)| before.is_at_place_of(&now) && !before.is_as(&now));
             Ok(is_other && !self.0.is_empty()?)
         };
         self.of(note())

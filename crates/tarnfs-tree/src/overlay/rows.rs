@@ -399,6 +399,12 @@ pub(super) fn has_moved(connection: &Connection, lower: &[u8]) -> Result<bool, E
     connection.prepare_cached(sql).and_then(|mut query| query.exists([lower])).map_err(failed)
 }
 
+/// True if what is below at this path has a name here, whichever that is.
+pub(super) fn has_name(connection: &Connection, lower: &[u8]) -> Result<bool, Error> {
+    let sql = "SELECT 1 FROM nodes JOIN names ON names.node = nodes.id WHERE lower = ? LIMIT 1";
+    connection.prepare_cached(sql).and_then(|mut query| query.exists([lower])).map_err(failed)
+}
+
 /// How many names in a folder have a node.
 pub(super) fn count_of_names(connection: &Connection, folder: u64) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM names WHERE folder = ? AND node IS NOT NULL";

@@ -198,7 +198,7 @@ impl OverlayStatus {
 
     /// True if what has this path below has a name here that stands for it.
     pub fn has_name(&self, below: &[u8]) -> Result<bool, OverlayError> {
-        self.of(rows::has_moved(&self.connection, below))
+        self.of(rows::has_name(&self.connection, below))
     }
 
     /// Where a content lies, for who wants to look at it. `None` if there is no file that an overlay can have put

@@ -679,3 +679,63 @@ fn status_tells_of_a_file_whose_changed_name_was_removed() {
     write(&tree, Node::ROOT, b"b", b"two");
     assert_eq!(told(), [('D', b"a".to_vec(), false), ('M', b"b".to_vec(), true)]);
 }
+
+/// > An archive that was changed or replaced since it was mounted with the overlay is only committed into if somebody
+/// > says so.
+#[test]
+fn a_link_that_leads_to_another_archive_by_now_is_noticed() {
+    let (tree, _below, _written) = over_folder();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["v1", "v2"] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("a.tar"), name).unwrap();
+    }
+    let link = |to: &str, name: &str| {
+        let _ = fs::remove_file(at(name));
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+    };
+    let of = |name: &str| MountedOver::of(&at(name)).unwrap();
+    // Of the archive itself, and of the folder that it is in.
+    for (name, path) in [("latest.tar", "latest.tar"), ("current", "current/a.tar")] {
+        let to = |version: &str| if name == path { format!("{version}/a.tar") } else { version.to_owned() };
+        link(&to("v1"), name);
+        tree.note_mounted_over(Some(&of(path))).unwrap();
+        let mounted = tree.mounted_over().unwrap().unwrap();
+        assert_eq!(mounted, of(path));
+        for same in [path, "v1/a.tar", "v1/../v1/a.tar"] {
+            assert!(mounted.is_at_place_of(&of(same)) && mounted.is_as(&of(same)), "{same}");
+        }
+        link(&to("v2"), name);
+        assert!(mounted.is_at_place_of(&of(path)) && !mounted.is_as(&of(path)), "{path}");
+        assert!(!mounted.is_at_place_of(&of("v2/a.tar")), "{path}");
+    }
+    // Noted with one path.
+    let value = |path: &str| format!("{:016x} 2 {:016x}", xxhash_rust::xxh3::xxh3_64(path.as_bytes()), 1);
+    let real = at("v1/a.tar").canonicalize().unwrap();
+    tree.0
+        .edit_for_room(|editing| {
+            let sql = "UPDATE overlay SET value = ? WHERE key = 'mounted'";
+            assert_eq!(editing.connection.execute(sql, [value(real.to_str().unwrap())]).unwrap(), 1);
+            Ok(())
+        })
+        .unwrap();
+    assert!(tree.mounted_over().unwrap().unwrap().is_at_place_of(&of("v1/a.tar")));
+}
+
+/// Or the difference would have it as removed, and as renamed, too.
+#[test]
+fn a_written_file_that_has_replaced_another_one_has_a_name() {
+    let (tree, below, written) = over_folder();
+    for (name, further, target) in [("a", "c", "m"), ("z", "y", "b")] {
+        fs::write(below.path().join(name), "below").unwrap();
+        fs::hard_link(below.path().join(name), below.path().join(further)).unwrap();
+        fs::write(below.path().join(target), "target").unwrap();
+        write(&tree, Node::ROOT, name.as_bytes(), b"mine!");
+        let (from, to) = ((Node::ROOT, name.as_bytes()), (Node::ROOT, target.as_bytes()));
+        tree.edit().unwrap().rename(from, to, Renaming::Replaces).unwrap();
+        let status = OverlayStatus::open(written.path()).unwrap();
+        let has_name = |path: &str| status.has_name(path.as_bytes()).unwrap();
+        assert_eq!([name, further, target].map(has_name), [true, false, false]);
+    }
+}

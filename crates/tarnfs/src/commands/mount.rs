@@ -650,6 +650,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
     log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
+    if let Some(written) = &written {
+        written.mounted(&request.sources);
+    }
     // It may be killed before it has said that it has the mount.
     let is_watched = sandbox && helper.is_some();
     let has_helper = helper.is_some_and(|helper| helper.has_mount.load(Ordering::Relaxed));

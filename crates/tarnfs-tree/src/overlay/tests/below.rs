@@ -253,6 +253,9 @@ fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
     assert_eq!(tree.attributes(grows).unwrap().size, 7);
     assert_eq!(listed(&tree, "grows"), grows);
     assert_eq!(listed(&tree, "saved"), UNKNOWN);
+    // Who knows it as the old one takes it to be as long as that: the kernel looks it up once more.
+    let as_opened = |node| tree.open(node).map(|file| file.len()).map_err(|error| error.errno());
+    assert_eq!((as_opened(grows), as_opened(saved)), (Ok(7), Err(Errno::STALE)));
     let check = |tree: &OverlayTree| {
         let all = [("grows", "one two"), ("timed", "one two"), ("elsewhere", "one two"), ("saved", "one more")];
         for (name, content) in all.into_iter().chain([("saved too", "one more")]) {
@@ -284,24 +287,44 @@ fn a_file_of_which_the_mode_was_changed_has_the_content_below() {
     }
 }
 
+/// > Such a file has the time of what is below, too, unless somebody has set it in the mount.
+///
+/// Whatever is done here behind that, and whatever clock is used there: programs that copy what is newer rely on it.
 #[test]
 fn a_file_of_which_the_mode_was_changed_has_the_times_of_what_is_written_below() {
-    use std::os::unix::fs::MetadataExt as _;
+    use std::time::{Duration, UNIX_EPOCH};
 
     let (tree, below, _written) = over_folder();
-    let path = below.path().join("file");
+    let (path, root) = (below.path().join("file"), Node::ROOT);
     fs::write(&path, "one").unwrap();
-    let file = node(&tree, "file");
-    tree.edit().unwrap().change(file, &Change { mode: Some(0o600), ..Change::default() }).unwrap();
-    // The clock by which a file system notes changes has coarse ticks.
-    let is_seen = (0..2000).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    let (file, edit) = (node(&tree, "file"), tree.edit().unwrap());
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    let work: Vec<(&str, Work<'_>)> = vec![
+        ("chmod", Box::new(|| edit.change(file, &mode).map(drop))),
+        ("nothing", Box::new(|| Ok(()))),
+        ("rename", Box::new(|| edit.rename((root, b"file"), (root, b"moved"), Renaming::Replaces))),
+        ("setxattr", Box::new(|| edit.set_xattr(file, b"user.a", b"b", Setting::Any))),
+        ("removexattr", Box::new(|| edit.remove_xattr(file, b"user.a"))),
+        ("link", Box::new(|| edit.link(file, root, b"linked").map(drop))),
+    ];
+    // Back in time, each of them.
+    for (step, (what, work)) in (0..).zip(&work) {
+        let seconds = 1_000_000 - step;
         fs::write(&path, "two").unwrap();
-        let now = fs::metadata(&path).unwrap();
-        let shown = tree.attributes(file).unwrap().mtime;
-        (shown.seconds, i64::from(shown.nanoseconds)) == (now.mtime(), now.mtime_nsec())
-    });
-    assert!(is_seen);
+        let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(seconds));
+        fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        let before = tree.attributes(file).unwrap();
+        work().unwrap();
+        let after = tree.attributes(file).unwrap();
+        assert_eq!(after.mtime, Time { seconds: i64::try_from(seconds).unwrap(), nanoseconds: 0 }, "{what}");
+        assert!(after.ctime >= before.ctime, "{what}");
+    }
+    // Set here, they stay.
+    let time = Time { seconds: 1, nanoseconds: 0 };
+    edit.change(file, &Change { mtime: Some(time), ..Change::default() }).unwrap();
+    fs::write(&path, "two").unwrap();
+    edit.rename((root, b"moved"), (root, b"file"), Renaming::Replaces).unwrap();
+    assert_eq!(tree.attributes(file).unwrap().mtime, time);
 }
 
 /// > What is written to a file with several names in a folder is found by each that was seen, whatever becomes of the
@@ -357,4 +380,34 @@ fn a_file_with_several_names_is_changed_under_all_that_were_seen() {
         let folder = if folder.is_empty() { root } else { node(&tree, folder) };
         assert_eq!(read(&tree, folder, name.as_bytes()).unwrap(), content.as_bytes(), "{name}");
     }
+}
+
+/// What is gone for a moment has another number meanwhile, of which the kernel asks again.
+#[test]
+fn what_is_gone_below_is_not_known_for_ever() {
+    let (tree, below, _written) = over_folder();
+    let at = |name: &str| below.path().join(name);
+    let mode = Change { mode: Some(0o600), ..Change::default() };
+    fs::create_dir(at("folder")).unwrap();
+    for name in ["file", "new"] {
+        fs::write(at(name), name).unwrap();
+    }
+    for name in ["file", "folder"] {
+        tree.edit().unwrap().change(node(&tree, name), &mode).unwrap();
+    }
+    let folder = node(&tree, "folder");
+    fs::remove_file(at("file")).unwrap();
+    fs::rename(at("folder"), at("away")).unwrap();
+    let gone = node(&tree, "file");
+    assert_eq!(tree.lifetime(gone), Lifetime::Short);
+    // By who has it open.
+    assert_eq!(names(&tree, folder), [b""; 0]);
+    assert_eq!(tree.lifetime_of_gaps(folder), Lifetime::Short);
+    fs::rename(at("new"), at("file")).unwrap();
+    assert_eq!(tree.open(gone).map_err(|error| error.errno()).map(drop), Err(Errno::STALE));
+    assert_ne!(node(&tree, "file"), gone);
+    assert_eq!(read(&tree, Node::ROOT, b"file").unwrap(), b"new");
+    // What was made here stays as it is.
+    let own = write(&tree, Node::ROOT, b"own", b"own");
+    assert_eq!(tree.lifetime(own), Lifetime::Forever);
 }

@@ -292,6 +292,8 @@ fn commit_opened(
         return Ok(Some(Code::Success));
     }
     is_of_this(archive, folder, overlay)?;
+    // Before what is nothing is removed: nor does the walk of the changes meet all.
+    all_is_listed(task, overlay, &cancel)?;
     let changes = Changes::of(folder)?;
     if changes.is_nothing() && !(changes.root && target.keeps().root) {
         if changes.root {
@@ -301,7 +303,6 @@ fn commit_opened(
         terminal::tell(&format!("{}: nothing to commit", shown(folder.as_os_str())));
         return Ok(Some(Code::Success));
     }
-    all_is_listed(task, overlay, &cancel)?;
     let since = since_mounted(task, overlay, (left, before))?;
     let job = Job::new(task, target, (opened, left), Arc::clone(overlay), changes.root, &cancel)?;
     let tail = if task.rewrite || changes.removes() { None } else { job.tail(&changes.moved, known)? };
