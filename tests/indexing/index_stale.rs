@@ -542,7 +542,7 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
     let listed = tarnfs(&["ls", "-R", "-d2", "-r", "-s"]).ok();
     let (first, other) = (first_one[0].0.display(), indexes().into_iter().find(|one| *one != first_one[0]).unwrap());
     let told = format!(
-        "{name}: index {first} was made with other options (-r --hashes=md5,sha256), and is kept; the one for these options is {}\n",
+        "{name}: index {first} was made with other options (--recursive --hashes=md5,sha256), and is kept; the one for these options is {}\n",
         other.0.display()
     );
     assert!(listed.err.contains(&told), "{}", listed.err);
@@ -691,7 +691,7 @@ fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
     tarnfs(&["index", "-r", "-s"]).ok();
     let made = fs::read(&index).unwrap();
     let told = format!(
-        "index {} was made with other options (-r -s), and is kept; --recreate-index replaces it",
+        "index {} was made with other options (--recursive --strip-recursive-tar-extension), and is kept; --recreate-index replaces it",
         index.display()
     );
     let listed = tarnfs(&["ls", "-R"]).ok();
