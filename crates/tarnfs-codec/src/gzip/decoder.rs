@@ -250,10 +250,10 @@ impl DeflateDecoder {
         let is_behind_gap = std::mem::take(&mut self.is_behind_gap);
         if let (Some(start), Some(survey)) = (start, &mut self.survey) {
             // Points that need no window are worth a shorter chunk.
-            let least = survey.spacing.least_without_states();
+            let least = survey.spacing.least();
             let is_due = self.decoded - survey.last >= least - least / 4;
             if is_due || is_behind_gap {
-                survey.mark_free(start * 8, self.decoded);
+                survey.mark(SeekPoint { compressed_bit: start * 8, decoded: self.decoded, state: Vec::new() });
             }
         }
         Ok(())
@@ -565,7 +565,7 @@ impl DeflateDecoder {
                 compressed_from: compressed,
                 what: "what is missing of a damaged gzip member".to_owned(),
             });
-            survey.mark_free(next * 8, start);
+            survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
             survey.findings.shift(start + left);
         }
         self.place = DecoderState::Gap { left, next };
@@ -671,13 +671,11 @@ impl DeflateDecoder {
 
 impl Survey {
     /// The block that begins at `bit`, before which `window` was decoded, gets a point if it is far enough from the
-    /// last one for what its state takes.
+    /// last one.
     fn mark_block(&mut self, source: &dyn Source, bit: u64, decoded: u64, window: &[u8]) -> io::Result<()> {
         if self.is_due(bit, decoded) {
             let state = self.packer.get_or_insert_with(WindowPacker::new).pack(source, bit, window)?;
-            if self.spacing.takes(state.len(), decoded - self.last, bit / 8) {
-                self.mark(SeekPoint { compressed_bit: bit, decoded, state });
-            }
+            self.mark(SeekPoint { compressed_bit: bit, decoded, state });
         }
         Ok(())
     }
@@ -690,13 +688,8 @@ impl Survey {
         self.looked_at.1 == bit && self.spacing.is_due(decoded - self.last, bit / 8)
     }
 
-    /// Marks a place where decoding needs no state.
-    fn mark_free(&mut self, bit: u64, decoded: u64) {
-        self.spacing.note_without_state(decoded.saturating_sub(self.last));
-        self.mark(SeekPoint { compressed_bit: bit, decoded, state: Vec::new() });
-    }
-
     fn mark(&mut self, point: SeekPoint) {
+        self.spacing.spend(point.state.len());
         (self.last, self.last_compressed) = (point.decoded, point.compressed_bit / 8);
         self.pending = Some(point);
     }

@@ -425,7 +425,7 @@ fn closer_points_are_the_same_on_any_number_of_threads() {
         };
         let expected = points(1);
         let states: usize = expected.iter().map(|point| point.state.len()).sum();
-        assert!(expected.len() > 5 && states <= compressed.len() / 100, "{} {states}", expected.len());
+        assert!(expected.len() > 8 && states <= compressed.len() / 100, "{} {states}", expected.len());
         for threads in [2, 3, 8] {
             assert!(points(threads) == expected, "{threads} threads");
         }

@@ -257,7 +257,7 @@ pub(crate) struct Open {
     pub(crate) zstd_dictionary: Vec<PathBuf>,
 
     /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs] [default: as close
-    /// as a hundredth of the archive's size allows, between 0.19 and 4]
+    /// as a hundredth of the archive's size allows, between 0.5 and 4]
     #[arg(
         hide_short_help = true,
         long,
