@@ -108,7 +108,7 @@ E",
 #[test]
 fn folders_without_an_entry_get_none() {
     let scratch = Scratch::new();
-    scratch.shell("mkdir -p tree/d/e/f; echo g > tree/d/e/f/g; tar -C tree -cf a.tar d/e/f");
+    scratch.shell("mkdir -p tree/d/e/f; echo g > tree/d/e/f/g; tar --numeric-owner -C tree -cf a.tar d/e/f");
     assert_eq!(run_in(&scratch, "convert --replace a.tar b.zip"), (0, String::new()));
     assert_eq!(run_in(&scratch, "convert --replace b.zip c.tar"), (0, String::new()));
     assert_eq!(scratch.shell("ls; tar -tf c.tar"), "c.tar\ntree\nd/e/f/\nd/e/f/g\n");
