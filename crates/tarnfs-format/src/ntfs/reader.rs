@@ -211,7 +211,7 @@ impl<'run> Reader<'run> {
                 self.take_note(number, file);
                 Ok(())
             }
-            Ok(Some(file)) => self.tell(number, file, at),
+            Ok(Some(file)) => self.tell(number, &file, at),
             Err(error) if is_damage(&error) && is_first => Ok(()),
             Err(error) if is_damage(&error) => {
                 self.teller.damage(at, format!("the file of record {number} is left out: {error}"))
@@ -222,7 +222,7 @@ impl<'run> Reader<'run> {
 
     fn take_note(&mut self, number: u64, file: File) {
         let name = file.names.into_iter().find(|name| !name.is_of_dos);
-        let Some(Name { folder: parent, name, .. }) = name else { return };
+        let Some(Name { folder: parent, text: name, .. }) = name else { return };
         if self.inodes.take(name.len().saturating_add(OF_FOLDER)) {
             self.folders.insert(number, Folder { sequence: file.sequence, parent, name: name.into() });
         }
@@ -272,7 +272,7 @@ impl<'run> Reader<'run> {
     }
 
     /// Tells of a file or folder, whose record begins at byte `at`.
-    fn tell(&mut self, number: u64, file: File, at: u64) -> Result<(), Error> {
+    fn tell(&mut self, number: u64, file: &File, at: u64) -> Result<(), Error> {
         if number == VOLUME {
             if let Some(label) = file.label.clone() {
                 self.teller.event(Event::Label(label))?;
@@ -283,7 +283,7 @@ impl<'run> Reader<'run> {
             }
         }
         if number == ROOT {
-            return self.tell_file(b".".to_vec(), &file, at).map(drop);
+            return self.tell_file(b".".to_vec(), file, at).map(drop);
         }
         if number < FIRST_OF_USERS {
             return Ok(());
@@ -299,7 +299,7 @@ impl<'run> Reader<'run> {
                     continue;
                 }
                 Err(NoPath::Wrong(why)) => {
-                    let shown = excerpt(&name.name);
+                    let shown = excerpt(&name.text);
                     self.teller.damage(at, format!("'{shown}' is left out: {why}"))?;
                     is_hidden = true;
                     continue;
@@ -307,11 +307,11 @@ impl<'run> Reader<'run> {
             };
             match &first {
                 None => {
-                    if self.tell_file(path.clone(), &file, at)? && path.len() <= LONGEST_TARGET {
+                    if self.tell_file(path.clone(), file, at)? && path.len() <= LONGEST_TARGET {
                         first = Some(path);
                     }
                 }
-                Some(first) => self.tell_link(path, first.clone(), &file, at)?,
+                Some(first) => self.tell_link(path, first.clone(), file, at)?,
             }
         }
         if first.is_none() && !is_hidden {
@@ -321,11 +321,11 @@ impl<'run> Reader<'run> {
     }
 
     fn path(&mut self, name: &Name) -> Result<Vec<u8>, NoPath> {
-        if name.name.is_empty() {
+        if name.text.is_empty() {
             return Err(NoPath::Wrong("that cannot be a name"));
         }
         let folder = self.path_of(name.folder)?;
-        let path = if folder.is_empty() { name.name.clone() } else { [&folder, &b"/"[..], &name.name].concat() };
+        let path = if folder.is_empty() { name.text.clone() } else { [&folder, &b"/"[..], &name.text].concat() };
         if path.len() > self.options.limits.path { Err(NoPath::Wrong("its path is too long")) } else { Ok(path) }
     }
 
@@ -337,7 +337,7 @@ impl<'run> Reader<'run> {
         // Behind what it is a link to.
         let (header, mtime) = (at.saturating_add(1), file.facts.modified.unwrap_or_default());
         let (kind, mode) = (Kind::HardLink, mode_of(file));
-        self.teller.entry(Entry { path, kind, link, header, mode, mtime, ..Entry::default() })
+        self.teller.entry(Entry { path, kind, mode, mtime, header, link, ..Entry::default() })
     }
 
     /// Tells of a file or folder. False if it is left out.
@@ -371,7 +371,7 @@ impl<'run> Reader<'run> {
             let mut xattrs = others;
             let kept = kept.filter(|_| !is_compressed).map(|kept| (b"user.ntfs.reparse".to_vec(), kept));
             xattrs.extend(kept);
-            self.facts(file, &mut xattrs);
+            add_facts(file, &mut xattrs);
             self.streams(file, is_compressed, &entry.path, &mut xattrs, &mut wrong)?;
             let limits = self.options.limits;
             xattrs.retain(|(name, value)| name.len() <= LONGEST_NAME && value.len() <= limits.xattr_value);
@@ -548,22 +548,6 @@ impl<'run> Reader<'run> {
         Ok(())
     }
 
-    /// Adds what Windows tells of a file and Linux has no place for.
-    fn facts(&mut self, file: &File, xattrs: &mut Xattrs) {
-        let facts = file.facts;
-        let mut add = |name: &str, value: Vec<u8>| xattrs.push((format!("user.ntfs.{name}").into_bytes(), value));
-        if facts.attributes & !(FOLDER | NORMAL) != 0 {
-            add("attributes", format!("{:#010x}", facts.attributes).into_bytes());
-        }
-        if facts.created != 0 {
-            add("created", facts.created.to_string().into_bytes());
-        }
-        let short = file.names.iter().find(|name| name.is_of_dos).map(|name| name.name.clone());
-        if let Some(short) = short.filter(|short| !short.is_empty()) {
-            add("short_name", short);
-        }
-    }
-
     /// Adds streams with a name.
     fn streams(
         &mut self,
@@ -594,6 +578,22 @@ impl<'run> Reader<'run> {
             }
         }
         Ok(())
+    }
+}
+
+/// Adds what Windows tells of a file and Linux has no place for.
+fn add_facts(file: &File, xattrs: &mut Xattrs) {
+    let facts = file.facts;
+    let mut add = |name: &str, value: Vec<u8>| xattrs.push((format!("user.ntfs.{name}").into_bytes(), value));
+    if facts.attributes & !(FOLDER | NORMAL) != 0 {
+        add("attributes", format!("{:#010x}", facts.attributes).into_bytes());
+    }
+    if facts.created != 0 {
+        add("created", facts.created.to_string().into_bytes());
+    }
+    let short = file.names.iter().find(|name| name.is_of_dos).map(|name| name.text.clone());
+    if let Some(short) = short.filter(|short| !short.is_empty()) {
+        add("short_name", short);
     }
 }
 

@@ -140,7 +140,9 @@ impl Stream {
             Place::Runs { runs, .. } => {
                 let mut to = Target { content: &mut content, boot, there, written: self.written, budget };
                 if self.unit == 0 {
-                    runs.iter().for_each(|run| to.run(*run));
+                    for run in runs {
+                        to.run(*run);
+                    }
                 } else if self.unit > MOST_OF_UNIT || boot.cluster << self.unit > LONGEST_UNIT {
                     to.content.add_missing(0, self.size, "it is compressed in a way that is not known");
                 } else {

@@ -41,7 +41,7 @@ pub(super) struct Table {
 #[derive(Debug, Clone)]
 pub(super) struct Name {
     pub(super) folder: Reference,
-    pub(super) name: Vec<u8>,
+    pub(super) text: Vec<u8>,
     pub(super) is_of_dos: bool,
 }
 
@@ -221,7 +221,9 @@ impl Table {
             // In which records the parts of one lie says nothing of their order.
             parts.sort_by(|one, other| (one.kind, &one.name, one.first).cmp(&(other.kind, &other.name, other.first)));
         }
-        parts.into_iter().for_each(|part| file.add(part));
+        for part in parts {
+            file.add(part);
+        }
         Ok(file)
     }
 
@@ -303,7 +305,7 @@ impl File {
                 let found = value.get(64).zip(value.get(65)).and_then(|(length, space)| {
                     let folder = Reference::read(value, 0)?;
                     let name = name_of(units(value, 66, u16::from(*length).checked_mul(2)?)?.into_iter());
-                    Some(Name { folder, name: name.unwrap_or_default(), is_of_dos: *space == OF_DOS })
+                    Some(Name { folder, text: name.unwrap_or_default(), is_of_dos: *space == OF_DOS })
                 });
                 match found {
                     Some(name) => self.names.push(name),

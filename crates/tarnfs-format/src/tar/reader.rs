@@ -167,7 +167,7 @@ impl<'run> Reader<'run> {
             // GNU tar ends here, too.
             Some(_) if self.found => {
                 let see = Setting::IgnoreZeros;
-                self.damage(offset, &format!("a lone zero block; what follows it was not read (see {see})"))?;
+                self.damage(offset, format!("a lone zero block; what follows it was not read (see {see})"))?;
             }
             // No archive begins with one zero block: this is damage before the first header.
             Some(_) => {

@@ -187,7 +187,7 @@ mod tests {
         database[..16].copy_from_slice(SQLITE);
         database[16..18].copy_from_slice(&4096_u16.to_be_bytes());
         database[28..32].copy_from_slice(&pages.to_be_bytes());
-        database.extend((0..(bytes - DATABASE_HEAD) as u32).map(|at| (at >> 7) as u8));
+        database.extend((0..bytes.saturating_sub(DATABASE_HEAD) as u32).map(|at| (at >> 7) as u8));
         database
     }
 

@@ -46,7 +46,7 @@ impl Overlay {
             match self.prepare_name(node, folder, &name) {
                 Ok(below) => all.extend(below),
                 Err(error) => {
-                    log::debug!("{}: a name of it cannot be kept: {error}", tarnfs_format::name::escape(&name))
+                    log::debug!("{}: a name of it cannot be kept: {error}", tarnfs_format::name::escape(&name));
                 }
             }
         }

@@ -119,7 +119,7 @@ impl Overlay {
             let given = match said {
                 Ok(Said::Gone) => Ok(None),
                 Ok(Said::Node(own)) => match self.is_made_anew(own, folder, child.name, &child.attributes) {
-                    Ok(true) => return self.give_unknown(child, next, receive),
+                    Ok(true) => return self.give_unknown(&child, next, receive),
                     Ok(false) => self.give(own).map(Some),
                     Err(error) => Err(error),
                 },
@@ -130,7 +130,7 @@ impl Overlay {
                     if let Some(own) = self.met.id(found) {
                         match self.is_name_of(own, found, folder, child.name) {
                             Ok(true) => self.give_named(own, folder, child.name).map(Some),
-                            Ok(false) => return self.give_unknown(child, next, receive),
+                            Ok(false) => return self.give_unknown(&child, next, receive),
                             Err(error) => Err(error),
                         }
                     } else {
@@ -170,10 +170,10 @@ impl Overlay {
     }
 
     /// Who asks for a child of which only the name is certain is told what it is.
-    fn give_unknown(&self, child: Child<'_>, next: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> bool {
+    fn give_unknown(&self, child: &Child<'_>, next: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> bool {
         let found = child.attributes.node;
         let attributes = Attributes { node: UNKNOWN, ..child.attributes };
-        let goes_on = receive(Child { attributes, next, ..child });
+        let goes_on = receive(Child { attributes, next, ..*child });
         // What is refused below counts as not given.
         if goes_on {
             self.lower.forget(found, 1);

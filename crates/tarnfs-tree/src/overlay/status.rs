@@ -363,7 +363,7 @@ mod tests {
         drop(tree);
         symlink(&secret, folder.join("link")).unwrap();
         symlink(outer.path(), folder.join("linked")).unwrap();
-        mknodat(CWD, &folder.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        mknodat(CWD, folder.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let status = OverlayStatus::open(&folder).unwrap();
         let found = |place: &[u8]| {
             let place = ContentPlace(place.to_vec());

@@ -211,7 +211,8 @@ fn a_block_that_is_right_is_not_believed_to_lie_where_the_table_says() {
 
     let right = foreign.table.clone();
     let inside = |number: usize| right.chunks[number].point.decoded as usize + 600;
-    let lies: [(&str, fn(&mut [Chunk])); 4] = [
+    type Lie = (&'static str, fn(&mut [Chunk]));
+    let lies: [Lie; 4] = [
         ("a later byte", |chunks| {
             (chunks[5].point.decoded, chunks[5].length) = (chunks[5].point.decoded + 512, chunks[5].length - 512);
             chunks[4].length += 512;

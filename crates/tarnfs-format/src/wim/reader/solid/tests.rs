@@ -85,7 +85,7 @@ fn told(
         .with_each(move |_, stored, take| take(&whole(&stored, stored.len())?));
     let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
-    read(&source, &Options { decode, limits, ..Options::default() }, &mut |event| {
+    read(&source, &Options { limits, decode, ..Options::default() }, &mut |event| {
         match event {
             Event::Entry(entry) => entries.push(*entry),
             Event::Damage(found) => damage.push(found.what),
