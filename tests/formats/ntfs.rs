@@ -79,7 +79,7 @@ fn assert_same(found: &Path, expected: &Path, what: &str) {
 }
 
 /// Files of each kind, compressed ones, and one of more parts than one record tells.
-const TREE: &str = r#"mkdir -p folder/deep many void comp; seq 1 > one; : > empty; seq 100000 > numbers; head -c 524288 /dev/urandom > noise
+const TREE: &str = r"mkdir -p folder/deep many void comp; seq 1 > one; : > empty; seq 100000 > numbers; head -c 524288 /dev/urandom > noise
     ln one hard; ln one folder/third; ln -s ../one folder/link; ln -s /absolute/ü far; mknod dev b 8 1; mknod dev2 c 1 3
     head -c 700 /dev/urandom > inside; truncate -s 3M sparse; printf x | dd of=sparse bs=1 seek=2000000 conv=notrunc status=none
     setfattr -h -v 0x00080000 -n system.ntfs_attrib comp; seq 300000 > comp/numbers; head -c 300000 /dev/zero > comp/zeros
@@ -87,7 +87,7 @@ const TREE: &str = r#"mkdir -p folder/deep many void comp; seq 1 > one; : > empt
     for i in $(seq 300); do echo $i > many/file-number-$i.text; done; rm many/*7.text; echo 木 > 木と林; echo x > $(printf 'n%.0s' $(seq 250))
     for i in $(seq 150); do head -c 8000 numbers >> one-of-two; head -c 8000 noise >> two-of-two; done
     for i in $(seq 150); do head -c 70000 numbers >> comp/one-of-two; head -c 50000 numbers >> comp/two-of-two; done
-    touch -d '2021-03-04 05:06:08.1234567' numbers; touch -d '1969-12-31 23:59:58' one"#;
+    touch -d '2021-03-04 05:06:08.1234567' numbers; touch -d '1969-12-31 23:59:58' one";
 
 /// > Of an NTFS file system, a mount shows the names, contents, links and times that ntfs-3g shows.
 #[test]
@@ -155,7 +155,7 @@ fn what_windows_has_compressed_is_what_it_was() {
         return;
     }
     let scratch = Scratch::new();
-    let resource = r#"import struct, sys
+    let resource = r"import struct, sys
 b = open(sys.argv[1], 'rb').read()
 def header(at):
     word, offset, original = struct.unpack_from('<QQQ', b, at)
@@ -164,7 +164,7 @@ length, offset, original = header(48)
 for at in range(offset, offset + length, 50):
     stored, where, size = header(at)
     if size == int(sys.argv[2]): open(sys.argv[3], 'wb').write(b[where:where + stored])
-"#;
+";
     fs::write(scratch.path("resource.py"), resource).unwrap();
     let script = r#"n=0; for spec in "XPRESS 4096" "LZX 32768" "XPRESS 8192" "XPRESS 16384"; do
             set -- $spec; rm -rf ../src; mkdir -p ../src ../plain; (seq $((30000 + n)); head -c 50000 /dev/urandom; seq 3000) > ../src/f; size=$(stat -c %s ../src/f)
@@ -195,7 +195,7 @@ fn a_table_in_many_parts_is_read_to_its_end() {
         return;
     }
     let scratch = Scratch::new();
-    let script = r#"python3 - <<'END'
+    let script = r"python3 - <<'END'
 import os
 a, b = (os.open(name, os.O_CREAT | os.O_WRONLY) for name in 'AB')
 try:
@@ -207,7 +207,7 @@ try:
     for i in range(6000): open('d/%05d' % i, 'w').write(str(i))
 except OSError: pass
 END
-        rm B"#;
+        rm B";
     if !have("python3") || !write(&scratch, "a.img", ("24M", 4096), "xattr", script) {
         return println!("left out: ntfs-3g does not mount here");
     }

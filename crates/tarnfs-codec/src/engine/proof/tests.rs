@@ -198,6 +198,9 @@ fn a_chunk_that_is_not_what_the_table_says_is_an_error() {
     }
 }
 
+/// What is said, and what a table says then.
+type Lie = (&'static str, fn(&mut [Chunk]));
+
 /// The CRC of a block says nothing of where it lies.
 #[test]
 fn a_block_that_is_right_is_not_believed_to_lie_where_the_table_says() {
@@ -211,7 +214,6 @@ fn a_block_that_is_right_is_not_believed_to_lie_where_the_table_says() {
 
     let right = foreign.table.clone();
     let inside = |number: usize| right.chunks[number].point.decoded as usize + 600;
-    type Lie = (&'static str, fn(&mut [Chunk]));
     let lies: [Lie; 4] = [
         ("a later byte", |chunks| {
             (chunks[5].point.decoded, chunks[5].length) = (chunks[5].point.decoded + 512, chunks[5].length - 512);
