@@ -292,10 +292,10 @@ fn hfsplus() -> Vec<Vec<u8>> {
 fn ntfs() -> Vec<Vec<u8>> {
     let scratch = support::Scratch::new();
     scratch.shell(
-        r#"command -v mkntfs > found && command -v ntfscp >> found || exit 0
+        r"command -v mkntfs > found && command -v ntfscp >> found || exit 0
         make() { truncate -s $2 $1.volume; mkntfs -Q -F -L LABEL -c $3 $1.volume >> log 2>&1; for file in nine numbers empty; do ntfscp $1.volume $file $file >> log 2>&1; done
             ntfscp -N stream $1.volume nine numbers >> log 2>&1; }
-        seq 9 > nine; seq 9000 > numbers; : > empty; make small 1200K 512; make large 2M 4096"#,
+        seq 9 > nine; seq 9000 > numbers; : > empty; make small 1200K 512; make large 2M 4096",
     );
     packed_images(&scratch, "volume")
 }

@@ -438,7 +438,7 @@ mod tests {
             ("ALTER TABLE files DROP COLUMN isgenerated; ALTER TABLE files DROP COLUMN recursiondepth".to_owned(), ""),
             (format!("{no_attributes} DROP TABLE xattrkeys"), ""),
             ("CREATE TABLE bzip2blocks (blockoffset INTEGER PRIMARY KEY, dataoffset INTEGER)".to_owned(), ""),
-            ("ALTER TABLE files ADD COLUMN rowid INTEGER".to_owned(), "files"),
+            (other_files("TEXT NOT NULL, rowid INTEGER", "path, name, offsetheader"), "files"),
             (other_files("TEXT COLLATE NOCASE", "path COLLATE BINARY, name, offsetheader"), "files"),
             (other_files("TEXT", "path, name COLLATE NOCASE, offsetheader"), "files"),
             (format!("{no_attributes} CREATE TABLE xattrsdata (offsetheader, keyid, value)"), "xattrsdata"),
