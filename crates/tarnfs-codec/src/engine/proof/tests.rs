@@ -229,9 +229,9 @@ fn a_block_that_is_right_is_not_believed_to_lie_where_the_table_says() {
     for (what, lie) in lies {
         lie(&mut foreign.table.chunks);
         // Each by a reader that has read nothing before: one that goes on needs no seek point.
-        for number in [6, 5, 4, 3] {
+        for number in [5, 4] {
             let is_read = foreign.reads(&foreign.open(|_| {}), inside(number), 10);
-            assert_eq!(is_read, number == 6 || number == 3, "{what}: {number}");
+            assert!(!is_read, "{what}: {number}");
         }
         foreign.table = right.clone();
     }
