@@ -168,7 +168,7 @@ for at in range(offset, offset + length, 50):
     fs::write(scratch.path("resource.py"), resource).unwrap();
     let script = r#"n=0; for spec in "XPRESS 4096" "LZX 32768" "XPRESS 8192" "XPRESS 16384"; do
             set -- $spec; rm -rf ../src; mkdir -p ../src ../plain; (seq $((30000 + n)); head -c 50000 /dev/urandom; seq 3000) > ../src/f; size=$(stat -c %s ../src/f)
-            wimcapture ../src ../$n.wim --compress=$1 --chunk-size=$2 > ../log 2>&1; python3 ../resource.py ../$n.wim $size ../packed; cp ../src/f ../plain/f$n
+            wimcapture ../src ../$n.wim --compress=$1 --chunk-size=$2 > ../captured 2>&1; python3 ../resource.py ../$n.wim $size ../packed; cp ../src/f ../plain/f$n
             truncate -s $size f$n; for i in $(seq 20); do head -c 7000 ../packed | cat > fill-$i; done; rm fill-*[13579]
             cp ../packed "f$n:WofCompressedData"; setfattr -h -n system.ntfs_reparse_data -v $(printf '0x1700008010000000010000000200000001000000%02x000000' $n) f$n; n=$((n + 1))
         done; rm fill-*"#;
