@@ -247,6 +247,34 @@ fn content_that_is_elsewhere_is_an_error() {
     }
 }
 
+/// What the driver keeps of such a file may be damaged: the file is an error then, and no zeros either.
+#[test]
+fn a_file_with_a_lost_driver_is_no_zeros() {
+    if cannot_write() || !have("setfattr") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let kept = "13000080080000000101010101010101";
+    let script =
+        format!("truncate -s 300000 a; setfattr -h -n system.ntfs_reparse_data -v 0x{kept} a; truncate -s 300000 hole");
+    if !make(&scratch, "a.img", ("4M", 4096), "xattr", &script, "") {
+        return println!("left out: ntfs-3g does not mount here");
+    }
+    let image = scratch.path("a.img");
+    let mut bytes = fs::read(&image).unwrap();
+    let value: Vec<u8> = (0..16).map(|at| u8::from_str_radix(&kept[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let places: Vec<_> = (0..bytes.len() - 16).filter(|at| bytes[*at..*at + 16] == value[..]).collect();
+    // The attribute is called something else: 24 bytes before its value is its kind.
+    for at in places {
+        assert_eq!(bytes[at - 24], 0xc0);
+        bytes[at - 24] = 0xd0;
+    }
+    fs::write(&image, bytes).unwrap();
+    let ran = run(&scratch, ["cat", image.to_str().unwrap(), "a"]);
+    assert!(ran.code != 0 && ran.out.is_empty(), "{} bytes: {}", ran.out.len(), ran.err);
+    assert!(run(&scratch, ["cat", image.to_str().unwrap(), "hole"]).out == vec![0; 300_000]);
+}
+
 #[test]
 fn an_image_lies_in_other_archives_and_others_in_it() {
     if cannot_write() || !have("zip") {

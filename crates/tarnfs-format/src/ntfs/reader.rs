@@ -33,6 +33,8 @@ const READ_ONLY: u32 = 0x01;
 const SYSTEM: u32 = 0x04;
 const FOLDER: u32 = 0x10;
 const NORMAL: u32 = 0x80;
+/// A driver is in charge of it.
+const REPARSE: u32 = 0x400;
 const OFFLINE: u32 = 0x1000;
 /// When it is opened, or when it is read.
 const RECALLED: u32 = 0x0044_0000;
@@ -532,7 +534,9 @@ impl<'run> Reader<'run> {
                 let found = stream.content(&self.boot, self.there, &mut self.budget);
                 let is_nowhere = found.pieces.is_empty() && found.size > 0
                     || kind.is_some_and(|kind| is_elsewhere(kind, file.facts.attributes));
-                if kept.is_some() && is_nowhere {
+                // What a driver has made of it is no zeros, also where nobody can tell what that is.
+                let has_driver = file.reparse.is_some() || file.facts.attributes & REPARSE != 0;
+                if has_driver && is_nowhere {
                     let mut content = Content::new(found.size);
                     content.add_missing(entry.header, found.size, IS_ELSEWHERE);
                     content

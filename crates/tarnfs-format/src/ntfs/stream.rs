@@ -16,6 +16,9 @@ const LONGEST_UNIT: u64 = 2 << 20;
 /// Parts of the image that what is compressed together may lie in: an index keeps no more.
 pub(super) const MOST_PARTS: usize = 32;
 
+/// Bytes for the coder that says that the rest of a file cannot be read.
+const OF_REST: usize = 1 << 10;
+
 /// Runs of one stream.
 const MOST_RUNS: usize = 1 << 20;
 
@@ -138,7 +141,14 @@ impl Stream {
         match &self.place {
             Place::Inside(_, places) => places.iter().for_each(|&(at, length)| content.add(at, length, there)),
             Place::Runs { runs, .. } => {
-                let mut to = Target { content: &mut content, boot, there, written: self.written, budget };
+                let mut to = Target {
+                    content: &mut content,
+                    boot,
+                    there,
+                    written: self.written,
+                    budget,
+                    coders: Coders::default(),
+                };
                 if self.unit == 0 {
                     for run in runs {
                         to.run(*run);
@@ -160,10 +170,30 @@ impl Stream {
     }
 }
 
+/// The coders of a file's pieces, as they are made: an index keeps no more than so many bytes of them.
+#[derive(Default)]
+pub(super) struct Coders {
+    last: Option<Arc<Coder>>,
+    bytes: usize,
+}
+
+impl Coders {
+    /// Takes that of `piece`, which is that of the piece before where both are alike. False if there is no room for it.
+    pub(super) fn take(&mut self, piece: &mut Piece) -> bool {
+        match (&self.last, &piece.coder) {
+            (Some(last), Some(coder)) if last == coder => piece.coder = Some(Arc::clone(last)),
+            (_, Some(coder)) => {
+                self.bytes = self.bytes.saturating_add(coder.weight());
+                self.last = Some(Arc::clone(coder));
+            }
+            (_, None) => {}
+        }
+        self.bytes <= MOST_OF_CODERS.saturating_sub(OF_REST)
+    }
+}
+
 /// What an index keeps of `content`: of one whose parts are packed in too many ways, the first ones.
 pub(super) fn bounded(content: Content) -> Content {
-    // That the rest cannot be read is one coder more.
-    const OF_REST: usize = 1 << 10;
     if too_many_coders(&content.pieces, MOST_OF_CODERS).is_none() {
         return content;
     }
@@ -185,6 +215,7 @@ struct Target<'t> {
     there: u64,
     written: u64,
     budget: &'t mut Budget,
+    coders: Coders,
 }
 
 impl Target<'_> {
@@ -264,7 +295,13 @@ impl Target<'_> {
             Err(error) => Err(error.to_string()),
         };
         match piece {
-            Ok(piece) if wanted > 0 => self.content.add_packed(piece),
+            Ok(mut piece) if wanted > 0 => {
+                if !self.coders.take(&mut piece) {
+                    let left = self.content.left();
+                    return self.content.add_missing(0, left, CODERS);
+                }
+                self.content.add_packed(piece);
+            }
             Ok(_) => {}
             Err(why) => self.content.add_missing(0, wanted, why),
         }
@@ -408,6 +445,24 @@ mod tests {
         assert_eq!(content(&stream).missing.unwrap(), NOWHERE);
         let stream = Stream::begin(&extent(&[0x11, 1, 1, 0], 5, 5), false, true);
         assert!(content(&stream).missing.unwrap().contains("EFS"));
+    }
+
+    /// A unit in two places has a coder of its own: no more are made than an index keeps.
+    #[test]
+    fn coders_are_made_as_far_as_there_is_room() {
+        const UNITS: u64 = 100_000;
+        // From each unit to the next, one cluster on or back; its second cluster lies two or three behind the first.
+        let mut runs = vec![0x11, 1, 100];
+        for unit in 0..UNITS {
+            let (behind, back) = if unit % 2 == 0 { (2, 0xfe) } else { (3, 0xfd) };
+            runs.extend([0x11, 1, behind, 0x01, 14, 0x11, 1, back]);
+        }
+        runs.truncate(runs.len() - 3);
+        let size = UNITS * 16 * CLUSTER;
+        let found = content(&Stream::begin(&extent(&runs, size, size), true, false));
+        assert!((1000..UNITS as usize * 2 / 3).contains(&found.pieces.len()), "{}", found.pieces.len());
+        assert_eq!((found.missing.as_deref(), found.size, found.left()), (Some(CODERS), size, 0));
+        assert!(too_many_coders(&found.pieces, MOST_OF_CODERS).is_none());
     }
 
     /// The first unit is compressed to three clusters, the second is stored, the third a hole, and the fourth

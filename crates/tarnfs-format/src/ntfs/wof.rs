@@ -4,12 +4,10 @@
 //! What is kept for the driver: [MS-FSCC], section 2.1.2; the form of the stream: wimlib, which writes both.
 
 use std::io;
-use std::sync::Arc;
 
-use super::stream::{MOST_PARTS, Packed, bounded, joined};
-use crate::Piece;
+use super::stream::{Coders, MOST_PARTS, Packed, bounded, joined};
 use crate::content::Content;
-use crate::image::{Budget, damaged};
+use crate::image::{Budget, CODERS, damaged};
 use crate::little::{u32_at, u64_at};
 use crate::window::Window;
 
@@ -85,7 +83,7 @@ fn unpacked(
     budget.take_parts(count)?;
     let behind_table = count.saturating_sub(1).saturating_mul(width);
     budget.take_bytes(behind_table)?;
-    let (mut table, mut from, mut last) = (Vec::new(), behind_table, None::<Piece>);
+    let (mut table, mut from, mut coders) = (Vec::new(), behind_table, Coders::default());
     for number in 0..count {
         let at = number.saturating_mul(width);
         let inside = usize::try_from(at % AT_ONCE).unwrap_or_default();
@@ -102,11 +100,11 @@ fn unpacked(
         let places = end.filter(|end| *end > from).map(|end| parts(packed, from, end));
         let places = places.ok_or_else(|| damaged("its chunks are not in order"))?;
         let mut piece = joined(&places, &resource, length, length).map_err(damaged)?;
-        // Most are undone alike.
-        if let Some(known) = last.as_ref().filter(|known| known.coder == piece.coder) {
-            piece.coder = known.coder.as_ref().map(Arc::clone);
+        if !coders.take(&mut piece) {
+            let left = content.left();
+            content.add_missing(0, left, CODERS);
+            break;
         }
-        last = Some(piece.clone());
         content.add_packed(piece);
         from = end.unwrap_or(from);
     }
