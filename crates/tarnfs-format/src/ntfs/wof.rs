@@ -19,6 +19,9 @@ const LONG: u64 = 1 << 32;
 const MOST_CHUNKS: u64 = 1 << 20;
 const AT_ONCE: u64 = 32 << 10;
 
+/// Why the end of a file with more chunks cannot be read.
+const TOO_MANY: &str = "it lies in so many parts that no more chunks can be read";
+
 /// How a file was compressed: as WIM numbers that, and bytes of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Method {
@@ -77,14 +80,12 @@ fn unpacked(
     // Each chunk by itself, which is a resource without a table.
     let (chunk, width) = (u64::from(method.chunk), u64::from(width));
     let count = size.div_ceil(chunk);
-    if count > MOST_CHUNKS {
-        return Err(damaged("it has more chunks than can be read where it lies in so many parts"));
-    }
-    budget.take_parts(count)?;
+    let shown = count.min(MOST_CHUNKS);
+    budget.take_parts(shown)?;
     let behind_table = count.saturating_sub(1).saturating_mul(width);
     budget.take_bytes(behind_table)?;
     let (mut table, mut from, mut coders) = (Vec::new(), behind_table, Coders::default());
-    for number in 0..count {
+    for number in 0..shown {
         let at = number.saturating_mul(width);
         let inside = usize::try_from(at % AT_ONCE).unwrap_or_default();
         if inside == 0 {
@@ -108,6 +109,8 @@ fn unpacked(
         content.add_packed(piece);
         from = end.unwrap_or(from);
     }
+    let left = content.left();
+    content.add_missing(0, left, TOO_MANY);
     Ok(bounded(content))
 }
 
@@ -154,5 +157,29 @@ mod tests {
         assert!(read(&kept, 9).is_none());
         (kept[4], kept[12]) = (2, 9);
         assert!(read(&kept, 9).unwrap().is_err());
+    }
+
+    /// What can be read of a long one is read: it is not refused.
+    #[test]
+    fn the_start_of_a_file_with_too_many_chunks_is_there() {
+        let count = MOST_CHUNKS + 10;
+        let table = (1..count).flat_map(u64::to_le_bytes);
+        let stream: Vec<u8> = table.chain((0..count).map(|number| number as u8)).collect();
+        let length = stream.len() as u64;
+        let mut packed = Content::new(length);
+        // Its parts lie backwards.
+        let parts: Vec<&[u8]> = stream.chunks(stream.len().div_ceil(MOST_PARTS + 8)).collect();
+        let mut end = length;
+        for part in &parts {
+            end -= part.len() as u64;
+            packed.add(end, part.len() as u64, length);
+        }
+        let source = MemorySource::new(parts.iter().rev().flat_map(|part| part.to_vec()).collect::<Vec<u8>>(), "image");
+        let (mut window, mut budget) = (Window::growing(&source), Budget::new(1 << 30, 1));
+        let mut kept = [0_u8; 16];
+        (kept[0], kept[4], kept[8]) = (1, 2, 1);
+        let found = content(&kept, count * 4096, &packed, &mut window, &mut budget).unwrap().unwrap();
+        assert!(found.missing.is_some() && found.pieces.len() > 100, "{:?}", found.missing);
+        assert_eq!(found.pieces.iter().map(|piece| piece.length).sum::<u64>(), count * 4096);
     }
 }
