@@ -44,6 +44,15 @@ pub(super) enum Next<'b> {
     End,
 }
 
+/// The same without what it says.
+#[derive(Debug)]
+enum Step {
+    /// A header stands there.
+    Header(Range<u64>),
+    Broken(Range<u64>),
+    End,
+}
+
 /// Walks the directory.
 #[derive(Debug)]
 pub(super) struct Walk<'s> {
@@ -77,36 +86,47 @@ impl<'s> Walk<'s> {
     /// The next header, past what is none.
     pub(super) fn next_header(&mut self) -> io::Result<Option<Central<'_>>> {
         loop {
-            let at = self.at;
-            match self.next()? {
-                Next::Header(_) => break self.at = at,
-                Next::Broken(_) => {}
-                Next::End => return Ok(None),
+            match self.step()? {
+                Step::Header(place) => return self.header(place),
+                Step::Broken(_) => {}
+                Step::End => return Ok(None),
             }
         }
-        Ok(match self.next()? {
-            Next::Header(header) => Some(header),
-            Next::Broken(_) | Next::End => None,
-        })
     }
 
     pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        Ok(match self.step()? {
+            Step::Header(place) => self.header(place)?.map_or(Next::End, Next::Header),
+            Step::Broken(range) => Next::Broken(range),
+            Step::End => Next::End,
+        })
+    }
+
+    /// Goes past what comes next.
+    fn step(&mut self) -> io::Result<Step> {
         let (at, end) = (self.at, self.range.end);
         let fixed = self.window.bytes(at, end, HEADER)?;
         // Nothing, or the digital signature (APPNOTE 4.3.13).
         if fixed.is_empty() || fixed.starts_with(b"PK\x05\x05") {
-            return Ok(Next::End);
+            return Ok(Step::End);
         }
         let Some(length) = length(fixed).filter(|&length| length <= end.saturating_sub(at)) else {
             self.at = self.resynchronise(at)?;
-            return Ok(Next::Broken(at..self.at));
+            return Ok(Step::Broken(at..self.at));
         };
         self.at = at.saturating_add(length);
-        let length = length as usize;
-        Ok(self.window.bytes(at, end, length)?.split_at_checked(HEADER).map_or(Next::End, |(fixed, rest)| {
+        Ok(Step::Header(at..self.at))
+    }
+
+    /// The header that stands at `place`.
+    fn header(&mut self, place: Range<u64>) -> io::Result<Option<Central<'_>>> {
+        let at = place.start;
+        let length = place.end.saturating_sub(at) as usize;
+        let bytes = self.window.bytes(at, self.range.end, length)?;
+        Ok(bytes.split_at_checked(HEADER).map(|(fixed, rest)| {
             let name = usize::from(u16_at(fixed, 28));
             let extra = name.saturating_add(usize::from(u16_at(fixed, 30)));
-            Next::Header(Central {
+            Central {
                 at,
                 host: u16_at(fixed, 4).to_le_bytes()[1],
                 flags: u16_at(fixed, 8),
@@ -122,7 +142,7 @@ impl<'s> Walk<'s> {
                 offset: u32_at(fixed, 42),
                 name: rest.get(..name).unwrap_or_default(),
                 extra: rest.get(name..extra).unwrap_or_default(),
-            })
+            }
         }))
     }
 
