@@ -41,11 +41,11 @@ pub(crate) fn write<E>(
     bytes: &mut Vec<u8>,
     pieces: &[Piece],
     header: u64,
-    mut number_of: impl FnMut(&Coder) -> Result<u32, E>,
+    mut number_of: impl FnMut(&Arc<Coder>) -> Result<u32, E>,
 ) -> Result<(), E> {
     let mut expected = header;
     for piece in pieces {
-        let number = piece.coder.as_deref().map_or(Ok(0), &mut number_of)?;
+        let number = piece.coder.as_ref().map_or(Ok(0), &mut number_of)?;
         let is_shared = number != 0 && (piece.skip, piece.decoded) != (0, piece.length);
         let bits = if piece.crc.is_some() { HAS_CRC } else { 0 } | if is_shared { IS_SHARED } else { 0 };
         write_number(bytes, bits | u64::from(number) << 2);

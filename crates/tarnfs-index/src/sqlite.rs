@@ -103,13 +103,15 @@ pub(crate) fn with_longer<T>(connection: &Connection, work: impl FnOnce() -> Res
     done
 }
 
-/// A connection for writing a new, empty file that nobody else sees before it is finished: no journal, no syncs.
+/// A connection for writing a new, empty file that nobody else sees before it is finished: no journal, no syncs. What
+/// is written to the file without it, between its transactions, it sees if the head of the file says that there is
+/// something new.
 pub(crate) fn open_for_writing(file: &Opened, page_size: u32) -> Result<Connection, Error> {
     let connection = file.connect().map_err(failed)?;
     connection
         .execute_batch(&format!(
             "PRAGMA page_size = {page_size}; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; \
-             PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096"
+             PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096"
         ))
         .map_err(failed)?;
     Ok(connection)

@@ -25,6 +25,7 @@ use crate::store::Store;
 #[derive(Debug)]
 pub(crate) struct Opened {
     number: u64,
+    store: Arc<Store>,
     is_writable: bool,
 }
 
@@ -61,8 +62,13 @@ impl Opened {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = known.next;
         known.next = number.wrapping_add(1);
-        known.files.insert(number, (store, is_writable));
-        Self { number, is_writable }
+        known.files.insert(number, (Arc::clone(&store), is_writable));
+        Self { number, store, is_writable }
+    }
+
+    /// The file.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// A new connection to the file.

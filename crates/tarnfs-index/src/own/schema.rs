@@ -1,5 +1,7 @@
 //! The tables of an index (`schema.sql`), and the summary in them.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension, types::Value};
 use tarnfs_format::Kind;
 use tarnfs_source::Fingerprint;
@@ -53,6 +55,13 @@ pub(crate) fn create(connection: &Connection) -> Result<(), Error> {
     connection
         .execute_batch(&format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"))
         .map_err(failed)
+}
+
+/// Number of the first page of each table.
+pub(crate) fn roots(connection: &Connection) -> Result<HashMap<String, u32>, Error> {
+    let mut query = connection.prepare("SELECT name, rootpage FROM sqlite_schema").map_err(failed)?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
 }
 
 /// [`Error::Broken`] unless the file has exactly the tables of the schema: no views, triggers, indexes or columns more.

@@ -9,8 +9,10 @@ use tarnfs_format::name;
 
 use super::clashes::Bits;
 use super::group::{Grouping, Totals};
+use super::later::Later;
 use super::latest::{Latest, innermost};
-use super::output::{self, Output};
+use super::output::{self, Output, Roots, Shape};
+use super::pages::{Pages, Value};
 use super::record::{self, Record, Tag};
 use super::temporary::Temporary;
 use super::{
@@ -125,6 +127,10 @@ impl Writer {
         let connection = open_for_writing(file, page)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
         schema::create(&connection)?;
+        connection.execute_batch("COMMIT").map_err(failed)?;
+        let roots = Roots(schema::roots(&connection)?);
+        let mut pages = Pages::behind(file.store(), page)?;
+        let mut later = Later::new(&self.overflow);
         // The same numbers as where none is missing.
         let records = u32::try_from(self.completed.unwrap_or(self.sorter.records())).map_err(io::Error::other)?;
         let xattr_names = self.places_of_xattr_names();
@@ -132,7 +138,8 @@ impl Writer {
         let (most_memory, bytes_of_folders) = (self.most_memory, self.folders.bytes());
         self.made = None;
         let made = if self.keeps_rows { Made::new(&self.budget) } else { None };
-        let mut output = Output::new(&connection, &mut self.classes, &xattr_names, &self.builder.large, unit, made)?;
+        let shape = Shape { classes: &mut self.classes, xattr_names: &xattr_names, large: &self.builder.large, unit };
+        let mut output = Output::new((&mut pages, &roots), &mut later, shape, made)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
         let mut taken = 0_u32;
@@ -153,8 +160,7 @@ impl Writer {
             }
         })?;
         let (mut totals, behind) = grouping.finish()?;
-        self.made = output.take_made();
-        drop(output);
+        self.made = output.finish()?;
         let may_be_missing = self.clashes.is_out_of_order() || hidden.is_some();
         if may_be_missing && !self.is_complete && !behind.is_empty() {
             self.completed.get_or_insert(self.sorter.records());
@@ -173,7 +179,10 @@ impl Writer {
                 parent.subfolders = parent.subfolders.saturating_add(1);
             }
         }
-        self.write_folders(&connection)?;
+        self.write_folders(&mut pages, &roots)?;
+        pages.finish()?;
+        connection.execute_batch("BEGIN").map_err(failed)?;
+        later.insert(&connection)?;
         self.write_shared(&connection, &xattr_names)?;
         let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
         self.layers.write(&connection)?;
@@ -268,19 +277,23 @@ impl Writer {
         Ok(Some(hidden))
     }
 
-    fn write_folders(&mut self, connection: &Connection) -> Result<(), Error> {
-        let mut insert = prepare(connection, "INSERT INTO folders VALUES (?, ?, ?, ?, ?)")?;
+    fn write_folders(&mut self, pages: &mut Pages<'_>, roots: &Roots) -> Result<(), Error> {
+        let mut table = roots.table("folders", pages)?;
         let shown = |folder: &folders::Folder| folder.is_real && folder.node != 0;
         let mut order: Vec<&folders::Folder> = self.folders.all().iter().filter(|folder| shown(folder)).collect();
         order.sort_unstable_by_key(|folder| folder.node);
         for folder in order {
             let parent = self.folders.get(folder.parent).node;
             let folders::Folder { node, first, count, subfolders, .. } = *folder;
-            insert.execute((node, parent, first, count, subfolders)).map_err(failed)?;
+            let [parent, first, count, subfolders] = [parent, first, count, subfolders].map(i64::from);
+            let number = Value::Integer;
+            let values = [Value::Null, number(parent), number(first), number(count), number(subfolders)];
+            table.push(pages, node, &values)?;
             if let Some(made) = &mut self.made {
-                made.push_folder(node, [parent, first, count, subfolders].map(i64::from));
+                made.push_folder(node, [parent, first, count, subfolders]);
             }
         }
+        table.finish(pages)?;
         self.made = self.made.take().and_then(Made::complete);
         Ok(())
     }

@@ -22,10 +22,10 @@ use super::output::Output;
 use super::record::{Attributes, Record, Tag};
 
 /// Makes rows of sorted records.
-pub(super) struct Grouping<'w, 'c> {
+pub(super) struct Grouping<'w, 'c, 's> {
     pub(super) folders: &'w mut Folders,
     pub(super) links: &'w mut Links,
-    pub(super) output: &'w mut Output<'c>,
+    pub(super) output: &'w mut Output<'c, 's>,
     /// The next node that shows, and the next one that is replaced.
     next: u32,
     next_replaced: u32,
@@ -66,12 +66,12 @@ pub(super) struct Totals {
     pub(super) first_replaced: u32,
 }
 
-impl<'w, 'c> Grouping<'w, 'c> {
+impl<'w, 'c, 's> Grouping<'w, 'c, 's> {
     /// `records` is how many records come at most: replaced entries are numbered behind them.
     pub(super) fn new(
         folders: &'w mut Folders,
         links: &'w mut Links,
-        output: &'w mut Output<'c>,
+        output: &'w mut Output<'c, 's>,
         records: u32,
     ) -> Self {
         let first_replaced = records.saturating_add(2);

@@ -12,11 +12,13 @@ mod finish;
 mod folders;
 mod group;
 mod interner;
+mod later;
 mod latest;
 mod layers;
 mod links;
 mod origins;
 mod output;
+mod pages;
 pub(crate) mod record;
 mod sort;
 mod spool;
@@ -24,9 +26,10 @@ pub(crate) mod temporary;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_format::{Body, Entry, Kind, Piece, Xattrs, name};
+use tarnfs_format::{Body, Coder, Entry, Kind, Piece, Xattrs, name};
 use tarnfs_source::{Budget, Cancel, Limits, Setting};
 
 use crate::own::made::Made;
@@ -139,6 +142,8 @@ struct Scratch {
     xattrs: Vec<u32>,
     pieces: Vec<u8>,
     coder: Vec<u8>,
+    /// That of the last piece, and its number: those of one archive share few of them.
+    last_coder: Option<(Arc<Coder>, u32)>,
     implied: Vec<folders::Number>,
 }
 
@@ -561,11 +566,16 @@ impl Writer {
 
     /// Puts `list`, of what begins at byte `from`, into `scratch.pieces`, as it is kept.
     fn write_pieces(&mut self, list: &[Piece], from: u64) -> Result<(), Error> {
-        let (coders, bytes) = (&mut self.coders, &mut self.scratch.coder);
-        self.scratch.pieces.clear();
-        pieces::write(&mut self.scratch.pieces, list, from, |coder| {
+        let Scratch { pieces, coder: bytes, last_coder, .. } = &mut self.scratch;
+        pieces.clear();
+        pieces::write(pieces, list, from, |coder| {
+            if let Some((_, number)) = last_coder.as_ref().filter(|(last, _)| Arc::ptr_eq(last, coder)) {
+                return Ok(*number);
+            }
             pieces::write_coder(bytes, coder);
-            coders.number(bytes)
+            let number = self.coders.number(bytes)?;
+            *last_coder = Some((Arc::clone(coder), number));
+            io::Result::Ok(number)
         })?;
         Ok(())
     }

@@ -1,59 +1,76 @@
-//! Rows into SQLite, each table's in the order of its key, so that every row is appended.
+//! Rows into the tables of the index, each table's in the order of its key, so that every row is appended.
 
-use rusqlite::{Connection, Statement, ToSql};
+use std::collections::HashMap;
+use std::io;
+
 use tarnfs_format::Time;
 
 use crate::Error;
 use crate::own::made::Made;
-use crate::sqlite::{failed, prepare};
 
 use super::classes::{Classes, IMPLIED_CLASS};
+use super::later::{self, Later};
+use super::pages::{Pages, Table, Value};
 use super::record::{Attributes, Record, in_nanoseconds, more, separate_nanoseconds};
 use super::spool::Spool;
 
 /// The tables that are filled while the sorted records go by.
 #[derive(Debug)]
-pub(super) struct Output<'c> {
-    entries: Statement<'c>,
-    replaced: Statement<'c>,
-    links: Statement<'c>,
-    devices: Statement<'c>,
-    times: Statement<'c>,
-    extents: Statement<'c>,
-    xattrs: Statement<'c>,
-    classes: &'c mut Classes,
+pub(super) struct Output<'w, 's> {
+    pages: &'w mut Pages<'s>,
+    later: &'w mut Later,
+    entries: Table,
+    links: Table,
+    devices: Table,
+    times: Table,
+    extents: Table,
+    classes: &'w mut Classes,
     /// Of each name of an attribute, by the number that records have: the number that it gets.
-    xattr_names: &'c [u32],
+    xattr_names: &'w [u32],
     /// What is too large for records.
-    large: &'c Spool,
+    large: &'w Spool,
     /// Bytes that the column `header` counts in.
     unit: u64,
-    /// What the entries' statement is bound to: most columns are the same from row to row.
-    bound: Option<Bound>,
     /// The rows of entries, as long as they are kept.
     made: Option<Made>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bound {
+/// What shapes the rows.
+#[derive(Debug)]
+pub(super) struct Shape<'w> {
+    pub(super) classes: &'w mut Classes,
+    /// See [`Output::xattr_names`].
+    pub(super) xattr_names: &'w [u32],
+    pub(super) large: &'w Spool,
+    /// What all headers are multiples of.
+    pub(super) unit: u64,
+}
+
+/// What does not come from where a row stands.
+#[derive(Debug, Clone, Copy)]
+struct Common {
     class: u32,
     size: u64,
     mtime: Time,
 }
 
-impl Bound {
-    /// The columns size and mtime.
-    fn columns(&self) -> (i64, i64) {
-        (signed(self.size), in_nanoseconds(self.mtime).unwrap_or(self.mtime.seconds))
+impl Common {
+    /// Of a folder that no entry names.
+    fn implied() -> Self {
+        Self { class: IMPLIED_CLASS, size: 0, mtime: Time::default() }
     }
-}
 
-fn bind(statement: &mut Statement<'_>, column: usize, value: impl ToSql) -> Result<(), Error> {
-    statement.raw_bind_parameter(column, value).map_err(failed)
-}
+    /// The columns name, class, header, size and mtime.
+    fn columns(self, name: &[u8], header: i64) -> [Value<'_>; 5] {
+        let [size, mtime] = self.numbers();
+        let number = Value::Integer;
+        [Value::Blob(name), number(self.class.into()), number(header), number(size), number(mtime)]
+    }
 
-fn run(statement: &mut Statement<'_>) -> Result<(), Error> {
-    statement.raw_execute().map(drop).map_err(failed)
+    /// The columns size and mtime.
+    fn numbers(self) -> [i64; 2] {
+        [signed(self.size), in_nanoseconds(self.mtime).unwrap_or(self.mtime.seconds)]
+    }
 }
 
 /// Times before or behind what a signed number holds do not come from a [`Time`]; offsets and sizes above it are cut
@@ -62,49 +79,48 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl<'c> Output<'c> {
-    /// `unit` is what all headers are multiples of. The rows of entries go to `made`, too.
+impl<'w, 's> Output<'w, 's> {
+    /// Tables with these `roots` in `pages`; what cannot be appended goes to `later`. The rows of entries go to `made`,
+    /// too.
     pub(super) fn new(
-        connection: &'c Connection,
-        classes: &'c mut Classes,
-        xattr_names: &'c [u32],
-        large: &'c Spool,
-        unit: u64,
+        (pages, roots): (&'w mut Pages<'s>, &Roots),
+        later: &'w mut Later,
+        Shape { classes, xattr_names, large, unit }: Shape<'w>,
         made: Option<Made>,
     ) -> Result<Self, Error> {
-        let insert = |sql| prepare(connection, sql);
         Ok(Self {
-            entries: insert("INSERT INTO entries (rowid, name, class, header, size, mtime) VALUES (?, ?, ?, ?, ?, ?)")?,
-            replaced: insert("INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?)")?,
-            links: insert("INSERT INTO links VALUES (?, ?)")?,
-            devices: insert("INSERT INTO devices VALUES (?, ?, ?)")?,
-            times: insert("INSERT INTO times VALUES (?, ?, ?, ?, ?, ?)")?,
-            extents: insert("INSERT INTO extents VALUES (?, ?)")?,
-            xattrs: insert("INSERT OR REPLACE INTO xattrs VALUES (?, ?, ?)")?,
+            entries: roots.table("entries", pages)?,
+            links: roots.table("links", pages)?,
+            devices: roots.table("devices", pages)?,
+            times: roots.table("times", pages)?,
+            extents: roots.table("extents", pages)?,
+            pages,
+            later,
             classes,
             xattr_names,
             large,
             unit,
-            bound: None,
             made,
         })
     }
 
-    /// The rows that were kept. `None` if these are not all.
-    pub(super) fn take_made(&mut self) -> Option<Made> {
-        self.made.take()
-    }
-
-    fn keep(&mut self, node: u32, name: &[u8], bound: Bound, header: i64) {
-        let (size, mtime) = bound.columns();
-        if self.made.as_mut().is_some_and(|made| !made.push(node, name, bound.class, [header, size, mtime])) {
-            self.made = None;
+    /// Completes the tables. The rows that were kept; `None` if these are not all.
+    pub(super) fn finish(self) -> io::Result<Option<Made>> {
+        for table in [self.entries, self.links, self.devices, self.times, self.extents] {
+            table.finish(self.pages)?;
         }
+        Ok(self.made)
     }
 
     /// The column `header` of a record.
     fn header(&self, record: &Record<'_>) -> i64 {
         signed(record.rank.checked_div(self.unit).unwrap_or(record.rank))
+    }
+
+    /// The columns that an entry has; `may_be_shared` if hard links ask for it.
+    fn common(&mut self, attributes: &Attributes<'_>, may_be_shared: bool) -> Common {
+        let &Attributes { class, size, mtime, .. } = attributes;
+        Common { class: self.classes.place(class, may_be_shared), size, mtime }
     }
 
     /// An entry that shows; `may_be_shared` if hard links ask for it.
@@ -115,33 +131,23 @@ impl<'c> Output<'c> {
         attributes: Attributes<'_>,
         may_be_shared: bool,
     ) -> Result<(), Error> {
-        let Attributes { class, size, mtime, .. } = attributes;
-        let bound = Bound { class: self.classes.place(class, may_be_shared), size, mtime };
-        let header = self.header(record);
-        let statement = &mut self.entries;
-        if self.bound != Some(bound) {
-            self.bound = None;
-            bind_common(statement, 3, bound)?;
-            self.bound = Some(bound);
-        }
-        bind(statement, 1, node)?;
-        bind(statement, 2, record.name)?;
-        bind(statement, 4, header)?;
-        run(statement)?;
-        self.keep(node, record.name, bound, header);
-        if attributes.more == 0 { Ok(()) } else { self.side(node, attributes) }
+        let common = self.common(&attributes, may_be_shared);
+        self.row(node, record.name, common, self.header(record))?;
+        if attributes.more == 0 { Ok(()) } else { self.side(node, attributes, false) }
     }
 
     /// A folder that no entry names.
     pub(super) fn implied_folder(&mut self, node: u32, name: &[u8]) -> Result<(), Error> {
-        let bound = Bound { class: IMPLIED_CLASS, size: 0, mtime: Time::default() };
-        bind_common(&mut self.entries, 3, bound)?;
-        self.bound = Some(bound);
-        bind(&mut self.entries, 1, node)?;
-        bind(&mut self.entries, 2, name)?;
-        bind(&mut self.entries, 4, -1)?;
-        run(&mut self.entries)?;
-        self.keep(node, name, bound, -1);
+        self.row(node, name, Common::implied(), -1)
+    }
+
+    /// A row of entries.
+    fn row(&mut self, node: u32, name: &[u8], common: Common, header: i64) -> Result<(), Error> {
+        self.entries.push(self.pages, node, &common.columns(name, header))?;
+        let [size, mtime] = common.numbers();
+        if self.made.as_mut().is_some_and(|made| !made.push(node, name, common.class, [header, size, mtime])) {
+            self.made = None;
+        }
         Ok(())
     }
 
@@ -154,57 +160,72 @@ impl<'c> Output<'c> {
         attributes: Attributes<'_>,
         may_be_shared: bool,
     ) -> Result<(), Error> {
-        let Attributes { class, size, mtime, .. } = attributes;
-        let bound = Bound { class: self.classes.place(class, may_be_shared), size, mtime };
-        let header = self.header(record);
-        let statement = &mut self.replaced;
-        bind_common(statement, 4, bound)?;
-        bind(statement, 1, node)?;
-        bind(statement, 2, folder)?;
-        bind(statement, 3, record.name)?;
-        bind(statement, 5, header)?;
-        run(statement)?;
-        self.side(node, attributes)
+        let common = self.common(&attributes, may_be_shared);
+        self.replaced_row(node, folder, record.name, common, self.header(record))?;
+        self.side(node, attributes, true)
     }
 
     /// A folder that no entry names, and that does not show any more.
     pub(super) fn replaced_folder(&mut self, node: u32, folder: u32, name: &[u8]) -> Result<(), Error> {
-        let statement = &mut self.replaced;
-        bind_common(statement, 4, Bound { class: IMPLIED_CLASS, size: 0, mtime: Time::default() })?;
-        bind(statement, 1, node)?;
-        bind(statement, 2, folder)?;
-        bind(statement, 3, name)?;
-        bind(statement, 5, -1)?;
-        run(statement)
+        self.replaced_row(node, folder, name, Common::implied(), -1)
     }
 
-    fn side(&mut self, node: u32, attributes: Attributes<'_>) -> Result<(), Error> {
+    fn replaced_row(&mut self, node: u32, folder: u32, name: &[u8], common: Common, header: i64) -> Result<(), Error> {
+        let [name, class, header, size, mtime] = common.columns(name, header);
+        let values = [Value::Integer(folder.into()), name, class, header, size, mtime];
+        Ok(self.later.add(later::Table::Replaced, node, &values)?)
+    }
+
+    /// What an entry has in other tables. Nodes of entries that were replaced come between the others, and are behind
+    /// all of them.
+    fn side(&mut self, node: u32, attributes: Attributes<'_>, is_replaced: bool) -> Result<(), Error> {
         let mut large = Vec::new();
         let side = attributes.side(self.large, &mut large)?;
         let has = |bit: u16| attributes.more & bit != 0;
+        let number = Value::Integer;
+        let (pages, later) = (&mut *self.pages, &mut *self.later);
+        let mut add = |table: &mut Table, kind: later::Table, values: &[Value<'_>]| -> io::Result<()> {
+            match values {
+                [_, others @ ..] if is_replaced => later.add(kind, node, others),
+                // The first value is the key, which a record does not have.
+                values => table.push(pages, node, values),
+            }
+        };
         if attributes.has_target() {
-            self.links.execute((node, side.link)).map_err(failed)?;
+            add(&mut self.links, later::Table::Links, &[Value::Null, Value::Blob(side.link)])?;
         }
         if has(more::DEVICE) {
-            self.devices.execute((node, side.device.major, side.device.minor)).map_err(failed)?;
+            let (major, minor) = (side.device.major.into(), side.device.minor.into());
+            add(&mut self.devices, later::Table::Devices, &[Value::Null, number(major), number(minor)])?;
         }
         if has(more::TIMES) {
-            let seconds = |time: Option<Time>| time.map(|time| time.seconds);
-            let nanoseconds = |time: Option<Time>| time.map(|time| time.nanoseconds);
+            let seconds = |time: Option<Time>| time.map_or(Value::Null, |time| number(time.seconds));
+            let part = |time: Option<Time>| time.map_or(Value::Null, |time| number(time.nanoseconds.into()));
             let (atime, ctime) = (side.atime, side.ctime);
-            let (atime, atime_ns, ctime, ctime_ns) =
-                (seconds(atime), nanoseconds(atime), seconds(ctime), nanoseconds(ctime));
-            let mtime_ns = separate_nanoseconds(attributes.mtime);
-            self.times.execute((node, atime, atime_ns, ctime, ctime_ns, mtime_ns)).map_err(failed)?;
+            let mtime_ns = separate_nanoseconds(attributes.mtime).map_or(Value::Null, |part| number(part.into()));
+            let values = [Value::Null, seconds(atime), part(atime), seconds(ctime), part(ctime), mtime_ns];
+            add(&mut self.times, later::Table::Times, &values)?;
         }
         if has(more::EXTENTS) {
-            self.extents.execute((node, side.extents)).map_err(failed)?;
+            add(&mut self.extents, later::Table::Extents, &[Value::Null, Value::Blob(side.extents)])?;
         }
         for (name, value) in side.xattrs {
             let name = place_of(self.xattr_names, name);
-            self.xattrs.execute((node, name, value)).map_err(failed)?;
+            self.later.add(later::Table::Xattrs, node, &[number(name.into()), Value::Blob(value)])?;
         }
         Ok(())
+    }
+}
+
+/// Where the tables begin that SQLite has made.
+#[derive(Debug)]
+pub(super) struct Roots(pub(super) HashMap<String, u32>);
+
+impl Roots {
+    /// A table that is empty so far.
+    pub(super) fn table(&self, name: &str, pages: &Pages<'_>) -> Result<Table, Error> {
+        let root = self.0.get(name).ok_or_else(|| io::Error::other(format!("there is no table {name}")))?;
+        Ok(Table::new(*root, pages.page_size()))
     }
 }
 
@@ -212,13 +233,4 @@ impl<'c> Output<'c> {
 /// theirs.
 pub(super) fn place_of(xattr_names: &[u32], number: u32) -> u32 {
     xattr_names.get((number as usize).wrapping_sub(1)).copied().unwrap_or(number)
-}
-
-/// Binds the columns from `class` on, but for `header`.
-fn bind_common(statement: &mut Statement<'_>, class: usize, bound: Bound) -> Result<(), Error> {
-    let column = |behind: usize| class.saturating_add(behind);
-    bind(statement, class, bound.class)?;
-    let (size, mtime) = bound.columns();
-    bind(statement, column(2), size)?;
-    bind(statement, column(3), mtime)
 }
