@@ -8,6 +8,7 @@ use tarnfs_codec::Codec;
 use tarnfs_format::{Body, Damage, Entry, Event, Kind, Piece, ReadRandom};
 use tarnfs_source::{SharedSource, Source as _};
 
+use super::directory;
 use super::hashing;
 use super::head_length;
 use super::names::{OwnName, last_component};
@@ -58,9 +59,11 @@ impl Walk<'_> {
         let (mut members, mut count) = (Members { end: base.saturating_add(source.len()), ..Members::default() }, 0);
         let entries = &self.options.progress.entries;
         let of_outer = self.parts.take();
-        let mut result = format.read(source, self.format_options, &mut |event| {
+        // Those in it are read on several threads already.
+        let threads = if place.depth == 0 { self.options.decoding.threads } else { 1 };
+        let mut result = directory::read(format, source, self.format_options, threads, &mut |event| {
             match event {
-                Event::Entry(mut entry) => {
+                Event::Entry(entry) => {
                     count += 1;
                     if count % 1024 == 0 {
                         entries.fetch_add(1024, Ordering::Relaxed);
@@ -69,17 +72,17 @@ impl Walk<'_> {
                     if place.depth > 0 {
                         self.amount.add_entry(&entry.body)?;
                     }
-                    if let Some(own_name) = self.place(place, &mut entry, base)? {
-                        self.member(*entry, &own_name, source, base, place)?;
+                    if let Some(own_name) = self.place(place, entry, base)? {
+                        self.member(entry, &own_name, source, base, place)?;
                         self.behind_each()?;
                     }
                 }
                 Event::Damage(damage) => {
-                    let offset = damage.offset.saturating_add(base);
-                    self.damage(Damage { offset, ..damage }, place)?;
+                    let (offset, what) = (damage.offset.saturating_add(base), std::mem::take(&mut damage.what));
+                    self.damage(Damage { offset, what }, place)?;
                 }
-                Event::Label(label) if place.prefix.is_empty() => members.label = Some(label),
-                Event::Unlisted(what) if place.prefix.is_empty() => members.unlisted.push(what),
+                Event::Label(label) if place.prefix.is_empty() => members.label = Some(std::mem::take(label)),
+                Event::Unlisted(what) if place.prefix.is_empty() => members.unlisted.push(std::mem::take(what)),
                 _ => {}
             }
             Ok(())
@@ -109,13 +112,13 @@ impl Walk<'_> {
         for piece in entry.body.pieces.iter_mut().flatten() {
             piece.offset = piece.offset.saturating_sub(base);
         }
-        self.member(entry, own_name, source, base, place)
+        self.member(&mut entry, own_name, source, base, place)
     }
 
     /// Tells of an entry from the directory of the archive in `source`, which begins at byte `base` of its stream.
     fn member(
         &self,
-        mut entry: Entry,
+        entry: &mut Entry,
         own_name: &OwnName,
         source: &SharedSource,
         base: u64,
@@ -124,27 +127,27 @@ impl Walk<'_> {
         if entry.kind == Kind::Symlink
             && entry.link.is_empty()
             && entry.body.pieces.is_some()
-            && !self.has_target(&mut entry, source, base)?
+            && !self.has_target(entry, source, base)?
         {
             return Ok(());
         }
         let has_content = entry.kind == Kind::File && entry.body.size > 0;
         let mut candidate = None;
-        let name = own_name.of(&entry);
+        let name = own_name.of(entry);
         let may_be_archive = self.may_be_archive(name, place);
         let may_be_part = self.names.goes_below(place.depth) && parts::may_be_part(name);
         // What was there under this path before is another file.
         self.parts.borrow_mut().remove(&entry.path, name, &self.options.limits);
-        if has_content && may_be_part && self.is_part_of_directory(&entry, name, source, place)? {
+        if has_content && may_be_part && self.is_part_of_directory(entry, name, source, place)? {
             let alone = may_be_archive && parts::is_first(name);
             let part = Part::new(entry.clone(), name, alone, None);
             self.parts.borrow_mut().add((&entry.path, name), part, &self.options.limits, self.amount);
         } else if has_content && may_be_archive {
-            candidate = self.candidate_of(&entry, name, (source, base), place, Split::default())?;
+            candidate = self.candidate_of(entry, name, (source, base), place, Split::default())?;
         }
         if has_content
             && let Some(hashing) = &self.hashing
-            && hashing.may_hash(&entry, hashing::may_be_stored_nowhere(&entry.body))
+            && hashing.may_hash(entry, hashing::may_be_stored_nowhere(&entry.body))
         {
             let plain = Entry {
                 body: Body { stored: entry.body.size, size: entry.body.size, ..Body::default() },
@@ -156,8 +159,8 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             }
         }
-        move_by(&mut entry, base);
-        self.receiver.entry(&entry).map_err(io::Error::other)?;
+        move_by(entry, base);
+        self.receiver.entry(entry).map_err(io::Error::other)?;
         if let Some(candidate) = candidate {
             self.receiver.candidate(candidate).map_err(io::Error::other)?;
         }
