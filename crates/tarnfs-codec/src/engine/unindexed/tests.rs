@@ -624,10 +624,6 @@ impl Codec for Slow {
         "slow"
     }
 
-    fn bid(&self, head: &[u8]) -> u32 {
-        self.0.bid(head)
-    }
-
     fn pace(&self) -> crate::Pace {
         crate::Pace { bytes_per_millisecond: 10_000, in_whole_chunks: false }
     }
@@ -649,10 +645,6 @@ struct WithoutPoints(&'static dyn Codec, AtomicUsize);
 impl Codec for WithoutPoints {
     fn name(&self) -> &'static str {
         "without points"
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        self.0.bid(head)
     }
 
     fn has_seek_points(&self) -> bool {

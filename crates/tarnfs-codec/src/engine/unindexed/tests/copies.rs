@@ -52,10 +52,6 @@ impl Codec for Counting {
         self.0.name()
     }
 
-    fn bid(&self, head: &[u8]) -> u32 {
-        self.0.bid(head)
-    }
-
     fn pace(&self) -> crate::Pace {
         crate::Pace { bytes_per_millisecond: 10_000, in_whole_chunks: false }
     }
