@@ -166,7 +166,7 @@ pub(crate) fn content_of(
 
 /// True if `source` is one of the volumes of an archive: a folder of what begins and ends in it would hide the rest.
 fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
-    match format.volume(source) {
+    match format.volumes_by_first().map_or(Ok(None), |format| format.volume(source)) {
         // The others are there.
         _ if source.part_starts().len() > 1 => Ok(false),
         Ok(volume) => Ok(volume.is_some_and(|volume| volume.is_part)),
