@@ -203,6 +203,6 @@ fn random(format: &dyn Format, source: &SharedSource) {
         let stored = Slice::new(SharedSource::clone(source), piece.offset, piece.stored);
         let _ = undo(coder, Arc::new(stored), piece.decoded);
     }
-    let _ = format.volume(&**source);
+    let _ = format.volumes_by_first().map(|volumes| volumes.volume(&**source));
     let _ = format.unlisted(&**source, &Cancel::default());
 }

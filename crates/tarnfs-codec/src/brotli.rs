@@ -13,7 +13,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Codec, Damage, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, Decoder, FileCodec, Findings, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -24,24 +24,8 @@ impl Codec for Brotli {
         "brotli"
     }
 
-    fn about(&self) -> &'static str {
-        "also large windows; decoded from its start"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tbr", ".tar"), (".br", "")]
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 300_000, in_whole_chunks: false }
-    }
-
-    fn bid(&self, _head: &[u8]) -> u32 {
-        0
-    }
-
-    fn may_be_named(&self, _: &[u8]) -> bool {
-        true
     }
 
     fn has_seek_points(&self) -> bool {
@@ -58,6 +42,28 @@ impl Codec for Brotli {
             return Err(decoder.invalid("a seek point of brotli that is not its start"));
         }
         Ok(Box::new(decoder))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Brotli {
+    fn about(&self) -> &'static str {
+        "also large windows; decoded from its start"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tbr", ".tar"), (".br", "")]
+    }
+
+    fn bid(&self, _head: &[u8]) -> u32 {
+        0
+    }
+
+    fn may_be_named(&self, _: &[u8]) -> bool {
+        true
     }
 }
 

@@ -17,7 +17,7 @@ use std::io;
 
 use tarnfs_source::SharedSource;
 
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::CodeDecoder;
 use dictionary::Header;
@@ -31,25 +31,8 @@ impl Codec for Compress {
         "compress"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks everywhere"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tz", ".tar"), (".z", "")]
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        // The magic, two reserved flags, and 8 widths of 32; the top bit of the first code, which is a byte.
-        match (Header::parse(head), head) {
-            (Ok(_), [_, _, _]) => 16 + 2 + 2,
-            (Ok(_), [_, _, _, _, second, ..]) if second & 1 == 0 => 16 + 2 + 2 + 1,
-            _ => 0,
-        }
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
@@ -59,5 +42,28 @@ impl Codec for Compress {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let _ = context;
         Ok(Box::new(CodeDecoder::resume(source, point)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Compress {
+    fn about(&self) -> &'static str {
+        "seeks everywhere"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tz", ".tar"), (".z", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        // The magic, two reserved flags, and 8 widths of 32; the top bit of the first code, which is a byte.
+        match (Header::parse(head), head) {
+            (Ok(_), [_, _, _]) => 16 + 2 + 2,
+            (Ok(_), [_, _, _, _, second, ..]) if second & 1 == 0 => 16 + 2 + 2 + 1,
+            _ => 0,
+        }
     }
 }

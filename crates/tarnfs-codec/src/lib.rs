@@ -17,6 +17,7 @@ pub mod engine;
 mod blocks;
 mod brotli;
 mod bzip2;
+mod codec;
 mod coders;
 mod compress;
 mod faults;
@@ -58,8 +59,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource, Source};
+use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource};
 
+pub use codec::{Checks, Codec, ContainerCodec, FileCodec, Pace, StreamChecks, Windows};
 pub use coders::{
     BLOCK_CODERS, BlockCoder, CODERS, CoderContext, OwnChecks, block_coder_by_name, coder_by_name, coder_of_block,
     compares_parts, is_of_part, is_sealed, lengths_of_steps,
@@ -160,7 +162,7 @@ pub trait ChunkTable: Send + Sync + Debug {
         self.damage_in(decoded)
     }
 
-    /// Decoded bytes in its longest chunk, if all are verified in the same way ([`Codec::checks`]) and it need not make
+    /// Decoded bytes in its longest chunk, if all are verified in the same way ([`StreamChecks::checks`]) and it need not make
     /// each of them to tell.
     fn longest(&self) -> io::Result<Option<u64>> {
         Ok(None)
@@ -256,7 +258,7 @@ pub trait FirstPass: Decoder {
     }
 
     /// Up to this byte of the decoded stream all bytes were verified before they were returned, or are known to be
-    /// damaged, whatever [`Codec::settles`] says.
+    /// damaged, whatever [`StreamChecks::settles`] says.
     fn verified_to(&self) -> u64 {
         0
     }
@@ -280,203 +282,8 @@ pub struct DecodeContext {
     pub coder: CoderContext,
 }
 
-/// What can be verified of a chunk that a table without checksums leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checks {
-    /// Nothing before the stream's end, or not by decoding from there on.
-    Whole,
-    /// The chunk, by decoding it to its end: see [`Codec::verified`].
-    Chunk,
-    /// Each byte before it is returned: what [`Codec::settles`] may say. For a table of another program that is not
-    /// enough: a block that is right may lie at another decoded byte than the table says.
-    Itself,
-}
-
-impl Checks {
-    /// In a format whose frames or members have checks: points at their starts have no state.
-    fn of_frames(point: &SeekPoint) -> Self {
-        if point.state.is_empty() { Self::Chunk } else { Self::Whole }
-    }
-}
-
-/// How fast a codec decodes on an ordinary processor, as far as it says how slow a random read is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// Decoded bytes in a millisecond.
-    pub bytes_per_millisecond: u64,
-    /// A chunk is decoded as a whole, whatever is wanted of it.
-    pub in_whole_chunks: bool,
-}
-
-impl Pace {
-    /// How long it takes to decode so many bytes.
-    pub fn milliseconds(self, bytes: u64) -> f64 {
-        bytes as f64 / self.bytes_per_millisecond.max(1) as f64
-    }
-
-    /// True if storing what was decoded takes little of the time that decoding it takes.
-    pub(crate) fn is_slow(self) -> bool {
-        self.bytes_per_millisecond <= 100_000
-    }
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { bytes_per_millisecond: 400_000, in_whole_chunks: false }
-    }
-}
-
-/// One compressed format.
-pub trait Codec: Send + Sync {
-    /// Its name, as it stands in an index: "gzip".
-    fn name(&self) -> &'static str;
-
-    /// What of it is read, in one line. Empty for what only containers use.
-    fn about(&self) -> &'static str {
-        ""
-    }
-
-    /// Suffixes of file names, with what replaces them: `(".tgz", ".tar")`, `(".gz", "")`.
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) is in this
-    /// format: the number of bits that had to match. 0 if it is not.
-    fn bid(&self, head: &[u8]) -> u32 {
-        let _ = head;
-        0
-    }
-
-    /// The name that a stream which begins with `head` says that its file had before it was compressed. It may hold any
-    /// bytes but 0.
-    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
-        let _ = head;
-        None
-    }
-
-    /// What is in the stream `source` and in nothing that comes of it, in words. Who finds nothing takes it away once
-    /// what comes of it is kept elsewhere.
-    fn unlisted(&self, source: &dyn Source) -> io::Result<Vec<String>> {
-        let _ = source;
-        Ok(Vec::new())
-    }
-
-    /// True if a stream that begins with `head` may be one of these though nothing in it tells that: the name of its
-    /// file has to.
-    fn may_be_named(&self, head: &[u8]) -> bool {
-        let _ = head;
-        false
-    }
-
-    /// Starts decoding `source` from its start, collecting seek points.
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>>;
-
-    /// True if a first pass decodes ahead on several threads ([`Options::threads`]).
-    fn decodes_ahead(&self) -> bool {
-        false
-    }
-
-    /// False if only decoding tells how much memory it takes; else the headers do.
-    fn tells_memory(&self) -> bool {
-        true
-    }
-
-    /// False if decoding can only start at the start.
-    fn has_seek_points(&self) -> bool {
-        true
-    }
-
-    /// Starts decoding `source` at `point`. The decoder goes on through later chunks to the end of the stream.
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>>;
-
-    /// What can be verified of a chunk at `point` of a table without checksums.
-    fn checks(&self, point: &SeekPoint) -> Checks {
-        let _ = point;
-        Checks::Whole
-    }
-
-    /// What a first pass has verified of its bytes when it comes to `point`: with [`Checks::Chunk`] all that were
-    /// decoded before, with [`Checks::Itself`] each byte before it is returned. What is verified is never found to
-    /// be damaged.
-    fn settles(&self, point: &SeekPoint) -> Checks {
-        self.checks(point)
-    }
-
-    /// True if each member has a checksum of its content, which is compared where it ends. A chunk may hold many
-    /// members.
-    fn compares_members(&self) -> bool {
-        false
-    }
-
-    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. The chunk ends at bit `end`,
-    /// or where the stream does; `source` ends with the byte of that bit. What is wrong is an error, or in the findings
-    /// once 0 was returned.
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: Option<u64>,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let _ = (source, point, end, options);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// How the stream is built, from its headers alone; `None` where they tell nothing of it, or are damaged.
-    fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
-        let _ = (source, cancel);
-        Ok(None)
-    }
-
-    /// How fast it decodes. Known beforehand, so that it is not measured at each mount.
-    fn pace(&self) -> Pace {
-        Pace::default()
-    }
-
-    /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the
-    /// format's window; none if nothing behind it refers to them): for seek points that another program has found.
-    /// `Unsupported` where a state is more than a window.
-    fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
-        let _ = window;
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes,
-    /// ciphers): it needs no first pass and no seek points. `None` of others. A password that is missing or cannot
-    /// be the right one is an error of either (`PermissionDenied`).
-    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
-        let _ = (source, coder);
-        Ok(None)
-    }
-
-    /// Bytes that come of `stored` ones, of a codec with which that follows: a filter or a cipher. `None` of others.
-    fn decoded_length(&self, stored: u64, coder: &CoderContext) -> Option<u64> {
-        let _ = (stored, coder);
-        None
-    }
-
-    /// What it compares with checks of its own that stand in for a checksum of the container.
-    fn own_checks(&self) -> OwnChecks {
-        OwnChecks::None
-    }
-
-    /// True if it does not take all that the step before it gives, but one of the files in that: others lie beside it,
-    /// and share that step.
-    fn takes_part(&self) -> bool {
-        false
-    }
-
-    /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be
-    /// zero.
-    fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
-        let _ = state;
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
 /// All codecs.
-pub static CODECS: &[&dyn Codec] = &[
+pub static CODECS: &[&dyn FileCodec] = &[
     &text::base64::Base64File,
     &brotli::Brotli,
     &bzip2::Bzip2,
@@ -504,30 +311,33 @@ pub fn c_libraries() -> [(&'static str, String); 2] {
 
 /// The codec of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Codec> {
-    CODECS.iter().copied().find(|codec| codec.name() == name)
+    let codec = CODECS.iter().find(|codec| codec.name() == name)?;
+    Some(*codec)
 }
 
 /// The codec of a stream that begins with `head` (at least 1 KiB, unless it is shorter), and lies in a file of that
 /// name; `None` if there is none.
 pub fn detect_named(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
-    let found = detect(head);
+    let (bid, found) = best_of(head).unzip();
+    let found = found.map(|codec| codec as &dyn Codec);
     // What chance may have put there is not believed against the name.
-    if found.is_none_or(|codec| codec.bid(head) <= GUESS) { by_file_name(name, head).or(found) } else { found }
+    if bid.is_none_or(|bid| bid <= GUESS) { by_file_name(name, head).or(found) } else { found }
 }
 
 /// The most that is bid for what may be chance.
 const GUESS: u32 = gzip::DEFLATE_BID;
 
-/// The codec that the name of a file tells, if nothing in its stream can ([`Codec::may_be_named`]), and if that can be
+/// The codec that the name of a file tells, if nothing in its stream can ([`FileCodec::may_be_named`]), and if that can be
 /// decoded as far as `head` goes.
 fn by_file_name(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
     let lower = name.to_ascii_lowercase();
-    let is_named = |codec: &&dyn Codec| {
+    let is_named = |codec: &&dyn FileCodec| {
         let mut suffixes = codec.suffixes().iter().map(|(suffix, _)| suffix.as_bytes());
         suffixes.any(|suffix| lower.len() > suffix.len() && lower.ends_with(suffix))
     };
     let mut named = CODECS.iter().copied().filter(|codec| codec.may_be_named(head)).filter(is_named);
-    named.find(|codec| can_begin(*codec, head))
+    let codec = named.find(|codec| can_begin(*codec, head))?;
+    Some(codec)
 }
 
 /// True if nothing is wrong with a stream that begins with `head`.
@@ -583,11 +393,12 @@ const HEAD: usize = 4096;
 
 /// The codec that bids highest for a stream that begins with `head`; `None` if none does.
 pub fn detect(head: &[u8]) -> Option<&'static dyn Codec> {
-    CODECS
-        .iter()
-        .copied()
-        .map(|codec| (codec.bid(head), codec))
-        .filter(|(bid, _)| *bid > 0)
-        .max_by_key(|(bid, _)| *bid)
-        .map(|(_, codec)| codec)
+    let (_, codec) = best_of(head)?;
+    Some(codec)
+}
+
+/// That codec, and what it bids.
+fn best_of(head: &[u8]) -> Option<(u32, &'static dyn FileCodec)> {
+    let bids = CODECS.iter().map(|codec| (codec.bid(head), *codec));
+    bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid)
 }

@@ -22,7 +22,7 @@ use std::io;
 
 use tarnfs_source::SharedSource;
 
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::ChunkDecoder;
 use header::Header;
@@ -36,14 +36,6 @@ impl Codec for Lrzip {
         "lrzip"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks to each chunk; LZMA, gzip, bzip2, LZO; neither ZPAQ nor encrypted"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tlrz", ".tar"), (".lrz", "")]
-    }
-
     fn tells_memory(&self) -> bool {
         false
     }
@@ -52,15 +44,29 @@ impl Codec for Lrzip {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
 
-    fn bid(&self, head: &[u8]) -> u32 {
-        Header::bid(head)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(ChunkDecoder::first_pass(source, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(ChunkDecoder::resume(source, point, context.limits, &context.scratch)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Lrzip {
+    fn about(&self) -> &'static str {
+        "seeks to each chunk; LZMA, gzip, bzip2, LZO; neither ZPAQ nor encrypted"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tlrz", ".tar"), (".lrz", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        Header::bid(head)
     }
 }

@@ -14,7 +14,10 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 
 use crate::outline::read;
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint, skippable};
+use crate::{
+    Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, Pace, SeekPoint, StreamChecks,
+    skippable,
+};
 
 use decoder::FrameDecoder;
 use frame::{LONGEST_HEADER, Start};
@@ -26,14 +29,6 @@ pub(crate) struct Lz4;
 impl Codec for Lz4 {
     fn name(&self) -> &'static str {
         "lz4"
-    }
-
-    fn about(&self) -> &'static str {
-        "seeks to each block; linked blocks, legacy frames"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tlz4", ".tar"), (".lz4", "")]
     }
 
     /// Of the first frame: what follows is nearly always of the same kind.
@@ -61,6 +56,32 @@ impl Codec for Lz4 {
         Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
     }
 
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(FrameDecoder::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(FrameDecoder::resume(&source, point, context.limits)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Lz4 {
+    fn about(&self) -> &'static str {
+        "seeks to each block; linked blocks, legacy frames"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tlz4", ".tar"), (".lz4", "")]
+    }
+
     /// zstd has the same skippable frames: only the frame behind them tells.
     fn bid(&self, head: &[u8]) -> u32 {
         let Some(rest) = skippable::behind(head) else { return 0 };
@@ -77,15 +98,9 @@ impl Codec for Lz4 {
     fn may_be_named(&self, head: &[u8]) -> bool {
         skippable::is_all(head)
     }
+}
 
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(FrameDecoder::first_pass(source, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(&source, point, context.limits)?))
-    }
-
+impl StreamChecks for Lz4 {
     fn checks(&self, point: &SeekPoint) -> Checks {
         Checks::of_frames(point)
     }

@@ -18,7 +18,7 @@ use zlib_rs::adler32::adler32;
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
 use crate::starts::{self, Behind, Effort, Proof, Walk};
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Pace, SeekPoint, StreamChecks};
 
 use header::{Flags, Header, LONGEST, MAGIC, Start};
 
@@ -31,20 +31,34 @@ impl Codec for Lzop {
         "lzop"
     }
 
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(BlockDecoder::<Files>::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(BlockDecoder::<Files>::resume(source, point, context.limits)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Lzop {
     fn about(&self) -> &'static str {
         "seeks to each block"
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tzo", ".tar"), (".lzo", "")]
-    }
-
-    fn settles(&self, _point: &SeekPoint) -> Checks {
-        Checks::Itself
-    }
-
-    fn pace(&self) -> Pace {
-        Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {
@@ -56,13 +70,11 @@ impl Codec for Lzop {
             _ => 0,
         }
     }
+}
 
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(BlockDecoder::<Files>::first_pass(source, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(BlockDecoder::<Files>::resume(source, point, context.limits)?))
+impl StreamChecks for Lzop {
+    fn settles(&self, _point: &SeekPoint) -> Checks {
+        Checks::Itself
     }
 }
 

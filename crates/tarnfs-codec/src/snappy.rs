@@ -12,7 +12,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource, crc32c};
 use crate::blocks::{BlockDecoder, Blocks, Fault, Mended, Part, Stop};
 use crate::input::Input;
 use crate::starts::{self, Behind, Effort, Proof, Walk};
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Pace, SeekPoint, StreamChecks};
 
 /// The codec.
 #[derive(Debug)]
@@ -23,24 +23,8 @@ impl Codec for Snappy {
         "snappy"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks to each chunk of the framing format"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".sz", ""), (".snappy", "")]
-    }
-
-    fn settles(&self, _point: &SeekPoint) -> Checks {
-        Checks::Itself
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        if head.starts_with(&IDENTIFIER) { 8 * IDENTIFIER.len() as u32 } else { 0 }
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
@@ -49,6 +33,34 @@ impl Codec for Snappy {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(BlockDecoder::<Chunks>::resume(source, point, context.limits)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Snappy {
+    fn about(&self) -> &'static str {
+        "seeks to each chunk of the framing format"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".sz", ""), (".snappy", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        if head.starts_with(&IDENTIFIER) { 8 * IDENTIFIER.len() as u32 } else { 0 }
+    }
+}
+
+impl StreamChecks for Snappy {
+    fn settles(&self, _point: &SeekPoint) -> Checks {
+        Checks::Itself
     }
 }
 

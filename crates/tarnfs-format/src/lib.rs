@@ -237,17 +237,17 @@ impl Volume {
     }
 }
 
-/// Takes what a format meets; see [`Format::read`]. An error ends the reading.
+/// Takes what a format meets; see [`ReadForwards::read`]. An error ends the reading.
 pub type Receive<'r> = dyn FnMut(Event, &mut dyn Stream) -> io::Result<()> + 'r;
 
-/// A part of an archive that is one of its own: see [`Format::parts`].
+/// A part of an archive that is one of its own: see [`Fidelity::parts`].
 #[derive(Clone)]
 pub struct Part {
     /// Its bytes.
     pub range: Range<u64>,
     /// Its format.
     pub format: &'static dyn Format,
-    /// What [`Format::tells_of_unix`] says of it.
+    /// What [`Fidelity::tells_of_unix`] says of it.
     pub tells_of_unix: bool,
 }
 
@@ -257,7 +257,33 @@ impl std::fmt::Debug for Part {
     }
 }
 
+/// What kind of thing is in a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nature {
+    /// Files that were put together.
+    Archive,
+    /// What is mostly used as it is, as a page or a film is ([`Format::is_document`]).
+    Document,
+    /// An image of a file system, which may lie in a partition of a disk.
+    FileSystem,
+    /// All of a disk: a table of partitions.
+    Disk,
+    /// A package. A codec has made the stream that it reads of headers and a payload, and nobody can make the package
+    /// of that again.
+    Package,
+}
+
+impl Nature {
+    /// True of what may be all of a disk: file systems, and tables of partitions.
+    pub(crate) fn is_of_disk(self) -> bool {
+        matches!(self, Self::FileSystem | Self::Disk)
+    }
+}
+
 /// One archive format.
+///
+/// An implementor provides what has no body here, and the [`suffixes`](Self::suffixes). What only some formats have is
+/// in traits of its own, which this one leads to.
 pub trait Format: Send + Sync {
     /// Its name, as it stands in an index: "tar".
     fn name(&self) -> &'static str;
@@ -268,6 +294,11 @@ pub trait Format: Send + Sync {
     /// Ends of names of such files, in lower case and from the dot on: ".tar".
     fn suffixes(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// What kind of thing it is.
+    fn nature(&self) -> Nature {
+        Nature::Archive
     }
 
     /// How sure it is that what `probe` shows holds this format: the number of bits that had to match. 0 if it does
@@ -285,8 +316,43 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// What encrypts such archives as a whole, so that nothing in a file tells what it is but its name, and what to do:
+    /// of a file that has one of the names, begins with `head`, and is of no format.
+    fn encrypted_with(&self, head: &[u8], length: u64) -> Option<&'static str> {
+        let _ = (head, length);
+        None
+    }
+
+    /// True if a file that begins with `head` is mostly used as it is, as a page or a film is. What lies in one shows
+    /// where the file itself is named, and with `-r`; inside of a compressed file it stays a file.
+    fn is_document(&self, head: &[u8]) -> bool {
+        let _ = head;
+        self.nature() == Nature::Document
+    }
+
+    /// True if `head` begins a later volume of an archive whose volumes cannot simply be joined: it begins with headers
+    /// of its own. What joins them is [`Options::ignore_zeros`].
+    fn is_later_volume(&self, head: &[u8]) -> bool {
+        let _ = head;
+        false
+    }
+
     /// How it is read.
     fn reader(&self) -> Reader<'_>;
+
+    /// What reads it, if it is read forwards.
+    fn forwards(&self) -> Option<&dyn ReadForwards> {
+        match self.reader() {
+            Reader::Forwards(forwards) => Some(forwards),
+            Reader::Random(_) => None,
+        }
+    }
+
+    /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its
+    /// entries are kept elsewhere: a format that cannot tell says [`Unlisted::unknown`]. What is around the archive
+    /// ([`around`]) belongs to it, of formats that have a directory; of those that are read forwards, whoever has read
+    /// them knows where they end. What was met on the way is told then ([`Event::Unlisted`]).
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted>;
 
     /// True if it has a checksum of each file.
     fn compares_content(&self) -> bool {
@@ -300,15 +366,45 @@ pub trait Format: Send + Sync {
         Ok(None)
     }
 
+    /// What of a file it keeps: all, unless it says otherwise.
+    fn fidelity(&self) -> &dyn Fidelity {
+        &Everything
+    }
+
+    /// How its volumes are called, if the last one of them leads to the others.
+    fn volumes_by_last(&self) -> Option<&dyn VolumesByLast> {
+        None
+    }
+
+    /// How its volumes are called, if the first one of them is known by its name, and each says whether another follows.
+    fn volumes_by_first(&self) -> Option<&dyn VolumesByFirst> {
+        None
+    }
+}
+
+/// What of a file is told by an archive that it was put into: for whoever compares both.
+pub trait Fidelity {
     /// Which attributes of a file its entry has told, and which may stand for what it did not tell.
     fn told(&self, shown: &Shown) -> Told {
         Told::all(shown.mtime)
+    }
+
+    /// True if it has hard links.
+    fn has_hard_links(&self) -> bool {
+        true
     }
 
     /// False if this archive keeps neither modes, owners nor hard links, though others of its format do.
     fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
         let _ = source;
         Ok(true)
+    }
+
+    /// Of an archive that only holds others, those, each in a format of its own: of a file in one of them that is told
+    /// which it keeps, and of others nothing. A file lies where its header is.
+    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+        let _ = source;
+        Ok(None)
     }
 
     /// An extended attribute of the files of which nothing of Unix is told, where others in their archive have more.
@@ -321,62 +417,33 @@ pub trait Format: Send + Sync {
     fn foreign_xattrs(&self) -> Option<&'static [u8]> {
         None
     }
+}
 
-    /// Of an archive that only holds others, those, each in a format of its own: of a file in one of them that is told
-    /// which it keeps, and of others nothing. A file lies where its header is.
-    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
-        let _ = source;
-        Ok(None)
-    }
+/// All that a file can have.
+struct Everything;
 
-    /// True if it has hard links.
-    fn has_hard_links(&self) -> bool {
-        true
-    }
+impl Fidelity for Everything {}
 
-    /// True of images of file systems, which may lie in a partition of a disk.
-    fn is_file_system(&self) -> bool {
-        false
-    }
-
-    /// What encrypts such archives as a whole, so that nothing in a file tells what it is but its name, and what to do:
-    /// of a file that has one of the names, begins with `head`, and is of no format.
-    fn encrypted_with(&self, head: &[u8], length: u64) -> Option<&'static str> {
-        let _ = (head, length);
-        None
-    }
-
-    /// True of what may be all of a disk: file systems, and tables of partitions.
-    fn is_disk(&self) -> bool {
-        self.is_file_system()
-    }
-
+/// A format that splits an archive over several files, of which the last one has the directory.
+pub trait VolumesByLast: Format {
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
     /// of one of them.
-    fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let _ = name;
-        None
-    }
+    fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>>;
 
     /// How many files there are before the `last` one, if it says that there are some. Nobody has seen them: it may say
     /// any number.
-    fn volumes(&self, last: &dyn Source) -> io::Result<Option<u64>> {
-        let _ = last;
-        Ok(None)
-    }
+    fn volumes(&self, last: &dyn Source) -> io::Result<Option<u64>>;
 
     /// The name of the file of that number, from 1 on, of those before the `last` one, which is called so.
-    fn volume_before(&self, last: &[u8], number: u64) -> Option<Vec<u8>> {
-        let _ = (last, number);
-        None
-    }
+    fn volume_before(&self, last: &[u8], number: u64) -> Option<Vec<u8>>;
+}
 
+/// A format that splits an archive over several files, of which the first one is known by its name, and each says
+/// whether another one follows.
+pub trait VolumesByFirst: Format {
     /// The names that the first of the files may have that an archive is split over in the format's own way, if `name`
-    /// may be that of one of them: of formats in which the first one is known, and each says whether another follows.
-    fn first_volumes(&self, name: &[u8]) -> Vec<Vec<u8>> {
-        let _ = name;
-        Vec::new()
-    }
+    /// may be that of one of them.
+    fn first_volumes(&self, name: &[u8]) -> Vec<Vec<u8>>;
 
     /// The name of the volume that follows the one with that `name`.
     fn next_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
@@ -385,49 +452,7 @@ pub trait Format: Send + Sync {
     }
 
     /// What `source` says of itself if it is a volume; `None` if it is none.
-    fn volume(&self, source: &dyn Source) -> io::Result<Option<Volume>> {
-        let _ = source;
-        Ok(None)
-    }
-
-    /// True if `head` begins a later volume of an archive whose volumes cannot simply be joined: it begins with headers
-    /// of its own. What joins them is [`Options::ignore_zeros`].
-    fn is_later_volume(&self, head: &[u8]) -> bool {
-        let _ = head;
-        false
-    }
-
-    /// True if a file that begins with `head` is mostly used as it is, as a page or a film is. What lies in one shows
-    /// where the file itself is named, and with `-r`; inside of a compressed file it stays a file.
-    fn is_document(&self, head: &[u8]) -> bool {
-        let _ = head;
-        self.may_be_document()
-    }
-
-    /// True if [`Format::is_document`] is true of some file: of each, unless that says otherwise.
-    fn may_be_document(&self) -> bool {
-        false
-    }
-
-    /// What is in the archive `source` and in none of its entries. Who finds nothing takes the archive away once its
-    /// entries are kept elsewhere: a format that cannot tell says [`Unlisted::unknown`]. What is around the archive
-    /// ([`around`]) belongs to it, of formats that have a directory; of those that are read forwards, whoever has read
-    /// them knows where they end. What was met on the way is told then ([`Event::Unlisted`]).
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted>;
-
-    /// True if a codec has made the stream that it reads of headers and a payload, and nobody can make the archive of
-    /// that again: packages.
-    fn is_rewritten(&self) -> bool {
-        false
-    }
-
-    /// What reads it, if it is read forwards.
-    fn forwards(&self) -> Option<&dyn ReadForwards> {
-        match self.reader() {
-            Reader::Forwards(forwards) => Some(forwards),
-            Reader::Random(_) => None,
-        }
-    }
+    fn volume(&self, source: &dyn Source) -> io::Result<Option<Volume>>;
 }
 
 /// The two ways in which archives are read.

@@ -43,7 +43,7 @@ fn told(image: &[u8]) -> (Vec<Entry>, Vec<String>) {
     });
     damage.extend(read.err().map(|error| error.to_string()));
     let _ = DiskImage.unlisted(&*source, &tarnfs_source::Cancel::default());
-    let _ = DiskImage.tells_of_unix(&*source);
+    let _ = DiskImage.fidelity().tells_of_unix(&*source);
     (entries, damage)
 }
 

@@ -343,11 +343,11 @@ fn a_partition_that_is_not_known_is_a_file_and_not_damaged() {
 #[test]
 fn each_partition_has_a_format() {
     let disk = disk(&[small(), vec![1; 1 << 20]]);
-    let parts = named("partitions").parts(&MemorySource::new(disk, "disk")).unwrap().unwrap();
+    let parts = named("partitions").fidelity().parts(&MemorySource::new(disk, "disk")).unwrap().unwrap();
     assert_eq!(parts.len(), 1);
     assert_eq!((parts[0].format.name(), parts[0].tells_of_unix), ("ext", true));
     assert_eq!(parts[0].range, 1 << 20..5 << 20);
-    assert!(named("ext").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
+    assert!(named("ext").fidelity().parts(&MemorySource::new(small(), "image")).unwrap().is_none());
 }
 
 /// A partition of a disk that lies in an image keeps what it does on a disk: its files lie where their headers do.
@@ -373,12 +373,12 @@ fn each_partition_in_an_image_of_a_disk_has_a_format() {
     ]
     .concat();
     let image = MemorySource::new(image, "image");
-    let parts = named("disk-image").parts(&image).unwrap().unwrap();
+    let parts = named("disk-image").fidelity().parts(&image).unwrap().unwrap();
     let ranges: Vec<_> = parts.iter().map(|part| part.range.clone()).collect();
     assert_eq!(ranges, [40 + (1 << 20)..40 + (3 << 20), 64 + (3 << 20)..64 + (4 << 20)]);
     assert!(parts.iter().all(|part| part.format.name() == "ext" && part.tells_of_unix));
-    assert!(named("disk-image").tells_of_unix(&image).unwrap());
-    assert!(named("disk-image").parts(&MemorySource::new(small(), "image")).unwrap().is_none());
+    assert!(named("disk-image").fidelity().tells_of_unix(&image).unwrap());
+    assert!(named("disk-image").fidelity().parts(&MemorySource::new(small(), "image")).unwrap().is_none());
 }
 
 /// A sparse image of Android: one chunk that is stored.

@@ -52,7 +52,7 @@ fn read(format: &(impl Format + ReadRandom), bytes: &[u8]) -> usize {
         if entries > 100_000 { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     });
     let _ = format.unlisted(&*source, &Cancel::default());
-    let _ = format.volume(&*source);
+    let _ = format.volumes_by_first().map(|volumes| volumes.volume(&*source));
     entries
 }
 

@@ -2,11 +2,17 @@
 
 use std::time::SystemTime;
 
-use tarnfs_tree::edit::{self, Change};
-use tarnfs_tree::{Attributes, Device, Kind, Time, Tree};
+use tarnfs_tree::edit::{self, Change, Space};
+use tarnfs_tree::{Attributes, Device, Kind, Time, Totals, Tree};
 
 use crate::options::Overrides;
 use crate::protocol::{self, Stamp};
+
+/// The one unit of `statfs`, so that programs that confuse fragment and block size are right too.
+const STATFS_UNIT: u32 = 512;
+
+/// `NAME_MAX`.
+const LONGEST_NAME: u32 = 255;
 
 /// The kernel's form of what `tree` says of a node. Of what is there to control the mount, owner and mode are who may
 /// do so, whatever else the mount shows of others.
@@ -30,6 +36,25 @@ fn to_kernel(attributes: &Attributes, overrides: Overrides) -> protocol::Attribu
         uid: overrides.uid.unwrap_or(attributes.uid),
         gid: overrides.gid.unwrap_or(attributes.gid),
         device,
+    }
+}
+
+/// The room of a tree in which something can be made.
+pub(crate) fn room(space: Space) -> protocol::Totals {
+    let Space { unit, blocks, free, available, nodes, free_nodes } = space;
+    protocol::Totals { blocks, free, available, nodes, free_nodes, unit, longest_name: LONGEST_NAME }
+}
+
+/// That of a tree which is full.
+pub(crate) fn full(totals: &Totals) -> protocol::Totals {
+    protocol::Totals {
+        blocks: totals.bytes.div_ceil(u64::from(STATFS_UNIT)),
+        free: 0,
+        available: 0,
+        nodes: totals.nodes,
+        free_nodes: 0,
+        unit: STATFS_UNIT,
+        longest_name: LONGEST_NAME,
     }
 }
 

@@ -4,10 +4,12 @@
 //! without a common bound, some dozens of mounts would hold more for replies than all caches may have.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
+use std::io;
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
+
+use tarnfs_source::Source;
 
 use crate::deadline::lock;
 
@@ -145,17 +147,34 @@ impl Drop for Buffer {
     }
 }
 
-impl Deref for Buffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+impl Buffer {
+    /// Reads `size` bytes of `source` at `offset` into it, no more than it has room for, and fewer only where the file
+    /// ends: that is what the kernel takes fewer bytes for, so what was read before an error must not be handed on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the source, and that it ends before its length, or returns more than it was asked for.
+    pub(crate) fn fill(&mut self, source: &dyn Source, offset: u64, size: u32) -> io::Result<&[u8]> {
+        let room = MOST_BYTES.min(size as usize) as u64;
+        let wanted = source.len().saturating_sub(offset).min(room) as usize;
+        let mut done = 0;
+        while done < wanted {
+            let at = offset + done as u64;
+            match source.read_at(&mut self.bytes[done..wanted], at)? {
+                // It was cut short meanwhile, which only what may change can be.
+                0 if source.len() <= at => break,
+                0 => {
+                    let ends = format!("{}: ends at byte {at}", source.describe());
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ends));
+                }
+                read if read > wanted - done => {
+                    let what = format!("{}: returned more than was asked for", source.describe());
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+                read => done += read,
+            }
+        }
+        Ok(&self.bytes[..done])
     }
 }
 

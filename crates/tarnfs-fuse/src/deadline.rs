@@ -19,7 +19,7 @@ use tarnfs_tree::asker::{Asker, asked_by};
 use tarnfs_tree::{Node, Tree, Work, escape};
 
 use crate::statistics::{Counters, Operation, Statistics};
-use crate::{buffers, protocol, workers};
+use crate::{buffers, guard, protocol, workers};
 
 /// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -339,6 +339,39 @@ impl<R: Refuse> Ticket<R> {
         lock(&self.waiting.due).reply.as_mut().map(add)
     }
 
+    /// Does `work` for the answer; a panic is EIO, counted and logged.
+    pub(crate) fn catch<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        self.deadlines.catch(self.operation(), self.node(), work)
+    }
+
+    /// The same of what may fail.
+    pub(crate) fn attempt<T>(&self, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        self.catch(work).and_then(|done| done)
+    }
+
+    /// Has `send` answer with what was `done`, or refuses, unless it is too late.
+    pub(crate) fn settle<T>(self, done: Result<T, Errno>, send: impl FnOnce(R, T)) {
+        match done {
+            Ok(value) => self.answer(|reply| send(reply, value)),
+            Err(errno) => self.refuse(errno),
+        }
+    }
+
+    /// What is asked.
+    pub(crate) fn operation(&self) -> Operation {
+        self.waiting.operation
+    }
+
+    /// Of which node.
+    pub(crate) fn node(&self) -> u64 {
+        self.waiting.node.load(Ordering::Relaxed)
+    }
+
+    /// How long a request may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.deadlines.limit
+    }
+
     /// It is `node` that is asked, as has turned out.
     pub(crate) fn asks(&self, node: u64) {
         self.waiting.node.store(node, Ordering::Relaxed);
@@ -489,9 +522,12 @@ impl Deadlines {
         next
     }
 
-    /// How long a request may take.
-    pub(crate) fn limit(&self) -> Duration {
-        self.limit
+    /// Does `work`; a panic is EIO, counted and logged.
+    pub(crate) fn catch<T>(&self, operation: Operation, node: u64, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        guard::catch(work).map_err(|told| {
+            self.panicked(operation, node, &told);
+            Errno::IO
+        })
     }
 
     /// Counts and logs a panic.

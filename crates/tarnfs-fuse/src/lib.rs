@@ -22,6 +22,7 @@
 mod ask;
 mod attributes;
 mod buffers;
+mod closing;
 mod deadline;
 mod device;
 mod dispatch;

@@ -14,10 +14,9 @@ const DOTS: u64 = 2;
 /// Fills the reply behind `ticket` with the children of `folder` from position `offset`. Nodes of which the kernel then
 /// knows are put into `given`.
 pub(crate) fn fill(
-    (tree, handles): (&dyn Tree, &Handles),
+    (tree, handles, overrides): (&dyn Tree, &Handles, Overrides),
     folder: Node,
     offset: u64,
-    overrides: Overrides,
     ticket: &Ticket<ReplyNames>,
     given: &mut Vec<Node>,
 ) -> Result<(), Error> {

@@ -114,7 +114,7 @@ impl Statistics {
     /// All of it as one JSON object, what the attribute [`ATTRIBUTE`] holds.
     pub fn to_json(&self) -> String {
         let requests = Operation::ALL.iter().map(|&kind| (kind.name().replace(' ', "_"), self.of(kind).into()));
-        let Work { hits, misses, ahead, resumes, decoded_bytes, kept, ref memory, memory_limit } = self.work;
+        let Work { decoding, ref memory, memory_limit } = self.work;
         let memory = memory.iter().map(|&(owner, bytes)| (owner.to_owned(), bytes.into()));
         json!({
             "since": self.since,
@@ -126,12 +126,12 @@ impl Statistics {
             "deadlines_missed": self.deadlines_missed,
             "in_flight": self.in_flight,
             "oldest_seconds": self.oldest.map_or(0.0, |age| age.as_secs_f64()),
-            "chunk_hits": hits,
-            "chunk_misses": misses,
-            "chunks_ahead": ahead,
-            "resumes": resumes,
-            "chunks_kept": kept,
-            "decoded_bytes": decoded_bytes,
+            "chunk_hits": decoding.hits,
+            "chunk_misses": decoding.misses,
+            "chunks_ahead": decoding.prefetched,
+            "resumes": decoding.resumes,
+            "chunks_kept": decoding.kept,
+            "decoded_bytes": decoding.decoded_bytes,
             "memory": memory.collect::<Map<String, Value>>(),
             "memory_limit": memory_limit,
         })

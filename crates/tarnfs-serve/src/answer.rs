@@ -27,12 +27,13 @@ use crate::body::{Body, Memory, Piped, Stepwise, whole};
 use crate::conditions::{self, FilePlace, Outcome, Validators, Wanted};
 use crate::connection::{Client, Clients, Holding, Holds};
 use crate::dav::{self, Found};
+use crate::download::{self, Download};
 use crate::file::{Part, Parts, multipart};
 use crate::held::{Held, name_of_copy};
+use crate::kinds;
 use crate::page::{self, View};
 use crate::pool::{Lanes, Pool, Work};
 use crate::url::{self, BadPath, Target, in_query};
-use crate::{download, kinds};
 
 /// Who has no login waits so long for the next try.
 const AFTER_A_WRONG_LOGIN: Duration = Duration::from_millis(300);
@@ -432,8 +433,9 @@ fn archive(site: &Arc<Site>, asked: &Asked, held: Held, (label, client): (&str, 
         return busy();
     };
     let holding = client.hold(Holds::Download);
-    let (own, threads) = (Arc::clone(site), site.compressing_threads);
-    let write = move |pipe, cancel: &_| download::write(&own.tree, &held, &name, target, threads, pipe, cancel);
+    let (tree, threads) = (Arc::clone(&site.tree), site.compressing_threads);
+    let download = Download { tree, folder: held, name, target, threads };
+    let write = move |pipe, cancel: &_| download.write(pipe, cancel);
     match Piped::body(turn, site.memory.one_more(), write) {
         Ok(body) => answer.map(|_| Kept { body, _kept: holding }.boxed_unsync()),
         Err(error) => {

@@ -34,48 +34,54 @@ pub(crate) fn offered() -> Vec<(String, Target)> {
     all
 }
 
-/// Writes an archive of all that is in `folder` to `pipe`; in it, all lies in a folder `name`.
-pub(crate) fn write(
-    tree: &Arc<dyn Tree>,
-    folder: &Held,
-    name: &[u8],
-    target: Target,
-    threads: usize,
-    pipe: File,
-    cancel: &Cancel,
-) -> io::Result<()> {
-    let writing = Writing {
-        output: Output::stream(pipe),
-        compression: target.compression(),
-        level: target.usual_level(),
-        threads,
-        memory: MEMORY,
-        index: None,
-    };
-    let mut writer = target.writer(writing)?;
-    // What tarnfs says of a file is no part of it.
-    let is_added = |name: &[u8]| name == b"user.tarnfs.damaged" || name.starts_with(b"user.hash.");
-    // The client sees itself how much has come.
-    let progress = Progress::default();
-    let mut refill = Refill::new(&**tree, &mut *writer, cancel, &progress, &is_added);
-    let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
-    for (what, (count, first)) in refill.left_out().0 {
-        // Who downloads a folder does not expect what its kind of archive has no place for, like names of owners.
-        let level = if what.starts_with(LEFT_OUT) { log::Level::Warn } else { log::Level::Debug };
-        log::log!(level, "{}", told(&what, count, &first));
-    }
-    drop(refill);
-    filled.map_err(|error| match error {
-        RefillError::Output(error) => error,
-        RefillError::Tree { path, error } => {
-            log::warn!("{}: {error}: the download was broken off", escape(&path));
-            match error {
-                Error::Io(error) => error,
-                error => io::Error::other(error),
-            }
+/// An archive of a folder that somebody wants.
+pub(crate) struct Download {
+    pub(crate) tree: Arc<dyn Tree>,
+    pub(crate) folder: Held,
+    /// In the archive, all lies in a folder of this name.
+    pub(crate) name: Vec<u8>,
+    pub(crate) target: Target,
+    /// Threads that compress.
+    pub(crate) threads: usize,
+}
+
+impl Download {
+    /// Writes the archive to `pipe`.
+    pub(crate) fn write(&self, pipe: File, cancel: &Cancel) -> io::Result<()> {
+        let Self { tree, folder, name, target, threads } = self;
+        let writing = Writing {
+            output: Output::stream(pipe),
+            compression: target.compression(),
+            level: target.usual_level(),
+            threads: *threads,
+            memory: MEMORY,
+            index: None,
+        };
+        let mut writer = target.writer(writing)?;
+        // What tarnfs says of a file is no part of it.
+        let is_added = |name: &[u8]| name == b"user.tarnfs.damaged" || name.starts_with(b"user.hash.");
+        // The client sees itself how much has come.
+        let progress = Progress::default();
+        let mut refill = Refill::new(&**tree, &mut *writer, cancel, &progress, &is_added);
+        let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
+        for (what, (count, first)) in refill.left_out().0 {
+            // Who downloads a folder does not expect what its kind of archive has no place for, like names of owners.
+            let level = if what.starts_with(LEFT_OUT) { log::Level::Warn } else { log::Level::Debug };
+            log::log!(level, "{}", told(&what, count, &first));
         }
-    })?;
-    writer.finish().map(drop)
+        drop(refill);
+        filled.map_err(|error| match error {
+            RefillError::Output(error) => error,
+            RefillError::Tree { path, error } => {
+                log::warn!("{}: {error}: the download was broken off", escape(&path));
+                match error {
+                    Error::Io(error) => error,
+                    error => io::Error::other(error),
+                }
+            }
+        })?;
+        writer.finish().map(drop)
+    }
 }
 
 /// That `what` happened to `first`, and to so many in all. What is not left out is another there.

@@ -83,6 +83,7 @@ pub use overlay::{ContentPlace, Held, Named};
 pub use patience::with_memory;
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;
+pub use tarnfs_codec::engine::Statistics;
 pub use tarnfs_format::name::escape;
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};
 pub use tarnfs_index::{DEFAULT_EXTENSIONS, Node};
@@ -155,18 +156,8 @@ impl Totals {
 /// What a tree has done for those who read from it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Work {
-    /// Pieces of decoded chunks that a read found in memory.
-    pub hits: u64,
-    /// Pieces that a read had to decode or to wait for.
-    pub misses: u64,
-    /// Pieces decoded ahead of a reader.
-    pub ahead: u64,
-    /// Decoders started at a seek point.
-    pub resumes: u64,
-    /// Bytes decoded, those that no read asked for among them.
-    pub decoded_bytes: u64,
-    /// Pieces read from the decoded cache.
-    pub kept: u64,
+    /// What was decoded for them, and what was not.
+    pub decoding: Statistics,
     /// Bytes of memory by who holds them at this moment.
     pub memory: Vec<(&'static str, u64)>,
     /// Bytes that all of them may hold together.
@@ -180,12 +171,7 @@ impl Work {
         let mut all = Self::default();
         for tree in trees {
             let one = tree.work();
-            all.hits += one.hits;
-            all.misses += one.misses;
-            all.ahead += one.ahead;
-            all.resumes += one.resumes;
-            all.decoded_bytes += one.decoded_bytes;
-            all.kept += one.kept;
+            all.decoding += one.decoding;
             all.memory_limit = all.memory_limit.max(one.memory_limit);
             for (owner, bytes) in one.memory {
                 match all.memory.iter_mut().find(|(name, _)| *name == owner) {

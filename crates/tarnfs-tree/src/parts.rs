@@ -1,13 +1,13 @@
 //! Which files are the parts of one archive, whatever they lie in: a folder, or another archive.
 //!
 //! Either the parts are numbered behind a name (`x.7z.001`, `x.tar.gz.aa`) and are simply to be joined, or a format has
-//! names of its own, of which the last one ([`Format::volumes`]) or the first one ([`Format::first_volumes`]) is known.
+//! names of its own, of which the last one ([`VolumesByLast`]) or the first one ([`VolumesByFirst`]) is known.
 
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use tarnfs_format::{FORMATS, Format, Volume};
+use tarnfs_format::{FORMATS, Volume, VolumesByFirst, VolumesByLast};
 use tarnfs_source::{FileSource, SharedSource, Source};
 
 use crate::problem::Problem;
@@ -29,7 +29,7 @@ pub(crate) trait File: Clone {
     }
 
     /// What it says of itself as a volume of `format`. Each of many may ask all of them.
-    fn volume(&self, format: &dyn Format) -> io::Result<Option<Volume>> {
+    fn volume(&self, format: &dyn VolumesByFirst) -> io::Result<Option<Volume>> {
         format.volume(self.source())
     }
 }
@@ -102,47 +102,64 @@ pub(crate) fn stem_of_number(name: &[u8]) -> Option<&[u8]> {
     COUNTS.iter().any(|count| count.may_have(suffix)).then_some(stem)
 }
 
+/// Formats whose volumes are found by the last one.
+fn by_last() -> impl Iterator<Item = &'static dyn VolumesByLast> {
+    FORMATS.iter().filter_map(|format| format.volumes_by_last())
+}
+
+/// Those whose volumes are found by the first one.
+fn by_first() -> impl Iterator<Item = &'static dyn VolumesByFirst> {
+    FORMATS.iter().filter_map(|format| format.volumes_by_first())
+}
+
 /// True if some format may call a volume so that is not the first one, or the last one where that is the one with the
 /// directory.
 pub(crate) fn is_called_volume(name: &[u8]) -> bool {
-    let is_later = |format: &dyn Format| {
+    let is_before = |format: &dyn VolumesByLast| format.last_volume(name).is_some_and(|last| last != name);
+    let is_behind = |format: &dyn VolumesByFirst| {
         let firsts = format.first_volumes(name);
-        format.last_volume(name).is_some_and(|last| last != name)
-            || !firsts.is_empty() && !firsts.iter().any(|first| first == name)
+        !firsts.is_empty() && !firsts.iter().any(|first| first == name)
     };
-    FORMATS.iter().any(|format| is_later(*format))
+    by_last().any(is_before) || by_first().any(is_behind)
 }
 
 /// True if some format may call that volume so which the others are found by, and an archive in one file as well.
 pub(crate) fn is_called_whole(name: &[u8]) -> bool {
-    let is_whole = |format: &dyn Format| {
-        format.last_volume(name).is_some_and(|last| last == name)
-            || format.first_volumes(name).iter().any(|first| first == name)
-    };
-    FORMATS.iter().any(|format| is_whole(*format))
+    by_last().any(|format| is_last(format, name)) || by_first().any(|format| is_first_of(format, name))
+}
+
+/// True if `name` may be that of the last volume of an archive of that format.
+pub(crate) fn is_last(format: &dyn VolumesByLast, name: &[u8]) -> bool {
+    format.last_volume(name).is_some_and(|last| last == name)
+}
+
+/// The same of the first one.
+pub(crate) fn is_first_of(format: &dyn VolumesByFirst, name: &[u8]) -> bool {
+    format.first_volumes(name).iter().any(|first| first == name)
 }
 
 /// True if the last volume says whether there are others: what stands at its start says nothing of that.
 pub(crate) fn is_led_by_last(name: &[u8]) -> bool {
-    FORMATS.iter().any(|format| format.last_volume(name).is_some())
+    by_last().any(|format| format.last_volume(name).is_some())
 }
 
 /// True if `file` says that it is one of several volumes, which are called as `name` is.
 pub(crate) fn is_split<F: File>(name: &[u8], file: &F) -> bool {
-    let is_one = |format: &dyn Format| match format.last_volume(name) {
-        Some(last) if last == name => format.volumes(file.source()).is_ok_and(|others| others.is_some()),
-        _ => !format.first_volumes(name).is_empty() && file.volume(format).is_ok_and(|volume| volume.is_some()),
+    let leads = |format: &dyn VolumesByLast| {
+        is_last(format, name) && format.volumes(file.source()).is_ok_and(|others| others.is_some())
     };
-    FORMATS.iter().any(|format| is_one(*format))
+    let is_one = |format: &dyn VolumesByFirst| {
+        !format.first_volumes(name).is_empty() && file.volume(format).is_ok_and(|volume| volume.is_some())
+    };
+    by_last().any(leads) || by_first().any(is_one)
 }
 
 /// True of a volume of which what it has whole can be read without the others.
 pub(crate) fn stands_alone<F: File>(name: &[u8], file: &F) -> bool {
-    let says = |format: &dyn Format| {
+    by_first().any(|format| {
         let is_called_so = !format.first_volumes(name).is_empty();
         is_called_so && file.volume(format).is_ok_and(|volume| volume.is_some_and(|volume| !volume.is_part))
-    };
-    FORMATS.iter().any(|format| says(*format))
+    })
 }
 
 /// True if the name has a number that the first part may have.
@@ -165,10 +182,14 @@ pub(crate) fn next_ones(name: &[u8]) -> Vec<Vec<u8>> {
 /// The parts of the archive of which the file called `name` is one; `None` if it is no part.
 pub(crate) fn find<F: File>(name: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
     for format in FORMATS {
-        if let Some(parts) = named_by(*format, name, open)? {
+        if let Some(format) = format.volumes_by_last()
+            && let Some(parts) = named_by(format, name, open)?
+        {
             return Ok(Some(parts));
         }
-        if let Some(parts) = counted_by(*format, name, open)? {
+        if let Some(format) = format.volumes_by_first()
+            && let Some(parts) = counted_by(format, name, open)?
+        {
             return Ok(Some(parts));
         }
     }
@@ -219,7 +240,7 @@ fn number_behind(name: &[u8]) -> Option<u64> {
 }
 
 /// The parts, if `format` calls its volumes so.
-fn named_by<F: File>(format: &dyn Format, name: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
+fn named_by<F: File>(format: &dyn VolumesByLast, name: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
     let Some(last) = format.last_volume(name) else { return Ok(None) };
     let is_last = name == last;
     let Some(file) = open(&last)? else {
@@ -247,7 +268,7 @@ fn named_by<F: File>(format: &dyn Format, name: &[u8], open: &Open<'_, F>) -> Re
 }
 
 /// The parts, if `format` knows what its first volume is called, and each says whether another one follows.
-fn counted_by<F: File>(format: &dyn Format, own: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
+fn counted_by<F: File>(format: &dyn VolumesByFirst, own: &[u8], open: &Open<'_, F>) -> Result<Option<Found<F>>> {
     let firsts = format.first_volumes(own);
     let volume = |file: &F| file.volume(format).map_err(|error| Problem::Read { offset: 0, error });
     let mut found = None;

@@ -39,94 +39,93 @@ pub(crate) fn find_by(
     through: &mut dyn FnMut(&Attributes),
 ) -> Result<Attributes, Error> {
     let mut steps = MOST_STEPS;
-    find_in_steps(tree, path, follow, &mut steps, visit, through)
+    Walk { tree, steps: &mut steps, visit, through, way: Vec::new() }.find(path, follow)
 }
 
 /// [`find`], where links are followed, which takes no more than `steps`, and counts them down. `None` if those were not
 /// enough: targets of links may be long, and lead to other ones.
 pub(crate) fn find_within(tree: &dyn Tree, path: &[u8], steps: &mut u64) -> Option<Result<Attributes, Error>> {
-    let found = find_in_steps(tree, path, true, steps, &mut |_| (), &mut |_| ());
+    let walk = Walk { tree, steps: &mut *steps, visit: &mut |_| (), through: &mut |_| (), way: Vec::new() };
+    let found = walk.find(path, true);
     (*steps > 0).then_some(found)
 }
 
-/// [`find_by`], which ends with [`Error::TooManyLinks`] where no `steps` are left. Each component is one.
-fn find_in_steps(
-    tree: &dyn Tree,
-    path: &[u8],
-    follow: bool,
-    steps: &mut u64,
-    visit: &mut dyn FnMut(Node),
-    through: &mut dyn FnMut(&Attributes),
-) -> Result<Attributes, Error> {
-    let mut way = Vec::new();
-    let found = walk(tree, path, follow, steps, &mut way, visit, through);
-    // In the end: a number that is free could be another's before the end of the way.
-    let kept = found.as_ref().ok().and_then(|found| way.iter().rposition(|node| *node == found.node));
-    for (place, node) in way.into_iter().enumerate() {
-        if Some(place) != kept {
-            tree.forget(node, 1);
-        }
-    }
-    found
+/// The way along one path.
+struct Walk<'w> {
+    tree: &'w dyn Tree,
+    /// Where none are left, the way ends with [`Error::TooManyLinks`]. Each component is one.
+    steps: &'w mut u64,
+    /// Is told which nodes are asked.
+    visit: &'w mut dyn FnMut(Node),
+    /// Is told what folders the way leads through.
+    through: &'w mut dyn FnMut(&Attributes),
+    /// All that was looked up.
+    way: Vec<Node>,
 }
 
-/// The way of [`find`]; all that is looked up on it is added to `way`.
-fn walk(
-    tree: &dyn Tree,
-    path: &[u8],
-    follow: bool,
-    steps: &mut u64,
-    way: &mut Vec<Node>,
-    visit: &mut dyn FnMut(Node),
-    through: &mut dyn FnMut(&Attributes),
-) -> Result<Attributes, Error> {
-    visit(Node::ROOT);
-    let mut at = tree.attributes(Node::ROOT)?;
-    // What is still to walk, last component first, each behind a slash: in one piece, as there may be very many.
-    let mut rest = Vec::new();
-    push_reversed(&mut rest, path);
-    let mut links = 0;
-    while let Some(slash) = rest.iter().rposition(|&byte| byte == b'/') {
-        let component = rest.split_off(slash + 1);
-        rest.truncate(slash);
-        *steps = steps.saturating_sub(1);
-        if *steps == 0 {
-            return Err(Error::TooManyLinks);
+impl Walk<'_> {
+    /// [`find`].
+    fn find(mut self, path: &[u8], follow: bool) -> Result<Attributes, Error> {
+        let found = self.walk(path, follow);
+        // In the end: a number that is free could be another's before the end of the way.
+        let kept = found.as_ref().ok().and_then(|found| self.way.iter().rposition(|node| *node == found.node));
+        for (place, node) in self.way.into_iter().enumerate() {
+            if Some(place) != kept {
+                self.tree.forget(node, 1);
+            }
         }
-        // Also for the nothing behind a last slash: what it follows must be a folder.
-        if at.kind != Kind::Folder {
-            return Err(Error::NotAFolder);
-        }
-        if matches!(component.as_slice(), b"" | b".") {
-            continue;
-        }
-        if component == b".." {
-            at = tree.attributes(tree.parent(at.node)?)?;
-            continue;
-        }
-        through(&at);
-        visit(tree.asked_for(at.node, &component));
-        let child = tree.lookup(at.node, &component)?;
-        way.push(child.node);
-        if child.kind == Kind::Symlink && (follow || !rest.is_empty()) {
-            links += 1;
-            if links > MOST_LINKS {
+        found
+    }
+
+    fn walk(&mut self, path: &[u8], follow: bool) -> Result<Attributes, Error> {
+        (self.visit)(Node::ROOT);
+        let mut at = self.tree.attributes(Node::ROOT)?;
+        // What is still to walk, last component first, each behind a slash: in one piece, as there may be very many.
+        let mut rest = Vec::new();
+        push_reversed(&mut rest, path);
+        let mut links = 0;
+        while let Some(slash) = rest.iter().rposition(|&byte| byte == b'/') {
+            let component = rest.split_off(slash + 1);
+            rest.truncate(slash);
+            *self.steps = self.steps.saturating_sub(1);
+            if *self.steps == 0 {
                 return Err(Error::TooManyLinks);
             }
-            let target = tree.read_link(child.node)?;
-            // As the kernel does.
-            if target.len() as u64 > LONGEST_TARGET {
-                return Err(Errno::NAMETOOLONG.into());
+            // Also for the nothing behind a last slash: what it follows must be a folder.
+            if at.kind != Kind::Folder {
+                return Err(Error::NotAFolder);
             }
-            if target.first() == Some(&b'/') {
-                at = tree.attributes(Node::ROOT)?;
+            if matches!(component.as_slice(), b"" | b".") {
+                continue;
             }
-            push_reversed(&mut rest, &target);
-        } else {
-            at = child;
+            if component == b".." {
+                at = self.tree.attributes(self.tree.parent(at.node)?)?;
+                continue;
+            }
+            (self.through)(&at);
+            (self.visit)(self.tree.asked_for(at.node, &component));
+            let child = self.tree.lookup(at.node, &component)?;
+            self.way.push(child.node);
+            if child.kind == Kind::Symlink && (follow || !rest.is_empty()) {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Error::TooManyLinks);
+                }
+                let target = self.tree.read_link(child.node)?;
+                // As the kernel does.
+                if target.len() as u64 > LONGEST_TARGET {
+                    return Err(Errno::NAMETOOLONG.into());
+                }
+                if target.first() == Some(&b'/') {
+                    at = self.tree.attributes(Node::ROOT)?;
+                }
+                push_reversed(&mut rest, &target);
+            } else {
+                at = child;
+            }
         }
+        Ok(at)
     }
-    Ok(at)
 }
 
 /// Adds the components of `path` to `rest`, the last one first.

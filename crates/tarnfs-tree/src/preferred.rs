@@ -36,7 +36,7 @@ impl Preferred {
             let (formats, codecs) = backend.unwrap_or((&own[..], &own[..]));
             let formats = formats.iter().filter_map(|name| by_name(name)).map(Choice::Format);
             // What only a container uses is in no file of its own.
-            let of_files = |codec: &&'static dyn Codec| !codec.about().is_empty();
+            let of_files = |codec: &&'static dyn Codec| codec.file_codec().is_some_and(|own| !own.about().is_empty());
             let codecs = codecs.iter().filter_map(|name| tarnfs_codec::by_name(name)).filter(of_files);
             let before = choices.len();
             choices.extend(formats.chain(codecs.map(Choice::Codec)));

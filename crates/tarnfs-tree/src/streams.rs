@@ -323,12 +323,7 @@ impl Streams {
         let nested = open.streams.values().map(|stream| stream.opened.statistics());
         let around = self.layers.iter().map(|layer| layer.statistics());
         for of_layer in around.chain(nested).chain([open.closed]) {
-            work.hits += of_layer.hits;
-            work.misses += of_layer.misses;
-            work.ahead += of_layer.prefetched;
-            work.resumes += of_layer.resumes;
-            work.decoded_bytes += of_layer.decoded_bytes;
-            work.kept += of_layer.kept;
+            work.decoding += of_layer;
         }
         work
     }
@@ -354,15 +349,8 @@ impl Open {
             let mut used: Vec<u64> = self.streams.values().map(|stream| stream.used).collect();
             used.sort_unstable();
             let least = used[used.len() / 2];
-            let closed = &mut self.closed;
             for (_, stream) in self.streams.extract_if(|_, stream| stream.used < least) {
-                let done = stream.opened.statistics();
-                closed.hits += done.hits;
-                closed.misses += done.misses;
-                closed.prefetched += done.prefetched;
-                closed.resumes += done.resumes;
-                closed.decoded_bytes += done.decoded_bytes;
-                closed.kept += done.kept;
+                self.closed += stream.opened.statistics();
                 dropped.push(stream);
             }
         }

@@ -203,10 +203,10 @@ fn the_memory_of_a_mount_is_that_of_its_budget() {
         common::survey(&*opened.tree, &mut |path, error| panic!("{path:?}: {error}"));
         let work = opened.tree.work();
         if name == "tar" {
-            assert_eq!((work.decoded_bytes, work.misses), (0, 0));
+            assert_eq!((work.decoding.decoded_bytes, work.decoding.misses), (0, 0));
             continue;
         }
-        assert!(work.decoded_bytes > 0 && work.misses > 0, "{name}: {work:?}");
+        assert!(work.decoding.decoded_bytes > 0 && work.decoding.misses > 0, "{name}: {work:?}");
         let of = |owner: &str| work.memory.iter().find(|(name, _)| *name == owner).unwrap().1;
         assert!(of("pieces") > 0, "{name}: {work:?}");
         // Those at work hold a part of it for a moment.

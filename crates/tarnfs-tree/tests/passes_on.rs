@@ -12,7 +12,7 @@ use tarnfs_source::{MemorySource, SharedSource};
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
 use tarnfs_tree::{
     Attributes, Base, Child, ControlTree, Error, FolderTree, HeldUp, Kind, Lazily, LazyTree, Lifetime, Node,
-    Subdirectory, Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
+    Statistics, Subdirectory, Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
 };
 
 /// `sub`, a folder, with `file`, `link` and `old` in it; `old` was another file before.
@@ -184,12 +184,7 @@ impl Tree for Telling {
 
     fn work(&self) -> Work {
         Work {
-            hits: 11,
-            misses: 12,
-            ahead: 13,
-            resumes: 14,
-            decoded_bytes: 15,
-            kept: 16,
+            decoding: Statistics { hits: 11, misses: 12, decoded_bytes: 15, prefetched: 13, resumes: 14, kept: 16 },
             memory: vec![("pieces", 17), ("decoders", 18)],
             memory_limit: 19,
         }
@@ -404,12 +399,7 @@ fn totals_and_work_are_those_of_all() {
         assert_eq!((totals.bytes, totals.has_xattrs, totals.has_acls, totals.is_immutable), (1998, true, false, false));
         work.memory.retain(|(name, _)| *name != "listings");
         let expected = Work {
-            hits: 22,
-            misses: 24,
-            ahead: 26,
-            resumes: 28,
-            decoded_bytes: 30,
-            kept: 32,
+            decoding: Statistics { hits: 22, misses: 24, decoded_bytes: 30, prefetched: 26, resumes: 28, kept: 32 },
             memory: vec![("pieces", 17), ("decoders", 18)],
             memory_limit: 19,
         };

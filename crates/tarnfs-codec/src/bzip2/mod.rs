@@ -28,7 +28,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
+use crate::{
+    Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, Pace, SeekPoint, StreamChecks,
+};
 use block::{BLOCK_MAGIC, END_MAGIC};
 use decoder::BlockDecoder;
 
@@ -41,6 +43,36 @@ impl Codec for Bzip2 {
         "bzip2"
     }
 
+    fn outline(&self, _: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
+        Ok(Some(Outline { part: "block", check: Some("CRC-32"), ..Outline::default() }))
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 40_000, in_whole_chunks: true }
+    }
+
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(BlockDecoder::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(BlockDecoder::resume(source, point)?.with_unverified(context.unverified)))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Bzip2 {
     fn about(&self) -> &'static str {
         "seeks to each block"
     }
@@ -57,14 +89,6 @@ impl Codec for Bzip2 {
         ]
     }
 
-    fn outline(&self, _: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
-        Ok(Some(Outline { part: "block", check: Some("CRC-32"), ..Outline::default() }))
-    }
-
-    fn pace(&self) -> Pace {
-        Pace { bytes_per_millisecond: 40_000, in_whole_chunks: true }
-    }
-
     fn bid(&self, head: &[u8]) -> u32 {
         let Some([b'B', b'Z', b'h', b'1'..=b'9', magic @ ..]) = head.first_chunk::<10>() else { return 0 };
         let mut word = [0; 8];
@@ -75,19 +99,9 @@ impl Codec for Bzip2 {
             _ => 0,
         }
     }
+}
 
-    fn decodes_ahead(&self) -> bool {
-        true
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(BlockDecoder::first_pass(source, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(BlockDecoder::resume(source, point)?.with_unverified(context.unverified)))
-    }
-
+impl StreamChecks for Bzip2 {
     /// Its blocks are compared with their CRCs, and it has to end where the next chunk begins: no block says how many
     /// bytes come before it.
     fn checks(&self, _point: &SeekPoint) -> Checks {

@@ -17,7 +17,7 @@ use tarnfs_source::{SharedSource, Source};
 use super::straight::Straight;
 use super::{invalid_properties, keys};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -160,10 +160,6 @@ impl Codec for Aes7z {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
-        Some(stored / BLOCK as u64 * BLOCK as u64)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let decrypted: SharedSource = Arc::new(Decrypted::new(source, &options.coder)?);
         Ok(Box::new(Straight::first_pass(decrypted, options)))
@@ -172,6 +168,16 @@ impl Codec for Aes7z {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let decrypted: SharedSource = Arc::new(Decrypted::new(source, &context.coder)?);
         Ok(Box::new(Straight::resume(decrypted, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Aes7z {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored / BLOCK as u64 * BLOCK as u64)
     }
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {

@@ -21,7 +21,9 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 use super::straight::{Anywhere, Straight};
 use super::{invalid_properties, keys};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint,
+};
 
 /// The codec.
 #[derive(Debug)]
@@ -345,6 +347,20 @@ impl Codec for AesZip {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(Straight::first_pass(InOrder::new(source, &options.coder)?, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(Straight::resume(InOrder::new(source, &context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for AesZip {
     fn own_checks(&self) -> OwnChecks {
         OwnChecks::Whole
     }
@@ -352,14 +368,6 @@ impl Codec for AesZip {
     fn decoded_length(&self, stored: u64, coder: &CoderContext) -> Option<u64> {
         let (salt, _) = lengths(coder).ok()?;
         stored.checked_sub((salt + VERIFIER + MAC) as u64)
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(Straight::first_pass(InOrder::new(source, &options.coder)?, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(Straight::resume(InOrder::new(source, &context.coder)?, point, context)?))
     }
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {

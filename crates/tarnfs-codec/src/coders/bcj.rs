@@ -11,7 +11,7 @@ use tarnfs_source::{SharedSource, Source};
 
 use super::filtered::{Filter, Filtered};
 use super::invalid_properties;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// A codec for the programs of one processor.
 #[derive(Debug)]
@@ -365,16 +365,22 @@ impl Codec for Bcj {
         Pace { bytes_per_millisecond: 500_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
-        Some(stored)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Filtered::first_pass(source, 0, Branches::new(self, &options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(Filtered::resume(source, 0, Branches::new(self, &context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Bcj {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored)
     }
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {

@@ -7,7 +7,7 @@ use tarnfs_source::{SharedSource, Slice};
 
 use super::straight::Straight;
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -22,16 +22,22 @@ impl Codec for Copy {
         Pace { bytes_per_millisecond: 5_000_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
-        Some(stored)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Straight::first_pass(bytes(source, &options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(Straight::resume(bytes(source, &context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Copy {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored)
     }
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {

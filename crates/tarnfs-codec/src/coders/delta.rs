@@ -7,7 +7,7 @@ use tarnfs_source::SharedSource;
 
 use super::filtered::{Filter, Filtered};
 use super::invalid_properties;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -62,15 +62,21 @@ impl Codec for Delta {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
-        Some(stored)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Filtered::first_pass(source, 0, Differences::new(&options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(Filtered::resume(source, 0, Differences::new(&context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Delta {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored)
     }
 }

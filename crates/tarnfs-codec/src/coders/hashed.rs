@@ -8,9 +8,11 @@ use tarnfs_source::SharedSource;
 
 use super::invalid_properties;
 use super::straight::{Anywhere, Straight};
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint,
+};
 
-/// The codec. See [`Codec::takes_part`] for what goes into it.
+/// The codec. See [`ContainerCodec::takes_part`] for what goes into it.
 #[derive(Debug)]
 pub(super) struct Hashed;
 
@@ -58,6 +60,20 @@ impl Codec for Hashed {
         Pace { bytes_per_millisecond: 500_000, in_whole_chunks: false }
     }
 
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(Straight::first_pass(File::new(source, &options.coder)?, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(Straight::resume(File::new(source, &context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Hashed {
     fn own_checks(&self) -> OwnChecks {
         OwnChecks::Whole
     }
@@ -68,14 +84,6 @@ impl Codec for Hashed {
 
     fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
         Some(stored)
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(Straight::first_pass(File::new(source, &options.coder)?, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(Straight::resume(File::new(source, &context.coder)?, point, context)?))
     }
 }
 

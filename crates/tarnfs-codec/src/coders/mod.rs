@@ -55,7 +55,7 @@ use std::sync::{Arc, LazyLock};
 
 use tarnfs_source::Cancel;
 
-use crate::{CODECS, Codec, text};
+use crate::{CODECS, Codec, ContainerCodec, text};
 
 pub use block::{BLOCK_CODERS, BlockCoder, block_coder_by_name};
 pub use whole::coder_of_block;
@@ -132,9 +132,14 @@ pub static CODERS: &[&dyn Codec] = &[
     &zipcrypto::ZipCrypto,
 ];
 
+/// All that containers may name.
+fn all() -> impl Iterator<Item = &'static dyn Codec> {
+    CODECS.iter().map(|codec| *codec as &dyn Codec).chain(CODERS.iter().copied())
+}
+
 /// The codec of that name, for a container: one of [`CODECS`] or of [`CODERS`].
 pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
-    CODECS.iter().chain(CODERS).copied().find(|codec| codec.name() == name)
+    all().find(|codec| codec.name() == name)
 }
 
 /// What a codec compares with checks that stand in for a checksum of the container.
@@ -151,8 +156,8 @@ pub enum OwnChecks {
 }
 
 /// Names of the codecs of which `is_one` is true. They are asked for once: a file may have a million pieces.
-fn names(is_one: impl Fn(&dyn Codec) -> bool) -> Vec<&'static str> {
-    CODECS.iter().chain(CODERS).filter(|codec| is_one(**codec)).map(|codec| codec.name()).collect()
+fn names(is_one: impl Fn(&dyn ContainerCodec) -> bool) -> Vec<&'static str> {
+    all().filter(|codec| codec.container_codec().is_some_and(&is_one)).map(|codec| codec.name()).collect()
 }
 
 /// True if the codec of that name compares all that it gives ([`OwnChecks::Whole`]).
@@ -161,7 +166,7 @@ pub fn is_sealed(name: &str) -> bool {
     SEALED.contains(&name)
 }
 
-/// True if the codec of that name takes a part of what it lies in ([`Codec::takes_part`]).
+/// True if the codec of that name takes a part of what it lies in ([`ContainerCodec::takes_part`]).
 pub fn is_of_part(name: &str) -> bool {
     static OF_PART: LazyLock<Vec<&str>> = LazyLock::new(|| names(|codec| codec.takes_part()));
     OF_PART.contains(&name)

@@ -17,7 +17,7 @@ use tarnfs_source::{SharedSource, Source};
 use super::invalid_properties;
 use super::straight::Straight;
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// Bytes of the number of the next page.
 const NUMBER: usize = 4;
@@ -249,16 +249,22 @@ impl Codec for Overflow {
         Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, _stored: u64, coder: &CoderContext) -> Option<u64> {
-        coder.properties.get(32..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Straight::first_pass(row(source, &options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(Straight::resume(row(source, &context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Overflow {
+    fn decoded_length(&self, _stored: u64, coder: &CoderContext) -> Option<u64> {
+        coder.properties.get(32..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
     }
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {

@@ -7,7 +7,7 @@ use tarnfs_source::SharedSource;
 
 use super::filtered::{Filter, Filtered};
 use super::invalid_properties;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec of words of this many bytes.
 #[derive(Debug)]
@@ -52,15 +52,21 @@ impl<const BYTES: usize> Codec for Swap<BYTES> {
         Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
-        Some(stored)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Filtered::first_pass(source, 0, Words::<BYTES>::new(&options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(Filtered::resume(source, 0, Words::<BYTES>::new(&context.coder)?, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl<const BYTES: usize> ContainerCodec for Swap<BYTES> {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored)
     }
 }

@@ -8,7 +8,7 @@ use tarnfs_source::{MemorySource, SharedSource, Slice, Source};
 
 use super::block::{BlockCoder, block_coder_by_name};
 use super::invalid_properties;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 
 /// Bytes of a block, stored or decoded.
 const LONGEST: u64 = 16 << 20;
@@ -89,6 +89,12 @@ impl Codec for Block {
         not_in_order()
     }
 
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Block {
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let Some((most, name)) = coder.properties.split_first_chunk::<8>() else {
             return Err(invalid_properties(self.name()));
@@ -153,6 +159,12 @@ impl Codec for Part {
         not_in_order()
     }
 
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Part {
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let from = coder.properties[..].try_into().ok().map(u64::from_le_bytes);
         let from = from.ok_or_else(|| invalid_properties(self.name()))?;

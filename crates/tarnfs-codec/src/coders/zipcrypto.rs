@@ -12,7 +12,7 @@ use tarnfs_source::SharedSource;
 use super::filtered::{Filter, Filtered};
 use super::{invalid_properties, keys};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -135,15 +135,6 @@ impl Codec for ZipCrypto {
         Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
     }
 
-    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
-        stored.checked_sub(HEADER as u64)
-    }
-
-    /// It has none, but the password is tried.
-    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
-        Cipher::new(source, coder).map(|_| None)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let cipher = Cipher::new(&source, &options.coder)?;
         Ok(Box::new(Filtered::first_pass(source, HEADER as u64, cipher, options)))
@@ -152,5 +143,20 @@ impl Codec for ZipCrypto {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let cipher = Cipher::new(&source, &context.coder)?;
         Ok(Box::new(Filtered::resume(source, HEADER as u64, cipher, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for ZipCrypto {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        stored.checked_sub(HEADER as u64)
+    }
+
+    /// It has none, but the password is tried.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        Cipher::new(source, coder).map(|_| None)
     }
 }

@@ -9,7 +9,7 @@ use crate::testing::{
     assert_outlives_mutations, assert_points_lead_to, assert_read_anywhere, corpus, decode, decode_in_steps,
     decode_spaced, noise, resume, sample, source, tool, tool_status,
 };
-use crate::{Codec, DecodeContext, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, FileCodec as _, Options, PIECE, SeekPoint};
 
 /// The least that keeps points a piece apart: at the start of a dictionary they may be four times as close.
 const SPACING: u64 = 4 * PIECE as u64;

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::io;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -50,6 +50,30 @@ pub struct Statistics {
     pub kept: u64,
 }
 
+impl AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        let Self { hits, misses, decoded_bytes, prefetched, resumes, kept } = other;
+        self.hits += hits;
+        self.misses += misses;
+        self.decoded_bytes += decoded_bytes;
+        self.prefetched += prefetched;
+        self.resumes += resumes;
+        self.kept += kept;
+    }
+}
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hits, misses, decoded_bytes, prefetched, resumes, kept } = self;
+        let decoded = misses.saturating_sub(*kept);
+        write!(
+            formatter,
+            "{decoded_bytes} bytes decoded from {resumes} seek points; pieces: {hits} found in memory, {kept} read \
+             from the cache on disk, {decoded} decoded or waited for, {prefetched} decoded ahead",
+        )
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     hits: AtomicU64,
@@ -60,20 +84,19 @@ struct Counters {
     kept: AtomicU64,
 }
 
-impl fmt::Display for Counters {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Counters {
+    /// What has been counted so far.
+    fn statistics(&self) -> Statistics {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        write!(
-            formatter,
-            "{} bytes decoded from {} seek points; pieces: {} found in memory, {} read from the cache on disk, \
-             {} decoded or waited for, {} decoded ahead",
-            of(&self.decoded_bytes),
-            of(&self.resumes),
-            of(&self.hits),
-            of(&self.kept),
-            of(&self.misses).saturating_sub(of(&self.kept)),
-            of(&self.prefetched),
-        )
+        let Self { hits, misses, decoded_bytes, prefetched, resumes, kept } = self;
+        Statistics {
+            hits: of(hits),
+            misses: of(misses),
+            decoded_bytes: of(decoded_bytes),
+            prefetched: of(prefetched),
+            resumes: of(resumes),
+            kept: of(kept),
+        }
     }
 }
 
@@ -228,16 +251,7 @@ impl DecodedSource {
 
     /// What has been done so far.
     pub fn statistics(&self) -> Statistics {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.inner.counters;
-        Statistics {
-            hits: of(&counters.hits),
-            misses: of(&counters.misses),
-            decoded_bytes: of(&counters.decoded_bytes),
-            prefetched: of(&counters.prefetched),
-            resumes: of(&counters.resumes),
-            kept: of(&counters.kept),
-        }
+        self.inner.counters.statistics()
     }
 }
 
@@ -670,7 +684,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.cache.forget(self.stream());
-        log::debug!("{}: {}", self.describe(), self.counters);
+        log::debug!("{}: {}", self.describe(), self.counters.statistics());
     }
 }
 

@@ -60,7 +60,7 @@ pub use priority::{low_priority, lowest_priority};
 pub use proof::{Proven, Prover, Proving};
 pub use spill::{OpenSpill, SpillWriter};
 pub use table::Table;
-pub use unindexed::{KeptTable, UnindexedSource};
+pub use unindexed::{KeptTable, Unindexed, UnindexedSource};
 pub use workers::Workers;
 
 /// Locks a mutex also after a panic: what the engine's mutexes guard is whole between any two statements.

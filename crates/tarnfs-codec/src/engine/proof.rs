@@ -288,9 +288,9 @@ impl Inner {
         let is_wrong = |damage: &Damage| damage.decoded.start < end.min(damage.decoded.end);
         let options = self.options();
         let part = Arc::new(Slice::new(Arc::<Watched>::clone(source), 0, compressed_end));
-        let mut decoder = self
-            .codec
-            .verified(part, &chunk.point, end_bit, &options)
+        let own = self.codec.stream_checks().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported));
+        let mut decoder = own
+            .and_then(|own| own.verified(part, &chunk.point, end_bit, &options))
             .map_err(|error| self.context(&error, "resuming at", start))?;
         // All of it where there is room, else what the reader comes to.
         let most_kept = self.cache.share() / 8 / PIECE;

@@ -117,16 +117,8 @@ impl Codec for Toy {
         "toy"
     }
 
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".toy", "")]
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 1000, in_whole_chunks: false }
-    }
-
-    fn bid(&self, _head: &[u8]) -> u32 {
-        0
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {

@@ -68,6 +68,19 @@ pub trait KeptTable: Send + Sync {
     fn store(&self, table: &Table);
 }
 
+/// A compressed stream of which there is no table of seek points.
+#[allow(missing_debug_implementations, reason = "a codec has a name and nothing else to show")]
+pub struct Unindexed {
+    /// What its format is.
+    pub codec: &'static dyn Codec,
+    /// Its stored bytes.
+    pub source: SharedSource,
+    /// Bytes that come of it.
+    pub length: u64,
+    /// Their CRC-32, if it is known.
+    pub crc: Option<u32>,
+}
+
 /// The decoded bytes of a compressed stream of which there is no table of seek points, but whose length is known: a
 /// member of an archive that has a directory.
 ///
@@ -169,19 +182,15 @@ impl UnindexedSource {
     /// Of up to so many decoded bytes, none is served before all are verified.
     pub const VERIFIED_FIRST: u64 = VERIFIED_FIRST;
 
-    /// Reads `source`, in the format of `codec`, of which `length` bytes come; `crc` is their CRC-32. What `options`
-    /// says is as for a first pass.
-    #[allow(clippy::too_many_arguments, reason = "each is something else, and there is one caller")]
+    /// Reads `stream`. What `options` says is as for a first pass.
     pub fn new(
-        codec: &'static dyn Codec,
-        source: SharedSource,
-        length: u64,
-        crc: Option<u32>,
+        stream: Unindexed,
         options: Options,
         context: DecodeContext,
         cache: Arc<PieceCache>,
         workers: Arc<Workers>,
     ) -> Self {
+        let Unindexed { codec, source, length, crc } = stream;
         let (pass, turns) = (Arc::<PassSlot>::default(), Turns::default());
         cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, cannot_copy) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -8,6 +8,9 @@
 //!
 //! With two threads the one other starts some way ahead of the walk, and goes on until the walk arrives where it has
 //! started; with more, each takes a part of the same length.
+//!
+//! Threads of a [pool](crate::thread_pool) have places that are known before they begin. Here a job finds its own while
+//! it is at work, tells the walk, and is told by it when to end.
 
 use std::collections::VecDeque;
 use std::io;

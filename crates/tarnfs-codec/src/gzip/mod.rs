@@ -37,7 +37,9 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 
 use crate::outline::read;
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, SeekPoint};
+use crate::{
+    Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, SeekPoint, StreamChecks, Windows,
+};
 use decoder::{DeflateDecoder, Wrapper};
 pub(crate) use guess::DEFLATE_BID;
 
@@ -56,33 +58,6 @@ pub(crate) struct Deflate;
 impl Codec for Gzip {
     fn name(&self) -> &'static str {
         "gzip"
-    }
-
-    fn about(&self) -> &'static str {
-        "seeks everywhere; several members, BGZF"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tgz", ".tar"), (".taz", ".tar"), (".gz", ""), (".bgz", ""), (".gzip", "")]
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        guess::gzip(head)
-    }
-
-    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
-        // RFC 1952, section 2.3.
-        const FLAGS: usize = 3;
-        const FIXED: usize = 10;
-        const HAS_EXTRA: u8 = 4;
-        const HAS_NAME: u8 = 8;
-        let flags = *head.get(FLAGS).filter(|flags| self.bid(head) > 0 && **flags & HAS_NAME != 0)?;
-        let mut rest = head.get(FIXED..)?;
-        if flags & HAS_EXTRA != 0 {
-            let (length, behind) = rest.split_first_chunk()?;
-            rest = behind.get(usize::from(u16::from_le_bytes(*length))..)?;
-        }
-        rest.get(..rest.iter().position(|&byte| byte == 0)?)
     }
 
     /// Only of BGZF the headers say how long a member is, and that is never more than 64 KiB.
@@ -109,6 +84,49 @@ impl Codec for Gzip {
         Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Gzip, point, &context.limits)?))
     }
 
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+
+    fn windows(&self) -> Option<&dyn Windows> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Gzip {
+    fn about(&self) -> &'static str {
+        "seeks everywhere; several members, BGZF"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tgz", ".tar"), (".taz", ".tar"), (".gz", ""), (".bgz", ""), (".gzip", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        guess::gzip(head)
+    }
+
+    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
+        // RFC 1952, section 2.3.
+        const FLAGS: usize = 3;
+        const FIXED: usize = 10;
+        const HAS_EXTRA: u8 = 4;
+        const HAS_NAME: u8 = 8;
+        let flags = *head.get(FLAGS).filter(|flags| self.bid(head) > 0 && **flags & HAS_NAME != 0)?;
+        let mut rest = head.get(FIXED..)?;
+        if flags & HAS_EXTRA != 0 {
+            let (length, behind) = rest.split_first_chunk()?;
+            rest = behind.get(usize::from(u16::from_le_bytes(*length))..)?;
+        }
+        rest.get(..rest.iter().position(|&byte| byte == 0)?)
+    }
+}
+
+impl StreamChecks for Gzip {
     fn settles(&self, point: &SeekPoint) -> Checks {
         Checks::of_frames(point)
     }
@@ -116,7 +134,9 @@ impl Codec for Gzip {
     fn compares_members(&self) -> bool {
         true
     }
+}
 
+impl Windows for Gzip {
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
         window::from_window(window)
     }
@@ -131,6 +151,28 @@ impl Codec for Zlib {
         "zlib"
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Zlib, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Zlib, point, &context.limits)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn windows(&self) -> Option<&dyn Windows> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Zlib {
     fn about(&self) -> &'static str {
         "seeks everywhere"
     }
@@ -147,19 +189,9 @@ impl Codec for Zlib {
     fn may_be_named(&self, head: &[u8]) -> bool {
         guess::has_zlib_header(head)
     }
+}
 
-    fn decodes_ahead(&self) -> bool {
-        true
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Zlib, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Zlib, point, &context.limits)?))
-    }
-
+impl Windows for Zlib {
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
         window::from_window(window)
     }
@@ -174,6 +206,28 @@ impl Codec for Deflate {
         "deflate"
     }
 
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::None, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::None, point, &context.limits)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn windows(&self) -> Option<&dyn Windows> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Deflate {
     fn about(&self) -> &'static str {
         "seeks everywhere; known by its name only"
     }
@@ -189,19 +243,9 @@ impl Codec for Deflate {
     fn may_be_named(&self, _: &[u8]) -> bool {
         true
     }
+}
 
-    fn decodes_ahead(&self) -> bool {
-        true
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::None, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::None, point, &context.limits)?))
-    }
-
+impl Windows for Deflate {
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
         window::from_window(window)
     }

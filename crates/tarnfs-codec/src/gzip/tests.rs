@@ -13,7 +13,7 @@ use zlib_rs::{DeflateConfig, InflateError, InflateFlush, Status, Strategy, compr
 
 use super::inflate::{Inflate, InflateState, LEAST_INPUT, Stop, WINDOW};
 use super::{Deflate, Gzip, Zlib, window};
-use crate::{Codec, Damage, DecodeContext, Decoder, Options, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, Decoder, FileCodec as _, Options, SeekPoint, Windows as _};
 
 /// What a first pass gives.
 struct Pass {

@@ -12,7 +12,7 @@ use crate::testing::{
     CancelledBehind, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode,
     decode_in_steps, length_in_little_memory, noise, resume, sample, source, tool,
 };
-use crate::{Codec, Damage, DecodeContext, FILLER, Options, PIECE, Scratch, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, FILLER, FileCodec as _, Options, PIECE, Scratch, SeekPoint};
 
 /// Without a look at whether LZ4 makes less of it: then short blocks are stored.
 const METHODS: [&str; 5] = ["--lzma -T", "-g -T", "-b -T", "-l -T", "-n"];

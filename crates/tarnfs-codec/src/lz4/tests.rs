@@ -7,7 +7,7 @@ use tarnfs_source::{Budget, Limits, MemorySource, SharedSource, Source};
 
 use super::Lz4;
 use crate::engine::{DecodedSource, Indexing, PieceCache, Workers};
-use crate::{Chunk, ChunkTable, Codec, Damage, DecodeContext, Decoder, Options, SeekPoint};
+use crate::{Chunk, ChunkTable, Codec, Damage, DecodeContext, Decoder, FileCodec as _, Options, SeekPoint};
 
 /// What a first pass finds.
 struct Found {

@@ -7,7 +7,7 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
 use crate::outline::read;
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, Pace, SeekPoint};
 
 /// The codec for `.lzma`.
 #[derive(Debug)]
@@ -54,14 +54,6 @@ impl Codec for Lzma {
         "lzma"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks everywhere"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tlz", ".tar"), (".lzma", "")]
-    }
-
     fn outline(&self, source: &SharedSource, _: &Cancel) -> io::Result<Option<Outline>> {
         let mut header = [0; Alone::HEADER];
         if !read(source, &mut header, 0)? {
@@ -80,6 +72,28 @@ impl Codec for Lzma {
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(MemberDecoder::<Alone>::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(MemberDecoder::<Alone>::resume(source, point, context.limits)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Lzma {
+    fn about(&self) -> &'static str {
+        "seeks everywhere"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tlz", ".tar"), (".lzma", "")]
     }
 
     fn bid(&self, head: &[u8]) -> u32 {
@@ -102,13 +116,5 @@ impl Codec for Lzma {
         }
         // Of the dictionary 26 bits, of the length those that are 0 or 1, of the data 8.
         26 + if length.is_some() { 26 } else { 64 } + 8
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(MemberDecoder::<Alone>::first_pass(source, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(MemberDecoder::<Alone>::resume(source, point, context.limits)?))
     }
 }

@@ -7,7 +7,7 @@ use super::history::History;
 use super::model::{Model, Properties};
 use super::range::RangeDecoder;
 use super::survey::{LzmaPoint, Survey};
-use super::symbols::{self, Invalid, Nobody, Stop};
+use super::symbols::{self, Bounds, Invalid, Nobody, Stop};
 
 /// What one step of decoding did.
 pub(crate) struct Step {
@@ -162,10 +162,11 @@ impl Core {
         room: usize,
         drawn: usize,
     ) -> Result<Stop, Invalid> {
+        let bounds = Bounds { room, drawn };
         let (model, history, pending) = (&mut self.model, &mut self.history, &mut self.pending);
         match self.survey.as_mut().and_then(|survey| survey.watch(history)) {
-            Some(marks) => symbols::decode(model, decoder, history, pending, room, drawn, marks),
-            None => symbols::decode(model, decoder, history, pending, room, drawn, &mut Nobody),
+            Some(marks) => symbols::decode(model, decoder, history, pending, bounds, marks),
+            None => symbols::decode(model, decoder, history, pending, bounds, &mut Nobody),
         }
     }
 

@@ -8,7 +8,9 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 use super::members::{Container, Header, MemberDecoder, VERSION};
 use super::model::Properties;
 use crate::outline::{MOST_PARTS, check_at};
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
+use crate::{
+    Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, Pace, SeekPoint, StreamChecks,
+};
 
 /// The codec for `.lz`.
 #[derive(Debug)]
@@ -114,25 +116,12 @@ impl Codec for Lzip {
         "lzip"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks everywhere, also in one large member"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tlz", ".tar"), (".tlzip", ".tar"), (".lz", ""), (".lzip", "")]
-    }
-
     fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
         outline(source, cancel)
     }
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        // Magic, version, and of the dictionary's size the half that is not possible.
-        if head.get(..Members::HEADER).is_some_and(|header| Members::header(header).is_ok()) { 32 + 8 + 1 } else { 0 }
     }
 
     fn decodes_ahead(&self) -> bool {
@@ -147,6 +136,31 @@ impl Codec for Lzip {
         Ok(Box::new(MemberDecoder::<Members>::resume(source, point, context.limits)?))
     }
 
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Lzip {
+    fn about(&self) -> &'static str {
+        "seeks everywhere, also in one large member"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tlz", ".tar"), (".tlzip", ".tar"), (".lz", ""), (".lzip", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        // Magic, version, and of the dictionary's size the half that is not possible.
+        if head.get(..Members::HEADER).is_some_and(|header| Members::header(header).is_ok()) { 32 + 8 + 1 } else { 0 }
+    }
+}
+
+impl StreamChecks for Lzip {
     fn checks(&self, point: &SeekPoint) -> Checks {
         Checks::of_frames(point)
     }

@@ -44,15 +44,22 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct Invalid;
 
-/// Decodes symbols until `room` bytes are written, or more than `drawn` bytes of the input are drawn. What did not fit
-/// of the last match is left in `pending`.
+/// How far is decoded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Bytes that may be written.
+    pub(super) room: usize,
+    /// Bytes of the input: where more are drawn, it ends.
+    pub(super) drawn: usize,
+}
+
+/// Decodes symbols within the bounds. What did not fit of the last match is left in `pending`.
 pub(super) fn decode<W: Watch>(
     model: &mut Model,
     decoder: &mut RangeDecoder<'_>,
     history: &mut History,
     pending: &mut usize,
-    room: usize,
-    drawn: usize,
+    Bounds { room, drawn }: Bounds,
     watch: &mut W,
 ) -> Result<Stop, Invalid> {
     // Locals, which stay in registers.

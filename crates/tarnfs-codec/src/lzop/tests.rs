@@ -9,7 +9,7 @@ use crate::testing::{
     assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     decode_spaced, length_in_little_memory, noise, resume, sample, source, tool, tool_status,
 };
-use crate::{Codec, FILLER, Options, PIECE, SeekPoint};
+use crate::{Codec, FILLER, FileCodec as _, Options, PIECE, SeekPoint};
 
 const BLOCK: usize = USUAL_BLOCK as usize;
 

@@ -85,7 +85,7 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
             payload.get_or_insert((start, size.min(source.len().saturating_sub(start)), header));
         } else {
             let before = (head.len() + HEADER) as u64;
-            let mut member = member(source, &header, start, size, before, limits, cancel)?;
+            let mut member = member(source, &Header { header, start, size, before }, limits, cancel)?;
             findings.take_moved(&mut member.findings, 0, 0);
             push(&mut head, &header, Some(&member.content));
         }
@@ -190,14 +190,22 @@ impl Member {
     }
 }
 
-/// What a member holds, decoded if it is what says how to install the package; so many bytes of the head are `before`
-/// it. What is wrong comes beside what could be read.
+/// The header of a member, and where that lies.
+pub(super) struct Header {
+    pub(super) header: [u8; HEADER],
+    /// Byte at which its content is stored.
+    pub(super) start: u64,
+    /// Bytes that the content has, as the header says.
+    pub(super) size: u64,
+    /// So many bytes of the head are before it.
+    pub(super) before: u64,
+}
+
+/// What a member holds, decoded if it is what says how to install the package. What is wrong comes beside what could be
+/// read.
 pub(super) fn member(
     source: &SharedSource,
-    header: &[u8; HEADER],
-    start: u64,
-    size: u64,
-    before: u64,
+    &Header { header, start, size, before }: &Header,
     limits: &Limits,
     cancel: &Cancel,
 ) -> io::Result<Member> {

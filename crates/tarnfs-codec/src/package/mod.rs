@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice, Source};
 
-use crate::{Codec, CoderContext, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FileCodec, Findings, FirstPass, Options, Pace, SeekPoint};
 use crate::{coder_by_name, detect, faults};
 
 /// The codec of one kind of package.
@@ -242,10 +242,6 @@ impl Codec for Package {
         self.name
     }
 
-    fn bid(&self, head: &[u8]) -> u32 {
-        (self.bid)(head)
-    }
-
     /// That of the slowest one that payloads have.
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
@@ -282,5 +278,15 @@ impl Codec for Package {
         let payload = payload.map_err(|error| layout.counted(&error))?;
         let handed = if is_start { 0 } else { head };
         Ok(Box::new(Joined { layout, head, handed, payload, findings: Findings::default() }))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Package {
+    fn bid(&self, head: &[u8]) -> u32 {
+        (self.bid)(head)
     }
 }

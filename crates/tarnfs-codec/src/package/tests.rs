@@ -162,10 +162,10 @@ fn a_member_that_is_too_long_for_the_head_is_no_shorter_one() {
     let content = noise(20_000);
     for (name, lost) in [("_gpgorigin", 1), ("control.tar", 0)] {
         let package = member(name, &content);
-        let header = package[..60].try_into().unwrap();
         let (source, cancel) = (crate::testing::source(&package), Cancel::default());
         let before = deb::MOST - 10_000;
-        let found = deb::member(&source, header, 60, 20_000, before, &Limits::default(), &cancel).unwrap();
+        let header = deb::Header { header: package[..60].try_into().unwrap(), start: 60, size: 20_000, before };
+        let found = deb::member(&source, &header, &Limits::default(), &cancel).unwrap();
         let [damage] = found.findings.damage.as_slice() else { panic!("{name}: {:?}", found.findings) };
         assert!(damage.what.contains("it has more than"), "{damage:?}");
         let end = before + found.content.len() as u64;

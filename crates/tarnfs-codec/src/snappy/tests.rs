@@ -7,7 +7,7 @@ use crate::testing::{
     assert_outlives_mutations, assert_points_lead_to, assert_read_anywhere, decode, decode_in_steps, decode_spaced,
     length_in_little_memory, noise, resume, sample, source, tool_status,
 };
-use crate::{Codec, Options, PIECE, SeekPoint};
+use crate::{Codec, FileCodec as _, Options, PIECE, SeekPoint};
 
 /// What python-snappy makes of `data`, with libsnappy; `None`, with a line that says so, where it is not installed.
 fn python(data: &[u8]) -> Option<Vec<u8>> {

@@ -12,7 +12,9 @@ use tarnfs_source::{SharedSource, Source};
 
 use super::regular::Regular;
 use super::{Letters, Text, heads};
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Pace, SeekPoint,
+};
 
 /// The codec of containers.
 #[derive(Debug)]
@@ -35,6 +37,12 @@ impl Codec for Base64 {
         Ok(Box::new(Text::resume(source, 0, Quads::new(&context.coder), point, context)?))
     }
 
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Base64 {
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         Regular::new(source, coder)
     }
@@ -52,6 +60,26 @@ impl Codec for Base64File {
         "base64"
     }
 
+    fn pace(&self) -> Pace {
+        Base64.pace()
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::first_pass(source, start, Quads::with(true), options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::resume(source, start, Quads::with(true), point, context)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Base64File {
     fn about(&self) -> &'static str {
         "seeks everywhere; with the head that uuencode or mail gives it, else known by its name only"
     }
@@ -78,20 +106,6 @@ impl Codec for Base64File {
 
     fn may_be_named(&self, _: &[u8]) -> bool {
         true
-    }
-
-    fn pace(&self) -> Pace {
-        Base64.pace()
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        let start = heads::start(&*source, BEGIN)?;
-        Ok(Box::new(Text::first_pass(source, start, Quads::with(true), options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let start = heads::start(&*source, BEGIN)?;
-        Ok(Box::new(Text::resume(source, start, Quads::with(true), point, context)?))
     }
 }
 

@@ -4,7 +4,7 @@ use tarnfs_source::{MemorySource, SharedSource};
 
 use super::base64::Base64;
 use super::quoted::QuotedPrintable;
-use crate::{Codec, CoderContext, DecodeContext, Options, PIECE, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec as _, DecodeContext, FileCodec, Options, PIECE, SeekPoint};
 
 fn source(text: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(text, "text"))
@@ -182,7 +182,7 @@ fn what_stands_before_a_text_is_told() {
     use super::uu::Uuencode;
     let uu = "begin 644 a.txt\n#86)C\n`\nend\n";
     let base64 = "begin-base64 644 b\nYWJj\n====\n";
-    let told = |codec: &dyn Codec, text: &str| codec.unlisted(&*source(text.as_bytes())).unwrap();
+    let told = |codec: &dyn FileCodec, text: &str| codec.unlisted(&*source(text.as_bytes())).unwrap();
     for before in ["", "\n\n"] {
         assert!(told(&Uuencode, &format!("{before}{uu}")).is_empty(), "{before:?}");
         assert!(told(&Base64File, &format!("{before}{base64}")).is_empty(), "{before:?}");

@@ -6,7 +6,7 @@ use std::io;
 use tarnfs_source::{SharedSource, Source};
 
 use super::{Letters, Text, heads};
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -22,6 +22,26 @@ impl Codec for Uuencode {
         "uuencode"
     }
 
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 400_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::first_pass(source, start, Lines::default(), options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let start = heads::start(&*source, BEGIN)?;
+        Ok(Box::new(Text::resume(source, start, Lines::default(), point, context)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Uuencode {
     fn about(&self) -> &'static str {
         "seeks everywhere; also behind header fields that make no mail"
     }
@@ -49,20 +69,6 @@ impl Codec for Uuencode {
 
     fn unlisted(&self, source: &dyn Source) -> io::Result<Vec<String>> {
         heads::before(source, BEGIN)
-    }
-
-    fn pace(&self) -> Pace {
-        Pace { bytes_per_millisecond: 400_000, in_whole_chunks: false }
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        let start = heads::start(&*source, BEGIN)?;
-        Ok(Box::new(Text::first_pass(source, start, Lines::default(), options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        let start = heads::start(&*source, BEGIN)?;
-        Ok(Box::new(Text::resume(source, start, Lines::default(), point, context)?))
     }
 }
 

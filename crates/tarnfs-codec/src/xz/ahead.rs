@@ -2,6 +2,9 @@
 //!
 //! It only spares the walk in `decoder` the work: what comes from here is a whole block in which nothing was wrong. Any
 //! other block is left to the walk, so that damage is met, reported and stepped over in one place.
+//!
+//! Each block has a thread of its own, not one of a [pool](crate::thread_pool): a block may take as much memory as all
+//! that is in work, so those that nobody wants are called back and waited for, and the walk never works beside them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -153,9 +156,9 @@ impl Ahead {
     ) -> Option<JoinHandle<Option<DecodedBlock>>> {
         let memory = std::mem::take(&mut self.spare);
         let (source, options, abandon) = (self.source.clone(), self.options.clone(), abandon.clone());
-        let work = move || decode(source, place, record, check, &options, &abandon, memory);
+        let work = Work { source, place, record, check, options, abandon };
         // Where no thread is to be had, the walk does it.
-        Builder::new().name("xz block".into()).spawn(work).ok()
+        Builder::new().name("xz block".into()).spawn(move || work.decode(memory)).ok()
     }
 
     /// From the block's header or from the index, with the bytes of its dictionary. Both may lie: then the block does
@@ -202,60 +205,67 @@ impl Drop for Ahead {
     }
 }
 
-/// Decodes the block at `place` into `data`, whatever that holds; `None` if it is not exactly what `record` says, or if
-/// nobody wants it any more.
-fn decode(
+/// What the thread of a block knows.
+struct Work {
     source: SharedSource,
+    /// Bytes of the compressed stream.
     place: Range<u64>,
     record: Record,
     check: CheckId,
-    options: &Options,
-    abandon: &Cancel,
-    mut data: Vec<u8>,
-) -> Option<DecodedBlock> {
-    let mut input = Input::new(source, place.start);
-    let bytes = input.fill(LONGEST_BLOCK_HEADER).ok()?;
-    let header = block_header(bytes.get(..block_header_length(*bytes.first()?))?, check).ok()?;
-    input.consume(header.length);
-    let compressed = record.unpadded.checked_sub((header.length + check.size()) as u64)?;
-    let announced = header.uncompressed.is_none_or(|size| size == record.uncompressed)
-        && header.compressed.is_none_or(|size| size == compressed);
-    let mut decoder =
-        BlockDecoder::new(&header, Some(check), compressed, &options.limits).ok()?.ok().filter(|_| announced)?;
-    let expected = usize::try_from(record.uncompressed).ok()?;
-    data.truncate(expected);
-    data.try_reserve_exact(expected - data.len()).ok()?;
-    let (mut filled, mut surplus, mut points) = (0, [0], Vec::new());
-    decoder.survey(options.seek_point_spacing);
-    loop {
-        if abandon.is_cancelled() || options.cancel.is_cancelled() {
-            return None;
+    options: Options,
+    /// Nobody wants it any more.
+    abandon: Cancel,
+}
+
+impl Work {
+    /// Decodes the block into `data`, whatever that holds; `None` if it is not exactly what its record says, or if
+    /// nobody wants it any more.
+    fn decode(self, mut data: Vec<u8>) -> Option<DecodedBlock> {
+        let Self { source, place, record, check, options, abandon } = self;
+        let mut input = Input::new(source, place.start);
+        let bytes = input.fill(LONGEST_BLOCK_HEADER).ok()?;
+        let header = block_header(bytes.get(..block_header_length(*bytes.first()?))?, check).ok()?;
+        input.consume(header.length);
+        let compressed = record.unpadded.checked_sub((header.length + check.size()) as u64)?;
+        let announced = header.uncompressed.is_none_or(|size| size == record.uncompressed)
+            && header.compressed.is_none_or(|size| size == compressed);
+        let mut decoder =
+            BlockDecoder::new(&header, Some(check), compressed, &options.limits).ok()?.ok().filter(|_| announced)?;
+        let expected = usize::try_from(record.uncompressed).ok()?;
+        data.truncate(expected);
+        data.try_reserve_exact(expected - data.len()).ok()?;
+        let (mut filled, mut surplus, mut points) = (0, [0], Vec::new());
+        decoder.survey(options.seek_point_spacing);
+        loop {
+            if abandon.is_cancelled() || options.cancel.is_cancelled() {
+                return None;
+            }
+            let left = usize::try_from(compressed - decoder.taken()).ok()?;
+            let available = input.fill(decoder.wanted()).ok()?;
+            // Memory is touched only as it fills: the sizes may lie.
+            let stride = expected.min(filled + STRIDE);
+            if data.len() < stride {
+                data.resize(stride, 0);
+            }
+            let room = if filled < expected { &mut data[filled..stride] } else { &mut surplus[..] };
+            let step = decoder.decode(&available[..left.min(available.len())], room).ok()?;
+            let idle = step.taken == 0 && step.written == 0;
+            decoder.take_points(&mut points);
+            input.consume(step.taken);
+            filled += step.written;
+            match step.outcome {
+                Outcome::End => break,
+                // One byte too many tells that the record lies: the rest may be of any length.
+                Outcome::More if !idle && filled <= expected => {}
+                _ => return None,
+            }
         }
-        let left = usize::try_from(compressed - decoder.taken()).ok()?;
-        let available = input.fill(decoder.wanted()).ok()?;
-        // Memory is touched only as it fills: the sizes may lie.
-        let stride = expected.min(filled + STRIDE);
-        if data.len() < stride {
-            data.resize(stride, 0);
-        }
-        let room = if filled < expected { &mut data[filled..stride] } else { &mut surplus[..] };
-        let step = decoder.decode(&available[..left.min(available.len())], room).ok()?;
-        let idle = step.taken == 0 && step.written == 0;
-        decoder.take_points(&mut points);
-        input.consume(step.taken);
-        filled += step.written;
-        match step.outcome {
-            Outcome::End => break,
-            // One byte too many tells that the record lies: the rest may be of any length.
-            Outcome::More if !idle && filled <= expected => {}
-            _ => return None,
-        }
+        let length = usize::try_from(place.end - input.position()).ok()?;
+        let rest = input.fill(length).ok()?.get(..length)?;
+        let (padding, stored) = rest.split_at(length.checked_sub(check.size())?);
+        let good = filled == expected && decoder.taken() == compressed && padding.iter().all(|&byte| byte == 0);
+        (good && decoder.matches(stored)).then_some(DecodedBlock { data, record, end: place.end, points })
     }
-    let length = usize::try_from(place.end - input.position()).ok()?;
-    let rest = input.fill(length).ok()?.get(..length)?;
-    let (padding, stored) = rest.split_at(length.checked_sub(check.size())?);
-    let good = filled == expected && decoder.taken() == compressed && padding.iter().all(|&byte| byte == 0);
-    (good && decoder.matches(stored)).then_some(DecodedBlock { data, record, end: place.end, points })
 }
 
 #[cfg(test)]
@@ -322,8 +332,9 @@ mod tests {
             let source = testing::CancelledBehind(testing::source(&file), BLOCK / 2, is_read_on.clone());
             let place = 12..12 + padded(record.unpadded).unwrap();
             let record = Record { uncompressed: said, ..record };
-            let (options, nobody) = (Options::default(), Cancel::default());
-            let block = decode(Arc::new(source), place, record, CheckId::CRC64, &options, &nobody, Vec::new());
+            let (source, check) = (Arc::new(source), CheckId::CRC64);
+            let (options, abandon) = (Options::default(), Cancel::default());
+            let block = Work { source, place, record, check, options, abandon }.decode(Vec::new());
             let is_whole = said == BLOCK;
             assert_eq!((block.is_some(), is_read_on.is_cancelled()), (is_whole, is_whole), "{said} bytes");
         }

@@ -25,7 +25,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint};
+use crate::{
+    Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, Pace, SeekPoint, StreamChecks,
+};
 pub(crate) use block::dictionary_size as lzma2_dictionary;
 use container::{Fault, STREAM_HEADER};
 use decoder::XzDecoder;
@@ -46,31 +48,12 @@ impl Codec for Xz {
         "xz"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks everywhere, also in one large block of LZMA2; all filters and checks"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".txz", ".tar"), (".xz", "")]
-    }
-
     fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
         index::outline(source, cancel)
     }
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        let Some(header) = head.first_chunk::<STREAM_HEADER>() else { return 0 };
-        match container::stream_header(header) {
-            // Magic, CRC-32 and the reserved bits of the flags.
-            Ok(_) => 48 + 32 + 12,
-            // Ours, and the error says why it cannot be read.
-            Err(Fault::Unsupported(_)) => 48 + 32,
-            Err(Fault::Damaged(_)) => 0,
-        }
     }
 
     fn decodes_ahead(&self) -> bool {
@@ -85,6 +68,37 @@ impl Codec for Xz {
         Ok(Box::new(XzDecoder::resume(source, point, context.limits)?))
     }
 
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Xz {
+    fn about(&self) -> &'static str {
+        "seeks everywhere, also in one large block of LZMA2; all filters and checks"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".txz", ".tar"), (".xz", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        let Some(header) = head.first_chunk::<STREAM_HEADER>() else { return 0 };
+        match container::stream_header(header) {
+            // Magic, CRC-32 and the reserved bits of the flags.
+            Ok(_) => 48 + 32 + 12,
+            // Ours, and the error says why it cannot be read.
+            Err(Fault::Unsupported(_)) => 48 + 32,
+            Err(Fault::Damaged(_)) => 0,
+        }
+    }
+}
+
+impl StreamChecks for Xz {
     fn checks(&self, point: &SeekPoint) -> Checks {
         if decoder::is_inside(point) { Checks::Whole } else { Checks::Chunk }
     }

@@ -11,7 +11,7 @@ use crate::testing::{
     Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     noise, resume, sample, source, to_the_end, tool, tool_status,
 };
-use crate::{Codec, DecodeContext, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, FileCodec as _, Options, PIECE, SeekPoint};
 
 fn xz(options: &str, data: &[u8]) -> Vec<u8> {
     tool(&format!("xz -q -c {options}"), data)

@@ -31,7 +31,10 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Outline, Pace, SeekPoint, skippable};
+use crate::{
+    Checks, Codec, DecodeContext, Decoder, FileCodec, FirstPass, Options, Outline, Pace, SeekPoint, StreamChecks,
+    skippable,
+};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -46,20 +49,42 @@ impl Codec for Zstd {
         "zstd"
     }
 
-    fn about(&self) -> &'static str {
-        "seeks everywhere, also in one large frame; dictionaries, long windows, the seekable format"
-    }
-
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tzst", ".tar"), (".tzs", ".tar"), (".tzstd", ".tar"), (".zst", ""), (".zstd", "")]
-    }
-
     fn outline(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Outline>> {
         outline::outline(source, cancel)
     }
 
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
+    }
+
+    fn decodes_ahead(&self) -> bool {
+        true
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(FrameDecoder::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(FrameDecoder::resume(source, point, context.limits, &context.dictionaries)?))
+    }
+
+    fn file_codec(&self) -> Option<&dyn FileCodec> {
+        Some(self)
+    }
+
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl FileCodec for Zstd {
+    fn about(&self) -> &'static str {
+        "seeks everywhere, also in one large frame; dictionaries, long windows, the seekable format"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tzst", ".tar"), (".tzs", ".tar"), (".tzstd", ".tar"), (".zst", ""), (".zstd", "")]
     }
 
     /// lz4 has the same skippable frames: only the frame behind them tells.
@@ -76,19 +101,9 @@ impl Codec for Zstd {
     fn may_be_named(&self, head: &[u8]) -> bool {
         skippable::is_all(head)
     }
+}
 
-    fn decodes_ahead(&self) -> bool {
-        true
-    }
-
-    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(FrameDecoder::first_pass(source, options)))
-    }
-
-    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(source, point, context.limits, &context.dictionaries)?))
-    }
-
+impl StreamChecks for Zstd {
     fn checks(&self, point: &SeekPoint) -> Checks {
         Checks::of_frames(point)
     }

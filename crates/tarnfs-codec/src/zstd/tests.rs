@@ -10,7 +10,7 @@ use crate::testing::{
     Pass, assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, noise, resume, sample,
     source, tool, tool_status,
 };
-use crate::{Codec, DecodeContext, FILLER, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, FILLER, FileCodec as _, Options, PIECE, SeekPoint};
 
 /// A skippable frame.
 fn skippable(nibble: u8, content: &[u8]) -> Vec<u8> {

@@ -16,7 +16,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
 use header::{HEADER, Header, Name, is_symbols};
 
 /// All dialects of ar.
@@ -51,16 +51,6 @@ impl Format for Ar {
         if head.starts_with(MAGIC) || head.starts_with(THIN) { MAGIC_BITS } else { 0 }
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        // What ar writes so that the same files make the same archive.
-        let is_left_out = (shown.uid, shown.gid, shown.mtime.seconds, shown.mode) == (0, 0, 0, 0o644);
-        if is_left_out { Told::NOTHING } else { Told::all(shown.mtime) }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
     fn unlisted(&self, source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
         // It comes first. The longest name of one is less than 32 bytes.
         let mut head = [0; MAGIC.len() + HEADER + 32];
@@ -82,6 +72,22 @@ impl Format for Ar {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Forwards(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Ar {
+    fn told(&self, shown: &Shown) -> Told {
+        // What ar writes so that the same files make the same archive.
+        let is_left_out = (shown.uid, shown.gid, shown.mtime.seconds, shown.mode) == (0, 0, 0, 0o644);
+        if is_left_out { Told::NOTHING } else { Told::all(shown.mtime) }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

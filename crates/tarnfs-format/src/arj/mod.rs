@@ -18,7 +18,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 const NAME: &str = "arj";
 
@@ -47,6 +47,20 @@ impl Format for Arj {
         true
     }
 
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Arj {
     fn told(&self, shown: &Shown) -> Told {
         const TWO_SECONDS: u64 = 2_000_000_000;
         Told { mtime: Some(TWO_SECONDS).filter(|_| shown.mtime != Time::default()), ..Told::NOTHING }
@@ -54,14 +68,6 @@ impl Format for Arj {
 
     fn has_hard_links(&self) -> bool {
         false
-    }
-
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        reader::unlisted(source, cancel)
-    }
-
-    fn reader(&self) -> Reader<'_> {
-        Reader::Random(self)
     }
 }
 

@@ -15,7 +15,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "asar";
 
@@ -41,20 +41,26 @@ impl Format for Asar {
         if reader::Start::read(probe.head()).is_some() && probe.head().get(16) == Some(&b'{') { 32 + 32 + 8 } else { 0 }
     }
 
-    fn told(&self, _: &Shown) -> Told {
-        Told::NOTHING
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
         reader::unlisted(source, cancel)
     }
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Asar {
+    fn told(&self, _: &Shown) -> Told {
+        Told::NOTHING
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

@@ -19,7 +19,10 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted, Volume};
+use crate::{
+    Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted, Volume,
+    VolumesByFirst,
+};
 
 const NAME: &str = "cab";
 
@@ -57,6 +60,24 @@ impl Format for Cab {
         if behind.is_some_and(|end| reader::find(&probe.at(end, BEHIND_PROGRAM)).is_some()) { 64 } else { 0 }
     }
 
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+
+    fn volumes_by_first(&self) -> Option<&dyn VolumesByFirst> {
+        Some(self)
+    }
+}
+
+impl Fidelity for Cab {
     fn told(&self, shown: &Shown) -> Told {
         const TWO_SECONDS: u64 = 2_000_000_000;
         Told { mtime: Some(TWO_SECONDS).filter(|_| shown.mtime.seconds != 0), ..Told::NOTHING }
@@ -65,21 +86,15 @@ impl Format for Cab {
     fn has_hard_links(&self) -> bool {
         false
     }
+}
 
+impl VolumesByFirst for Cab {
     fn first_volumes(&self, name: &[u8]) -> Vec<Vec<u8>> {
         names::firsts(name)
     }
 
     fn volume(&self, source: &dyn Source) -> io::Result<Option<Volume>> {
         reader::volume(source)
-    }
-
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        reader::unlisted(source, cancel)
-    }
-
-    fn reader(&self) -> Reader<'_> {
-        Reader::Random(self)
     }
 }
 

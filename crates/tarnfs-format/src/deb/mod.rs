@@ -11,7 +11,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
+use crate::{Error, Format, Nature, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 const NAME: &str = "deb";
 
@@ -44,8 +44,8 @@ impl Format for Deb {
         Ok(Unlisted::default())
     }
 
-    fn is_rewritten(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Package
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -31,7 +31,9 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::image::told_of_any;
-use crate::{Damage, Error, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{
+    Damage, Error, Fidelity, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted,
+};
 
 /// Images of disks.
 #[derive(Debug)]
@@ -70,18 +72,6 @@ impl Format for DiskImage {
         layout::bid(&show, probe.length())
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        told_of_any(shown)
-    }
-
-    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
-        reader::tells_of_unix(source)
-    }
-
-    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
-        reader::parts(source)
-    }
-
     fn wrong_checksums(&self, source: &SharedSource, cancel: &Cancel) -> io::Result<Option<Vec<Damage>>> {
         reader::wrong_checksums(&**source, cancel)
     }
@@ -92,6 +82,24 @@ impl Format for DiskImage {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for DiskImage {
+    fn told(&self, shown: &Shown) -> Told {
+        told_of_any(shown)
+    }
+
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        reader::tells_of_unix(source)
+    }
+
+    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+        reader::parts(source)
     }
 }
 

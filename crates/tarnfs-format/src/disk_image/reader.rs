@@ -52,8 +52,8 @@ const MOST_RUNS: usize = 1 << 18;
 /// they lie in too many places.
 pub(super) fn parts(image: &dyn Source) -> io::Result<Option<Vec<Part>>> {
     let Some((disk, _)) = borrowed(image)? else { return Ok(None) };
-    let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
-    let on_disk = format.map(|format| format.parts(&disk)).map(unless_packed).transpose()?.flatten();
+    let format = unless_packed(format_of(&disk, |format| format.nature().is_of_disk()))?;
+    let on_disk = format.map(|format| format.fidelity().parts(&disk)).map(unless_packed).transpose()?.flatten();
     let Some(on_disk) = on_disk else { return Ok(None) };
     let (mut parts, mut runs) = (Vec::<Part>::new(), 0_usize);
     for part in on_disk {
@@ -86,10 +86,10 @@ pub(super) fn parts(image: &dyn Source) -> io::Result<Option<Vec<Part>>> {
 /// False if the disk has a file system that keeps neither modes, owners nor hard links.
 pub(super) fn tells_of_unix(image: &dyn Source) -> io::Result<bool> {
     let Some((disk, _)) = borrowed(image)? else { return Ok(true) };
-    let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
-    let told = format.map(|format| match format.parts(&disk)? {
+    let format = unless_packed(format_of(&disk, |format| format.nature().is_of_disk()))?;
+    let told = format.map(|format| match format.fidelity().parts(&disk)? {
         Some(parts) => Ok(Some(parts.iter().all(|part| part.tells_of_unix))),
-        None => format.tells_of_unix(&disk).map(Some),
+        None => format.fidelity().tells_of_unix(&disk).map(Some),
     });
     Ok(told.map(unless_packed).transpose()?.flatten().unwrap_or(true))
 }
@@ -98,7 +98,7 @@ pub(super) fn tells_of_unix(image: &dyn Source) -> io::Result<bool> {
 pub(super) fn unlisted(image: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
     let Some((disk, mut others)) = borrowed(image)? else { return Ok(Unlisted::unknown()) };
     others.insert(0, "the tables of the disk image".to_owned());
-    let format = unless_packed(format_of(&disk, |format| format.is_disk()))?;
+    let format = unless_packed(format_of(&disk, |format| format.nature().is_of_disk()))?;
     let on_disk = format.map(|format| format.unlisted(&disk, cancel).map(Some));
     let mut all = on_disk.map(unless_packed).transpose()?.flatten().unwrap_or_default();
     all.others.extend(others);
@@ -145,7 +145,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     }
     let disk = Arc::new(View::new(Arc::clone(source), layout, options.decode.clone()));
     let mut budget = Budget::of_image(data_of(&**source), options.shares);
-    let format = match format_of(&*disk, |format| format.is_disk()) {
+    let format = match format_of(&*disk, |format| format.nature().is_of_disk()) {
         Err(error) if is_damage(&error) => {
             teller.damage(0, format!("the start of the disk cannot be read: {error}"))?;
             None

@@ -25,7 +25,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
+use crate::{Error, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
 
 /// EROFS.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Format for Erofs {
         &[".erofs"]
     }
 
-    fn is_file_system(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {

@@ -30,7 +30,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
+use crate::{Error, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
 
 /// ext2, ext3 and ext4.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Format for Ext {
         &[".ext4", ".ext3", ".ext2"]
     }
 
-    fn is_file_system(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {

@@ -20,7 +20,9 @@ use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::clusters::{self, Clusters, Ends, Listed, Listings, Part, Root};
 use crate::image::Budget;
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted,
+};
 
 /// FAT12, FAT16 and FAT32.
 #[derive(Debug)]
@@ -48,25 +50,13 @@ impl Format for Fat {
         &[".fat", ".vfat", ".fat12", ".fat16", ".fat32", ".ima", ".vfd"]
     }
 
-    fn is_file_system(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let found = boot::parse(&probe.at(0, boot::LENGTH), |at, length| probe.at(at, length));
         if found.is_some() { BITS } else { 0 }
-    }
-
-    fn told(&self, shown: &Shown) -> Told {
-        Told { mtime: Some(UNIT).filter(|_| shown.mtime != Time::default()), ..Told::NOTHING }
-    }
-
-    fn tells_of_unix(&self, _: &dyn Source) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
@@ -78,6 +68,24 @@ impl Format for Fat {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Fat {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Some(UNIT).filter(|_| shown.mtime != Time::default()), ..Told::NOTHING }
+    }
+
+    fn tells_of_unix(&self, _: &dyn Source) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

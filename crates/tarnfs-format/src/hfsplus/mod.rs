@@ -26,7 +26,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted,
+};
 use volume::Volume;
 
 const NAME: &str = "hfsplus";
@@ -67,17 +69,8 @@ impl Format for HfsPlus {
         4096
     }
 
-    fn is_file_system(&self) -> bool {
-        true
-    }
-
-    fn told(&self, shown: &Shown) -> Told {
-        let told = Told::all(shown.mtime);
-        Told { mtime: told.mtime.filter(|_| shown.mtime != Time::default()), ..told }
-    }
-
-    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
-        Some(b"user.com.apple.")
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
@@ -90,6 +83,21 @@ impl Format for HfsPlus {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for HfsPlus {
+    fn told(&self, shown: &Shown) -> Told {
+        let told = Told::all(shown.mtime);
+        Told { mtime: told.mtime.filter(|_| shown.mtime != Time::default()), ..told }
+    }
+
+    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
+        Some(b"user.com.apple.")
     }
 }
 

@@ -12,7 +12,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted,
+};
 
 const NAME: &str = "html";
 
@@ -44,16 +46,8 @@ impl Format for Html {
         if is_page(probe.head()) && place::holds_files(probe) { 16 } else { 0 }
     }
 
-    fn told(&self, _shown: &Shown) -> Told {
-        Told::NOTHING
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
-    fn may_be_document(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Document
     }
 
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
@@ -62,6 +56,20 @@ impl Format for Html {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Html {
+    fn told(&self, _shown: &Shown) -> Told {
+        Told::NOTHING
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

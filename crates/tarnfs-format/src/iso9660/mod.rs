@@ -24,7 +24,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
+use crate::{Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
 
 /// ISO 9660 images.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ impl Format for Iso9660 {
         &[".iso"]
     }
 
-    fn is_file_system(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
@@ -62,10 +62,6 @@ impl Format for Iso9660 {
             [0..=3 | 255, magic @ .., 1 | 2] if magic == descriptor::MAGIC => BITS,
             _ => 0,
         }
-    }
-
-    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
-        reader::has_rock_ridge(source)
     }
 
     fn head(&self) -> usize {
@@ -115,6 +111,16 @@ impl Format for Iso9660 {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Iso9660 {
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        reader::has_rock_ridge(source)
     }
 }
 

@@ -18,7 +18,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 const NAME: &str = "lha";
 
@@ -47,6 +47,20 @@ impl Format for Lha {
         true
     }
 
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Lha {
     fn told(&self, shown: &Shown) -> Told {
         let all = Told::all(shown.mtime);
         let is_told = shown.mtime != Time::default();
@@ -55,14 +69,6 @@ impl Format for Lha {
 
     fn has_hard_links(&self) -> bool {
         false
-    }
-
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        reader::unlisted(source, cancel)
-    }
-
-    fn reader(&self) -> Reader<'_> {
-        Reader::Random(self)
     }
 }
 

@@ -23,7 +23,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted,
+};
 
 const NAME: &str = "mail";
 
@@ -54,16 +56,8 @@ impl Format for Mail {
         }
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
-    fn may_be_document(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Document
     }
 
     fn is_document(&self, head: &[u8]) -> bool {
@@ -80,6 +74,20 @@ impl Format for Mail {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Forwards(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Mail {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

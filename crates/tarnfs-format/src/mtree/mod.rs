@@ -18,7 +18,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 
 const NAME: &str = "mtree";
 
@@ -61,20 +61,26 @@ impl Format for Mtree {
         }
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        Told { mtime: Some(1), ..Told::all(shown.mtime) }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
         Ok(Unlisted::but("the text of the list, with sums and comments"))
     }
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Mtree {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Some(1), ..Told::all(shown.mtime) }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

@@ -34,7 +34,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted,
+};
 
 const NAME: &str = "ntfs";
 
@@ -75,16 +77,8 @@ impl Format for Ntfs {
         }
     }
 
-    fn is_file_system(&self) -> bool {
-        true
-    }
-
-    fn told(&self, shown: &Shown) -> Told {
-        Told { mtime: Some(UNIT).filter(|_| shown.mtime != Time::default()), ..Told::NOTHING }
-    }
-
-    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
-        Some(FOREIGN)
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
@@ -97,6 +91,20 @@ impl Format for Ntfs {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Ntfs {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Some(UNIT).filter(|_| shown.mtime != Time::default()), ..Told::NOTHING }
+    }
+
+    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
+        Some(FOREIGN)
     }
 }
 

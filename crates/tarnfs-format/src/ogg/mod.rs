@@ -16,7 +16,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted,
+};
 
 const NAME: &str = "ogg";
 
@@ -45,16 +47,8 @@ impl Format for Ogg {
         }
     }
 
-    fn told(&self, _shown: &Shown) -> Told {
-        Told::NOTHING
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
-    fn may_be_document(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Document
     }
 
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
@@ -63,6 +57,20 @@ impl Format for Ogg {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Ogg {
+    fn told(&self, _shown: &Shown) -> Told {
+        Told::NOTHING
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

@@ -18,7 +18,9 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::image::told_of_any;
-use crate::{Error, Format, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Part, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted,
+};
 
 /// Disks with partitions.
 #[derive(Debug)]
@@ -90,17 +92,8 @@ impl Format for Partitions {
         64 << 10
     }
 
-    fn is_disk(&self) -> bool {
-        true
-    }
-
-    /// Of archives in it: a partition has its own format.
-    fn told(&self, shown: &Shown) -> Told {
-        told_of_any(shown)
-    }
-
-    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
-        reader::parts(source).map(Some)
+    fn nature(&self) -> Nature {
+        Nature::Disk
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
@@ -112,6 +105,21 @@ impl Format for Partitions {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Partitions {
+    /// Of archives in it: a partition has its own format.
+    fn told(&self, shown: &Shown) -> Told {
+        told_of_any(shown)
+    }
+
+    fn parts(&self, source: &dyn Source) -> io::Result<Option<Vec<Part>>> {
+        reader::parts(source).map(Some)
     }
 }
 

@@ -11,7 +11,7 @@ use super::table::{self, Partition, Table};
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
 use crate::image::{damaged, is_damage};
-use crate::{Body, Entry, Error, Event, FORMATS, Format, Kind, Options, Part, Probe, Reader, ReceiveRandom};
+use crate::{Body, Entry, Error, Event, FORMATS, Format, Kind, Nature, Options, Part, Probe, Reader, ReceiveRandom};
 
 /// Bytes of a partition that are shown at once to what looks for a file system in it.
 const HEAD: usize = 64 << 10;
@@ -73,7 +73,10 @@ fn head_of(source: &dyn Source) -> io::Result<Vec<u8>> {
 fn file_system(source: &dyn Source) -> io::Result<Option<&'static dyn Format>> {
     let head = head_of(source)?;
     let probe = Probe::new(&head, source);
-    let bids = FORMATS.iter().filter(|format| format.is_file_system()).map(|format| (format.bid(&probe), *format));
+    let bids = FORMATS
+        .iter()
+        .filter(|format| format.nature() == Nature::FileSystem)
+        .map(|format| (format.bid(&probe), *format));
     let best = bids.filter(|(bid, _)| *bid > 0).max_by_key(|(bid, _)| *bid);
     match probe.take_error() {
         // What is damaged may be the mark of another, which is rarer than that it is none.
@@ -186,7 +189,7 @@ pub(super) fn parts(disk: &dyn Source) -> io::Result<Vec<Part>> {
         let inside = Inside { disk, start: partition.start, length };
         let known = seen.file_system(partition, &inside).and_then(|format| {
             Ok(match format {
-                Some(format) => Some((format, format.tells_of_unix(&inside)?)),
+                Some(format) => Some((format, format.fidelity().tells_of_unix(&inside)?)),
                 None => None,
             })
         });

@@ -30,7 +30,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted,
+};
 
 const NAME: &str = "pdf";
 const MAGIC: &[u8] = b"%PDF-";
@@ -56,16 +58,8 @@ impl Format for Pdf {
         if start(probe.head()).is_some() { 40 } else { 0 }
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
-    fn may_be_document(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Document
     }
 
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
@@ -74,6 +68,20 @@ impl Format for Pdf {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Pdf {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

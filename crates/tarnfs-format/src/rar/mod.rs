@@ -30,7 +30,10 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted, Volume};
+use crate::{
+    Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted, Volume,
+    VolumesByFirst,
+};
 
 const NAME: &str = "rar";
 
@@ -105,12 +108,32 @@ impl Format for Rar {
         true
     }
 
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        reader::unlisted(source, cancel)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+
+    fn volumes_by_first(&self) -> Option<&dyn VolumesByFirst> {
+        Some(self)
+    }
+}
+
+impl Fidelity for Rar {
     fn told(&self, shown: &Shown) -> Told {
         let all = Told::all(shown.mtime);
         let is_told = shown.mtime != Time::default();
         Told { owner: (shown.uid, shown.gid) != (0, 0), mtime: all.mtime.filter(|_| is_told), ..all }
     }
+}
 
+impl VolumesByFirst for Rar {
     fn first_volumes(&self, name: &[u8]) -> Vec<Vec<u8>> {
         volumes::firsts(name)
     }
@@ -121,14 +144,6 @@ impl Format for Rar {
 
     fn volume(&self, source: &dyn Source) -> io::Result<Option<Volume>> {
         reader::volume(source)
-    }
-
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        reader::unlisted(source, cancel)
-    }
-
-    fn reader(&self) -> Reader<'_> {
-        Reader::Random(self)
     }
 }
 

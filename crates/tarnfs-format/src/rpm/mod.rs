@@ -19,7 +19,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
+use crate::{Error, Format, Nature, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 const NAME: &str = "rpm";
 
@@ -49,8 +49,8 @@ impl Format for Rpm {
         Ok(Unlisted::but("the headers of the package: what it needs, and its scripts"))
     }
 
-    fn is_rewritten(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::Package
     }
 
     fn reader(&self) -> Reader<'_> {

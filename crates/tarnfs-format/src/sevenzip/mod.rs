@@ -31,7 +31,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told, Unlisted};
 
 /// The largest header that is read, and the most that one may decode to: of a million files with names of 20
 /// characters. It is kept in memory while it is read.
@@ -81,16 +81,6 @@ impl Format for SevenZip {
         true
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        let is_told = shown.mtime != Time::default();
-        let all = Told::all(shown.mtime);
-        Told { owner: false, mtime: all.mtime.filter(|_| is_told), ..all }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
         let (at, start) = match reader::find_start(source) {
             Ok(found) => found,
@@ -105,6 +95,22 @@ impl Format for SevenZip {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for SevenZip {
+    fn told(&self, shown: &Shown) -> Told {
+        let is_told = shown.mtime != Time::default();
+        let all = Told::all(shown.mtime);
+        Told { owner: false, mtime: all.mtime.filter(|_| is_told), ..all }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

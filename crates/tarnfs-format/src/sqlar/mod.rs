@@ -19,7 +19,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::window::Window;
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 use pages::{Database, Pages};
 
 const NAME: &str = "sqlar";
@@ -54,14 +54,6 @@ impl Format for Sqlar {
 
     fn head(&self) -> usize {
         64 << 10
-    }
-
-    fn told(&self, shown: &Shown) -> Told {
-        Told { owner: false, ..Told::all(shown.mtime) }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
     }
 
     fn encrypted_with(&self, head: &[u8], length: u64) -> Option<&'static str> {
@@ -105,6 +97,20 @@ impl Format for Sqlar {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Sqlar {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { owner: false, ..Told::all(shown.mtime) }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

@@ -27,7 +27,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
+use crate::{Error, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
 
 /// squashfs, and what has an image of it inside: AppImage, snap, SIF.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl Format for Squashfs {
         &[".squashfs", ".sqsh", ".sqfs", ".sfs", ".snap", ".appimage", ".sif"]
     }
 
-    fn is_file_system(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {

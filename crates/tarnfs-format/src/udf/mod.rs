@@ -36,7 +36,9 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Damage, Error, Event, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted};
+use crate::{
+    Damage, Error, Event, Fidelity, Format, Nature, Options, Probe, ReadRandom, Reader, ReceiveRandom, Unlisted,
+};
 
 /// UDF images.
 #[derive(Debug)]
@@ -65,8 +67,8 @@ impl Format for Udf {
         &[".udf"]
     }
 
-    fn is_file_system(&self) -> bool {
-        true
+    fn nature(&self) -> Nature {
+        Nature::FileSystem
     }
 
     fn bid(&self, probe: &Probe<'_>) -> u32 {
@@ -76,21 +78,6 @@ impl Format for Udf {
         let Some(length) = probe.length().filter(|_| found.is_bridge) else { return BITS };
         let is_behind = shows_less(&show, length) || recognition::anchors(&show, length).is_empty();
         if is_behind { BEHIND_BITS } else { BITS }
-    }
-
-    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
-        let show = shows(source);
-        let is_bridge = recognition::recognise(&show).is_some_and(|found| found.is_bridge);
-        let of_other = || crate::by_name(OTHER).map_or(Ok(true), |other| other.tells_of_unix(source));
-        if is_bridge && shows_less(&show, source.len()) {
-            return of_other();
-        }
-        let (options, mut ignore) = (Options::default(), |_| Ok(()));
-        match reader::Reader::open(source, &options, &mut ignore) {
-            Ok(mut reader) => reader.has_owners(),
-            Err(_) if is_bridge => of_other(),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn head(&self) -> usize {
@@ -129,6 +116,27 @@ impl Format for Udf {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Udf {
+    fn tells_of_unix(&self, source: &dyn Source) -> io::Result<bool> {
+        let show = shows(source);
+        let is_bridge = recognition::recognise(&show).is_some_and(|found| found.is_bridge);
+        let of_other = || crate::by_name(OTHER).map_or(Ok(true), |other| other.fidelity().tells_of_unix(source));
+        if is_bridge && shows_less(&show, source.len()) {
+            return of_other();
+        }
+        let (options, mut ignore) = (Options::default(), |_| Ok(()));
+        match reader::Reader::open(source, &options, &mut ignore) {
+            Ok(mut reader) => reader.has_owners(),
+            Err(_) if is_bridge => of_other(),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

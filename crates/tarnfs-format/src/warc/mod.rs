@@ -17,7 +17,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Source};
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told, Unlisted};
 
 const NAME: &str = "warc";
 
@@ -42,20 +42,26 @@ impl Format for Warc {
         if header::version(probe.head()).is_some() { 48 } else { 0 }
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
-    }
-
-    fn has_hard_links(&self) -> bool {
-        false
-    }
-
     fn unlisted(&self, _source: &dyn Source, _cancel: &Cancel) -> io::Result<Unlisted> {
         Ok(Unlisted::but("the headers of its records and of HTTP"))
     }
 
     fn reader(&self) -> Reader<'_> {
         Reader::Forwards(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Warc {
+    fn told(&self, shown: &Shown) -> Told {
+        Told { mtime: Told::all(shown.mtime).mtime, ..Told::NOTHING }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 }
 

@@ -28,7 +28,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Kind, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{Error, Fidelity, Format, Kind, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
 use header::{HEADER, Header};
 
 const NAME: &str = "wim";
@@ -59,23 +59,8 @@ impl Format for Wim {
         if Header::read(probe.head()).is_some() { 64 + 32 } else { 0 }
     }
 
-    fn told(&self, shown: &Shown) -> Told {
-        let told = Told::all(shown.mtime);
-        // A link has no attributes that say whether anything of Unix is told.
-        let is_untold = shown.kind == Kind::Symlink && (shown.uid, shown.gid) == (0, 0);
-        Told { owner: !is_untold, mtime: told.mtime.map(|unit| unit.max(100)), ..told }
-    }
-
     fn compares_content(&self) -> bool {
         true
-    }
-
-    fn xattr_without_unix(&self) -> Option<&'static [u8]> {
-        Some(CREATED)
-    }
-
-    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
-        Some(FOREIGN)
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
@@ -93,6 +78,27 @@ impl Format for Wim {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+}
+
+impl Fidelity for Wim {
+    fn told(&self, shown: &Shown) -> Told {
+        let told = Told::all(shown.mtime);
+        // A link has no attributes that say whether anything of Unix is told.
+        let is_untold = shown.kind == Kind::Symlink && (shown.uid, shown.gid) == (0, 0);
+        Told { owner: !is_untold, mtime: told.mtime.map(|unit| unit.max(100)), ..told }
+    }
+
+    fn xattr_without_unix(&self) -> Option<&'static [u8]> {
+        Some(CREATED)
+    }
+
+    fn foreign_xattrs(&self) -> Option<&'static [u8]> {
+        Some(FOREIGN)
     }
 }
 

@@ -38,7 +38,10 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted};
+use crate::{
+    Error, Fidelity, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told, Unlisted,
+    VolumesByLast,
+};
 
 /// zip and what is made of it: jar, apk, docx, odt, epub, whl, ...
 #[derive(Debug)]
@@ -96,6 +99,24 @@ impl Format for Zip {
         true
     }
 
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+
+    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
+        unlisted::unlisted(source, cancel)
+    }
+
+    fn fidelity(&self) -> &dyn Fidelity {
+        self
+    }
+
+    fn volumes_by_last(&self) -> Option<&dyn VolumesByLast> {
+        Some(self)
+    }
+}
+
+impl Fidelity for Zip {
     fn told(&self, shown: &Shown) -> Told {
         /// The time of DOS, which counts every second second.
         const OF_DOS: u64 = 2_000_000_000;
@@ -107,11 +128,9 @@ impl Format for Zip {
     fn has_hard_links(&self) -> bool {
         false
     }
+}
 
-    fn reader(&self) -> Reader<'_> {
-        Reader::Random(self)
-    }
-
+impl VolumesByLast for Zip {
     fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
         volumes::last(name)
     }
@@ -125,10 +144,6 @@ impl Format for Zip {
 
     fn volume_before(&self, last: &[u8], number: u64) -> Option<Vec<u8>> {
         volumes::before(last, number)
-    }
-
-    fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        unlisted::unlisted(source, cancel)
     }
 }
 

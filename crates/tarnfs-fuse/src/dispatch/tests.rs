@@ -4,15 +4,15 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tarnfs_source::{MemorySource, SharedSource};
-use tarnfs_tree::{Child, FolderTree, Lifetime, Xattrs};
+use tarnfs_tree::{Child, Edit, FolderTree, Lifetime, Xattrs};
 
 use super::reading::SEEK_DATA;
 use super::*;
-use crate::MountOptions;
 use crate::deadline::Patience;
 use crate::protocol::{
     Folders as _, How, Reading as _, ReplyData, ReplyDone, ReplyOpen, ReplySeek, ReplyXattr, Writing as _,
 };
+use crate::{MountOptions, guard};
 
 /// Nothing in it can change, and it counts what is forgotten.
 #[derive(Default)]
@@ -132,7 +132,7 @@ fn a_tree_that_never_changes_is_told_what_is_forgotten() {
     let dispatcher = Dispatcher::new(asked, &options, Workers::new(forever), Deadlines::new(forever));
     dispatcher.forget(7, 3);
     drop(Given::new(&dispatcher.asks, vec![Node(8), Node(9)]));
-    Given::new(&dispatcher.asks, vec![Node(5)]).taken();
+    Given::new(&dispatcher.asks, vec![Node(5)]).sent(true);
     assert_eq!(*tree.forgotten.lock().unwrap(), [(Node(7), 3), (Node(8), 1), (Node(9), 1)]);
 }
 
@@ -173,7 +173,7 @@ fn who_asks_for_one_attribute_does_not_make_all_be_read() {
         dispatcher.getxattr(5, name.as_bytes(), 100, ReplyXattr::to(&Arc::new(File::from(device))));
         assert_eq!(error_in(File::from(sent)), error);
     }
-    assert_eq!(dispatcher.deadlines.statistics(tarnfs_tree::Work::default()).panics, 0);
+    assert_eq!(dispatcher.asks.deadlines.statistics(tarnfs_tree::Work::default()).panics, 0);
 }
 
 /// Others can give it back only as long as somebody answers the kernel.
@@ -204,7 +204,7 @@ fn who_answers_the_kernel_does_not_wait_for_memory() {
                 std::thread::yield_now();
             }
             // Nobody waits any more: nor does the worker.
-            assert!(dispatcher.deadlines.interrupt(7));
+            assert!(dispatcher.asks.deadlines.interrupt(7));
             assert_eq!(error_in(File::from(sent)), -Errno::INTR.raw_os_error());
         }
         while dispatcher.is_busy() {

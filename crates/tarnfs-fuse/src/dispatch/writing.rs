@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use tarnfs_tree::edit::{Allocation, Change, Renaming, Setting};
+use tarnfs_tree::edit::{Allocation, Change, New, Renaming, Setting};
 use tarnfs_tree::{Attributes, Edit, Node, WritableFile};
 
-use super::{Answer, Dispatcher, Given, KnownName, Questions, attempt, errno, told};
+use super::reading::OpenFile;
+use super::{Answer, Dispatcher, Given, GivenName, Questions, send_attributes, send_name, told};
 use crate::attributes;
 use crate::deadline::{Refuse, Ticket};
 use crate::protocol::{
@@ -16,16 +17,13 @@ use crate::protocol::{
 };
 use crate::statistics::Operation;
 
-/// A name that was made, and its node until the kernel knows it.
-type MadeName = (KnownName, Given);
-
 impl Questions {
     /// What changes the tree.
     pub(super) fn edit(&self) -> Answer<&dyn Edit> {
         self.tree.edit().ok_or(Errno::ROFS)
     }
 
-    fn made(&self, folder: u64, attributes: &Attributes) -> MadeName {
+    fn made(&self, folder: u64, attributes: &Attributes) -> GivenName {
         (self.named(Node(folder), attributes), Given::new(self, vec![attributes.node]))
     }
 }
@@ -64,14 +62,14 @@ impl Dispatcher {
         send: impl FnOnce(&Questions, R, T) + Send + 'static,
     ) {
         let is_ready = self.changes_at_once(node);
-        let ticket = self.deadlines.begin(Operation::Write, node, reply);
+        let ticket = self.begin(Operation::Write, node, reply);
         let work = move |asks: &Questions| work(asks, asks.edit()?);
-        self.ask_with(Operation::Write, node, is_ready, ticket, work, send);
+        self.ask_with(is_ready, ticket, work, send);
     }
 
     /// Nothing can be changed.
     fn refuse(&self, reply: Reply) {
-        self.deadlines.counters.count(Operation::Write);
+        self.count(Operation::Write);
         reply.error(Errno::ROFS);
     }
 
@@ -83,38 +81,99 @@ impl Dispatcher {
         reply: ReplyDone,
         work: impl Fn(&dyn WritableFile) -> Answer<()> + Send + 'static,
     ) {
-        let ticket = self.deadlines.begin(Operation::Write, node, reply);
+        let ticket = self.begin(Operation::Write, node, reply);
         let Some(file) = self.asks.handles.writable(handle) else { return ticket.refuse(Errno::BADF) };
         let is_ready = file.writes_at_once();
         let work = move |_: &Questions| work(&*file);
-        self.ask_with(Operation::Write, node, is_ready, ticket, work, |_, reply, ()| reply.done());
+        self.ask_with(is_ready, ticket, work, send_done);
     }
 }
 
-/// Answers with a name that was made.
-fn send_name(_: &Questions, reply: ReplyEntry, ((keep, found), given): MadeName) {
-    if reply.entry(keep, &found) {
-        given.taken();
+/// Answers that something was done.
+fn send_done(_: &Questions, reply: ReplyDone, (): ()) {
+    reply.done();
+}
+
+/// A file that is to be made, and opened.
+struct NewFile {
+    folder: Node,
+    /// Without one it is not in the folder.
+    name: Option<Vec<u8>>,
+    /// `None` if there is nothing of its kind.
+    new: Option<New>,
+    how: How,
+}
+
+/// A file that was made and opened, and its node until the kernel knows it.
+struct Created {
+    made: Attributes,
+    file: OpenFile,
+    given: Given,
+}
+
+impl NewFile {
+    /// Makes it.
+    fn create(&self, asks: &Questions, edit: &dyn Edit) -> Answer<Created> {
+        let made = self.make(edit)?;
+        let given = Given::new(asks, vec![made.node]);
+        // Whoever is told that it failed, and the kernel, take it that nothing was made.
+        let file = asks.open(made.node.0, self.how).inspect_err(|_| self.unmake(edit))?;
+        Ok(Created { made, file, given })
+    }
+
+    fn make(&self, edit: &dyn Edit) -> Answer<Attributes> {
+        let new = self.new.as_ref().ok_or(Errno::INVAL)?;
+        let made = match &self.name {
+            Some(name) => told(edit.make(self.folder, name, new)),
+            None => told(edit.make_unnamed(self.folder, new)),
+        };
+        // Somebody was quicker. Told so, the kernel looks again, and opens what is there.
+        let is_late = |errno| errno == Errno::EXIST && !self.how.is_exclusive;
+        made.map_err(|errno| if is_late(errno) { Errno::STALE } else { errno })
+    }
+
+    fn unmake(&self, edit: &dyn Edit) {
+        drop(self.name.as_ref().map(|name| edit.remove(self.folder, name, false)));
     }
 }
 
-/// Writes `bytes` to `file`, and answers how many it has taken.
-fn answer_write(
-    asks: &Questions,
-    node: u64,
-    file: &dyn WritableFile,
+impl Created {
+    /// Answers with the file, which is in `folder`.
+    fn send(self, asks: &Questions, reply: ReplyCreated, folder: Node) {
+        let Self { made, file, given } = self;
+        // First: how long the kernel keeps what it is told goes by who may write to it.
+        let opening = asks.hold(made.node.0, file);
+        let given = given.with_handle(asks, opening.handle);
+        let (keep, found) = asks.named(folder, &made);
+        given.sent(reply.created(keep, &found, opening.handle, opening.flags, opening.backing));
+    }
+}
+
+/// Bytes for an open file.
+struct Write<B> {
     offset: u64,
-    bytes: &[u8],
+    bytes: B,
     ticket: Ticket<ReplyWrite>,
-) {
-    if !ticket.is_wanted() {
-        return;
+}
+
+impl<B: AsRef<[u8]>> Write<B> {
+    /// Writes them to `file`, and answers how many it has taken.
+    fn to(self, file: &dyn WritableFile) {
+        let Self { offset, bytes, ticket } = self;
+        if !ticket.is_wanted() {
+            return;
+        }
+        let taken = ticket.attempt(|| told(ticket.asks_for(|| file.write_at(bytes.as_ref(), offset))));
+        ticket.settle(taken, |reply, taken| reply.taken(taken.min(bytes.as_ref().len()) as u32));
     }
-    let write = || ticket.asks_for(|| file.write_at(bytes, offset)).map_err(|error| errno(&error.into()));
-    match attempt(&asks.deadlines, Operation::Write, node, write) {
-        Ok(taken) => ticket.answer(|reply| reply.taken(taken.min(bytes.len()) as u32)),
-        Err(errno) => ticket.refuse(errno),
-    }
+}
+
+/// Gives an open `file` the length that is in `change`, and takes that out: what is open can be cut also where it has
+/// no name any more. True if that was all.
+fn cut(file: &dyn WritableFile, change: &mut Change) -> Answer<bool> {
+    let Some(size) = change.size.take() else { return Ok(false) };
+    told(file.set_len(size))?;
+    Ok(*change == Change::default())
 }
 
 /// What becomes of a name, by the `flags` of `renameat2(2)`. To leave a whiteout is a thing of layers of file systems.
@@ -161,33 +220,9 @@ impl Writing for Dispatcher {
 
     fn create(&self, folder: u64, name: Option<&[u8]>, new: protocol::New<'_>, how: How, reply: ReplyCreated) {
         let (name, new) = (name.map(<[u8]>::to_vec), attributes::new(new));
-        let create = move |asks: &Questions, edit: &dyn Edit| {
-            let new = new.as_ref().ok_or(Errno::INVAL)?;
-            let made = match &name {
-                Some(name) => told(edit.make(Node(folder), name, new)),
-                None => told(edit.make_unnamed(Node(folder), new)),
-            };
-            let made = match made {
-                // Somebody was quicker. Told so, the kernel looks again, and opens what is there.
-                Err(Errno::EXIST) if !how.is_exclusive => return Err(Errno::STALE),
-                made => made?,
-            };
-            let given = Given::new(asks, vec![made.node]);
-            // Whoever is told that it failed, and the kernel, take it that nothing was made.
-            let unmake = |_: &Errno| drop(name.as_ref().map(|name| edit.remove(Node(folder), name, false)));
-            let file = asks.open(made.node.0, how).inspect_err(unmake)?;
-            Ok((given, made, file))
-        };
-        self.change(folder, reply, create, move |asks, reply, (given, made, file)| {
-            // First: how long the kernel keeps what it is told goes by who may write to it.
-            let opening = asks.hold(made.node.0, file);
-            let (keep, found) = asks.named(Node(folder), &made);
-            if reply.created(keep, &found, opening.handle, opening.flags, opening.backing) {
-                given.taken();
-            } else {
-                drop(asks.handles.close(opening.handle));
-            }
-        });
+        let file = NewFile { folder: Node(folder), name, new, how };
+        let create = move |asks: &Questions, edit: &dyn Edit| file.create(asks, edit);
+        self.change(folder, reply, create, move |asks, reply, created| created.send(asks, reply, Node(folder)));
     }
 
     fn link(&self, node: u64, folder: u64, name: &[u8], reply: ReplyEntry) {
@@ -201,14 +236,14 @@ impl Writing for Dispatcher {
     fn remove(&self, folder: u64, name: &[u8], is_folder: bool, reply: ReplyDone) {
         let name = name.to_vec();
         let remove = move |_: &Questions, edit: &dyn Edit| told(edit.remove(Node(folder), &name, is_folder));
-        self.change(folder, reply, remove, |_, reply, ()| reply.done());
+        self.change(folder, reply, remove, send_done);
     }
 
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32, reply: ReplyDone) {
         let [(folder, name), (into, new)] = [from, to].map(|(folder, name)| (Node(folder), name.to_vec()));
         let rename =
             move |_: &Questions, edit: &dyn Edit| told(edit.rename((folder, &name), (into, &new), renaming(flags)?));
-        self.change(folder.0, reply, rename, |_, reply, ()| reply.done());
+        self.change(folder.0, reply, rename, send_done);
     }
 
     fn set_attributes(&self, node: u64, handle: Option<u64>, change: protocol::Change, reply: ReplyAttributes) {
@@ -216,51 +251,35 @@ impl Writing for Dispatcher {
         let file = handle.and_then(|handle| self.asks.handles.writable(handle));
         let set = move |asks: &Questions, edit: &dyn Edit| {
             let mut left = change;
-            // What is open can be cut also where it has no name any more.
-            if let (Some(file), Some(size)) = (&file, change.size) {
-                file.set_len(size).map_err(|error| errno(&error.into()))?;
-                left.size = None;
-                if left == Change::default() {
-                    return told(asks.tree.attributes(Node(node)));
-                }
-            }
-            told(edit.change(Node(node), &left))
+            let was_all = file.as_deref().map_or(Ok(false), |file| cut(file, &mut left))?;
+            let changed = if was_all { asks.tree.attributes(Node(node)) } else { edit.change(Node(node), &left) };
+            told(changed)
         };
-        self.change(node, reply, set, |asks, reply, found| {
-            let (keep, found) = asks.found(&found);
-            reply.attributes(keep, &found);
-        });
+        self.change(node, reply, set, |asks, reply, found| send_attributes(asks, reply, asks.found(&found)));
     }
 
     fn write(&self, node: u64, handle: u64, offset: u64, bytes: &[u8], reply: ReplyWrite) {
-        let ticket = self.deadlines.begin(Operation::Write, node, reply);
+        let ticket = self.begin(Operation::Write, node, reply);
         match self.asks.handles.writable(handle) {
             None => ticket.refuse(Errno::ROFS),
-            Some(file) if file.writes_at_once() => answer_write(&self.asks, node, &*file, offset, bytes, ticket),
+            Some(file) if file.writes_at_once() => Write { offset, bytes, ticket }.to(&*file),
             Some(file) => {
                 // This thread takes the next request into the same memory.
-                let bytes = bytes.to_vec();
-                self.later(node, move |asks| answer_write(asks, node, &*file, offset, &bytes, ticket));
+                let write = Write { offset, bytes: bytes.to_vec(), ticket };
+                self.later(node, move |_| write.to(&*file));
             }
         }
     }
 
     fn sync(&self, node: u64, what: Synced, data_only: bool, reply: ReplyDone) {
-        if self.asks.tree.edit().is_none() {
-            return self.other(reply.into());
-        }
+        let sync = move |_: &Questions, edit: &dyn Edit| told(edit.sync(Node(node), data_only));
         match what {
-            Synced::Folder => {
-                let sync = move |_: &Questions, edit: &dyn Edit| told(edit.sync(Node(node), data_only));
-                self.change(node, reply, sync, |_, reply, ()| reply.done());
+            _ if self.asks.tree.edit().is_none() => self.other(reply.into()),
+            Synced::File(handle) if self.asks.handles.writable(handle).is_some() => {
+                self.with_file(node, handle, reply, move |file| told(file.sync(data_only)));
             }
-            // Others may have written to it.
-            Synced::File(handle) if self.asks.handles.writable(handle).is_none() => {
-                let sync = move |_: &Questions, edit: &dyn Edit| told(edit.sync(Node(node), data_only));
-                self.change(node, reply, sync, |_, reply, ()| reply.done());
-            }
-            Synced::File(handle) => self
-                .with_file(node, handle, reply, move |file| file.sync(data_only).map_err(|error| errno(&error.into()))),
+            // A folder, or a file that is open to read it: others may have written to it.
+            Synced::File(_) | Synced::Folder => self.change(node, reply, sync, send_done),
         }
     }
 
@@ -270,7 +289,7 @@ impl Writing for Dispatcher {
         }
         self.with_file(node, handle, reply, move |file| {
             let (what, keeps_length) = allocation(mode)?;
-            file.allocate(what, range.clone(), keeps_length).map_err(|error| errno(&error.into()))
+            told(file.allocate(what, range.clone(), keeps_length))
         });
     }
 
@@ -278,13 +297,13 @@ impl Writing for Dispatcher {
         let (name, value) = (name.to_vec(), value.to_vec());
         let set =
             move |_: &Questions, edit: &dyn Edit| told(edit.set_xattr(Node(node), &name, &value, setting(flags)?));
-        self.change(node, reply, set, |_, reply, ()| reply.done());
+        self.change(node, reply, set, send_done);
     }
 
     fn remove_xattr(&self, node: u64, name: &[u8], reply: ReplyDone) {
         let name = name.to_vec();
         let remove = move |_: &Questions, edit: &dyn Edit| told(edit.remove_xattr(Node(node), &name));
-        self.change(node, reply, remove, |_, reply, ()| reply.done());
+        self.change(node, reply, remove, send_done);
     }
 
     fn copy(&self, reply: Reply) {
@@ -296,7 +315,7 @@ impl Writing for Dispatcher {
         if self.asks.tree.edit().is_none() {
             return self.other(reply);
         }
-        self.deadlines.counters.count(Operation::Other);
+        self.count(Operation::Other);
         if to_write && !self.may_change(node) {
             return reply.error(Errno::ROFS);
         }

@@ -369,7 +369,7 @@ impl Points {
             if point.compressed_bit.is_multiple_of(8) {
                 let _ = self.source.read_at(&mut magic, point.compressed_bit / 8)?;
             }
-            return if magic == [0x1f, 0x8b, 8] { Ok(Vec::new()) } else { Ok(self.codec.state_from_window(&[])?) };
+            return if magic == [0x1f, 0x8b, 8] { Ok(Vec::new()) } else { self.state_of(&[]) };
         }
         let packed = if let Some(window) = self.windows.as_ref().and_then(|windows| windows.get(index)) {
             window.clone()
@@ -378,7 +378,12 @@ impl Points {
             self.values.reader(&connection).read(point.window.0, point.window.1 as usize)?
         };
         let window = if self.is_packed { gztool::unpack(&packed)? } else { packed };
-        Ok(self.codec.state_from_window(&window)?)
+        self.state_of(&window)
+    }
+
+    fn state_of(&self, window: &[u8]) -> Result<Vec<u8>, Error> {
+        let windows = self.codec.windows().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+        Ok(windows.state_from_window(window)?)
     }
 }
 

@@ -137,7 +137,8 @@ fn gzip(
             let header = header_length(codec, source, point.compressed_bit / 8)?;
             (point.compressed_bit.saturating_add(header.saturating_mul(8)), Vec::new())
         } else {
-            (point.compressed_bit, codec.window_from_state(&point.state)?)
+            let windows = codec.windows().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+            (point.compressed_bit, windows.window_from_state(&point.state)?)
         };
         if is_large {
             gztool.add(bit, point.decoded, &window)?;

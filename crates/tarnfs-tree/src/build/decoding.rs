@@ -14,7 +14,7 @@ use tarnfs_source::Cancel;
 use super::amount::TOO_MUCH;
 use super::held_back::HeldBack;
 use super::nested::is_damage;
-use super::receiver::{MOST_NOTES, Receiver};
+use super::receiver::{Call, MOST_NOTES, Receiver};
 use crate::open::{Sink, is_bad_block};
 
 /// Places in a decoded stream before which an unknown number of bytes is missing. Nobody knows what of a file lies
@@ -288,7 +288,7 @@ impl<'a> DecodingStream<'a> {
 
     fn hand_over(&mut self) -> io::Result<()> {
         for chunk in self.chunks.drain(..) {
-            self.receiver.chunk(chunk).map_err(io::Error::other)?;
+            self.receiver.call(Call::Chunk(chunk)).map_err(io::Error::other)?;
         }
         for damage in self.untold.drain(..) {
             self.receiver.damage(damage).map_err(io::Error::other)?;
@@ -338,58 +338,26 @@ impl Stream for DecodingStream<'_> {
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use tarnfs_codec::Damage;
     use tarnfs_format::Body;
     use tarnfs_index::Error;
 
-    use super::super::nested::Candidate;
+    use super::super::receiver::About;
 
     /// Keeps damage.
     #[derive(Default)]
     struct Kept(Cell<Vec<Range<u64>>>);
 
     impl Receiver for Kept {
-        fn damage(&self, damage: Damage) -> Result<(), Error> {
+        fn about(&self, _: About, _: &Entry) -> Result<(), Error> {
+            unreachable!()
+        }
+
+        fn call(&self, call: Call) -> Result<(), Error> {
+            let Call::Damage(damage) = call else { unreachable!() };
             let mut all = self.0.take();
             all.push(damage.decoded);
             self.0.set(all);
             Ok(())
-        }
-        fn entry(&self, _: &Entry) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn ahead(&self, _: &[u8], _: u64) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn confirm(&self, _: &Entry) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn take_back(&self, _: &Entry) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn chunk(&self, _: Chunk) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn note(&self, _: u64, _: String) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn open(&self, _: &[u8]) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn close(&self) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn put_off(&self) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn candidate(&self, _: Candidate) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn begin(&self, _: bool) -> Result<(), Error> {
-            unreachable!()
-        }
-        fn end(&self, _: u64) -> Result<(), Error> {
-            unreachable!()
         }
     }
 

@@ -30,7 +30,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_codec::engine::{Indexing, SpillWriter};
-use tarnfs_codec::{Checks, Codec, SeekPoint};
+use tarnfs_codec::{Checks, Codec, FileCodec, SeekPoint};
 use tarnfs_format::name::steers_a_terminal;
 use tarnfs_format::{
     Body, Entry, Format, Kind, Probe, ReadForwards, ReadRandom, Reader, SourceStream, Stream, foreign,
@@ -244,7 +244,7 @@ impl FirstPass<'_> {
     /// The codec or format that the suffix of its name stands for.
     fn said_by_its_name(&self) -> Option<&'static str> {
         let name = self.name.to_ascii_lowercase();
-        let is_named = |codec: &&&dyn Codec| {
+        let is_named = |codec: &&&dyn FileCodec| {
             codec.suffixes().iter().any(|(suffix, _)| name.len() > suffix.len() && name.ends_with(suffix.as_bytes()))
         };
         let codec = tarnfs_codec::CODECS.iter().find(is_named).map(|codec| codec.name());
@@ -616,7 +616,10 @@ pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry 
 /// The name that a compressed stream which begins with `head` gives its content, if a file may be called so: anybody
 /// can have written it.
 fn stored_name(codec: &dyn Codec, head: &[u8], limits: &Limits) -> Option<Vec<u8>> {
-    let stored = codec.stored_name(head).filter(|stored| stored.len() <= limits.name.min(LONGEST_NAME))?;
+    let stored = codec.file_codec()?.stored_name(head)?;
+    if stored.len() > limits.name.min(LONGEST_NAME) {
+        return None;
+    }
     let is_taken = matches!(stored, b"" | b"." | b"..") || stored == crate::control::FOLDER;
     // Bytes above ASCII may be of any encoding.
     let steers = |stored: &[u8]| match std::str::from_utf8(stored) {

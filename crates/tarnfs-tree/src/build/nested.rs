@@ -26,7 +26,7 @@ use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
 use super::parts::{CUT, Split};
-use super::receiver::{Batches, Direct, Receiver};
+use super::receiver::{Batches, Call, Direct, Receiver};
 use super::undamaged::Undamaged;
 use super::walk::{Content, MemberPlace, Members, Walk, content_of, content_of_head};
 use super::walk_directory::is_unreadable;
@@ -449,7 +449,7 @@ impl<'a> Expansion<'a> {
                 }
                 Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => {
                     if held < self.options.limits.held {
-                        return Ok(receiver.put_off()?);
+                        return Ok(receiver.call(Call::PutOff)?);
                     }
                     Some(not_looked_into(&error))
                 }
@@ -463,7 +463,7 @@ impl<'a> Expansion<'a> {
                     .note(candidate.told_at, format!("{shown}: {why}; it stays a file{}", candidate.may_lack()))?);
             }
         }
-        receiver.begin(true)?;
+        receiver.call(Call::Begin { shows: true })?;
         let members = match reader {
             Reader::Forwards(format) if candidate.pieces.as_deref().is_some_and(are_blocks) => {
                 self.in_blocks(candidate, format, &walk, receiver)
@@ -473,7 +473,7 @@ impl<'a> Expansion<'a> {
                 self.has_directories.store(true, Ordering::Relaxed);
                 walk.random(format, &undamaged, candidate.start, &candidate.place)
             }
-            _ => return Ok(receiver.end(0)?),
+            _ => return Ok(receiver.call(Call::End { decoded_length: 0 })?),
         };
         match members {
             Ok(members) if candidate.is_layer => {
@@ -487,7 +487,7 @@ impl<'a> Expansion<'a> {
         if !content.compares_content() {
             self.verify(candidate, candidate.length, receiver)?;
         }
-        Ok(receiver.end(0)?)
+        Ok(receiver.call(Call::End { decoded_length: 0 })?)
     }
 
     /// Reads the members of a candidate that is stored in blocks, also those behind a block that is damaged.
@@ -566,7 +566,7 @@ impl<'a> Expansion<'a> {
         if may_have_more && let Some(outline) = codec.outline(&bytes, &self.options.cancel).ok().flatten() {
             // Also of a later part: behind the first bytes it is too late.
             if outline.dictionary > Some(limits.lzma_dictionary) || outline.history > Some(limits.decoder_window) {
-                return Ok(receiver.put_off()?);
+                return Ok(receiver.call(Call::PutOff)?);
             }
             if outline.history.is_some() {
                 // A window may be stated that is larger than what it will ever hold.
@@ -579,7 +579,7 @@ impl<'a> Expansion<'a> {
             ..self.options.first_pass()
         };
         let indexing = match Indexing::new(codec, bytes, &options) {
-            Err(error) if is_put_off(&error) => return Ok(receiver.put_off()?),
+            Err(error) if is_put_off(&error) => return Ok(receiver.call(Call::PutOff)?),
             Ok(indexing) => indexing,
             Err(error) if is_damage(&error) => return note(format!("{}: {error}; it stays a file", codec.name())),
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
@@ -605,7 +605,7 @@ impl<'a> Expansion<'a> {
             head => head.map_err(|error| failed(0, error))?,
         };
         if stream.ended_by.as_ref().is_some_and(|(_, error)| is_put_off(error)) {
-            return Ok(receiver.put_off()?);
+            return Ok(receiver.call(Call::PutOff)?);
         }
         if let Some((_, error)) = stream.ended_by.take_if(|_| head.is_empty()) {
             return note(format!("{}: {error}; it stays a file", codec.name()));
@@ -627,7 +627,7 @@ impl<'a> Expansion<'a> {
         // Whether there is an archive in it that can be read is not known yet: it may stay the file that it is.
         let may_stay =
             is_file_itself && !matches!(content, Some(Content::Format(format)) if format.forwards().is_some());
-        receiver.begin(!may_stay)?;
+        receiver.call(Call::Begin { shows: !may_stay })?;
         stream.tell().map_err(|error| failed(0, error))?;
         let outer_head = head_of(&candidate.bytes, HEAD)?;
         let shown_name = stored_name(codec, &outer_head, &self.options.limits).unwrap_or_else(|| inner_name.clone());
@@ -717,7 +717,7 @@ impl<'a> Expansion<'a> {
         for (_, what) in stream.told(codec) {
             note(format!("{what}{}", candidate.may_lack()))?;
         }
-        Ok(receiver.end(decoded)?)
+        Ok(receiver.call(Call::End { decoded_length: decoded })?)
     }
 
     /// The one file that a compressed one holds.

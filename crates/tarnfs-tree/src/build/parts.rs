@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
 
-use tarnfs_format::{Body, Entry, Format, Piece, Volume, name};
+use tarnfs_format::{Body, Entry, Format, Piece, Volume, VolumesByFirst, name};
 use tarnfs_source::{Limits, MemorySource, SharedSource, Source};
 
 use super::amount::Amount;
@@ -374,7 +374,7 @@ impl parts::File for CandidateVolume<'_, '_> {
         self.part.size()
     }
 
-    fn volume(&self, format: &dyn Format) -> io::Result<Option<Volume>> {
+    fn volume(&self, format: &dyn VolumesByFirst) -> io::Result<Option<Volume>> {
         let key = (self.name, format.name());
         if let Some(known) = self.folder.volumes.borrow().get(&key) {
             return Ok(known.clone());
@@ -420,11 +420,11 @@ impl Walk<'_> {
     /// True if what `source` says of itself is that it is one of several volumes, which are called as `name` is.
     pub(super) fn is_volume(name: &[u8], source: &dyn Source) -> io::Result<bool> {
         let is_one = |format: &dyn Format| {
-            if format.last_volume(name).is_some_and(|last| last == name) {
+            if let Some(format) = format.volumes_by_last().filter(|format| parts::is_last(*format, name)) {
                 return format.volumes(source).map(|others| others.is_some());
             }
-            let is_first = format.first_volumes(name).iter().any(|first| first == name);
-            if is_first { format.volume(source).map(|volume| volume.is_some()) } else { Ok(false) }
+            let first = format.volumes_by_first().filter(|format| parts::is_first_of(*format, name));
+            first.map_or(Ok(false), |format| format.volume(source).map(|volume| volume.is_some()))
         };
         for format in tarnfs_format::FORMATS {
             match is_one(*format) {

@@ -36,37 +36,75 @@ pub(crate) fn may_lack_notes(notes: &[(u64, String)]) -> bool {
     notes.len() >= MOST_NOTES || bytes > MOST_OF_NOTES - MOST_OF_NOTE
 }
 
+/// What is told of an entry, which lies at its place in the stream that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    /// It is a file, folder, link, ...
+    Entry,
+    /// It is a file whose content is looked into before it is certain that it is all of the content: path and header
+    /// hold. What is found in it comes next, then [`About::Confirm`] or [`About::TakeBack`]. These may lie in each
+    /// other.
+    Ahead,
+    /// It was all: here is the entry.
+    Confirm,
+    /// It was not: what was found since counts for nothing, and this is the entry.
+    TakeBack,
+    /// What comes from here on, up to [`Call::Close`], lies in the archive at its path.
+    Open,
+}
+
+/// What else is told.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// The end of what was opened last.
+    Close,
+    /// A chunk of the stream that is being decoded.
+    Chunk(Chunk),
+    /// What of the decoded stream must not be served.
+    Damage(Damage),
+    /// What was found broken there, for people.
+    Note(u64, String),
+    /// A file that holds an archive, or one stream in another; looked at later.
+    Candidate(Box<Candidate>),
+    /// What comes from here on is in the candidate that is being read: it is what it seemed to be. Where it does not
+    /// show, a candidate in it may be that: until then the file shows.
+    Begin { shows: bool },
+    /// All of it has been told.
+    End {
+        /// The length of the decoded stream in bytes.
+        decoded_length: u64,
+    },
+    /// Instead of all these: the candidate needs more memory than those have that are read beside each other.
+    PutOff,
+}
+
 /// Takes what is found in one stream, in its order.
 pub(super) trait Receiver {
-    /// A file, folder, link, ...; its place counts in the stream that is read.
-    fn entry(&self, entry: &Entry) -> Result<(), Error>;
-    /// A file whose content is looked into before it is certain that it is all of the content; its header is at byte
-    /// `header` of the stream. What is found in it comes next, then [`Receiver::confirm`] or [`Receiver::take_back`].
-    /// These may lie in each other.
-    fn ahead(&self, path: &[u8], header: u64) -> Result<(), Error>;
-    /// It was all: here is the entry.
-    fn confirm(&self, entry: &Entry) -> Result<(), Error>;
-    /// It was not: what was found since counts for nothing, and this is the entry.
-    fn take_back(&self, entry: &Entry) -> Result<(), Error>;
-    /// A chunk of the stream that is being decoded.
-    fn chunk(&self, chunk: Chunk) -> Result<(), Error>;
-    /// What of the decoded stream must not be served.
-    fn damage(&self, damage: Damage) -> Result<(), Error>;
-    /// What was found broken, for people.
-    fn note(&self, at: u64, what: String) -> Result<(), Error>;
-    /// What comes from here on, up to [`Receiver::close`], lies in the archive at `path`.
-    fn open(&self, path: &[u8]) -> Result<(), Error>;
-    /// The end of what was opened last.
-    fn close(&self) -> Result<(), Error>;
-    /// A file that holds an archive, or one stream in another; looked at later.
-    fn candidate(&self, candidate: Candidate) -> Result<(), Error>;
-    /// What comes from here on is in the candidate that is being read: it is what it seemed to be. Without `shows`,
-    /// a candidate in it may be that: until then the file shows.
-    fn begin(&self, shows: bool) -> Result<(), Error>;
-    /// All of it has been told; `decoded_length` is the length of the decoded stream in bytes.
-    fn end(&self, decoded_length: u64) -> Result<(), Error>;
-    /// Instead of all these: the candidate needs more memory than those have that are read beside each other.
-    fn put_off(&self) -> Result<(), Error>;
+    /// Something is told of `entry`.
+    fn about(&self, what: About, entry: &Entry) -> Result<(), Error>;
+
+    /// Something else is told.
+    fn call(&self, call: Call) -> Result<(), Error>;
+
+    /// See [`About::Entry`].
+    fn entry(&self, entry: &Entry) -> Result<(), Error> {
+        self.about(About::Entry, entry)
+    }
+
+    /// See [`Call::Damage`].
+    fn damage(&self, damage: Damage) -> Result<(), Error> {
+        self.call(Call::Damage(damage))
+    }
+
+    /// See [`Call::Note`].
+    fn note(&self, at: u64, what: String) -> Result<(), Error> {
+        self.call(Call::Note(at, what))
+    }
+
+    /// See [`Call::Candidate`].
+    fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
+        self.call(Call::Candidate(Box::new(candidate)))
+    }
 }
 
 /// Into the index.
@@ -414,10 +452,9 @@ impl Direct {
     pub(super) fn take_put_off(&self) -> bool {
         self.is_put_off.take()
     }
-}
 
-impl Receiver for Direct {
-    fn entry(&self, entry: &Entry) -> Result<(), Error> {
+    /// See [`About::Entry`].
+    fn add(&self, entry: &Entry) -> Result<(), Error> {
         self.last.set((self.stream.get(), entry.header));
         if entry.kind != Kind::Folder {
             self.replace(&entry.path, self.last.get());
@@ -425,19 +462,15 @@ impl Receiver for Direct {
         self.writer.borrow_mut().add_from(self.stream.get(), entry)
     }
 
-    fn ahead(&self, path: &[u8], header: u64) -> Result<(), Error> {
-        self.last.set((self.stream.get(), header));
-        self.replace(path, self.last.get());
+    /// See [`About::Ahead`].
+    fn look_into(&self, entry: &Entry) {
+        self.last.set((self.stream.get(), entry.header));
+        self.replace(&entry.path, self.last.get());
         let (notes, archives) = (self.notes.borrow().len(), self.outer.borrow().len());
         self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost(), at: self.last.get() });
-        Ok(())
     }
 
-    fn confirm(&self, entry: &Entry) -> Result<(), Error> {
-        self.aheads.borrow_mut().pop();
-        self.writer.borrow_mut().add_from(self.stream.get(), entry)
-    }
-
+    /// See [`About::TakeBack`].
     fn take_back(&self, entry: &Entry) -> Result<(), Error> {
         if let Some(ahead) = self.aheads.borrow_mut().pop() {
             let mut notes = self.notes.borrow_mut();
@@ -449,45 +482,21 @@ impl Receiver for Direct {
             // The archive that was found there has its path.
             self.replace(&entry.path, ahead.at);
         }
-        self.entry(entry)
+        self.add(entry)
     }
 
-    fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
-        self.starts.borrow_mut().add(&chunk.point);
-        self.writer.borrow_mut().add_chunk(self.layer.get() as usize, chunk)
-    }
-
-    fn damage(&self, damage: Damage) -> Result<(), Error> {
-        self.damaged.borrow_mut().add(self.layer.get(), damage.decoded.clone());
-        self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage)
-    }
-
-    fn note(&self, at: u64, what: String) -> Result<(), Error> {
-        self.add_note(at, what);
-        Ok(())
-    }
-
-    fn open(&self, path: &[u8]) -> Result<(), Error> {
-        let number = self.archive_at(path, self.last.get());
-        self.enter_archive(number);
-        Ok(())
-    }
-
-    fn close(&self) -> Result<(), Error> {
-        self.leave_archive();
-        Ok(())
-    }
-
-    fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
+    /// See [`Call::Candidate`].
+    fn keep(&self, candidate: Candidate) -> Result<(), Error> {
         let bytes = self.bytes_of_waiting.get() + candidate.weight();
         let left = self.left.get().checked_sub(1).filter(|_| bytes <= MOST_OF_WAITING);
         let Some(left) = left else {
             if let Some(file) = &candidate.instead {
-                self.entry(file)?;
+                self.add(file)?;
             }
             let path = name::excerpt(&candidate.file.path);
             let what = format!("{path}: it stays a file: there are too many archives in this archive; is it a bomb?");
-            return self.note(candidate.told_at, what);
+            self.add_note(candidate.told_at, what);
+            return Ok(());
         };
         self.left.set(left);
         self.bytes_of_waiting.set(bytes);
@@ -507,6 +516,7 @@ impl Receiver for Direct {
         Ok(())
     }
 
+    /// See [`Call::Begin`].
     fn begin(&self, shows: bool) -> Result<(), Error> {
         let current = self.current.borrow();
         let Some(candidate) = &*current else { return Ok(()) };
@@ -534,6 +544,7 @@ impl Receiver for Direct {
         Ok(())
     }
 
+    /// See [`Call::End`].
     fn end(&self, decoded_length: u64) -> Result<(), Error> {
         let current = self.current.borrow();
         let Some(candidate) = &*current else { return Ok(()) };
@@ -548,61 +559,69 @@ impl Receiver for Direct {
             None => Ok(()),
         }
     }
+}
 
-    fn put_off(&self) -> Result<(), Error> {
-        self.is_put_off.set(true);
+impl Receiver for Direct {
+    fn about(&self, what: About, entry: &Entry) -> Result<(), Error> {
+        match what {
+            About::Entry => return self.add(entry),
+            About::Ahead => self.look_into(entry),
+            About::Confirm => {
+                self.aheads.borrow_mut().pop();
+                return self.writer.borrow_mut().add_from(self.stream.get(), entry);
+            }
+            About::TakeBack => return self.take_back(entry),
+            About::Open => self.enter_archive(self.archive_at(&entry.path, self.last.get())),
+        }
+        Ok(())
+    }
+
+    fn call(&self, call: Call) -> Result<(), Error> {
+        match call {
+            Call::Close => self.leave_archive(),
+            Call::Chunk(chunk) => {
+                self.starts.borrow_mut().add(&chunk.point);
+                return self.writer.borrow_mut().add_chunk(self.layer.get() as usize, chunk);
+            }
+            Call::Damage(damage) => {
+                self.damaged.borrow_mut().add(self.layer.get(), damage.decoded.clone());
+                return self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage);
+            }
+            Call::Note(at, what) => self.add_note(at, what),
+            Call::Candidate(candidate) => return self.keep(*candidate),
+            Call::Begin { shows } => return self.begin(shows),
+            Call::End { decoded_length } => return self.end(decoded_length),
+            Call::PutOff => self.is_put_off.set(true),
+        }
         Ok(())
     }
 }
 
-/// One call of a [`Receiver`].
+/// What was told, on its way to another thread.
 #[derive(Debug)]
-pub(super) enum Call {
-    Entry(Box<Entry>),
-    Ahead(Vec<u8>, u64),
-    Confirm(Box<Entry>),
-    TakeBack(Box<Entry>),
-    Chunk(Chunk),
-    Damage(Damage),
-    Note(u64, String),
-    Open(Vec<u8>),
-    Close,
-    Candidate(Box<Candidate>),
-    Begin(bool),
-    End(u64),
-    PutOff,
+pub(super) enum Told {
+    About(About, Box<Entry>),
+    Call(Call),
 }
 
-impl Call {
+impl Told {
     /// Bytes that it holds, roughly.
     fn weight(&self) -> usize {
         let more = match self {
-            Self::Entry(entry) | Self::Confirm(entry) | Self::TakeBack(entry) => entry.weight(),
-            Self::Chunk(chunk) => chunk.point.state.len() + chunk.checksums.len() * 4,
-            Self::Open(text) | Self::Ahead(text, _) => text.len(),
-            Self::Note(_, text) => text.len(),
-            Self::Damage(damage) => damage.what.len(),
-            Self::Candidate(candidate) => 1024 + candidate.weight(),
-            Self::Close | Self::Begin(_) | Self::End(_) | Self::PutOff => 0,
+            Self::About(_, entry) => entry.weight(),
+            Self::Call(Call::Chunk(chunk)) => chunk.point.state.len() + chunk.checksums.len() * 4,
+            Self::Call(Call::Note(_, text)) => text.len(),
+            Self::Call(Call::Damage(damage)) => damage.what.len(),
+            Self::Call(Call::Candidate(candidate)) => 1024 + candidate.weight(),
+            Self::Call(Call::Close | Call::Begin { .. } | Call::End { .. } | Call::PutOff) => 0,
         };
         more + 256
     }
 
     pub(super) fn tell(self, receiver: &dyn Receiver) -> Result<(), Error> {
         match self {
-            Self::Entry(entry) => receiver.entry(&entry),
-            Self::Ahead(path, header) => receiver.ahead(&path, header),
-            Self::Confirm(entry) => receiver.confirm(&entry),
-            Self::TakeBack(entry) => receiver.take_back(&entry),
-            Self::Chunk(chunk) => receiver.chunk(chunk),
-            Self::Damage(damage) => receiver.damage(damage),
-            Self::Note(at, what) => receiver.note(at, what),
-            Self::Open(path) => receiver.open(&path),
-            Self::Close => receiver.close(),
-            Self::Candidate(candidate) => receiver.candidate(*candidate),
-            Self::Begin(shows) => receiver.begin(shows),
-            Self::End(decoded_length) => receiver.end(decoded_length),
-            Self::PutOff => receiver.put_off(),
+            Self::About(what, entry) => receiver.about(what, &entry),
+            Self::Call(call) => receiver.call(call),
         }
     }
 }
@@ -610,10 +629,10 @@ impl Call {
 /// To the thread that writes, many at a time.
 #[derive(Debug)]
 pub(super) struct Batches<'l> {
-    found: RefCell<Vec<Call>>,
+    found: RefCell<Vec<Told>>,
     /// Bytes that these hold, roughly.
     weight: Cell<usize>,
-    place: LinePlace<'l, Vec<Call>>,
+    place: LinePlace<'l, Vec<Told>>,
 }
 
 impl<'l> Batches<'l> {
@@ -621,11 +640,11 @@ impl<'l> Batches<'l> {
     const BATCH: usize = 512;
     const WEIGHT: usize = 128 << 10;
 
-    pub(super) fn new(place: LinePlace<'l, Vec<Call>>) -> Self {
+    pub(super) fn new(place: LinePlace<'l, Vec<Told>>) -> Self {
         Self { found: RefCell::default(), weight: Cell::new(0), place }
     }
 
-    fn push(&self, found: Call) -> Result<(), Error> {
+    fn push(&self, found: Told) -> Result<(), Error> {
         self.weight.set(self.weight.get() + found.weight());
         self.found.borrow_mut().push(found);
         if self.found.borrow().len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
@@ -646,56 +665,12 @@ impl<'l> Batches<'l> {
 }
 
 impl Receiver for Batches<'_> {
-    fn entry(&self, entry: &Entry) -> Result<(), Error> {
-        self.push(Call::Entry(Box::new(entry.clone())))
+    fn about(&self, what: About, entry: &Entry) -> Result<(), Error> {
+        self.push(Told::About(what, Box::new(entry.clone())))
     }
 
-    fn ahead(&self, path: &[u8], header: u64) -> Result<(), Error> {
-        self.push(Call::Ahead(path.to_vec(), header))
-    }
-
-    fn confirm(&self, entry: &Entry) -> Result<(), Error> {
-        self.push(Call::Confirm(Box::new(entry.clone())))
-    }
-
-    fn take_back(&self, entry: &Entry) -> Result<(), Error> {
-        self.push(Call::TakeBack(Box::new(entry.clone())))
-    }
-
-    fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
-        self.push(Call::Chunk(chunk))
-    }
-
-    fn damage(&self, damage: Damage) -> Result<(), Error> {
-        self.push(Call::Damage(damage))
-    }
-
-    fn note(&self, at: u64, what: String) -> Result<(), Error> {
-        self.push(Call::Note(at, what))
-    }
-
-    fn open(&self, path: &[u8]) -> Result<(), Error> {
-        self.push(Call::Open(path.to_vec()))
-    }
-
-    fn close(&self) -> Result<(), Error> {
-        self.push(Call::Close)
-    }
-
-    fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
-        self.push(Call::Candidate(Box::new(candidate)))
-    }
-
-    fn begin(&self, shows: bool) -> Result<(), Error> {
-        self.push(Call::Begin(shows))
-    }
-
-    fn end(&self, decoded_length: u64) -> Result<(), Error> {
-        self.push(Call::End(decoded_length))
-    }
-
-    fn put_off(&self) -> Result<(), Error> {
-        self.push(Call::PutOff)
+    fn call(&self, call: Call) -> Result<(), Error> {
+        self.push(Told::Call(call))
     }
 }
 

@@ -21,7 +21,7 @@ use super::head_length;
 use super::names::{Names, OwnName, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::parts::Gathered;
-use super::receiver::Receiver;
+use super::receiver::{About, Call, Receiver};
 use super::sparse;
 use super::walk_directory::is_unreadable;
 use crate::access_list;
@@ -166,7 +166,7 @@ pub(crate) fn content_of(
 
 /// True if `source` is one of the volumes of an archive: a folder of what begins and ends in it would hide the rest.
 fn is_part(format: &dyn Format, source: &dyn Source) -> io::Result<bool> {
-    match format.volume(source) {
+    match format.volumes_by_first().map_or(Ok(None), |format| format.volume(source)) {
         // The others are there.
         _ if source.part_starts().len() > 1 => Ok(false),
         Ok(volume) => Ok(volume.is_some_and(|volume| volume.is_part)),
@@ -323,7 +323,7 @@ impl Walk<'_> {
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
                     if let Some(wanted) = self.wanted(&entry, own_name.of(&entry), stream, place)? {
                         self.flush()?;
-                        self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
+                        self.receiver.about(About::Ahead, &entry).map_err(io::Error::other)?;
                         let expanded = self.hashed(wanted, &entry, stream, place, members, calls)?;
                         ahead = Some(Ahead { entry, read: Read::Expanded(expanded) });
                     } else if let Some(hashing) = &self.hashing {
@@ -455,9 +455,9 @@ impl Walk<'_> {
             // How much of it is known shows when its members have been passed.
             (Some(wanted), _) if self.bytes.is_none() => {
                 self.flush()?;
-                self.receiver.ahead(&entry.path, entry.header).map_err(io::Error::other)?;
+                self.receiver.about(About::Ahead, entry).map_err(io::Error::other)?;
                 let expanded = self.hashed(wanted, entry, stream, place, members, calls)?;
-                self.receiver.confirm(&expanded.of(entry)).map_err(io::Error::other)
+                self.receiver.about(About::Confirm, &expanded.of(entry)).map_err(io::Error::other)
             }
             (Some(wanted), _) => {
                 if let Some(hashing) = self.hashing_of(entry, wanted) {
@@ -480,9 +480,9 @@ impl Walk<'_> {
                 let content = if is_all { content } else { hashing::Content::Hashed(Vec::new()) };
                 return hashing.push(entry.clone(), content);
             }
-            (Read::Expanded(expanded), _) if is_all => self.receiver.confirm(&expanded.of(entry)),
+            (Read::Expanded(expanded), _) if is_all => self.receiver.about(About::Confirm, &expanded.of(entry)),
             (Read::Expanded(expanded), _) => {
-                self.receiver.take_back(&Expanded { hashes: Vec::new(), ..expanded }.of(entry))
+                self.receiver.about(About::TakeBack, &Expanded { hashes: Vec::new(), ..expanded }.of(entry))
             }
             (Read::Hashed(_), None) => self.receiver.entry(entry),
         }
@@ -665,7 +665,7 @@ impl Walk<'_> {
             && calls < MOST_CALLS
             && let Some(format) = format.forwards()
         {
-            self.receiver.open(&entry.path).map_err(io::Error::other)?;
+            self.receiver.about(About::Open, entry).map_err(io::Error::other)?;
             if !path.is_empty() {
                 self.receiver.entry(&folder_for(entry, &path)).map_err(io::Error::other)?;
             }
@@ -673,12 +673,12 @@ impl Walk<'_> {
             let read = self.members_at(format, &mut part, &inner, members, calls + 1);
             let shift = self.shifts.borrow_mut().leave();
             match read {
-                Ok(()) => self.receiver.close().map_err(io::Error::other)?,
+                Ok(()) => self.receiver.call(Call::Close).map_err(io::Error::other)?,
                 Err(tarnfs_format::Error::Read { error, .. } | tarnfs_format::Error::Receiver(error)) => {
                     return Err(error);
                 }
                 Err(error) => {
-                    self.receiver.close().map_err(io::Error::other)?;
+                    self.receiver.call(Call::Close).map_err(io::Error::other)?;
                     self.note_at(body.offset, format!("{}: {error}", shown(entry)))?;
                 }
             }

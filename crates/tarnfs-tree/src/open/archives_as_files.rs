@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Coder, Kind, Piece, Xattrs};
+use tarnfs_format::{Coder, Kind, Nature, Piece, Xattrs};
 use tarnfs_index::{Error, Index, Nested, Node, Row, Shape, Summary};
 use tarnfs_source::{Extent, SharedSource};
 
@@ -83,7 +83,7 @@ impl<'i> Survey<'i> {
         // In place of a compressed file may show what is in it, where a pass without `-r` shows the file: a document.
         let summary = index.summary();
         let may_be_document = tarnfs_format::by_name(&summary.format)
-            .is_none_or(|format| !summary.layers.is_empty() && format.may_be_document());
+            .is_none_or(|format| !summary.layers.is_empty() && format.nature() == Nature::Document);
         if may_be_document && !is_single_file(index, summary.end)? {
             return Ok(None);
         }

@@ -184,6 +184,19 @@ fn not_theirs(what: &str) -> Error {
     io::Error::new(io::ErrorKind::InvalidData, what).into()
 }
 
+/// Something that lies in a folder of theirs.
+struct Met<'m> {
+    /// The folder, and its number and path in the overlay.
+    open: &'m OwnedFd,
+    folder: u64,
+    path: &'m [u8],
+    name: &'m [u8],
+    stat: Stat,
+    /// What is below of that name.
+    below: Option<Attributes>,
+    said: Said,
+}
+
 struct Import<'a, 'b> {
     overlay: &'a Overlay,
     editing: &'a Editing<'b>,
@@ -207,12 +220,13 @@ impl Import<'_, '_> {
             self.note_unusable(&join(path, name), &stat);
             let below = lower.map_or(Ok(None), |lower| self.below(lower, name))?;
             let said = self.said.remove(&(path.to_vec(), name.to_vec())).unwrap_or_default();
-            let (child, met) = self.entry(open, id, path, name, &stat, below.as_ref(), &said)?;
+            let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let (child, stands_for) = self.entry(&Met { open, folder: id, path, name, stat, below, said })?;
             self.count += 1;
-            if let Some(met) = met {
-                self.editing.meet(met, child);
+            if let Some(node) = stands_for {
+                self.editing.meet(node, child);
             }
-            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            if is_folder {
                 let place = join(path, name);
                 if depth == DEEPEST {
                     let name = tarnfs_format::name::escape(&place).to_string();
@@ -220,7 +234,7 @@ impl Import<'_, '_> {
                     continue;
                 }
                 let inner = self.open_folder(open, name)?;
-                self.folder(&inner, child, &place, met, depth + 1)?;
+                self.folder(&inner, child, &place, stands_for, depth + 1)?;
             }
         }
         Ok(())
@@ -266,17 +280,8 @@ impl Import<'_, '_> {
     }
 
     /// One of them. Returns its number, and the node of what is below that it stands for.
-    #[allow(clippy::too_many_arguments, reason = "all that is known of it")]
-    fn entry(
-        &mut self,
-        open: &OwnedFd,
-        folder: u64,
-        path: &[u8],
-        name: &[u8],
-        stat: &Stat,
-        below: Option<&Attributes>,
-        said: &Said,
-    ) -> Result<(u64, Option<Node>), Error> {
+    fn entry(&mut self, met: &Met<'_>) -> Result<(u64, Option<Node>), Error> {
+        let &Met { open, folder, path, name, ref stat, ref below, ref said } = met;
         let kind = kind(stat);
         let number = (stat.st_dev, stat.st_ino);
         if kind != Kind::Folder
@@ -289,7 +294,7 @@ impl Import<'_, '_> {
             return Ok((id, None));
         }
         // What was written over a file that has other names below is one of its own.
-        let same = below.filter(|below| below.kind == kind && (kind == Kind::Folder || below.links <= 1));
+        let same = below.as_ref().filter(|below| below.kind == kind && (kind == Kind::Folder || below.links <= 1));
         let written = attributes(stat, kind);
         // ratarmount does not keep what the archive says of mode and owner, but for what was changed.
         let base = match same {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tarnfs_codec::engine::{Blocks, UnindexedSource};
+use tarnfs_codec::engine::{Blocks, Unindexed, UnindexedSource};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
 use tarnfs_format::{Coder, Piece, Reader, Step};
 use tarnfs_source::{Cancel, SharedSource, Slice, Source as _};
@@ -489,7 +489,7 @@ fn undone(
     };
     let decoding = DecodeContext { coder: of_step, ..context.decoding.clone() };
     let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
-    UnindexedSource::new(codec, source, length, crc, options, decoding, cache, workers)
+    UnindexedSource::new(Unindexed { codec, source, length, crc }, options, decoding, cache, workers)
 }
 
 /// CRC-32 of `length` bytes from byte `from` on.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tarnfs_format::Format;
+use tarnfs_format::Nature;
 use tarnfs_source::SharedSource;
 use tarnfs_tree::open::{IndexFile, Options, indexes_of, is_index_alone, is_url};
 use tarnfs_tree::{LockedFiles, Node, Tree as _};
@@ -215,7 +215,7 @@ impl Job<'_> {
     /// The bytes that are compressed anew. Of a package these are its own: nobody can make one of what its codec gives.
     fn bytes(&self) -> Result<&SharedSource, Failure> {
         let format = tarnfs_format::by_name(&self.new.opened.index.summary().format);
-        if !format.is_some_and(Format::is_rewritten) {
+        if !format.is_some_and(|format| format.nature() == Nature::Package) {
             return Ok(&self.new.opened.stream);
         }
         let what = || format!("{}: its own bytes are too deep in it to be kept", shown(self.new.from.as_os_str()));

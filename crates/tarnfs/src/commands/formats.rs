@@ -57,7 +57,7 @@ fn archives() -> Vec<Line> {
 }
 
 fn compression() -> Vec<Line> {
-    let suffixes = |codec: &dyn tarnfs_codec::Codec| {
+    let suffixes = |codec: &dyn tarnfs_codec::FileCodec| {
         codec.suffixes().iter().map(|(suffix, _)| *suffix).collect::<Vec<_>>().join(" ")
     };
     // What only a container uses is told with that.

@@ -77,7 +77,7 @@ pub(super) fn unlisted(opened: &OpenArchive, cancel: &Cancel) -> io::Result<Unli
 /// What is lost with the compression of an archive, in words.
 pub(super) fn lost_with_layers(opened: &OpenArchive) -> io::Result<Vec<String>> {
     let layers = opened.index.summary().layers.iter().zip(&opened.inputs);
-    let known = layers.filter_map(|(layer, input)| Some((tarnfs_codec::by_name(&layer.codec)?, input)));
+    let known = layers.filter_map(|(layer, input)| Some((tarnfs_codec::by_name(&layer.codec)?.file_codec()?, input)));
     let lost: io::Result<Vec<_>> = known.map(|(codec, input)| codec.unlisted(&**input)).collect();
     lost.map(|lost| lost.concat())
 }

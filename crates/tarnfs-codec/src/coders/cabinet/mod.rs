@@ -22,7 +22,9 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::invalid_properties;
 use super::lzx::{Dialect, Lzx};
 use super::streamed::{Streamed, Unpack};
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint,
+};
 use blocks::{Blocks, Check, WRONG};
 use mszip::Mszip;
 use quantum::Quantum;
@@ -163,10 +165,6 @@ impl Codec for Cabinet {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
 
-    fn own_checks(&self) -> OwnChecks {
-        OwnChecks::Parts
-    }
-
     fn has_seek_points(&self) -> bool {
         false
     }
@@ -178,5 +176,15 @@ impl Codec for Cabinet {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let unpacker = Unpacker::new(source, &context.coder)?;
         Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Cabinet {
+    fn own_checks(&self) -> OwnChecks {
+        OwnChecks::Parts
     }
 }

@@ -20,7 +20,9 @@ use super::lzx::{Dialect, Lzx};
 use super::prefix::Prefix;
 use super::straight::{Anywhere, Straight};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint,
+};
 use lzms::Lzms;
 
 /// Bytes of the properties, and where the SHA-1 begins.
@@ -278,11 +280,6 @@ impl Codec for Wim {
         Pace { bytes_per_millisecond: if self.is_solid { 40_000 } else { 150_000 }, in_whole_chunks: self.is_solid }
     }
 
-    fn own_checks(&self) -> OwnChecks {
-        // Of what is solid each file has a checksum.
-        if self.is_solid { OwnChecks::None } else { OwnChecks::Whole }
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let resource = Resource::new(self.is_solid, &source, &options.coder, &options.limits)?;
         Ok(Box::new(Straight::first_pass(resource, options)))
@@ -291,6 +288,17 @@ impl Codec for Wim {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let resource = Resource::new(self.is_solid, &source, &context.coder, &context.limits)?;
         Ok(Box::new(Straight::resume(resource, point, context)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Wim {
+    fn own_checks(&self) -> OwnChecks {
+        // Of what is solid each file has a checksum.
+        if self.is_solid { OwnChecks::None } else { OwnChecks::Whole }
     }
 }
 

@@ -18,7 +18,9 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::invalid_properties;
 use super::streamed::{Streamed, Unpack};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint,
+};
 use bits::Bits;
 use blocks::Blocks;
 use fixed::{Fastest, Lz5, Lzs};
@@ -272,10 +274,6 @@ impl Codec for Lzh {
         self.name
     }
 
-    fn own_checks(&self) -> OwnChecks {
-        self.own_checks
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
@@ -291,5 +289,15 @@ impl Codec for Lzh {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let unpacker = self.unpacker(source, &context.coder)?;
         Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Lzh {
+    fn own_checks(&self) -> OwnChecks {
+        self.own_checks
     }
 }

@@ -25,7 +25,7 @@ use super::invalid_properties;
 use super::streamed::{Streamed, Unpack};
 use crate::faults;
 use crate::input::Input;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -44,11 +44,6 @@ impl Codec for PdfStream {
         false
     }
 
-    /// None of it can be read so. A wrong password is told before anything is read.
-    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
-        Chain::new(SharedSource::clone(source), coder).map(|_| None)
-    }
-
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Streamed::first_pass(Chain::new(source, &options.coder)?, options)))
     }
@@ -56,6 +51,17 @@ impl Codec for PdfStream {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let length = context.coder.decoded_length;
         Ok(Box::new(Streamed::resume(Chain::new(source, &context.coder)?, point, length)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for PdfStream {
+    /// None of it can be read so. A wrong password is told before anything is read.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        Chain::new(SharedSource::clone(source), coder).map(|_| None)
     }
 }
 

@@ -10,7 +10,7 @@ use tarnfs_source::{MemorySource, SharedSource};
 use super::keys::{self, Keys5, SALT_4};
 use crate::coders::invalid_properties;
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -57,6 +57,12 @@ impl Codec for Header {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Header {
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         decrypted(source, coder).map(Some)
     }

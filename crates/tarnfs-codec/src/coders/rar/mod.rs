@@ -37,7 +37,9 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use super::invalid_properties;
 use super::streamed::{Streamed, Unpack};
 use crate::faults;
-use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint};
+use crate::{
+    Codec, CoderContext, ContainerCodec, DecodeContext, Decoder, FirstPass, Options, OwnChecks, Pace, SeekPoint,
+};
 use bits::Bits;
 use blocks::{Blocks, Member, Method};
 use data::Data;
@@ -391,22 +393,6 @@ impl Codec for Rar {
         self.name
     }
 
-    fn own_checks(&self) -> OwnChecks {
-        self.own_checks
-    }
-
-    /// Only whether the password can be the right one.
-    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
-        if self.is_encrypted {
-            super::keys::password(coder)?;
-            let blocks = Blocks::new(SharedSource::clone(source), coder, coder.properties.get(1..).unwrap_or_default());
-            if let Some(member) = blocks.ok_or_else(|| invalid_properties("RAR"))?.next()? {
-                member.cipher(coder)?;
-            }
-        }
-        Ok(None)
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
@@ -426,5 +412,27 @@ impl Codec for Rar {
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         let unpacker = Unpacker::new(source, &context.limits, &context.coder)?;
         Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+
+    fn container_codec(&self) -> Option<&dyn ContainerCodec> {
+        Some(self)
+    }
+}
+
+impl ContainerCodec for Rar {
+    fn own_checks(&self) -> OwnChecks {
+        self.own_checks
+    }
+
+    /// Only whether the password can be the right one.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        if self.is_encrypted {
+            super::keys::password(coder)?;
+            let blocks = Blocks::new(SharedSource::clone(source), coder, coder.properties.get(1..).unwrap_or_default());
+            if let Some(member) = blocks.ok_or_else(|| invalid_properties("RAR"))?.next()? {
+                member.cipher(coder)?;
+            }
+        }
+        Ok(None)
     }
 }

@@ -8,7 +8,7 @@ use tarnfs_source::{Budget, Limits, MemorySource};
 use super::*;
 use crate::engine::{PieceCache, Table, Workers};
 use crate::testing::{noise, tool};
-use crate::{Decoder, Findings, SeekPoint, by_name};
+use crate::{Decoder, Findings, SeekPoint, StreamChecks, by_name};
 
 /// A stream of frames, blocks or members as another program lists them: without checksums.
 struct Foreign {
@@ -762,6 +762,12 @@ impl Codec for Talkative {
         Ok(Box::new(Talking { left: LENGTH, tells: false, findings: Findings::default() }))
     }
 
+    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
+        Some(self)
+    }
+}
+
+impl StreamChecks for Talkative {
     fn checks(&self, _: &SeekPoint) -> Checks {
         Checks::Chunk
     }

@@ -31,12 +31,17 @@ fn deflated_at(level: i32, bytes: &[u8]) -> (Vec<u8>, u32) {
     (packed.to_vec(), crc32fast::hash(bytes))
 }
 
+/// That stream.
+fn of(codec: &'static dyn Codec, source: SharedSource, length: u64, crc: Option<u32>) -> Unindexed {
+    Unindexed { codec, source, length, crc }
+}
+
 fn opened(packed: Vec<u8>, length: u64, crc: Option<u32>) -> UnindexedSource {
     let source = Arc::new(MemorySource::new(packed, "a member"));
     let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
     let codec = coder_by_name("deflate").unwrap();
     let options = Options::default();
-    UnindexedSource::new(codec, source, length, crc, options, DecodeContext::default(), cache, workers)
+    UnindexedSource::new(of(codec, source, length, crc), options, DecodeContext::default(), cache, workers)
 }
 
 /// A table that is kept in memory.
@@ -167,7 +172,7 @@ fn what_is_verified_first_is_decoded_once_where_there_is_memory() {
         let (codec, options) = (coder_by_name("deflate").unwrap(), Options::default());
         let (length, context) = (bytes.len() as u64, DecodeContext::default());
         let shared = SharedSource::clone(&(Arc::clone(&source) as SharedSource));
-        let member = UnindexedSource::new(codec, shared, length, Some(crc), options, context, cache, workers);
+        let member = UnindexedSource::new(of(codec, shared, length, Some(crc)), options, context, cache, workers);
         let mut buffer = vec![0; 100_000];
         for at in (0..bytes.len()).step_by(buffer.len()) {
             let read = member.read_at(&mut buffer, at as u64).unwrap();
@@ -209,7 +214,8 @@ fn the_seek_points_of_a_long_stream_are_bounded() {
     let options = Options { seek_point_spacing: 128 << 10, ..Options::default() };
     let shared = Arc::new(MemorySource::new(packed, "a member"));
     let (codec, context) = (coder_by_name("deflate").unwrap(), DecodeContext::default());
-    let source = UnindexedSource::new(codec, shared, bytes.len() as u64, Some(crc), options, context, cache, workers);
+    let source =
+        UnindexedSource::new(of(codec, shared, bytes.len() as u64, Some(crc)), options, context, cache, workers);
     while source.advance().unwrap() {}
     // A quarter of the budget, as much at the start, and what the last point took.
     assert!(source.memory() <= (512 + 64) << 10, "{} bytes", source.memory());
@@ -228,7 +234,7 @@ fn who_reads_on_finds_what_follows_decoded() {
     let (codec, options) = (coder_by_name("deflate").unwrap(), Options::default());
     let (shared, context) = (Arc::new(MemorySource::new(packed, "a member")), DecodeContext::default());
     let length = bytes.len() as u64;
-    let source = Arc::new(UnindexedSource::new(codec, shared, length, Some(crc), options, context, cache, workers));
+    let source = Arc::new(UnindexedSource::new(of(codec, shared, length, Some(crc)), options, context, cache, workers));
     let mut buffer = vec![0; 128 << 10];
     let mut at = 0;
     while at < length {
@@ -255,7 +261,7 @@ fn a_pass_that_nobody_reads_gives_its_memory_to_one_that_waits() {
         let source = Arc::new(MemorySource::new(packed.clone(), "a member"));
         let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
         let (options, context) = (Options::default(), DecodeContext::default());
-        UnindexedSource::new(codec, source, bytes.len() as u64, Some(crc), options, context, cache, workers)
+        UnindexedSource::new(of(codec, source, bytes.len() as u64, Some(crc)), options, context, cache, workers)
     };
     let members = [open(), open(), open()];
     let has_pass = |member: &UnindexedSource| lock(&member.pass.pass).is_some();
@@ -294,7 +300,7 @@ fn steps_of_several_streams_do_not_wait_for_each_other() {
         let undone = |source: SharedSource, length: usize, crc| {
             let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
             let (options, context) = (Options::default(), DecodeContext::default());
-            UnindexedSource::new(codec, source, length as u64, crc, options, context, cache, workers)
+            UnindexedSource::new(of(codec, source, length as u64, crc), options, context, cache, workers)
         };
         let open = || {
             let stored = Arc::new(MemorySource::new(twice.clone(), "a member"));
@@ -328,7 +334,7 @@ fn what_a_stream_with_seek_points_is_decoded_from_gives_its_memory_back() {
     let undone = |source: SharedSource, length: usize, crc| {
         let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
         let (options, context) = (Options::default(), DecodeContext::default());
-        UnindexedSource::new(codec, source, length as u64, crc, options, context, cache, workers)
+        UnindexedSource::new(of(codec, source, length as u64, crc), options, context, cache, workers)
     };
     let open = || {
         let stored = Arc::new(MemorySource::new(twice.clone(), "a member"));
@@ -364,7 +370,7 @@ fn an_error_gives_back_what_the_inputs_have() {
     let undone = |source: SharedSource, length: usize| {
         let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
         let (options, context) = (Options::default(), DecodeContext::default());
-        UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers)
+        UnindexedSource::new(of(codec, source, length as u64, None), options, context, cache, workers)
     };
     let inner = Arc::new(undone(Arc::new(MemorySource::new(twice, "a member")), packed.len()));
     let outer = undone(Arc::clone(&inner) as SharedSource, bytes.len()).decoded_from(&[Arc::clone(&inner)]);
@@ -385,7 +391,7 @@ fn streams_in_streams_of_others_do_not_wait_for_each_other() {
         let undone = |source: SharedSource, length: usize, crc| {
             let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
             let (options, context) = (Options::default(), DecodeContext::default());
-            UnindexedSource::new(codec, source, length as u64, Some(crc), options, context, cache, workers)
+            UnindexedSource::new(of(codec, source, length as u64, Some(crc)), options, context, cache, workers)
         };
         let open = || {
             let stored = Arc::new(MemorySource::new(twice.clone(), "an archive"));
@@ -417,7 +423,8 @@ fn what_has_no_seek_points_is_decoded_once() {
     let source = Arc::new(MemorySource::new(packed, "a member"));
     let (cache, workers) = (PieceCache::new(Budget::new(8 << 20)), Workers::new(0));
     let (options, context) = (Options::default(), DecodeContext::default());
-    let stream = UnindexedSource::new(codec, source, bytes.len() as u64, Some(crc), options, context, cache, workers);
+    let stream =
+        UnindexedSource::new(of(codec, source, bytes.len() as u64, Some(crc)), options, context, cache, workers);
     let mut part = vec![0; 100_000];
     for round in 0..2 {
         for at in (0..bytes.len() - part.len()).step_by(1_000_003).rev() {
@@ -470,7 +477,7 @@ fn who_begins_with_a_header_of_what_has_no_memory_waits_for_it() {
         let coder = crate::CoderContext { decoded_length: Some(length as u64), ..Default::default() };
         let options = Options { coder: coder.clone(), ..Options::default() };
         let context = DecodeContext { coder, ..DecodeContext::default() };
-        UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers)
+        UnindexedSource::new(of(codec, source, length as u64, None), options, context, cache, workers)
     };
     let input = Arc::new(undone("deflate", Arc::new(MemorySource::new(twice, "a member")), packed.len()));
     let outer = undone("lzma-zip", Arc::clone(&input) as SharedSource, bytes.len()).decoded_from(&[Arc::clone(&input)]);
@@ -502,7 +509,7 @@ fn damage_that_is_served_takes_no_memory() {
     let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
     let (codec, options) = (coder_by_name("bzip2").unwrap(), Options::default());
     let context = DecodeContext { unverified: true, ..DecodeContext::default() };
-    let member = UnindexedSource::new(codec, source, STREAMS as u64, None, options, context, cache, workers);
+    let member = UnindexedSource::new(of(codec, source, STREAMS as u64, None), options, context, cache, workers);
     while member.position() < STREAMS as u64 / 2 {
         assert!(member.advance().unwrap());
     }
@@ -531,7 +538,7 @@ fn what_may_be_out_of_step_in_a_block_is_not_served() {
         let (codec, options) = (coder_by_name("bzip2").unwrap(), Options::default());
         let context = DecodeContext { unverified, ..DecodeContext::default() };
         let length = all.len() as u64;
-        let new = UnindexedSource::new(codec, stored, length, None, options, context, cache, workers);
+        let new = UnindexedSource::new(of(codec, stored, length, None), options, context, cache, workers);
         let source = new.of_block(true);
         let mut part = vec![0; 1000];
         // While it is decoded, and when it is known.
@@ -569,7 +576,7 @@ fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {
         let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(1));
         let (options, context) = (Options::default(), DecodeContext::default());
         let source = Arc::new(MemorySource::new(packed, "a block"));
-        let new = UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers);
+        let new = UnindexedSource::new(of(codec, source, length as u64, None), options, context, cache, workers);
         let source = Arc::new(new.of_block(true));
         let mut part = vec![0; 100_000];
         source.read_exact_at(&mut part, 0).unwrap();
@@ -602,7 +609,7 @@ fn what_lies_behind_a_part_of_another_length_is_not_served() {
         let (options, context) = (Options::default(), DecodeContext::default());
         let source = Arc::new(MemorySource::new(packed, "a block"));
         let bzip2 = coder_by_name("bzip2").unwrap();
-        let new = UnindexedSource::new(bzip2, source, bytes.len() as u64, None, options, context, cache, workers);
+        let new = UnindexedSource::new(of(bzip2, source, bytes.len() as u64, None), options, context, cache, workers);
         let source = new.of_block(true);
         let mut part = vec![0; 64 << 10];
         for at in [1 << 20, 8 << 20, bytes.len() - part.len()] {
@@ -622,10 +629,6 @@ struct Slow(&'static dyn Codec, AtomicUsize);
 impl Codec for Slow {
     fn name(&self) -> &'static str {
         "slow"
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        self.0.bid(head)
     }
 
     fn pace(&self) -> crate::Pace {
@@ -649,10 +652,6 @@ struct WithoutPoints(&'static dyn Codec, AtomicUsize);
 impl Codec for WithoutPoints {
     fn name(&self) -> &'static str {
         "without points"
-    }
-
-    fn bid(&self, head: &[u8]) -> u32 {
-        self.0.bid(head)
     }
 
     fn has_seek_points(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::testing::{
     assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps, noise,
     resume, sample, tool, tool_status,
 };
-use crate::{Codec, PIECE, SeekPoint};
+use crate::{Codec, FileCodec as _, PIECE, SeekPoint};
 
 fn lzma(options: &str, data: &[u8]) -> Vec<u8> {
     tool(&format!("xz -q -c --format=lzma {options}"), data)

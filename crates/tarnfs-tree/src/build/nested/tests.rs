@@ -67,7 +67,7 @@ fn candidates_are_read_whatever_threads_there_are() {
         damaged: Vec::new(),
         pieces: None,
         split: None,
-        codec: tarnfs_codec::CODECS.iter().find(|codec| codec.name() == "xz").copied(),
+        codec: tarnfs_codec::by_name("xz"),
         name: b"a.xz".to_vec(),
         makes_folder: false,
         file: Box::new(Entry { path: format!("{start}.xz").into_bytes(), ..Entry::default() }),

@@ -37,7 +37,7 @@ fn what_a_volume_says_is_asked_once() {
     let is_first = std::cell::Cell::new(true);
     let bytes = |_: &Part| SharedSource::clone(if is_first.take() { &memory } else { &broken });
     let folder = InFolder { names: &names, bytes: &bytes, volumes: RefCell::default() };
-    let format = tarnfs_format::by_name("rar").unwrap();
+    let format = tarnfs_format::by_name("rar").and_then(|format| format.volumes_by_first()).unwrap();
     let volume = || parts::File::volume(&folder.get(b"x.part1.rar").unwrap(), format).unwrap();
     let before = volume();
     assert!(before.as_ref().is_some_and(|volume| volume.is_followed == Some(true)), "{before:?}");

@@ -7,6 +7,11 @@ fn direct() -> Direct {
     Direct::new(Writer::new(options).unwrap(), Limits::default(), 10)
 }
 
+/// A file there.
+fn at(path: &[u8]) -> Entry {
+    Entry { path: path.to_vec(), ..Entry::default() }
+}
+
 #[test]
 fn notes_are_bounded_in_number_and_in_bytes() {
     let few = direct();
@@ -145,21 +150,21 @@ fn what_waits_is_bounded_in_bytes() {
 #[test]
 fn notes_of_what_is_taken_back_are_gone() {
     let direct = direct();
-    let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
+    let entry = at(b"file");
     direct.note(1, "before".to_owned()).unwrap();
     for _ in 0..10 {
-        direct.ahead(b"file", 0).unwrap();
+        direct.about(About::Ahead, &at(b"file")).unwrap();
         for at in 0..1000 {
             direct.note(at, "x".repeat(MOST_OF_NOTE)).unwrap();
         }
-        direct.ahead(b"inner", 0).unwrap();
+        direct.about(About::Ahead, &at(b"inner")).unwrap();
         direct.note(2, "inside".to_owned()).unwrap();
-        direct.confirm(&entry).unwrap();
-        direct.take_back(&entry).unwrap();
+        direct.about(About::Confirm, &entry).unwrap();
+        direct.about(About::TakeBack, &entry).unwrap();
     }
-    direct.ahead(b"file", 0).unwrap();
+    direct.about(About::Ahead, &at(b"file")).unwrap();
     direct.note(3, "last".to_owned()).unwrap();
-    direct.confirm(&entry).unwrap();
+    direct.about(About::Confirm, &entry).unwrap();
     assert_eq!(direct.bytes_of_notes.get(), "beforelast".len());
     let notes = direct.into_parts().1;
     assert_eq!(notes, [(1, "before".to_owned()), (3, "last".to_owned())]);
@@ -170,26 +175,26 @@ fn notes_of_what_is_taken_back_are_gone() {
 fn notes_of_others_stay_when_something_is_taken_back() {
     for depth in 0..2 {
         let direct = direct();
-        (0..depth).for_each(|_| direct.open(b"around").unwrap());
-        let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
+        (0..depth).for_each(|_| direct.about(About::Open, &at(b"around")).unwrap());
+        let entry = at(b"file");
         let old = direct.archive_at(b"old", (0, 0));
-        direct.ahead(b"file", 0).unwrap();
+        direct.about(About::Ahead, &at(b"file")).unwrap();
         direct.note(1, "of the file".to_owned()).unwrap();
-        direct.open(b"file").unwrap();
-        direct.open(b"file/inner").unwrap();
+        direct.about(About::Open, &at(b"file")).unwrap();
+        direct.about(About::Open, &at(b"file/inner")).unwrap();
         direct.note(2, "inside".to_owned()).unwrap();
         let found = direct.archive_at(b"file/inner/found", (0, 0));
         direct.enter_archive(old);
-        direct.open(b"old/inner").unwrap();
+        direct.about(About::Open, &at(b"old/inner")).unwrap();
         direct.note(3, "in the old one".to_owned()).unwrap();
-        direct.close().unwrap();
+        direct.call(Call::Close).unwrap();
         direct.leave_archive();
-        direct.close().unwrap();
+        direct.call(Call::Close).unwrap();
         direct.enter_archive(found);
         direct.note(4, "found inside".to_owned()).unwrap();
         direct.leave_archive();
-        direct.close().unwrap();
-        direct.take_back(&entry).unwrap();
+        direct.call(Call::Close).unwrap();
+        direct.about(About::TakeBack, &entry).unwrap();
         assert_eq!(direct.bytes_of_notes.get(), "in the old one".len());
         assert_eq!(direct.into_parts().1, [(3, "in the old one".to_owned())], "{depth}");
     }
@@ -209,9 +214,8 @@ fn what_waits_is_weighed_with_all_its_strings() {
         Entry { xattrs: vec![Default::default(); 1 << 15], ..Entry::default() },
     ];
     for entry in entries {
-        assert!(Call::Entry(Box::new(entry.clone())).weight() > 1 << 20, "{:?}", entry.kind);
-        assert!(Call::Confirm(Box::new(entry)).weight() > 1 << 20);
+        let kind = entry.kind;
+        assert!(Told::About(About::Entry, Box::new(entry)).weight() > 1 << 20, "{kind:?}");
     }
-    assert!(Call::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
-    assert!(Call::Ahead(long(), 0).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
+    assert!(Told::Call(Call::Note(0, "x".repeat(1 << 20))).weight() > 1 << 20);
 }

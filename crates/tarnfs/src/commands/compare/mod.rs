@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_format::{Format, Shown};
+use tarnfs_format::Shown;
 use tarnfs_index::Index;
 use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::build::Progress;
@@ -194,7 +194,9 @@ fn with<S: Side>(
             mtime: compares(Ignored::Mtime),
             // Where one side has none at all, nobody has looked at them when it was made.
             xattrs: compares(Ignored::Xattrs) && second::has_xattrs(&opened) && side.has_xattrs(),
-            links: compares(Ignored::Links) && format.is_some_and(Format::has_hard_links) && side.has_hard_links(),
+            links: compares(Ignored::Links)
+                && format.is_some_and(|format| format.fidelity().has_hard_links())
+                && side.has_hard_links(),
             content: compares_content,
             extra: (!arguments.no_extra).then_some(tells_of_root),
         },

@@ -36,10 +36,11 @@ pub(super) fn format_of(opened: &OpenArchive) -> Option<&'static dyn Format> {
 impl Keeps {
     pub(super) fn of(opened: &OpenArchive) -> Self {
         let format = format_of(opened);
+        let keeps = format.map(Format::fidelity);
         Self {
             format,
-            of_unix: format.is_none_or(|format| format.tells_of_unix(&*opened.stream).unwrap_or(true)),
-            parts: format.and_then(|format| format.parts(&*opened.stream).unwrap_or_default()),
+            of_unix: keeps.is_none_or(|keeps| keeps.tells_of_unix(&*opened.stream).unwrap_or(true)),
+            parts: keeps.and_then(|keeps| keeps.parts(&*opened.stream).unwrap_or_default()),
         }
     }
 
@@ -58,7 +59,7 @@ impl Keeps {
 
     /// True of the name of an attribute that stands for what another system keeps of this file.
     pub(super) fn is_foreign(&self, stored: &Stored, name: &[u8]) -> bool {
-        let prefix = self.of_file(stored).and_then(|(format, _)| format.foreign_xattrs());
+        let prefix = self.of_file(stored).and_then(|(format, _)| format.fidelity().foreign_xattrs());
         prefix.is_some_and(|prefix| name.starts_with(prefix))
     }
 
@@ -66,10 +67,10 @@ impl Keeps {
     pub(super) fn told(&self, tree: &ArchiveTree, node: Node, shown: &Shown, stored: &Stored) -> Told {
         let known = self.of_file(stored).filter(|_| stored.header.is_some());
         let Some((format, is_of_unix)) = known else { return Told::NOTHING };
-        let without = format.xattr_without_unix().filter(|_| stored.has_xattrs);
+        let without = format.fidelity().xattr_without_unix().filter(|_| stored.has_xattrs);
         let is_without = without.is_some_and(|name| tree.xattr(node, name).is_ok_and(|value| value.is_some()));
         let is_of_unix = is_of_unix && !is_without;
-        let told = format.told(shown);
+        let told = format.fidelity().told(shown);
         // Where nothing keeps them, all files are root's, for everybody to read. Others lie in an archive in it.
         let is_usual = shown.uid == 0 && shown.gid == 0 && matches!(shown.mode, 0o444 | 0o555 | 0o644 | 0o755);
         if is_of_unix || !is_usual { told } else { Told { mode: false, owner: false, ..told } }
@@ -77,7 +78,7 @@ impl Keeps {
 
     /// True if hard links to this file would be told.
     pub(super) fn has_links(&self, stored: &Stored) -> bool {
-        self.of_file(stored).is_some_and(|(format, is_of_unix)| is_of_unix && format.has_hard_links())
+        self.of_file(stored).is_some_and(|(format, is_of_unix)| is_of_unix && format.fidelity().has_hard_links())
     }
 }
 
@@ -168,7 +169,7 @@ impl Side for Second {
     }
 
     fn has_hard_links(&self) -> bool {
-        format_of(&self.opened).is_some_and(Format::has_hard_links)
+        format_of(&self.opened).is_some_and(|format| format.fidelity().has_hard_links())
     }
 
     fn has_xattrs(&self) -> bool {

@@ -10,7 +10,7 @@ fn what_is_slow_to_decode_is_copied_and_has_no_seek_points() {
     let step = |codec: &'static Slow, source: SharedSource| {
         let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(1));
         let (options, context) = (Options::default(), DecodeContext::default());
-        UnindexedSource::new(codec, source, bytes.len() as u64, None, options, context, cache, workers)
+        UnindexedSource::new(of(codec, source, bytes.len() as u64, None), options, context, cache, workers)
     };
     let slow = |codec: &str| -> &'static Slow {
         Box::leak(Box::new(Slow(coder_by_name(codec).unwrap(), AtomicUsize::new(0))))
@@ -52,10 +52,6 @@ impl Codec for Counting {
         self.0.name()
     }
 
-    fn bid(&self, head: &[u8]) -> u32 {
-        self.0.bid(head)
-    }
-
     fn pace(&self) -> crate::Pace {
         crate::Pace { bytes_per_millisecond: 10_000, in_whole_chunks: false }
     }
@@ -87,7 +83,7 @@ fn a_copy_is_kept_where_seek_points_are_far_apart() {
     let step = |source: SharedSource, length: usize, crc, spacing| {
         let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
         let options = Options { seek_point_spacing: spacing, ..Options::default() };
-        UnindexedSource::new(deflate, source, length as u64, crc, options, DecodeContext::default(), cache, workers)
+        UnindexedSource::new(of(deflate, source, length as u64, crc), options, DecodeContext::default(), cache, workers)
     };
     let alone = |spacing, kept: &Arc<Kept>| {
         let stored = Arc::new(MemorySource::new(packed.clone(), "a member"));
@@ -150,7 +146,7 @@ fn what_a_copy_has_lost_is_never_served() {
         let source = Arc::new(MemorySource::new(packed.clone(), "a member"));
         let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
         let (options, context) = (Options::default(), DecodeContext::default());
-        UnindexedSource::new(deflate, source, bytes.len() as u64, Some(crc), options, context, cache, workers)
+        UnindexedSource::new(of(deflate, source, bytes.len() as u64, Some(crc)), options, context, cache, workers)
     };
     let mut part = vec![0; 50_000];
     let mut read = |source: &UnindexedSource, at: u64| {
