@@ -42,7 +42,7 @@ pub(super) fn read(
         // What was allocated by one thread and is freed by another makes both wait for the allocator.
         let (give_back, given_back) = channel();
         let work = move || {
-            let mut batch = Batch { events: Vec::new(), bytes: 0, sender, given_back };
+            let mut batch = Batch { events: Vec::new(), bytes: 0, out: 0, sender, given_back };
             let read = format.read(source, options, &mut |event| batch.push(event));
             // If nobody takes them, who took the ones before has failed.
             batch.flush().map_err(Error::Receiver).and(read)
@@ -56,8 +56,8 @@ pub(super) fn read(
             drop(give_back.send(events));
             told
         });
-        // Who reads stops at the next event.
-        drop(receiver);
+        // Who reads stops at the next event, or where it waits.
+        drop((receiver, give_back));
         let read = reading.join().unwrap_or_else(|panic| resume_unwind(panic));
         told.map_err(Error::Receiver).and(read)
     })
@@ -67,15 +67,29 @@ pub(super) fn read(
 struct Batch {
     events: Vec<Event>,
     bytes: usize,
+    /// Batches that were not given back.
+    out: usize,
     sender: SyncSender<Vec<Event>>,
     /// Those that were taken.
     given_back: Receiver<Vec<Event>>,
 }
 
 impl Batch {
+    /// What is large, such as a file of a million pieces, is alone: nothing else waits, and nothing else is made before
+    /// it is gone.
     fn push(&mut self, event: Event) -> io::Result<()> {
-        self.bytes += weight(&event);
+        let bytes = weight(&event);
+        let is_large = bytes >= BATCH_BYTES;
+        if is_large {
+            self.flush()?;
+            self.wait()?;
+        }
+        self.bytes += bytes;
         self.events.push(event);
+        if is_large {
+            self.flush()?;
+            return self.wait();
+        }
         if self.events.len() >= BATCH || self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -83,11 +97,23 @@ impl Batch {
         self.bytes = 0;
         let mut next = Vec::new();
         while let Ok(taken) = self.given_back.try_recv() {
+            self.out -= 1;
             next = taken;
             next.clear();
         }
         let events = std::mem::replace(&mut self.events, next);
-        self.sender.send(events).map_err(|_| io::ErrorKind::Interrupted.into())
+        self.sender.send(events).map_err(|_| io::ErrorKind::Interrupted)?;
+        self.out += 1;
+        Ok(())
+    }
+
+    /// Waits until all are given back, and gone.
+    fn wait(&mut self) -> io::Result<()> {
+        while self.out > 0 {
+            drop(self.given_back.recv().map_err(|_| io::ErrorKind::Interrupted)?);
+            self.out -= 1;
+        }
+        Ok(())
     }
 }
 
@@ -162,6 +188,40 @@ mod tests {
         assert!(matches!(read, Err(Error::Receiver(error)) if error.kind() == io::ErrorKind::StorageFull));
         let most = (BATCH_BYTES / 4000 + 2) * (WAITING + 3) + 100;
         assert!(many.1.into_inner() <= most as u64);
+    }
+
+    /// Of what is large there is never more than one: as a directory that is read by itself has it.
+    #[test]
+    fn no_two_large_entries_wait() {
+        static ALIVE: AtomicU64 = AtomicU64::new(0);
+        struct Large;
+        impl ReadRandom for Large {
+            fn read(&self, _: &SharedSource, _: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+                for number in 0..20 {
+                    let length = if number % 3 == 0 { 100 } else { BATCH_BYTES };
+                    let is_large = length == BATCH_BYTES;
+                    assert_eq!(ALIVE.load(Ordering::SeqCst), 0, "before {number}");
+                    ALIVE.fetch_add(u64::from(is_large), Ordering::SeqCst);
+                    let entry = Entry { path: vec![b'a'; length], header: number, ..Entry::default() };
+                    receive(Event::Entry(Box::new(entry))).map_err(Error::Receiver)?;
+                }
+                Ok(())
+            }
+        }
+        let mut next = 0;
+        let result = read(&Large, &large(), &Options::default(), 2, &mut |event| {
+            let Event::Entry(entry) = event else { panic!("an entry") };
+            assert_eq!(entry.header, next);
+            next += 1;
+            if entry.path.len() == BATCH_BYTES {
+                ALIVE.fetch_sub(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        assert!(result.is_ok() && next == 20);
+        // Who fails at such a one does not wait for it.
+        let failed = read(&Large, &large(), &Options::default(), 2, &mut |_| Err(io::ErrorKind::StorageFull.into()));
+        assert!(matches!(failed, Err(Error::Receiver(error)) if error.kind() == io::ErrorKind::StorageFull));
     }
 
     #[test]
