@@ -13,8 +13,8 @@ pub enum Checks {
     Whole,
     /// The chunk, by decoding it to its end: see [`StreamChecks::verified`].
     Chunk,
-    /// Each byte before it is returned: what [`StreamChecks::settles`] may say. For a table of another program that is not
-    /// enough: a block that is right may lie at another decoded byte than the table says.
+    /// Each byte before it is returned: what [`StreamChecks::settles`] may say. For a table of another program that is
+    /// not enough: a block that is right may lie at another decoded byte than the table says.
     Itself,
 }
 
@@ -233,9 +233,9 @@ pub trait StreamChecks {
         false
     }
 
-    /// Where [`StreamChecks::checks`] says that a chunk can be verified: decodes from `point` on. The chunk ends at bit `end`,
-    /// or where the stream does; `source` ends with the byte of that bit. What is wrong is an error, or in the findings
-    /// once 0 was returned.
+    /// Where [`StreamChecks::checks`] says that a chunk can be verified: decodes from `point` on. The chunk ends at bit
+    /// `end`, or where the stream does; `source` ends with the byte of that bit. What is wrong is an error, or in the
+    /// findings once 0 was returned.
     fn verified(
         &self,
         source: SharedSource,

@@ -162,8 +162,8 @@ pub trait ChunkTable: Send + Sync + Debug {
         self.damage_in(decoded)
     }
 
-    /// Decoded bytes in its longest chunk, if all are verified in the same way ([`StreamChecks::checks`]) and it need not make
-    /// each of them to tell.
+    /// Decoded bytes in its longest chunk, if all are verified in the same way ([`StreamChecks::checks`]) and it need
+    /// not make each of them to tell.
     fn longest(&self) -> io::Result<Option<u64>> {
         Ok(None)
     }
@@ -327,8 +327,8 @@ pub fn detect_named(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
 /// The most that is bid for what may be chance.
 const GUESS: u32 = gzip::DEFLATE_BID;
 
-/// The codec that the name of a file tells, if nothing in its stream can ([`FileCodec::may_be_named`]), and if that can be
-/// decoded as far as `head` goes.
+/// The codec that the name of a file tells, if nothing in its stream can ([`FileCodec::may_be_named`]), and if that can
+/// be decoded as far as `head` goes.
 fn by_file_name(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
     let lower = name.to_ascii_lowercase();
     let is_named = |codec: &&dyn FileCodec| {

@@ -376,7 +376,8 @@ pub trait Format: Send + Sync {
         None
     }
 
-    /// How its volumes are called, if the first one of them is known by its name, and each says whether another follows.
+    /// How its volumes are called, if the first one of them is known by its name, and each says whether another one
+    /// follows.
     fn volumes_by_first(&self) -> Option<&dyn VolumesByFirst> {
         None
     }

@@ -1,8 +1,8 @@
 //! Operation in, tree called, reply out: each operation in at most ten lines.
 //!
 //! What is the same for all of them is here, in `request` (who answers, in which thread, and what becomes of an error),
-//! in `questions` (what the tree is asked) and in `terms` (what is agreed with the kernel). `folders` has names and what
-//! is known of a node, `reading` files, `bytes` what is read of them, `writing` whatever would change something.
+//! in `questions` (what the tree is asked) and in `terms` (what is agreed with the kernel). `folders` has names and
+//! what is known of a node, `reading` files, `bytes` what is read of them, `writing` whatever would change something.
 
 mod bytes;
 mod folders;

@@ -156,7 +156,7 @@ impl Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        self.nodes.drain(..).for_each(|node| self.tree.forget(node, 1));
         drop(self.handle.take().map(|(handles, handle)| handles.close(handle)));
+        self.nodes.drain(..).for_each(|node| self.tree.forget(node, 1));
     }
 }
