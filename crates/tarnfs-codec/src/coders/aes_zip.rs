@@ -3,13 +3,13 @@
 //!
 //! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. The
 //! HMAC is compared once as many bytes were read as there are: if it is wrong, that read and all later ones are errors.
-//! What of them was read twice is made up for by that reader alone; others read on. A first pass says that all is
-//! damaged.
+//! It can only be made in order. So who reads otherwise, or with others, makes up for some of what is not in it yet, or
+//! waits for whoever is at that: it never is far behind what was read, and the last read does not take long. A first
+//! pass says that all is damaged.
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use aes::{Aes128, Aes192, Aes256};
@@ -115,18 +115,17 @@ impl Encrypted {
         Ok(read)
     }
 
-    /// Compares the HMAC of all with that behind the data. What is not in it yet is read.
-    fn verify(&self, progress: &mut Progress, is_abandoned: &dyn Fn() -> bool) -> io::Result<Result<(), &'static str>> {
-        let mut buffer = Vec::new();
-        while progress.hashed < self.length {
-            if is_abandoned() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let left = usize::try_from(self.length - progress.hashed).unwrap_or(usize::MAX);
-            buffer.resize(left.min(STEP), 0);
-            self.source.read_exact_at(&mut buffer, self.start + progress.hashed)?;
-            progress.see(&buffer, progress.hashed);
-        }
+    /// Reads the next bytes before `until` that are not in the HMAC yet.
+    fn hash_on(&self, progress: &mut Progress, until: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let left = usize::try_from(until.saturating_sub(progress.hashed)).unwrap_or(usize::MAX);
+        buffer.resize(left.min(STEP), 0);
+        self.source.read_exact_at(buffer, self.start + progress.hashed)?;
+        progress.see(buffer, progress.hashed);
+        Ok(())
+    }
+
+    /// Compares the HMAC of all with that behind the data.
+    fn compare(&self, progress: &Progress) -> io::Result<Result<(), &'static str>> {
         let mut stored = [0; MAC];
         self.source.read_exact_at(&mut stored, self.start + self.length)?;
         Ok(progress.mac.clone().verify_truncated_left(&stored).map_err(|_| DIFFERS))
@@ -180,7 +179,11 @@ impl Anywhere for InOrder {
     }
 
     fn check_all(&mut self) -> io::Result<Result<(), &'static str>> {
-        self.encrypted.verify(&mut self.progress, &|| false)
+        let mut buffer = Vec::new();
+        while self.progress.hashed < self.encrypted.length {
+            self.encrypted.hash_on(&mut self.progress, self.encrypted.length, &mut buffer)?;
+        }
+        self.encrypted.compare(&self.progress)
     }
 }
 
@@ -191,25 +194,41 @@ struct Decrypted {
     /// Readers are not told of a wrong HMAC.
     is_lenient: bool,
     check: Mutex<Check>,
+    /// Whoever is at the HMAC has got on, or has ended.
+    moved: Condvar,
 }
 
 /// How far the HMAC is known.
 struct Check {
     progress: Progress,
-    /// Bytes that were read in all, in whatever order.
+    /// Bytes that were read in all, in whatever order, and however often.
     read: u64,
-    /// Somebody makes up for what was not read in order.
+    /// Somebody makes up for what was not read in order. He reads the same source, so he waits for nothing that who
+    /// waits for him may hold.
     is_settling: bool,
     /// Whether it matches.
     verdict: Option<Result<(), &'static str>>,
 }
 
-/// The right to compare the HMAC, given back when dropped.
+impl Check {
+    /// How far the HMAC has to be before somebody is answered who has just read. As all readers see to that, each adds
+    /// about as much as it takes, what is left to the last one is bounded, and all of them together read everything
+    /// once more at most.
+    fn due(&self, whole: u64) -> Option<u64> {
+        if self.verdict.is_some() || self.read >= whole {
+            return Some(whole);
+        }
+        Some(self.read.saturating_sub(MOST_BEHIND)).filter(|&until| until > self.progress.hashed)
+    }
+}
+
+/// The right to go on with the HMAC, given back when dropped.
 struct Settling<'a>(&'a Decrypted);
 
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         self.0.lock().is_settling = false;
+        self.0.moved.notify_all();
     }
 }
 
@@ -217,9 +236,9 @@ impl Decrypted {
     fn new(encrypted: Encrypted, coder: &CoderContext) -> io::Result<Self> {
         let check = Check { progress: encrypted.progress()?, read: 0, is_settling: false, verdict: None };
         let (cancel, is_lenient) = (coder.cancel.clone(), coder.unverified);
-        let decrypted = Self { encrypted, cancel, is_lenient, check: Mutex::new(check) };
+        let decrypted = Self { encrypted, cancel, is_lenient, check: Mutex::new(check), moved: Condvar::new() };
         if decrypted.encrypted.length == 0 && !is_lenient {
-            decrypted.settle(&|| false)?;
+            decrypted.settle(0, &|| false)?;
         }
         Ok(decrypted)
     }
@@ -228,48 +247,58 @@ impl Decrypted {
         self.check.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the HMAC, and says what is wrong. Waits for nobody: while somebody else makes up for what was not read
-    /// in order, nothing is known.
-    fn settle(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        let told =
-            |verdict: Result<(), &'static str>| verdict.map_err(|what| faults::invalid(self.encrypted.start, what));
-        let mut progress = {
-            let mut check = self.lock();
-            if let Some(verdict) = check.verdict {
-                return told(verdict);
-            }
-            let is_complete = check.progress.hashed >= self.encrypted.length;
-            if check.is_settling && !is_complete {
-                return Ok(());
-            }
-            check.is_settling = true;
-            check.progress.clone()
-        };
-        let settling = Settling(self);
-        let verdict = self.encrypted.verify(&mut progress, is_abandoned);
-        drop(settling);
-        let mut check = self.lock();
-        if progress.hashed > check.progress.hashed {
-            // Also where it was given up: somebody else goes on there.
-            check.progress = progress;
-        }
-        told(*check.verdict.insert(verdict?))
+    fn told(&self, verdict: Result<(), &'static str>) -> io::Result<()> {
+        verdict.map_err(|what| faults::invalid(self.encrypted.start, what))
     }
 
-    /// The same, for who waits until it is known.
-    fn settle_at_last(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        /// How often who waits looks.
+    /// Goes on with the HMAC up to byte `until` of the data, or waits for whoever is at that. At their end it is
+    /// compared. Says what is wrong.
+    fn settle(&self, until: u64, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        /// How often who waits looks whether he still has to.
         const LOOK: Duration = Duration::from_millis(20);
+        let whole = self.encrypted.length;
+        let mut check = self.lock();
         loop {
-            self.settle(is_abandoned)?;
-            if self.lock().verdict.is_some() {
+            if let Some(verdict) = check.verdict {
+                return self.told(verdict);
+            }
+            if until < whole && check.progress.hashed >= until {
                 return Ok(());
             }
+            if check.progress.hashed < whole && is_abandoned() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            if !check.is_settling {
+                break;
+            }
+            (check, _) = self.moved.wait_timeout(check, LOOK).unwrap_or_else(PoisonError::into_inner);
+        }
+        check.is_settling = true;
+        let mut progress = check.progress.clone();
+        drop(check);
+        let settling = Settling(self);
+        let mut buffer = Vec::new();
+        while progress.hashed < until {
             if is_abandoned() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            thread::sleep(LOOK);
+            self.encrypted.hash_on(&mut progress, until, &mut buffer)?;
+            let mut check = self.lock();
+            // Others may have read on in order meanwhile.
+            if progress.hashed > check.progress.hashed {
+                check.progress = progress.clone();
+                self.moved.notify_all();
+            } else {
+                progress = check.progress.clone();
+            }
         }
+        if progress.hashed >= whole {
+            let verdict = self.encrypted.compare(&progress)?;
+            self.lock().verdict = Some(verdict);
+            drop(settling);
+            return self.told(verdict);
+        }
+        Ok(())
     }
 }
 
@@ -279,8 +308,9 @@ impl fmt::Debug for Decrypted {
     }
 }
 
-/// Bytes that one read hashes at most beside its own, to compare the HMAC.
-const MOST_AT_ONCE: u64 = 64 << 20;
+/// Bytes that may have been read and not be in the HMAC. With more, readers make up for them; so it is, roughly, what
+/// one read hashes at most beside its own. (In the tests few are many.)
+const MOST_BEHIND: u64 = if cfg!(test) { 64 << 10 } else { 64 << 20 };
 
 impl Source for Decrypted {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -291,15 +321,11 @@ impl Source for Decrypted {
                 check.progress.see(stored, offset);
             }
         })?;
-        let is_due = {
-            let check = self.lock();
-            // Several threads may have read all of it in another order. Where much is left to be hashed, one reader
-            // would have to do it for all: then it is done beside them.
-            let left = self.encrypted.length.saturating_sub(check.progress.hashed);
-            check.verdict.is_some() || check.read >= self.encrypted.length && left <= MOST_AT_ONCE
-        };
-        if is_due && !self.is_lenient {
-            self.settle(&|| self.cancel.is_cancelled())?;
+        if !self.is_lenient {
+            let due = self.lock().due(self.encrypted.length);
+            if let Some(until) = due {
+                self.settle(until, &|| self.cancel.is_cancelled())?;
+            }
         }
         Ok(read)
     }
@@ -321,7 +347,19 @@ impl Source for Decrypted {
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        self.encrypted.source.is_ready(offset.saturating_add(self.encrypted.start), length)
+        let is_answered_at_once = || {
+            let check = match self.check.try_lock() {
+                Ok(check) => check,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            // What makes up for others' reads, or may wait for who does, is for threads that may wait.
+            let read = check.read.saturating_add(length as u64);
+            let is_near = read < self.encrypted.length && read.saturating_sub(check.progress.hashed) <= MOST_BEHIND;
+            check.verdict.is_some() || is_near
+        };
+        let is_here = self.encrypted.source.is_ready(offset.saturating_add(self.encrypted.start), length);
+        is_here && (self.is_lenient || is_answered_at_once())
     }
 
     fn is_unproven(&self) -> bool {
@@ -330,7 +368,7 @@ impl Source for Decrypted {
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
         // Of what lies around it, whoever reads that is told.
-        match self.settle_at_last(is_abandoned) {
+        match self.settle(self.encrypted.length, is_abandoned) {
             // Readers are told.
             Err(error) if error.kind() == io::ErrorKind::InvalidData && !self.is_lenient => Ok(()),
             settled => settled,
@@ -373,5 +411,143 @@ impl ContainerCodec for AesZip {
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let encrypted = Encrypted::new(SharedSource::clone(source), coder)?;
         Ok(Some(Arc::new(Decrypted::new(encrypted, coder)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::testing::{noise, source};
+
+    const PASSWORD: &[u8] = b"spruce-7";
+
+    fn coder() -> CoderContext {
+        CoderContext { properties: [3].into(), password: Some(PASSWORD.into()), ..CoderContext::default() }
+    }
+
+    /// As a zip stores `data`, with AES-256.
+    fn encrypted(data: &[u8]) -> Vec<u8> {
+        const KEY: usize = 32;
+        let mut stream = vec![7; 16];
+        let mut keys = [0; 2 * KEY + VERIFIER];
+        pbkdf2::pbkdf2_hmac::<Sha1>(PASSWORD, &stream, ROUNDS, &mut keys);
+        let mut stored = data.to_vec();
+        apply::<ctr::Ctr128LE<Aes256>>(&keys[..KEY], &mut stored, 0).unwrap();
+        let mac = Hmac::<Sha1>::new_from_slice(&keys[KEY..2 * KEY]).unwrap().chain_update(&stored);
+        stream.extend_from_slice(&keys[2 * KEY..]);
+        stream.extend_from_slice(&stored);
+        stream.extend_from_slice(&mac.finalize().into_bytes()[..MAC]);
+        stream
+    }
+
+    fn decrypted(source: SharedSource) -> Decrypted {
+        let coder = coder();
+        Decrypted::new(Encrypted::new(source, &coder).unwrap(), &coder).unwrap()
+    }
+
+    /// The same, with one bit changed.
+    fn changed(data: &[u8]) -> Decrypted {
+        let mut stream = encrypted(data);
+        let middle = stream.len() / 2;
+        stream[middle] ^= 1;
+        decrypted(source(&stream))
+    }
+
+    #[test]
+    fn several_readers_of_all_are_told_whatever_is_left() {
+        const PIECE: usize = 4 << 10;
+        let data = noise(500_000);
+        for (all, is_right) in [(decrypted(source(&encrypted(&data))), true), (changed(&data), false)] {
+            let errors = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                for reader in 0..4 {
+                    let (all, errors, data) = (&all, &errors, &data);
+                    scope.spawn(move || {
+                        let mut buffer = [0; PIECE];
+                        for offset in (reader * PIECE..data.len()).step_by(4 * PIECE) {
+                            let expected = &data[offset..data.len().min(offset + PIECE)];
+                            match all.read_exact_at(&mut buffer[..expected.len()], offset as u64) {
+                                Ok(()) => assert!(!is_right || &buffer[..expected.len()] == expected),
+                                Err(_) => drop(errors.fetch_add(1, Ordering::Relaxed)),
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(errors.into_inner() == 0, is_right);
+            assert_eq!(all.read_at(&mut [0], 0).is_ok(), is_right);
+        }
+    }
+
+    #[test]
+    fn who_has_read_all_waits_for_whoever_compares_it() {
+        let data = noise(50_000);
+        let all = changed(&data);
+        all.lock().is_settling = true;
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut buffer = vec![0; data.len() / 2];
+                all.read_exact_at(&mut buffer, (data.len() / 2) as u64).unwrap();
+                all.read_exact_at(&mut buffer, 0)
+            });
+            // While it is not all read, nobody waits.
+            while all.lock().read < data.len() as u64 {
+                std::thread::yield_now();
+            }
+            assert!(!all.is_ready(0, 1), "it may have to be waited for");
+            drop(Settling(&all));
+            assert_eq!(reader.join().unwrap().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        });
+        assert!(all.is_ready(0, 1));
+        // Who is not waited for any more says so.
+        let all = changed(&data);
+        all.lock().is_settling = true;
+        assert_eq!(all.verify(&|| true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    /// Counts the bytes that are read.
+    #[derive(Debug)]
+    struct Counted(SharedSource, AtomicU64);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    #[test]
+    fn no_read_makes_up_for_much_and_all_for_no_more_than_once() {
+        const PIECE: usize = 5000;
+        let data = noise(1_000_000);
+        let counted = Arc::new(Counted(source(&encrypted(&data)), AtomicU64::new(0)));
+        let all = decrypted(Arc::<Counted>::clone(&counted));
+        let count = || counted.1.load(Ordering::Relaxed);
+        let (begun, mut buffer) = (count(), [0; PIECE]);
+        // Backwards, so that the HMAC has nothing of it.
+        for start in (0..data.len()).step_by(PIECE).rev() {
+            let before = count();
+            all.read_exact_at(&mut buffer, start as u64).unwrap();
+            let made_up_for = count() - before - PIECE as u64;
+            let most = if start == 0 { MOST_BEHIND + (PIECE + MAC) as u64 } else { PIECE as u64 };
+            assert!(made_up_for <= most, "{made_up_for} at {start}");
+            assert!(buffer == data[start..][..PIECE]);
+        }
+        assert!(count() - begun <= 2 * data.len() as u64 + MAC as u64);
+        // What is read again has to make up for nothing.
+        let before = count();
+        all.read_exact_at(&mut buffer, 77).unwrap();
+        assert_eq!(count() - before, PIECE as u64);
+        assert!(all.is_ready(0, PIECE));
     }
 }

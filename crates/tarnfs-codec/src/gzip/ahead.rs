@@ -11,11 +11,14 @@
 //!
 //! Threads of a [pool](crate::thread_pool) have places that are known before they begin. Here a job finds its own while
 //! it is at work, tells the walk, and is told by it when to end.
+//!
+//! What a job holds is bounded, however long blocks are and however long nothing is known of the history: three parts.
+//! There are as many of that as jobs, and once more what the walk hands out, or the memory of that for the next job.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use tarnfs_source::{Cancel, Limits, SharedSource};
@@ -25,7 +28,7 @@ use super::guess;
 use super::input::Input;
 use super::member::{self, MAGIC};
 use super::search::{self, Candidate};
-use super::segment::{Bounds, History, Output, Segment};
+use super::segment::{self, Bounds, History, Output, Segment};
 use crate::Options;
 
 /// Decoded bytes of all parts in work together, roughly, and of one. (In the tests they are small, so that there are
@@ -56,13 +59,13 @@ pub(super) struct Ahead {
     /// In the order of the stream.
     jobs: VecDeque<Job>,
     /// Threads of jobs that nobody wants any more, which may not have noticed yet.
-    abandoned: Vec<JoinHandle<Vec<Segment>>>,
+    abandoned: Vec<Job>,
     /// What came of the last job that the walk has reached.
     ready: VecDeque<Segment>,
     /// The byte behind the part of the last job.
     next: u64,
-    /// Memory of segments that have been handed out.
-    spare: Vec<[Output; 2]>,
+    /// Memory of a segment that has been handed out, for the next job.
+    spare: Option<[Output; 2]>,
 }
 
 struct Job {
@@ -77,10 +80,19 @@ struct Job {
 struct Shared {
     /// The bit at which the job has begun to decode.
     start: AtomicU64,
+    /// Bytes of memory of what it is decoding or has decoded last, and of what it has decoded before.
+    held: AtomicUsize,
+    kept: AtomicUsize,
     /// The walk waits for what comes of that start: nothing behind it is searched.
     is_awaited: Cancel,
     enough: Cancel,
     abandon: Cancel,
+}
+
+impl Shared {
+    fn memory(&self) -> usize {
+        self.held.load(Ordering::Relaxed) + self.kept.load(Ordering::Relaxed)
+    }
 }
 
 impl Ahead {
@@ -97,7 +109,7 @@ impl Ahead {
             abandoned: Vec::new(),
             ready: VecDeque::new(),
             next: 0,
-            spare: Vec::new(),
+            spare: None,
         })
     }
 
@@ -130,8 +142,9 @@ impl Ahead {
 
     /// Takes back a segment that was handed out.
     pub(super) fn recycle(&mut self, segment: Segment) {
-        if self.spare.len() <= self.threads {
-            self.spare.push(segment.into_outputs());
+        let outputs = segment.into_outputs();
+        if self.spare.as_ref().is_none_or(|spare| segment::touched(spare) < segment::touched(&outputs)) {
+            self.spare = Some(outputs);
         }
     }
 
@@ -145,14 +158,14 @@ impl Ahead {
     fn drop_job(&mut self) {
         if let Some(job) = self.jobs.pop_front() {
             job.shared.abandon.cancel();
-            self.abandoned.push(job.thread);
+            self.abandoned.push(job);
         }
     }
 
     /// Starts jobs behind byte `position` of the compressed stream.
     fn start_jobs(&mut self, position: u64, decoded: u64) {
         // What they have made is dropped with them.
-        self.abandoned.retain(|thread| !thread.is_finished());
+        self.abandoned.retain(|job| !job.thread.is_finished());
         let Some(part) = self.part_behind(position.max(1), decoded) else { return };
         // A file that sends the walk past one job after the other could leave any number of them behind.
         while self.jobs.len() + self.abandoned.len() < self.threads {
@@ -169,7 +182,8 @@ impl Ahead {
                 // Alone, it goes on until the walk arrives at its start.
                 until: if self.threads == 1 { u64::MAX } else { until * 8 },
                 most: self.part as usize / 2 * 3,
-                outputs: self.spare.pop().unwrap_or_default(),
+                room: self.part as usize * 3,
+                outputs: self.spare.take().unwrap_or_default(),
                 shared: Arc::clone(&shared),
             };
             // Where no thread is to be had, the walk does it.
@@ -198,9 +212,9 @@ impl Ahead {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        // Each decodes to two outputs, as long as it does not know the history.
-        let jobs = (self.jobs.len() + self.abandoned.len()) as u64 * self.part * 2;
-        self.ready.iter().map(Segment::memory).sum::<usize>() + jobs as usize
+        let jobs = self.jobs.iter().chain(&self.abandoned).map(|job| job.shared.memory()).sum::<usize>();
+        let spare = self.spare.as_ref().map_or(0, segment::touched);
+        self.ready.iter().map(Segment::memory).sum::<usize>() + jobs + spare
     }
 }
 
@@ -209,8 +223,8 @@ impl Drop for Ahead {
         while !self.jobs.is_empty() {
             self.drop_job();
         }
-        for thread in self.abandoned.drain(..) {
-            let _ = thread.join();
+        for job in self.abandoned.drain(..) {
+            let _ = job.thread.join();
         }
     }
 }
@@ -223,6 +237,8 @@ struct Work {
     until: u64,
     /// Decoded bytes at which a segment ends at the next boundary.
     most: usize,
+    /// Bytes of memory of all that it decodes.
+    room: usize,
     outputs: [Output; 2],
     shared: Arc<Shared>,
 }
@@ -289,8 +305,9 @@ impl Work {
     }
 
     fn decode(&mut self, start: u64, history: History) -> io::Result<Result<Segment, [Output; 2]>> {
-        let Shared { enough, abandon, .. } = &*self.shared;
-        let bounds = Bounds { until: self.until, most: self.most, enough, abandon };
+        let Shared { enough, abandon, held, kept, .. } = &*self.shared;
+        let room = self.room.saturating_sub(kept.load(Ordering::Relaxed));
+        let bounds = Bounds { until: self.until, most: self.most, room, held, enough, abandon };
         Segment::decode(&self.source, start, history, &bounds, std::mem::take(&mut self.outputs))
     }
 
@@ -298,10 +315,8 @@ impl Work {
     fn members_from(&mut self, first: Segment) -> Vec<Segment> {
         /// CRC-32 and length (RFC 1952 §2.3.1).
         const TRAILER: u64 = 8;
-        /// One that holds nothing still takes its place.
-        const LEAST: usize = 1 << 10;
-        let mut taken = first.bytes().len();
-        let mut segments = vec![first];
+        let (mut taken, mut segments) = (0, Vec::new());
+        self.keep(first, &mut segments, &mut taken);
         while let Some(last) = segments.last()
             && self.has_members
             && last.is_final
@@ -309,16 +324,29 @@ impl Work {
             && taken < self.most
             && !self.shared.enough.is_cancelled()
             && let Ok(Some(start)) = self.data_of_member(last.end / 8 + TRAILER)
-            && let Ok(Ok(mut next)) = self.decode(start, History::None)
+            && let Ok(Ok(next)) = self.decode(start, History::None)
         {
-            // There may be very many, so each takes no more memory than it needs, and that of the work is used again.
-            if let Some(outputs) = next.shrink() {
-                self.outputs = outputs;
-            }
-            taken += next.weight().max(LEAST);
-            segments.push(next);
+            self.keep(next, &mut segments, &mut taken);
         }
         segments
+    }
+
+    /// Puts `segment` behind the others, which count as so much.
+    fn keep(&mut self, mut segment: Segment, segments: &mut Vec<Segment>, taken: &mut usize) {
+        /// One that holds nothing still takes its place.
+        const LEAST: usize = 1 << 10;
+        // Another one may be decoded beside it, and there may be very many: so each takes no more memory than it
+        // needs, and that of the work is used again.
+        if self.has_members && segment.is_final {
+            match segment.shrink() {
+                Some(outputs) => self.outputs = outputs,
+                None => segment.trim(),
+            }
+            self.shared.kept.fetch_add(segment.memory(), Ordering::Relaxed);
+            self.shared.held.store(0, Ordering::Relaxed);
+        }
+        *taken += segment.weight().max(LEAST);
+        segments.push(segment);
     }
 }
 
@@ -333,8 +361,9 @@ mod tests {
 
     /// Blocks of a gzip file of one member, decoded from its start.
     fn whole(source: &SharedSource) -> Segment {
-        let never = Cancel::default();
-        let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &never };
+        let (never, held) = (Cancel::default(), AtomicUsize::default());
+        let (most, room) = (usize::MAX, usize::MAX);
+        let bounds = Bounds { until: u64::MAX, most, room, held: &held, enough: &never, abandon: &never };
         // A header without a name has ten bytes.
         Segment::decode(source, 80, History::None, &bounds, Default::default()).unwrap().ok().unwrap()
     }
@@ -350,6 +379,7 @@ mod tests {
             has_members: true,
             until: u64::MAX,
             most,
+            room: most.saturating_mul(2),
             outputs: Default::default(),
             shared: Arc::default(),
         };
@@ -450,6 +480,7 @@ mod tests {
             has_members: true,
             until: u64::MAX,
             most,
+            room: most.saturating_mul(2),
             outputs: Default::default(),
             shared: Arc::clone(shared),
         };
@@ -486,15 +517,17 @@ mod tests {
             let (mut position, mut number, mut walked) = (0, 0, 0);
             while let Some((decoded, bit)) = whole.boundary(number) {
                 // This walk takes no time, so it has to wait where others would be ahead of a true one.
-                while ahead.jobs.front().is_some_and(|job| !job.thread.is_finished()) {
+                while ahead.jobs.iter().any(|job| !job.thread.is_finished()) {
                     std::thread::yield_now();
                 }
                 number += 1;
                 if decoded < position {
                     continue;
                 }
+                let counted = ahead.memory();
                 match ahead.take(bit, decoded as u64) {
                     Some(mut segment) => {
+                        assert!(counted >= segment.bytes().len(), "a job counts what it holds");
                         assert!(segment.settle(&whole.window(decoded, &[])));
                         assert!(whole.bytes()[decoded..].starts_with(segment.bytes()), "{threads} threads");
                         position = decoded + segment.bytes().len();

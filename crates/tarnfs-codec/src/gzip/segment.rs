@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_source::{Cancel, SharedSource};
 
@@ -64,8 +65,12 @@ pub(super) enum History {
 pub(super) struct Bounds<'a> {
     /// Bit of the compressed stream.
     pub(super) until: u64,
-    /// Decoded bytes. With as many again in one block, the segment ends before that block.
+    /// Decoded bytes.
     pub(super) most: usize,
+    /// Bytes of both outputs together, with which it ends also in the middle of a block: before that block.
+    pub(super) room: usize,
+    /// Is told the memory of both outputs as they grow.
+    pub(super) held: &'a AtomicUsize,
     /// Somebody wants to go on from here.
     pub(super) enough: &'a Cancel,
     /// Nobody wants it any more: there will be no segment.
@@ -113,6 +118,7 @@ impl Segment {
             // What is in the input already may become a thousand times as much.
             bounds.abandon.check()?;
             let data = input.fill_to(LEAST_INPUT)?;
+            self.make_room(N, bounds.room);
             let Some(outputs) = self.outputs.first_chunk_mut() else { return Ok(Part::Invalid) };
             let decoded = outputs[0].length;
             let step = inflate.step(data, outputs.each_mut().map(Output::with_room), decoded, Stop::AtBlock);
@@ -121,10 +127,11 @@ impl Segment {
             }
             let decoded = self.outputs[0].length;
             input.consume(step.read);
+            bounds.held.store(touched(&self.outputs), Ordering::Relaxed);
             match step.place {
                 InflateState::Invalid(_) => return Ok(self.cut_before_fault()),
                 InflateState::Inside if step.read + step.written == 0 => return Ok(self.cut_before_fault()),
-                InflateState::Inside if decoded < bounds.most.saturating_mul(2) => {}
+                InflateState::Inside if self.outputs.iter().map(Output::length).sum::<usize>() < bounds.room => {}
                 InflateState::Inside => return Ok(self.cut()),
                 InflateState::End => {
                     self.end = input.position() * 8;
@@ -148,6 +155,18 @@ impl Segment {
             let [first, second] = self.outputs.each_ref().map(Output::tail);
             if N == 2 && first.is_some() && first == second {
                 return Ok(Part::Alike);
+            }
+        }
+    }
+
+    /// Before a step of so many outputs: where they need more memory, what another segment has needed of it, and this
+    /// one does not, is given back. Else one that was long and one that was double would leave both.
+    fn make_room(&mut self, decoding: usize, room: usize) {
+        let needed = self.outputs[0].length + STRIDE;
+        let is_growing = self.outputs.iter().take(decoding).any(|output| output.bytes.len() < needed);
+        if is_growing && touched(&self.outputs).saturating_add(STRIDE) > room {
+            for (number, output) in self.outputs.iter_mut().enumerate() {
+                output.shrink(if number < decoding { needed } else { output.length });
             }
         }
     }
@@ -201,6 +220,13 @@ impl Segment {
         Cow::Owned([&history[from.min(history.len())..], &self.bytes()[..behind]].concat())
     }
 
+    /// Keeps no more memory than its bytes take.
+    pub(super) fn trim(&mut self) {
+        for output in &mut self.outputs {
+            output.shrink(output.length);
+        }
+    }
+
     /// Its memory, for another one.
     pub(super) fn into_outputs(self) -> [Output; 2] {
         self.outputs
@@ -229,10 +255,23 @@ impl Segment {
     }
 }
 
+/// Bytes of memory that were ever needed: what there is beside them was never touched.
+pub(super) fn touched(outputs: &[Output; 2]) -> usize {
+    outputs.iter().map(|output| output.bytes.len()).sum()
+}
+
 impl Output {
     /// How many bytes there are.
     pub(super) fn length(&self) -> usize {
         self.length
+    }
+
+    /// Gives back memory of which no byte was needed, but for the first `most` bytes.
+    fn shrink(&mut self, most: usize) {
+        if self.bytes.len() > most {
+            self.bytes.truncate(most);
+            self.bytes.shrink_to_fit();
+        }
     }
 
     /// The bytes, and room for one step.
@@ -260,17 +299,56 @@ mod tests {
     use crate::gzip::codes::Codes;
     use crate::gzip::search::{self, Candidate};
     use crate::gzip::tests::{filter, mixture};
-    use crate::testing::CancelledBehind;
+    use crate::testing::{CancelledBehind, noise};
+
+    fn unbounded<'a>(never: &'a Cancel, held: &'a AtomicUsize) -> Bounds<'a> {
+        Bounds { until: u64::MAX, most: usize::MAX, room: usize::MAX, held, enough: never, abandon: never }
+    }
+
+    #[test]
+    fn a_segment_has_no_more_than_its_room_however_long_its_blocks_are() {
+        const MOST: usize = 1 << 20;
+        const ROOM: usize = 2 * MOST;
+        // Matches at a distance of 32 000 only: what is not known of the history never gets known, and a block is of
+        // some 16 000 matches of 258 bytes, or twice as many.
+        let data = noise(32_000).repeat(500);
+        let compressed = filter("gzip", &["-nc"], &data).unwrap();
+        let source: SharedSource = Arc::new(MemorySource::new(&compressed[..], "test"));
+        let (never, held) = (Cancel::default(), AtomicUsize::default());
+        let decode = |start, history, outputs| {
+            let bounds = Bounds { most: MOST, room: ROOM, ..unbounded(&never, &held) };
+            Segment::decode(&source, start, history, &bounds, outputs).unwrap()
+        };
+        let whole = Segment::decode(&source, 80, History::None, &unbounded(&never, &held), Default::default());
+        let Ok(whole) = whole.unwrap() else { panic!("it is valid") };
+        assert!(whole.bytes() == data);
+        let long = whole.boundaries.windows(2).find(|pair| pair[1].0 - pair[0].0 > 2 * ROOM).expect("a long block")[0];
+        // From the start on one output has all the room: it ends before the long block.
+        let Ok(first) = decode(80, History::None, Default::default()) else { panic!("it has blocks") };
+        assert!(first.bytes() == &data[..first.bytes().len()] && first.bytes().len() < ROOM);
+        let outputs = first.into_outputs();
+        assert!((ROOM..=ROOM + 2 * STRIDE).contains(&touched(&outputs)), "{}", touched(&outputs));
+        // Two that are not alike share it, also in memory that was used like that.
+        for outputs in [outputs, Default::default()] {
+            let Err(outputs) = decode(long.1, History::Unknown, outputs) else { panic!("one block is no segment") };
+            assert!(outputs.iter().all(|output| output.length() <= MOST + STRIDE));
+            assert!(touched(&outputs) <= ROOM + 4 * STRIDE, "{}", touched(&outputs));
+            assert_eq!(held.load(Ordering::Relaxed), touched(&outputs));
+            // And then one again.
+            let Ok(again) = decode(80, History::None, outputs) else { panic!("it has blocks") };
+            assert!(touched(&again.outputs) <= ROOM + 4 * STRIDE, "{}", touched(&again.outputs));
+        }
+    }
 
     #[test]
     fn what_nobody_wants_any_more_ends_before_the_input_does() {
         let compressed = filter("gzip", &["-nc"], &vec![0; 8 << 20]).unwrap();
         for (behind, is_wanted) in [(u64::MAX, true), (0, false)] {
-            let (never, abandon) = (Cancel::default(), Cancel::default());
+            let (never, abandon, held) = (Cancel::default(), Cancel::default(), AtomicUsize::default());
             // Nobody wants it from the first read on, which is of all that there is.
             let memory = Arc::new(MemorySource::new(&compressed[..], "test"));
             let source: SharedSource = Arc::new(CancelledBehind(memory, behind, abandon.clone()));
-            let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &abandon };
+            let bounds = Bounds { abandon: &abandon, ..unbounded(&never, &held) };
             // A header without a name has ten bytes.
             let decoded = Segment::decode(&source, 80, History::None, &bounds, Default::default());
             let length = decoded.ok().map(|segment| segment.ok().map_or(0, |segment| segment.bytes().len()));
@@ -284,7 +362,7 @@ mod tests {
         for level in ["-1", "-6", "-9"] {
             let compressed = filter("gzip", &["-nc", level], &expected).unwrap();
             let source: SharedSource = Arc::new(MemorySource::new(&compressed[..], "test"));
-            let never = Cancel::default();
+            let (never, held) = (Cancel::default(), AtomicUsize::default());
             let (mut found, mut tried, mut codes) = (0, 0, Codes::new());
             for byte in (1000..compressed.len()).step_by(compressed.len() / 10) {
                 let Some(Candidate::Block(start)) =
@@ -293,7 +371,7 @@ mod tests {
                     continue;
                 };
                 tried += 1;
-                let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &never };
+                let bounds = unbounded(&never, &held);
                 let outputs = <[Output; 2]>::default();
                 let segment = Segment::decode(&source, start as u64, History::Unknown, &bounds, outputs).unwrap();
                 let Ok(mut segment) = segment else { continue };

@@ -21,7 +21,7 @@ use crate::input::Input;
 use crate::starts::find;
 use crate::thread_pool::{self, ThreadPool};
 
-/// Bytes that all members in work may take together, decoded and as dictionaries.
+/// Bytes that all members in work, and those that the walk is at, may take together, decoded and as dictionaries.
 const MOST_IN_WORK: u64 = 128 << 20;
 /// Bytes of a member that are searched for its end: as many as `plzip -9` may make of 64 MiB, and some more.
 const LARGEST_MEMBER: u64 = 66 << 20;
@@ -49,6 +49,8 @@ struct MemberBatch {
     members: Vec<Member>,
     /// Bytes of memory that decoding them takes.
     bytes: u64,
+    /// Bytes of the largest dictionary.
+    dictionary: u64,
 }
 
 /// Bytes that members in work take together, also those that nobody wants any more and somebody still decodes.
@@ -69,6 +71,15 @@ impl InWork {
     fn hold(&self, bytes: u64) -> Held {
         self.0.fetch_add(bytes, Ordering::Relaxed);
         Held { of: self.clone(), bytes }
+    }
+}
+
+impl Held {
+    /// No more of it is needed.
+    fn shrink(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.of.0.fetch_sub(less, Ordering::Relaxed);
+        self.bytes -= less;
     }
 }
 
@@ -164,13 +175,15 @@ impl<C: Container> thread_pool::Job for Unpacker<C> {
 
     fn tools(&self) {}
 
-    fn work(&self, (): &mut (), _place: u64, (members, held): Self::Input) -> Option<Self::Output> {
+    fn work(&self, (): &mut (), _place: u64, (members, mut held): Self::Input) -> Option<Self::Output> {
         let decode = |member: &Member| {
             let source = self.source.clone();
             let whole = MemberDecoder::<C>::whole(source, member.start, member.decoded, &self.options, &self.abandon)?;
             (whole.end == member.end).then_some(whole)
         };
         let decoded = members.iter().map(decode).collect::<Option<_>>()?;
+        // Dictionaries are gone.
+        held.shrink(members.iter().map(|member| member.decoded).sum());
         Some((decoded, held))
     }
 }
@@ -193,6 +206,12 @@ pub(super) struct Ahead<C: Container> {
     jobs: VecDeque<Job>,
     in_work: InWork,
     ready: VecDeque<WholeMember>,
+    /// What those take that are ready, up to when the walk has handed out the last of them.
+    of_ready: Option<Held>,
+    /// Bytes of the dictionary where the walk decodes itself.
+    of_walk: u64,
+    /// [`MOST_IN_WORK`], but for tests.
+    most: u64,
     /// Something is wrong, or not begun, before this byte: the walk goes on alone until there.
     left_to_walk: u64,
 }
@@ -201,6 +220,9 @@ pub(super) struct Ahead<C: Container> {
 struct Job {
     from: u64,
     to: u64,
+    /// Bytes of the largest dictionary, and whether the walk is to decode them.
+    dictionary: u64,
+    is_left: bool,
 }
 
 impl<C: Container> Ahead<C> {
@@ -227,6 +249,9 @@ impl<C: Container> Ahead<C> {
                 jobs: VecDeque::new(),
                 in_work: InWork::default(),
                 ready: VecDeque::new(),
+                of_ready: None,
+                of_walk: 0,
+                most: MOST_IN_WORK,
                 left_to_walk: 0,
             }
         })
@@ -242,6 +267,7 @@ impl<C: Container> Ahead<C> {
             return Ok(self.ready.pop_front());
         }
         self.ready.clear();
+        (self.of_ready, self.of_walk) = (None, 0);
         if self.jobs.front().is_none_or(|job| job.from != position) {
             // The walk went another way, or begins, or has passed what we could not.
             self.pool.drop_before(u64::MAX);
@@ -257,8 +283,8 @@ impl<C: Container> Ahead<C> {
         let decoded = self.pool.take(job.from, &mut (), &self.cancel)?;
         self.cancel.check()?;
         match decoded {
-            Some((members, _)) => self.ready = members,
-            None => self.left_to_walk = job.to,
+            Some((members, held)) => (self.ready, self.of_ready) = (members, Some(held)),
+            None => (self.left_to_walk, self.of_walk) = (job.to, job.dictionary),
         }
         self.start_jobs();
         Ok(self.ready.pop_front())
@@ -271,26 +297,31 @@ impl<C: Container> Ahead<C> {
                 None => self.find(),
             };
             let (Some(first), Some(last)) = (found.members.first(), found.members.last()) else { return };
-            let (from, to, bytes) = (first.start, last.end, found.bytes);
+            let (from, to, bytes, dictionary) = (first.start, last.end, found.bytes, found.dictionary);
             // The walk itself can do the next one: with nothing beside it, it is of use to hand out its bytes while it
             // is decoded, and of large ones the one behind it is to be in work then.
             let is_next = self.jobs.is_empty();
             let is_alone = is_next && to == self.source.len();
-            let worth = bytes <= MOST_IN_WORK && !is_alone && !(is_next && bytes > MOST_IN_WORK / 2);
-            if worth && self.in_work.bytes() + bytes > MOST_IN_WORK {
+            let worth = bytes <= self.most && !is_alone && !(is_next && bytes > self.most / 2);
+            // The walk is at one of those that are left to it at a time.
+            let left = self.jobs.iter().filter(|job| job.is_left).map(|job| job.dictionary);
+            let of_walk = left.chain([self.of_walk]).max().unwrap_or_default();
+            let (more, of_walk) = if worth { (bytes, of_walk) } else { (0, of_walk.max(dictionary)) };
+            let in_work = self.in_work.bytes();
+            if (worth || in_work > 0 && !is_next) && in_work.saturating_add(more).saturating_add(of_walk) > self.most {
                 self.waiting = Some(found);
                 return;
             }
             if worth {
                 self.pool.add(from, (found.members, self.in_work.hold(bytes)));
             }
-            self.jobs.push_back(Job { from, to });
+            self.jobs.push_back(Job { from, to, dictionary, is_left: !worth });
         }
     }
 
     /// Gathers members until they are worth a thread; none where the walk has to look.
     fn find(&mut self) -> MemberBatch {
-        let (mut found, mut decoded) = (MemberBatch { members: Vec::new(), bytes: 0 }, 0_u64);
+        let (mut found, mut decoded) = (MemberBatch { members: Vec::new(), bytes: 0, dictionary: 0 }, 0_u64);
         while decoded < WORTH && found.members.len() < MOST_TOGETHER && !self.stuck {
             // An error in what the walk has not reached is none yet.
             let Ok(Some((member, dictionary))) = self.finder.member(self.next, &self.cancel) else {
@@ -298,7 +329,9 @@ impl<C: Container> Ahead<C> {
                 break;
             };
             // One dictionary at a time.
-            let bytes = member.decoded.saturating_add(dictionary.min(member.decoded));
+            let dictionary = dictionary.min(member.decoded);
+            found.dictionary = found.dictionary.max(dictionary);
+            let bytes = member.decoded.saturating_add(dictionary);
             found.bytes = found.bytes.saturating_add(bytes);
             decoded = decoded.saturating_add(member.decoded);
             self.next = member.end;
@@ -307,10 +340,9 @@ impl<C: Container> Ahead<C> {
         found
     }
 
-    /// Bytes of memory that the members in work and those that are ready may take.
+    /// Bytes of memory that the members in work and those that are ready may take, with that which the walk hands out.
     pub(super) fn memory(&self) -> usize {
-        let ready = self.ready.iter().map(|member| member.data.capacity()).sum::<usize>();
-        self.finder.memory() + usize::try_from(self.in_work.bytes()).unwrap_or(usize::MAX) + ready
+        self.finder.memory() + usize::try_from(self.in_work.bytes()).unwrap_or(usize::MAX)
     }
 }
 
@@ -455,6 +487,41 @@ mod tests {
         let _ = take(&mut ahead, 0);
         drop(ahead);
         assert_eq!(in_work.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_handed_out_counts_with_what_is_in_work() {
+        const PART: usize = 10_000;
+        let data = sample(8 * PART, 1);
+        let members = members(&data, PART);
+        let mut ahead = ahead(&members.concat(), 3);
+        // Each is decoded, with a dictionary of as many bytes.
+        ahead.most = 6 * PART as u64 + 5000;
+        let (mut position, mut last) = (0, None);
+        for member in &members {
+            ahead.pool.settle();
+            last = take(&mut ahead, position);
+            let together = ahead.in_work.bytes() + ahead.of_walk;
+            assert!(together <= ahead.most && together >= PART as u64, "{together}");
+            position += member.len() as u64;
+        }
+        let last = last.expect("it was begun while others were handed out").data.len() as u64;
+        assert_eq!((ahead.jobs.len(), ahead.in_work.bytes()), (0, last));
+        assert!(take(&mut ahead, position).is_none());
+        assert_eq!(ahead.in_work.bytes(), 0);
+    }
+
+    #[test]
+    fn what_the_walk_decodes_itself_counts_with_what_is_in_work() {
+        const PART: usize = 10_000;
+        let stream = members(&sample(4 * PART, 1), PART).concat();
+        for (most, in_work) in [(2 * PART + PART / 2, 0), (3 * PART, 1)] {
+            let mut ahead = ahead(&stream, 3);
+            ahead.most = most as u64;
+            // More than half of that is left to the walk, with its dictionary.
+            assert!(take(&mut ahead, 0).is_none());
+            assert_eq!((ahead.of_walk, ahead.pool.len()), (PART as u64, in_work), "{most}");
+        }
     }
 
     #[test]

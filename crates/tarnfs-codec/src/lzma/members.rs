@@ -558,7 +558,7 @@ impl<C: Container> Decoder for MemberDecoder<C> {
     fn memory_after(&self, bytes: u64) -> usize {
         let decoder = match &self.state {
             MemberState::Data(lzma) => lzma.memory_after(bytes),
-            MemberState::Ready { data, .. } => data.capacity(),
+            // What was decoded ahead counts there until it is handed out.
             _ => 0,
         };
         let finder = self.finder.as_ref().map_or(0, Finder::memory);

@@ -21,8 +21,12 @@ use crate::Options;
 use crate::input::Input;
 use crate::lzma::LzmaPoint;
 
-/// Bytes that all blocks in work may take together: compressed, decoded, and as dictionary.
+/// Bytes that all blocks in work, and the one that the walk is at, may take together: decoded, as dictionary, and of
+/// the compressed ones what is in memory.
 const MOST_IN_WORK: u64 = 128 << 20;
+
+/// Compressed bytes of one block that are in memory, at most.
+const MOST_READ: u64 = 512 << 10;
 
 /// Decoded bytes of a block that is worth a thread. (In the tests any is.)
 const LEAST: u64 = if cfg!(test) { 1 } else { 256 << 10 };
@@ -49,6 +53,11 @@ pub(super) struct Ahead {
     options: Options,
     jobs: VecDeque<Job>,
     in_work: u64,
+    /// Bytes of the block that the walk is at: as decoded, until it has handed them out, or of the dictionary where it
+    /// decodes the block itself.
+    of_walk: u64,
+    /// [`MOST_IN_WORK`], but for tests.
+    most: u64,
     /// The block behind those in work; `None` while its place is not known.
     next: Option<u64>,
     search: Search,
@@ -61,6 +70,8 @@ pub(super) struct Ahead {
 struct Job {
     start: u64,
     bytes: u64,
+    /// Bytes of the dictionary.
+    dictionary: u64,
     /// None for a block that is left to the walk.
     thread: Option<JoinHandle<Option<DecodedBlock>>>,
     /// Asks the thread to end when nobody wants its block any more.
@@ -76,6 +87,8 @@ impl Ahead {
             options: options.clone(),
             jobs: VecDeque::new(),
             in_work: 0,
+            of_walk: 0,
+            most: MOST_IN_WORK,
             next: None,
             records: None,
             spare: Vec::new(),
@@ -91,12 +104,20 @@ impl Ahead {
             self.next = Some(position);
             self.records = None;
         }
+        self.of_walk = 0;
         self.start_jobs(check);
         let Some(job) = self.jobs.pop_front() else { return Ok(None) };
         // A panic in there loses nothing: the walk decodes the block again.
         let block = job.thread.and_then(|thread| thread.join().ok()).flatten();
         self.in_work -= job.bytes;
         self.options.cancel.check()?;
+        self.of_walk = match &block {
+            Some(block) => block.data.capacity() as u64,
+            None => {
+                self.spare = Vec::new();
+                job.dictionary
+            }
+        };
         self.start_jobs(check);
         Ok(block)
     }
@@ -109,24 +130,31 @@ impl Ahead {
             let place = sizes.and_then(|(record, dictionary)| {
                 let length = padded(record.unpadded)?;
                 let end = start.checked_add(length).filter(|&end| end <= self.source.len())?;
-                let bytes = length.checked_add(record.uncompressed)?.checked_add(dictionary)?;
-                Some((record, end, bytes))
+                let bytes = length.min(MOST_READ).checked_add(record.uncompressed)?.checked_add(dictionary)?;
+                Some((record, end, bytes, dictionary))
             });
-            let Some((record, end, bytes)) = place else {
+            let Some((record, end, bytes, dictionary)) = place else {
                 self.next = None;
                 return;
             };
             // With nothing beside it, it is of use to hand out its bytes while it is decoded.
             let is_alone = self.jobs.is_empty() && self.is_index_at(end).unwrap_or(false);
             let is_possible = record.uncompressed / LARGEST_RATIO <= record.unpadded;
-            let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK && is_possible && !is_alone;
-            if worth && self.in_work + bytes > MOST_IN_WORK {
+            // One beside which there is no room for itself, as it is handed out, would stop all others for that time.
+            let has_room = bytes.saturating_add(record.uncompressed) <= self.most;
+            let worth = record.uncompressed >= LEAST && has_room && is_possible && !is_alone;
+            // The walk is at one block at a time.
+            let left = self.jobs.iter().filter(|job| job.thread.is_none()).map(|job| job.dictionary);
+            let of_walk = left.chain([self.of_walk]).max().unwrap_or_default();
+            let (more, of_walk) = if worth { (bytes, of_walk) } else { (0, of_walk.max(dictionary)) };
+            let together = self.in_work.saturating_add(more).saturating_add(of_walk);
+            if (worth || self.in_work > 0) && together > self.most {
                 return;
             }
             let abandon = Cancel::default();
             let thread = if worth { self.spawn(start..end, record, check, &abandon) } else { None };
             let bytes = if thread.is_some() { bytes } else { 0 };
-            self.jobs.push_back(Job { start, bytes, thread, abandon });
+            self.jobs.push_back(Job { start, bytes, dictionary, thread, abandon });
             self.in_work += bytes;
             self.next = Some(end);
             if let Some(records) = self.records.take() {
@@ -145,6 +173,7 @@ impl Ahead {
     /// Takes back the memory of a block that was taken.
     pub(super) fn recycle(&mut self, data: Vec<u8>) {
         self.spare = data;
+        self.of_walk = 0;
     }
 
     fn spawn(
@@ -154,7 +183,10 @@ impl Ahead {
         check: CheckId,
         abandon: &Cancel,
     ) -> Option<JoinHandle<Option<DecodedBlock>>> {
-        let memory = std::mem::take(&mut self.spare);
+        let mut memory = std::mem::take(&mut self.spare);
+        // It is counted as it is said to be.
+        memory.truncate(usize::try_from(record.uncompressed).unwrap_or(usize::MAX));
+        memory.shrink_to(usize::try_from(record.uncompressed).unwrap_or(usize::MAX));
         let (source, options, abandon) = (self.source.clone(), self.options.clone(), abandon.clone());
         let work = Work { source, place, record, check, options, abandon };
         // Where no thread is to be had, the walk does it.
@@ -193,9 +225,9 @@ impl Ahead {
         self.in_work = 0;
     }
 
-    /// Bytes of memory that the blocks in work may take.
+    /// Bytes of memory that the blocks in work may take, and of one that was handed out.
     pub(super) fn memory(&self) -> usize {
-        usize::try_from(self.in_work).unwrap_or(usize::MAX)
+        usize::try_from(self.in_work).unwrap_or(usize::MAX).saturating_add(self.spare.capacity())
     }
 }
 
@@ -317,6 +349,47 @@ mod tests {
         assert_eq!(Arc::strong_count(&source), Arc::strong_count(&source_of_other));
         drop(first);
         assert_eq!(Arc::strong_count(&source), 1);
+    }
+
+    #[test]
+    fn what_is_handed_out_counts_with_what_is_in_work() {
+        const BLOCK: usize = 400_000;
+        let data = vec![0; 8 * BLOCK];
+        let file = testing::tool("xz -q -c -0 --block-size=400000", &data);
+        let options = Options { threads: 4, ..Options::default() };
+        let mut ahead = Ahead::new(testing::source(&file), &options).unwrap();
+        // As for three blocks, whose dictionaries have 256 KiB.
+        ahead.most = 3 * (BLOCK as u64 + (256 << 10)) + 10_000;
+        let (mut position, mut most_at_work) = (12, 0);
+        for _ in 0..8 {
+            let block = ahead.take(position, CheckId::CRC64).unwrap().unwrap();
+            assert_eq!(block.data.len(), BLOCK);
+            let together = ahead.in_work + block.data.capacity() as u64;
+            assert!(together <= ahead.most, "{together} of {}", ahead.most);
+            most_at_work = most_at_work.max(ahead.jobs.len());
+            position = block.end;
+            ahead.recycle(block.data);
+            assert!(ahead.memory() >= BLOCK, "what is spare counts, too");
+        }
+        assert_eq!(most_at_work, 2);
+    }
+
+    #[test]
+    fn what_the_walk_decodes_itself_counts_with_what_is_in_work() {
+        // A block beside which there is no room for itself, and small ones.
+        let data = vec![0; 1_200_000];
+        let file = testing::tool("xz -q -c -0 --block-list=800000,100000,100000,100000,100000", &data);
+        let options = Options { threads: 4, ..Options::default() };
+        let mut ahead = Ahead::new(testing::source(&file), &options).unwrap();
+        // Its dictionary of 256 KiB, and one of the small ones with as much as dictionary.
+        ahead.most = 600_000;
+        assert!(ahead.take(12, CheckId::CRC64).unwrap().is_none());
+        assert_eq!((ahead.of_walk, ahead.jobs.len()), (256 << 10, 1));
+        assert!(ahead.jobs[0].thread.is_some());
+        // Without it there is room for two: one that is handed out, and one behind it.
+        let second = ahead.jobs[0].start;
+        let block = ahead.take(second, CheckId::CRC64).unwrap().unwrap();
+        assert_eq!((block.data.len(), ahead.jobs.len()), (100_000, 2));
     }
 
     /// Or it would go on to the block's end a byte at a time, with a dictionary that nobody has counted.

@@ -233,6 +233,11 @@ fn a_block_that_is_right_is_not_believed_to_lie_where_the_table_says() {
             let is_read = foreign.reads(&foreign.open(|_| {}), inside(number), 10);
             assert!(!is_read, "{what}: {number}");
         }
+        // What lies beside them is as the table says. The third is what was left for the end of its stream: short.
+        for number in [6, 3, 2] {
+            let beside = right.chunks[number].point.decoded as usize + 10;
+            assert!(foreign.reads(&foreign.open(|_| {}), beside, 10), "{what}: {number}");
+        }
         foreign.table = right.clone();
     }
     // Nor is a block whose CRC is wrong.
