@@ -13,8 +13,9 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use super::block::Blocks;
 use super::dictionary::{Dictionaries, Dictionary};
 use super::frame::{BLOCK_HEADER, BlockHeader, BlockKind, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
+use super::idle::Loan;
 use crate::Options;
-use crate::thread_pool::{self, ThreadPool};
+use crate::thread_pool::{Job as _, ThreadPool};
 
 /// Bytes that all frames in work may take together, compressed and decoded.
 const MOST_IN_WORK: usize = 64 << 20;
@@ -140,7 +141,7 @@ struct Decoded {
 /// Decodes frames.
 struct Unpacker(Cancel);
 
-impl thread_pool::Job for Unpacker {
+impl crate::thread_pool::Job for Unpacker {
     type Input = FrameBatch;
     type Output = Decoded;
     type Tools = Blocks;
@@ -182,8 +183,10 @@ pub(super) struct Ahead {
     pool: ThreadPool<Unpacker>,
     /// Threads, with that of the walk.
     threads: usize,
-    /// What that one decodes with while it waits.
-    blocks: Blocks,
+    /// What that one decodes with while it waits, or alone.
+    blocks: Option<Loan>,
+    /// What it does alone: the one job that there is then.
+    alone: Option<FrameBatch>,
     bytes: Bytes,
     /// The next frame cannot be decoded as a whole.
     stuck: bool,
@@ -206,16 +209,18 @@ struct Job {
 }
 
 impl Ahead {
-    /// `None` where the options leave no threads for it.
-    pub(super) fn new(source: SharedSource, options: &Options) -> Option<Self> {
-        (options.threads > 1).then(|| Self {
+    /// With one thread, that of the walk decodes whole frames alone.
+    pub(super) fn new(source: SharedSource, options: &Options) -> Self {
+        let threads = options.threads.max(1);
+        Self {
             source,
             limits: options.limits,
             dictionaries: options.dictionaries.clone(),
             cancel: options.cancel.clone(),
-            pool: ThreadPool::new(Unpacker(options.cancel.clone()), "zstd frames", options.threads - 1),
-            threads: options.threads,
-            blocks: Blocks::new(),
+            pool: ThreadPool::new(Unpacker(options.cancel.clone()), "zstd frames", threads - 1),
+            threads,
+            blocks: None,
+            alone: None,
             bytes: Bytes::default(),
             stuck: false,
             stuck_at: 0,
@@ -224,7 +229,12 @@ impl Ahead {
             ready: VecDeque::new(),
             left_to_walk: 0,
             spare: Default::default(),
-        })
+        }
+    }
+
+    /// True if there are other threads than that of the walk.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads > 1
     }
 
     /// The first frame at or behind byte `position`, if it could be decoded ahead. Frames behind it are being decoded
@@ -237,9 +247,14 @@ impl Ahead {
             return Ok(self.ready.pop_front());
         }
         self.ready.clear();
-        if self.jobs.front().is_none_or(|job| job.from != position) {
+        let goes_on = match self.jobs.front() {
+            Some(job) => job.from == position,
+            None => !self.has_threads() && !self.stuck && self.bytes.position() == position,
+        };
+        if !goes_on {
             // The walk went another way, or begins, or has passed what we could not.
             self.pool.drop_before(u64::MAX);
+            self.alone = None;
             self.jobs.clear();
             self.in_work = 0;
             self.stuck = false;
@@ -252,7 +267,11 @@ impl Ahead {
             self.left_to_walk = self.stuck_at.saturating_add(1);
             return Ok(None);
         };
-        let decoded = self.pool.take(job.from, &mut self.blocks, &self.cancel)?;
+        let blocks = self.blocks.get_or_insert_with(Loan::take);
+        let decoded = match self.alone.take() {
+            Some(found) => Unpacker(self.cancel.clone()).work(blocks, job.from, found),
+            None => self.pool.take(job.from, blocks, &self.cancel)?,
+        };
         self.in_work -= job.bytes;
         self.cancel.check()?;
         match decoded {
@@ -262,7 +281,9 @@ impl Ahead {
             }
             None => self.left_to_walk = job.to,
         }
-        self.start_jobs();
+        if self.has_threads() {
+            self.start_jobs();
+        }
         Ok(self.ready.pop_front())
     }
 
@@ -281,12 +302,17 @@ impl Ahead {
     }
 
     fn start_jobs(&mut self) {
-        while self.jobs.len() < FOUND_PER_THREAD * self.threads && !self.stuck && self.in_work < MOST_IN_WORK {
+        let most = if self.has_threads() { FOUND_PER_THREAD * self.threads } else { 1 };
+        while self.jobs.len() < most && !self.stuck && self.in_work < MOST_IN_WORK {
             let from = self.bytes.position();
             let found = self.find();
             let Some(to) = found.frames.last().map(|frame| frame.end) else { return };
             let bytes = found.compressed.len() + found.most;
-            self.pool.add(from, found);
+            if self.has_threads() {
+                self.pool.add(from, found);
+            } else {
+                self.alone = Some(found);
+            }
             self.jobs.push_back(Job { from, to, bytes });
             self.in_work += bytes;
         }
@@ -408,7 +434,7 @@ mod tests {
             frames.truncate(3);
             let mut stream = frames.concat();
             let options = Options { threads: 3, ..Options::default() };
-            let mut ahead = Ahead::new(testing::source(&stream), &options).unwrap();
+            let mut ahead = Ahead::new(testing::source(&stream), &options);
             let mut position = 0;
             for part in data.chunks(part).take(3) {
                 let frame = take(&mut ahead, position).unwrap();
@@ -419,11 +445,29 @@ mod tests {
             assert!(take(&mut ahead, position).is_none());
             let middle = frames[0].len() + frames[1].len() / 2;
             stream[middle] ^= 1;
-            let mut ahead = Ahead::new(testing::source(&stream), &options).unwrap();
+            let mut ahead = Ahead::new(testing::source(&stream), &options);
             let starts = [0, frames[0].len(), frames[0].len() + frames[1].len()];
             let found = starts.map(|start| take(&mut ahead, start as u64).is_some());
             assert_eq!(found, left, "{part} bytes, {says}");
         }
+    }
+
+    #[test]
+    fn one_thread_takes_whole_frames_and_reads_them_once() {
+        let data = testing::sample(8 * READ, 3);
+        let frames: Vec<_> = data.chunks(READ / 2).map(|part| testing::tool("zstd -q -c", part)).collect();
+        let stream = frames.concat();
+        let source = Arc::new(CountedSource::new(testing::source(&stream)));
+        let mut ahead = Ahead::new(source.clone(), &Options { threads: 1, ..Options::default() });
+        let mut position = 0;
+        for part in data.chunks(READ / 2) {
+            let frame = ahead.take(position).unwrap().unwrap();
+            assert!(frame.data() == part);
+            position = frame.end;
+            ahead.recycle(frame);
+        }
+        assert!(ahead.take(position).unwrap().is_none());
+        assert_eq!(source.bytes(), stream.len() as u64);
     }
 
     #[test]
@@ -432,7 +476,7 @@ mod tests {
         let stream = SKIPPABLE.repeat(LARGEST_FRAME / SKIPPABLE.len() + 100_000);
         let source = Arc::new(CountedSource::new(testing::source(&stream)));
         let options = Options { threads: 3, ..Options::default() };
-        let mut ahead = Ahead::new(source.clone(), &options).unwrap();
+        let mut ahead = Ahead::new(source.clone(), &options);
         for number in 0..20 {
             assert!(ahead.take(number * SKIPPABLE.len() as u64).unwrap().is_none());
         }

@@ -98,6 +98,22 @@ impl<'a> Reverse<'a> {
         !too_few
     }
 
+    /// Moves on by `count` bits, at most [`Reverse::READY`], which come in the lowest places, under bits that mean
+    /// nothing. `None`, and nothing else, where fewer than 64 are left, or more are wanted.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    pub(super) fn lowest(&mut self, count: usize) -> Option<u64> {
+        if self.left < 64 || count > Self::READY {
+            return None;
+        }
+        let end = self.left.wrapping_add(7) / 8;
+        // SAFETY: `left` never grows, and was at most the bits in `bytes`: so `end` is at most its length, and it is at
+        // least 8.
+        let word = unsafe { self.bytes.as_ptr().add(end.wrapping_sub(8)).cast::<u64>().read_unaligned() };
+        self.left = self.left.wrapping_sub(count);
+        Some(u64::from_le(word).wrapping_shr(self.left.wrapping_sub(end.wrapping_mul(8)) as u32))
+    }
+
     /// The same bits for a loop that does not look whether there are enough; `None` where fewer than 64 are left.
     pub(super) fn far(&self) -> Option<Far<'a>> {
         let end = self.left.div_ceil(8);

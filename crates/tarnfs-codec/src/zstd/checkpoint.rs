@@ -32,7 +32,7 @@ use super::fse::Counts;
 use super::idle::Loan;
 use super::literals;
 use super::sequences::{Description, Kind, Sequence, Tables};
-use super::window::repeated;
+use super::window::{NO_OFFSET, repeated};
 use crate::input::Input;
 
 /// First byte of a state, in its first version.
@@ -205,7 +205,10 @@ impl Ahead {
                     let (literals, matched) = (sequence.literals as usize, sequence.matched as usize);
                     literals_left = literals_left.checked_sub(literals).ok_or("too few literals")?;
                     self.at += literals;
-                    let offset = repeated(sequence, &mut self.repeats)? as usize;
+                    let offset = repeated(sequence, &mut self.repeats) as usize;
+                    if offset == 0 {
+                        return Err(NO_OFFSET);
+                    }
                     if offset > self.at {
                         used.mark(offset - self.at, matched);
                     }

@@ -23,6 +23,10 @@ use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPo
 /// Of larger frames the blocks are decoded on two threads. (In the tests of all.)
 const LARGEST_WHOLE: u64 = if cfg!(test) { 0 } else { LARGEST_FRAME as u64 };
 
+/// A stream that was decoded so far is long enough for one thread to take whole frames: that takes their memory, and
+/// spares copying what waits for a checksum. (In the tests, any is.)
+const LONG: u64 = if cfg!(test) { 1 } else { 1 << 20 };
+
 /// Blocks that lead further lie in no frame that stores them: of such a frame each block, of 128 KiB at most, has a
 /// header, which moves what is behind it by three bytes. One of 40 places looks like the header of a block that is not
 /// the last, and eight of them would have to.
@@ -41,7 +45,7 @@ pub(super) struct FrameDecoder {
     survey: Option<Survey>,
     blocks: Option<Loan>,
     state: FrameState,
-    /// Decodes frames on other threads.
+    /// Decodes whole frames, on other threads if there are some.
     ahead: Option<Ahead>,
     /// Does half of the work of a large frame on another thread.
     entropy: Option<EntropyAhead>,
@@ -101,7 +105,7 @@ enum FrameState {
 impl FrameDecoder {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let mut decoder = Self::new(source.clone(), options.limits, &options.dictionaries, 0, 0);
-        decoder.ahead = Ahead::new(source, options);
+        decoder.ahead = Some(Ahead::new(source, options));
         decoder.survey = Some(Survey::new(options.seek_point_spacing));
         decoder.cancel = options.cancel.clone();
         decoder.findings.points.push(SeekPoint::default());
@@ -112,6 +116,7 @@ impl FrameDecoder {
     #[cfg(test)]
     pub(super) fn first_pass_with_all_points(source: SharedSource, options: &Options) -> Self {
         let mut decoder = Self::first_pass(source, options);
+        decoder.ahead = None;
         decoder.survey.iter_mut().for_each(|survey| survey.everywhere = true);
         decoder
     }
@@ -219,7 +224,9 @@ impl FrameDecoder {
         self.cancel.check()?;
         let at_start = matches!(self.state, FrameState::Start);
         let position = self.input.position();
-        let ahead = self.ahead.as_mut().map(|ahead| ahead.take(position));
+        let is_long = self.decoded >= LONG;
+        let ahead = self.ahead.as_mut().filter(|ahead| ahead.has_threads() || is_long);
+        let ahead = ahead.map(|ahead| ahead.take(position));
         if let Some(frame) = ahead.transpose()?.flatten() {
             self.input.seek(frame.end);
             (self.frame.compressed, self.frame.decoded) = (frame.start, self.decoded);
@@ -358,14 +365,29 @@ impl FrameDecoder {
             Err(what) => return self.leave_damaged_frame(&what),
         };
         let length = BLOCK_HEADER + block.length;
-        let Some(content) = self.input.fill(length)?.get(BLOCK_HEADER..length) else {
+        if self.input.fill(length)?.len() < length {
             return self.leave_cut_block(position);
-        };
+        }
+        if self.blocks.as_ref().is_some_and(|blocks| blocks.goes_faster_with_next(block)) {
+            self.fill_next(length);
+        }
         let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
-        if let Err(what) = blocks.decode(block, content) {
+        let (content, behind) = self.input.buffered().split_at_checked(length).unwrap_or_default();
+        let behind = if block.last { None } else { BlockHeader::next(behind, &self.frame.header) };
+        if let Err(what) = blocks.decode(block, content.get(BLOCK_HEADER..).unwrap_or_default(), behind) {
             return self.leave_damaged_block(what);
         }
         self.end_block(length, block.last)
+    }
+
+    /// Reads the block behind the one of `length` bytes, too. Where that cannot be done is told when its turn comes.
+    fn fill_next(&mut self, length: usize) {
+        let behind = length + BLOCK_HEADER;
+        let Ok(bytes) = self.input.fill(behind) else { return };
+        let header = bytes.get(length..).and_then(|bytes| bytes.first_chunk());
+        if let Some(Ok(next)) = header.map(|header| BlockHeader::parse(*header, &self.frame.header)) {
+            let _ = self.input.fill(behind + next.length);
+        }
     }
 
     /// Delivers the block of `length` bytes that was decoded.
@@ -396,7 +418,7 @@ impl FrameDecoder {
     fn decoded_ahead(&mut self, position: u64) -> Option<io::Result<DecodedBlock>> {
         let blocks = self.blocks.as_mut()?;
         let content = self.frame.header.content.unwrap_or(self.decoded - self.frame.decoded);
-        if self.ahead.is_some() && !self.frame.is_shared && content > LARGEST_WHOLE {
+        if self.ahead.as_ref().is_some_and(Ahead::has_threads) && !self.frame.is_shared && content > LARGEST_WHOLE {
             self.frame.is_shared = true;
             let source = self.input.shared_source();
             self.entropy = EntropyAhead::start(source, position, self.frame.header, blocks);

@@ -186,7 +186,7 @@ impl Entropy {
                 let section = self.literals.decode(content).ok()?;
                 let rest = content.get(section..).unwrap_or_default();
                 sequences = self.tables.decode(rest, &mut memory.sequences).ok()?.len();
-                literals += self.literals.exchange(&mut memory.literals);
+                literals += self.literals.exchange(&mut memory.literals, content);
             }
         }
         input.consume(length);

@@ -156,6 +156,13 @@ pub(super) enum BlockKind {
 }
 
 impl BlockHeader {
+    /// The block that begins where `bytes` do, if all of it is there and nothing is wrong with its header.
+    pub(super) fn next<'a>(bytes: &'a [u8], frame: &FrameHeader) -> Option<(Self, &'a [u8])> {
+        let (header, rest) = bytes.split_first_chunk()?;
+        let header = Self::parse(*header, frame).ok()?;
+        Some((header, rest.get(..header.length)?))
+    }
+
     /// Reads a block's header; what is wrong with it where no block of `frame` can have it.
     pub(super) fn parse(bytes: [u8; BLOCK_HEADER], frame: &FrameHeader) -> Result<Self, String> {
         let [low, middle, high] = bytes;

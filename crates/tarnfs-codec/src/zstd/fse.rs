@@ -9,6 +9,8 @@ pub(super) const MOST_SYMBOLS: usize = 53;
 pub(super) const MOST_STATES: usize = 1 << 9;
 /// What is wrong with a table that has symbols which there are not.
 pub(super) const TOO_MANY_SYMBOLS: Invalid = "a table of too many symbols";
+/// As many states of one symbol are written at once.
+const AT_ONCE: usize = 16;
 /// The least accuracy (RFC 8878 §4.1.1).
 const LEAST_LOG: u8 = 5;
 
@@ -102,35 +104,52 @@ impl Counts {
 
     /// The states of the table.
     pub(super) fn states<'a>(&self, states: &'a mut [FseState; MOST_STATES]) -> &'a [FseState] {
-        let size = 1 << self.log;
-        let states = &mut states[..size];
+        self.each_state(|at, state| states[at] = state);
+        &states[..1 << self.log]
+    }
+
+    /// Hands out each state of the table with its number.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "what is done with a state belongs into the loop")]
+    pub(super) fn each_state(&self, mut each: impl FnMut(usize, FseState)) {
+        let size = 1_usize << self.log;
+        let mask = size - 1;
         let mut next = [0_u16; MOST_SYMBOLS];
+        let mut symbols = [0_u8; MOST_STATES];
         // Symbols of less than one state are at the end.
         let mut end = size;
+        // All others in order, each as often as it has states. So many are written at once, as most have few.
+        let mut in_order = [0_u8; MOST_STATES + AT_ONCE];
+        let mut filled = 0;
         for (symbol, (&count, next)) in self.of.iter().zip(&mut next).enumerate() {
             *next = count.unsigned_abs();
             if count == -1 {
                 end -= 1;
-                states[end].symbol = symbol as u8;
+                symbols[end] = symbol as u8;
+                continue;
             }
+            let count = usize::from(*next);
+            in_order[filled..filled + AT_ONCE].fill(symbol as u8);
+            if count > AT_ONCE {
+                in_order[filled..filled + count].fill(symbol as u8);
+            }
+            filled += count;
         }
         let step = (size >> 1) + (size >> 3) + 3;
         let mut at = 0;
-        for (symbol, &count) in self.of.iter().enumerate() {
-            for _ in 0..count {
-                states[at & (size - 1)].symbol = symbol as u8;
-                at = at.wrapping_add(step) & (size - 1);
-                while at >= end {
-                    at = at.wrapping_add(step) & (size - 1);
-                }
+        for &symbol in &in_order[..filled] {
+            symbols[at & mask] = symbol;
+            at = at.wrapping_add(step) & mask;
+            while at >= end {
+                at = at.wrapping_add(step) & mask;
             }
         }
-        for state in &mut *states {
-            let next = &mut next[usize::from(state.symbol)];
-            state.bits = self.log - next.ilog2() as u8;
-            state.next = ((u32::from(*next) << state.bits) - size as u32) as u16;
+        for (at, &symbol) in symbols[..size].iter().enumerate() {
+            let next = &mut next[usize::from(symbol)];
+            let bits = self.log.wrapping_sub((*next | 1).ilog2() as u8);
+            let least = (u32::from(*next) << (bits & 31)).wrapping_sub(size as u32) as u16;
             *next += 1;
+            each(at, FseState { symbol, bits, next: least });
         }
-        states
     }
 }

@@ -9,7 +9,7 @@ static IDLE: Mutex<Vec<Blocks>> = Mutex::new(Vec::new());
 /// Decoders kept at most.
 const MOST_IDLE: usize = 4;
 /// One that has grown larger is not kept. Frames that pzstd and zstd write at their usual levels stay below.
-const LARGEST_IDLE: usize = 3 << 20;
+const LARGEST_IDLE: usize = 4 << 20;
 
 /// Drops those that are kept.
 pub(crate) fn give_back() {

@@ -19,6 +19,8 @@ const CUT: Invalid = "the literals of a block are cut";
 pub(super) struct Literals {
     bytes: Box<[u8]>,
     length: usize,
+    /// Where in the block they stand as they are, if nothing of them is in `bytes`.
+    in_block: Option<usize>,
     /// The code that a block may use again.
     huffman: Huffman,
     has_code: bool,
@@ -78,7 +80,7 @@ impl Header {
 
 impl Literals {
     pub(super) fn new() -> Self {
-        Self { bytes: Self::memory(), length: 0, huffman: Huffman::new(), has_code: false }
+        Self { bytes: Self::memory(), length: 0, in_block: None, huffman: Huffman::new(), has_code: false }
     }
 
     /// Room for the literals of any block.
@@ -86,9 +88,15 @@ impl Literals {
         vec![0; LARGEST_BLOCK as usize + LITERALS_MARGIN].into_boxed_slice()
     }
 
-    /// Gives the literals of the block for other [`Literals::memory`], and returns how many they are.
-    pub(super) fn exchange(&mut self, memory: &mut Box<[u8]>) -> usize {
-        std::mem::swap(&mut self.bytes, memory);
+    /// Gives the literals of `block`, which was decoded last, for other [`Literals::memory`], and returns how many they
+    /// are.
+    pub(super) fn exchange(&mut self, memory: &mut Box<[u8]>, block: &[u8]) -> usize {
+        if self.in_block.is_some() {
+            let literals = self.with_margin(block);
+            memory[..literals.len()].copy_from_slice(literals);
+        } else {
+            std::mem::swap(&mut self.bytes, memory);
+        }
         std::mem::take(&mut self.length)
     }
 
@@ -119,6 +127,12 @@ impl Literals {
         let header = Header::parse(block)?;
         let end = header.length + header.compressed;
         let content = block.get(header.length..end).ok_or(CUT)?;
+        self.in_block = None;
+        if header.form == Form::Raw && end + LITERALS_MARGIN <= block.len() && header.decoded <= LARGEST_BLOCK as usize
+        {
+            (self.in_block, self.length) = (Some(header.length), header.decoded);
+            return Ok(end);
+        }
         let most = self.bytes.len() - LITERALS_MARGIN;
         let output = self.bytes[..most].get_mut(..header.decoded).ok_or("more literals than a block may have")?;
         self.length = header.decoded;
@@ -138,9 +152,13 @@ impl Literals {
         Ok(end)
     }
 
-    /// The literals of the block, and [`LITERALS_MARGIN`] bytes.
-    pub(super) fn with_margin(&self) -> &[u8] {
-        &self.bytes[..self.length + LITERALS_MARGIN]
+    /// The literals of `block`, which was decoded last, and [`LITERALS_MARGIN`] bytes.
+    pub(super) fn with_margin<'a>(&'a self, block: &'a [u8]) -> &'a [u8] {
+        let length = self.length + LITERALS_MARGIN;
+        match self.in_block {
+            Some(start) => &block[start..start + length],
+            None => &self.bytes[..length],
+        }
     }
 }
 

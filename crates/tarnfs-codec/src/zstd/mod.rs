@@ -2,7 +2,8 @@
 //!
 //! [`decoder`] walks over frames and blocks, so that decoding can go on behind a damaged frame; [`block`] decodes a
 //! block: its [`literals`] (in [`huffman`] codes) and its [`sequences`] (in codes of [`fse`]), which the [`window`]
-//! puts together. Before it may lie a [`dictionary`].
+//! puts together. Before it may lie a [`dictionary`]. The sequences of two blocks are decoded side by side: each step
+//! needs the one before it, and a processor has time for another meanwhile.
 //!
 //! A seek point is a frame's start, which needs no state, or, in a large frame, the place between two blocks
 //! ([`checkpoint`]), where a state takes little in comparison ([`survey`]). (The table of the seekable format says the

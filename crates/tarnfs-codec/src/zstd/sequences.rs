@@ -3,7 +3,7 @@
 use super::bits::Reverse;
 use super::block::Invalid;
 use super::frame::LARGEST_BLOCK;
-use super::fse::{Counts, FseState, MOST_STATES};
+use super::fse::{Counts, MOST_STATES};
 
 /// The shortest match.
 const SHORTEST_MATCH: usize = 3;
@@ -44,20 +44,15 @@ impl Kind {
 
     /// How many codes there are.
     pub(super) fn symbols(self) -> usize {
-        match self {
-            Self::LiteralLengths => LITERAL_LENGTHS.len(),
-            // RFC 8878 leaves their number to the decoder; a window of more than 2 GiB has none.
-            Self::Offsets => 32,
-            Self::MatchLengths => MATCH_LENGTHS.len(),
-        }
+        self.meanings().len()
     }
 
-    /// What a code means: the least value, and how many bits are added to it.
-    fn meaning(self, symbol: u8) -> Option<(u32, u8)> {
+    /// What the codes mean: the least value, and how many bits are added to it.
+    fn meanings(self) -> &'static [(u32, u8)] {
         match self {
-            Self::LiteralLengths => LITERAL_LENGTHS.get(usize::from(symbol)).copied(),
-            Self::Offsets => (usize::from(symbol) < self.symbols()).then(|| (1 << symbol, symbol)),
-            Self::MatchLengths => MATCH_LENGTHS.get(usize::from(symbol)).copied(),
+            Self::LiteralLengths => &LITERAL_LENGTHS,
+            Self::Offsets => &OFFSETS,
+            Self::MatchLengths => &MATCH_LENGTHS,
         }
     }
 
@@ -80,36 +75,27 @@ pub(super) enum Description {
     Counts(Counts),
 }
 
-/// A state of a table with what its symbol means.
-#[derive(Clone, Copy, Default)]
-struct Entry {
-    value: u32,
-    /// From the lowest bit: how many bits the code takes in all (8 bits), how many of them lead to the next state (8),
-    /// and the least next state. What takes a number of bits from here looks at no more than 8.
-    rest: u32,
+/// The states of a table with what their symbols mean.
+#[derive(Clone)]
+struct Entries {
+    /// From the lowest bit: how many bits lead to the next state (8 bits), and how many are added to the value.
+    bits: [u16; MOST_STATES],
+    /// The least next state.
+    next: [u16; MOST_STATES],
+    values: [u32; MOST_STATES],
 }
 
-impl Entry {
-    fn new((value, extra): (u32, u8), next: u16, bits: u8) -> Self {
-        Self { value, rest: u32::from(next) << 16 | u32::from(bits) << 8 | u32::from(extra + bits) }
-    }
+impl Entries {
+    const NONE: Self = Self { bits: [0; MOST_STATES], next: [0; MOST_STATES], values: [0; MOST_STATES] };
 
-    /// Bits that are added to the value. Only the 8 lowest count.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-    fn extra(self) -> u32 {
-        self.rest.wrapping_sub(self.rest >> 8)
-    }
-
-    /// Bits that lead to the next state. Only the 8 lowest count.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-    fn of_state(self) -> u32 {
-        self.rest >> 8
+    fn set(&mut self, at: usize, (value, extra): (u32, u8), next: u16, bits: u8) {
+        // What [`Chain::step`] counts on: whatever the bits are, there is such a state.
+        assert!(usize::from(next) + (1 << bits) <= MOST_STATES);
+        self.bits[at] = u16::from(extra) << 8 | u16::from(bits);
+        self.next[at] = next;
+        self.values[at] = value;
     }
 }
-
-type Entries = [Entry; MOST_STATES];
 
 /// What there is beside a table's entries.
 #[derive(Clone)]
@@ -136,8 +122,9 @@ impl Table {
             Description::Predefined if self.description == Description::Predefined => return Ok(()),
             Description::Predefined => self.make_from(entries, kind, &kind.predefined()),
             Description::Single(symbol) => {
-                let meaning = kind.meaning(*symbol).ok_or("a table of a symbol that there is not")?;
-                entries[0] = Entry::new(meaning, 0, 0);
+                let meaning =
+                    *kind.meanings().get(usize::from(*symbol)).ok_or("a table of a symbol that there is not")?;
+                entries.set(0, meaning, 0, 0);
                 self.log = 0;
             }
             Description::Counts(counts) => self.make_from(entries, kind, counts),
@@ -147,18 +134,19 @@ impl Table {
     }
 
     fn make_from(&mut self, entries: &mut Entries, kind: Kind, counts: &Counts) {
-        let mut states = [FseState::default(); MOST_STATES];
-        for (entry, state) in entries.iter_mut().zip(counts.states(&mut states)) {
+        let meanings = kind.meanings();
+        counts.each_state(|at, state| {
             // Counts are only read for symbols that there are.
-            *entry = Entry::new(kind.meaning(state.symbol).unwrap_or_default(), state.next, state.bits);
-        }
+            let meaning = meanings.get(usize::from(state.symbol)).copied().unwrap_or_default();
+            entries.set(at, meaning, state.next, state.bits);
+        });
         self.log = counts.log;
     }
 }
 
 impl Tables {
     pub(super) fn new() -> Self {
-        let mut entries = Box::new([[Entry::default(); MOST_STATES]; 3]);
+        let mut entries = Box::new([const { Entries::NONE }; 3]);
         let mut made = [const { Table { log: 0, description: Description::Predefined } }; 3];
         for ((table, entries), kind) in made.iter_mut().zip(&mut *entries).zip(Kind::ALL) {
             table.make_from(entries, kind, &kind.predefined());
@@ -173,7 +161,7 @@ impl Tables {
 
     /// Knows the same tables as `other` from now on.
     pub(super) fn know(&mut self, other: &Self) {
-        self.entries.copy_from_slice(&*other.entries);
+        self.entries.clone_from(&other.entries);
         self.made.clone_from(&other.made);
         self.known = other.known;
     }
@@ -199,20 +187,32 @@ impl Tables {
         section: &[u8],
         room: &'a mut Vec<Sequence>,
     ) -> Result<&'a [Sequence], Invalid> {
+        let section = self.read(section)?;
+        self.decode_section(section, room)
+    }
+
+    /// The same of what [`Tables::read`] has returned.
+    pub(super) fn decode_section<'a>(
+        &self,
+        section: Section,
+        room: &'a mut Vec<Sequence>,
+    ) -> Result<&'a [Sequence], Invalid> {
+        let sequences = section.room(room);
+        self.decode_all(section.bits, sequences)?;
+        Ok(sequences)
+    }
+
+    /// Reads what stands before the bits of the sequences in `section`, which is the rest of a block.
+    pub(super) fn read<'a>(&mut self, section: &'a [u8]) -> Result<Section<'a>, Invalid> {
         let (count, section) = read_count(section)?;
         if count == 0 {
-            return if section.is_empty() { Ok(&[]) } else { Err("a block has bytes behind its sequences") };
+            let none = Section { bits: section, count };
+            return if section.is_empty() { Ok(none) } else { Err("a block has bytes behind its sequences") };
         }
         if count > MOST_SEQUENCES {
             return Err("more sequences than a block may have");
         }
-        let section = self.read_tables(section)?;
-        if room.len() < count {
-            room.resize(count, Sequence::default());
-        }
-        let sequences = &mut room[..count];
-        self.decode_all(section, sequences)?;
-        Ok(sequences)
+        Ok(Section { bits: self.read_tables(section)?, count })
     }
 
     fn make(&mut self, kind: Kind, description: &Description) -> Result<(), Invalid> {
@@ -247,103 +247,229 @@ impl Tables {
         Ok(rest)
     }
 
-    fn decode_all(&self, bytes: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
+    fn decode_all(&self, bits: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("bmi2") {
             // SAFETY: the processor has what the function is compiled for.
-            return unsafe { self.decode_bmi2(bytes, sequences) };
+            return unsafe { self.decode_bmi2(bits, sequences) };
         }
-        let lowest = |word: u64, count: u32| word & (1_u64.wrapping_shl(count)).wrapping_sub(1);
-        self.decode_inline(bytes, sequences, lowest)
+        self.decode_inline(bits, sequences, lowest)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi2")]
-    fn decode_bmi2(&self, bytes: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
-        self.decode_inline(bytes, sequences, |word, count| std::arch::x86_64::_bzhi_u64(word, count))
+    fn decode_bmi2(&self, bits: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
+        self.decode_inline(bits, sequences, |word, count| std::arch::x86_64::_bzhi_u64(word, count))
     }
 
-    /// `lowest` are the lowest bits of a word, as many as the lowest 8 bits of its second argument say, which are less
-    /// than 64.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-    fn decode_inline(
-        &self,
-        bytes: &[u8],
-        sequences: &mut [Sequence],
-        lowest: impl Fn(u64, u32) -> u64,
-    ) -> Result<(), Invalid> {
-        let mut reader = Reverse::new(bytes)?;
+    fn decode_inline(&self, bits: &[u8], sequences: &mut [Sequence], lowest: impl Lowest) -> Result<(), Invalid> {
+        if sequences.is_empty() {
+            return Ok(());
+        }
+        Chain::start(self, bits)?.finish(sequences, lowest)
+    }
+}
+
+/// Decodes the sequences of two blocks side by side: no step of one waits for one of the other, which is what a step
+/// mostly does. The first of `tables`, `sections` and `rooms` are those of one block.
+pub(super) fn decode_two(
+    tables: [&Tables; 2],
+    sections: [Section; 2],
+    rooms: [&mut Vec<Sequence>; 2],
+) -> [Result<(), Invalid>; 2] {
+    let [first, second] = sections;
+    let [to_first, to_second] = rooms;
+    let (bits, sequences) = ([first.bits, second.bits], [first.room(to_first), second.room(to_second)]);
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("bmi2") {
+        // SAFETY: the processor has what the function is compiled for.
+        return unsafe { decode_two_bmi2(tables, bits, sequences) };
+    }
+    decode_two_inline(tables, bits, sequences, lowest)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi2")]
+fn decode_two_bmi2(
+    tables: [&Tables; 2],
+    bits: [&[u8]; 2],
+    sequences: [&mut [Sequence]; 2],
+) -> [Result<(), Invalid>; 2] {
+    decode_two_inline(tables, bits, sequences, |word, count| std::arch::x86_64::_bzhi_u64(word, count))
+}
+
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+fn decode_two_inline(
+    tables: [&Tables; 2],
+    bits: [&[u8]; 2],
+    sequences: [&mut [Sequence]; 2],
+    lowest: impl Lowest,
+) -> [Result<(), Invalid>; 2] {
+    let [a, b] = sequences;
+    let (Ok(mut first), Ok(mut second)) = (Chain::start(tables[0], bits[0]), Chain::start(tables[1], bits[1])) else {
+        return [tables[0].decode_inline(bits[0], a, lowest), tables[1].decode_inline(bits[1], b, lowest)];
+    };
+    // The last one has no bits that lead to a state.
+    let both = (a.len().min(b.len())).saturating_sub(1);
+    let (to_first, to_second) = (&mut a[..both], &mut b[..both]);
+    let (mut done, mut is_whole) = (0, true);
+    while done < both && is_whole {
+        if !first.step(&mut to_first[done], lowest) {
+            return [Err(ENDS); 2];
+        }
+        is_whole = second.step(&mut to_second[done], lowest);
+        done += 1;
+    }
+    let of_first = first.finish(&mut a[done..], lowest);
+    [of_first, if is_whole { second.finish(&mut b[done..], lowest) } else { Err(ENDS) }]
+}
+
+/// The bits of a block's sequences, and how many these are.
+#[derive(Clone, Copy)]
+pub(super) struct Section<'a> {
+    bits: &'a [u8],
+    pub(super) count: usize,
+}
+
+impl Section<'_> {
+    /// A place for the sequences in `room`, which only ever grows.
+    fn room<'a>(&self, room: &'a mut Vec<Sequence>) -> &'a mut [Sequence] {
+        if room.len() < self.count {
+            room.resize(self.count, Sequence::default());
+        }
+        &mut room[..self.count]
+    }
+}
+
+/// The lowest bits of a word, as many as the lowest 8 bits of the second argument say, which are less than 64.
+trait Lowest: Fn(u64, u32) -> u64 + Copy {}
+
+impl<F: Fn(u64, u32) -> u64 + Copy> Lowest for F {}
+
+fn lowest(word: u64, count: u32) -> u64 {
+    word & (1_u64.wrapping_shl(count)).wrapping_sub(1)
+}
+
+/// Where decoding the sequences of a block has come to.
+#[derive(Clone, Copy)]
+struct Chain<'a> {
+    entries: &'a [Entries; 3],
+    reader: Reverse<'a>,
+    /// Of literal lengths, offsets and match lengths.
+    states: [usize; 3],
+}
+
+impl<'a> Chain<'a> {
+    fn start(tables: &'a Tables, bits: &'a [u8]) -> Result<Self, Invalid> {
+        let mut reader = Reverse::new(bits)?;
         let mut start = |table: &Table| reader.take(table.log).ok_or(ENDS);
-        let [literal_lengths, offsets, match_lengths] = &self.made;
-        let mut states = [start(literal_lengths)? as usize, start(offsets)? as usize, start(match_lengths)? as usize];
+        let [literal_lengths, offsets, match_lengths] = &tables.made;
+        let states = [start(literal_lengths)? as usize, start(offsets)? as usize, start(match_lengths)? as usize];
+        Ok(Self { entries: &tables.entries, reader, states })
+    }
+
+    /// Decodes the next sequence, and goes on to what comes then; false if the bits end before that.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    fn step(&mut self, to: &mut Sequence, lowest: impl Lowest) -> bool {
+        let [of_literals, of_offset, of_match] = self.states;
+        let [literal_lengths, offsets, match_lengths] = self.entries;
+        // SAFETY: all states are less than MOST_STATES: those at the start are of at most 9 bits, and all others come
+        // of what `Entries::set` has looked at.
+        let (bits, next, values) = unsafe {
+            (
+                [
+                    u64::from(*literal_lengths.bits.get_unchecked(of_literals)),
+                    u64::from(*offsets.bits.get_unchecked(of_offset)),
+                    u64::from(*match_lengths.bits.get_unchecked(of_match)),
+                ],
+                [
+                    usize::from(*literal_lengths.next.get_unchecked(of_literals)),
+                    usize::from(*offsets.next.get_unchecked(of_offset)),
+                    usize::from(*match_lengths.next.get_unchecked(of_match)),
+                ],
+                [
+                    *literal_lengths.values.get_unchecked(of_literals),
+                    *offsets.values.get_unchecked(of_offset),
+                    *match_lengths.values.get_unchecked(of_match),
+                ],
+            )
+        };
+        let [bits_of_literals, bits_of_offset, bits_of_match] = bits;
+        // Each state waits for those before it, so what leads to them is made in few steps.
+        let sums = bits_of_literals.wrapping_add(bits_of_offset).wrapping_add(bits_of_match);
+        let total = (sums & 0xff).wrapping_add(sums >> 8) as usize;
+        let Some(word) = self.reader.lowest(total) else {
+            let Some((sequence, then)) = self.slow_step() else { return false };
+            (*to, *self) = (sequence, then);
+            return true;
+        };
+        // Of the bits that count, the lowest ones come last.
+        let take = |word: u64, count: u64| (lowest(word, count as u32), word.wrapping_shr(count as u32));
+        let (to_offset, word) = take(word, bits_of_offset);
+        let (to_match, word) = take(word, bits_of_match);
+        let (to_literals, word) = take(word, bits_of_literals);
+        self.states = [
+            next[0].wrapping_add(to_literals as usize),
+            next[1].wrapping_add(to_offset as usize),
+            next[2].wrapping_add(to_match as usize),
+        ];
+        let (literals, word) = take(word, bits_of_literals >> 8);
+        let (matched, word) = take(word, bits_of_match >> 8);
+        let (offset, _) = take(word, bits_of_offset >> 8);
+        to.literals = values[0].wrapping_add(literals as u32);
+        to.matched = values[2].wrapping_add(matched as u32);
+        to.offset = values[1].wrapping_add(offset as u32);
+        true
+    }
+
+    /// The same wherever enough bits are left. Nothing comes in memory: the loop would keep it there.
+    #[cold]
+    #[inline(never)]
+    fn slow_step(mut self) -> Option<(Sequence, Self)> {
+        let sequence = self.values()?;
+        let [of_literals, of_offset, of_match] = self.states.map(|state| state % MOST_STATES);
+        let [literal_lengths, offsets, match_lengths] = self.entries;
+        let mut state = |entries: &Entries, at: usize| {
+            Some(usize::from(entries.next[at]) + self.reader.take(entries.bits[at] as u8)? as usize)
+        };
+        let (literals, matched) = (state(literal_lengths, of_literals)?, state(match_lengths, of_match)?);
+        self.states = [literals, state(offsets, of_offset)?, matched];
+        Some((sequence, self))
+    }
+
+    /// The sequence of the states, without going on to the next ones.
+    fn values(&mut self) -> Option<Sequence> {
+        let [of_literals, of_offset, of_match] = self.states.map(|state| state % MOST_STATES);
+        let [literal_lengths, offsets, match_lengths] = self.entries;
+        let mut value = |entries: &Entries, at: usize| {
+            Some(entries.values[at].wrapping_add(self.reader.take((entries.bits[at] >> 8) as u8)?))
+        };
+        let (offset, matched) = (value(offsets, of_offset)?, value(match_lengths, of_match)?);
+        Some(Sequence { literals: value(literal_lengths, of_literals)?, matched, offset })
+    }
+
+    /// Decodes the last sequences: all that are left.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    fn finish(self, sequences: &mut [Sequence], lowest: impl Lowest) -> Result<(), Invalid> {
+        let mut this = self;
         let Some((last, sequences)) = sequences.split_last_mut() else { return Ok(()) };
         for sequence in sequences {
-            let [of_literals, of_offset, of_match] = self.entries(states);
-            // Each state waits for those before it, so what leads to them is made in few steps.
-            let mut sums = of_literals.rest.wrapping_add(of_offset.rest).wrapping_add(of_match.rest);
-            let mut total = (sums & 0xff) as usize;
-            let mut word = reader.word();
-            // The bits before the `end`, of which only the 6 lowest bits count.
-            let field = |word: u64, end: u32, count: u32| lowest(word.rotate_left(end), count);
-            if total <= Reverse::READY {
-                let (end_of_offset, extra) = (of_offset.extra(), of_match.extra());
-                let offset = of_offset.value.wrapping_add(field(word, end_of_offset, end_of_offset) as u32);
-                let end = end_of_offset.wrapping_add(extra);
-                let matched = of_match.value.wrapping_add(field(word, end, extra) as u32);
-                let extra = of_literals.extra();
-                let end = end.wrapping_add(extra);
-                let literals = of_literals.value.wrapping_add(field(word, end, extra) as u32);
-                *sequence = Sequence { literals, matched, offset };
-            } else {
-                (*sequence, reader) = self.long_values(reader, states[0], states[1], states[2])?;
-                word = reader.word();
-                sums = sums >> 8 & 0xff;
-                total = sums as usize;
-            }
-            let state = |entry: Entry, end: u32| {
-                ((entry.rest >> 16) as usize).wrapping_add(field(word, end, entry.of_state()) as usize)
-            };
-            let behind_literals = of_match.rest.wrapping_add(of_offset.rest) >> 8;
-            states = [
-                state(of_literals, sums.wrapping_sub(behind_literals)),
-                state(of_offset, sums),
-                state(of_match, sums.wrapping_sub(of_offset.of_state())),
-            ];
-            if !reader.skip(total) {
+            if !this.step(sequence, lowest) {
                 return Err(ENDS);
             }
         }
-        (*last, reader) = self.long_values(reader, states[0], states[1], states[2])?;
-        if reader.left() == 0 { Ok(()) } else { Err("the sequences have bits left over") }
+        this.finish_last(last)
     }
 
-    /// Decodes what three codes mean where one word may have too few bits. Nothing comes in memory: the loop would keep
-    /// it there.
-    #[cold]
     #[inline(never)]
-    fn long_values<'a>(
-        &self,
-        mut reader: Reverse<'a>,
-        of_literals: usize,
-        of_offset: usize,
-        of_match: usize,
-    ) -> Result<(Sequence, Reverse<'a>), Invalid> {
-        let [of_literals, of_offset, of_match] = self.entries([of_literals, of_offset, of_match]);
-        let mut value = |entry: Entry| reader.take(entry.extra() as u8).map(|extra| entry.value.wrapping_add(extra));
-        let (offset, matched) = (value(of_offset).ok_or(ENDS)?, value(of_match).ok_or(ENDS)?);
-        Ok((Sequence { literals: value(of_literals).ok_or(ENDS)?, matched, offset }, reader))
-    }
-
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-    fn entries(&self, states: [usize; 3]) -> [Entry; 3] {
-        let [literal_lengths, offsets, match_lengths] = &*self.entries;
-        [
-            literal_lengths[states[0] % MOST_STATES],
-            offsets[states[1] % MOST_STATES],
-            match_lengths[states[2] % MOST_STATES],
-        ]
+    fn finish_last(mut self, last: &mut Sequence) -> Result<(), Invalid> {
+        *last = self.values().ok_or(ENDS)?;
+        if self.reader.left() == 0 { Ok(()) } else { Err("the sequences have bits left over") }
     }
 }
 
@@ -373,6 +499,17 @@ const MATCH_LENGTHS: [(u32, u8); 53] = [
     (34, 0), (35, 1), (37, 1), (39, 1), (41, 1), (43, 2), (47, 2), (51, 3), (59, 3), (67, 4), (83, 4), (99, 5), (131, 7), (259, 8), (515, 9),
     (1027, 10), (2051, 11), (4099, 12), (8195, 13), (16387, 14), (32771, 15), (65539, 16),
 ];
+
+/// RFC 8878 §3.1.1.3.2.1.1. It leaves to the decoder how many there are; a window of more than 2 GiB has none.
+const OFFSETS: [(u32, u8); 32] = {
+    let mut offsets = [(0, 0); 32];
+    let mut code = 0;
+    while code < 32 {
+        offsets[code as usize] = (1 << code, code);
+        code += 1;
+    }
+    offsets
+};
 
 /// RFC 8878 §3.1.1.3.2.2.
 #[rustfmt::skip]

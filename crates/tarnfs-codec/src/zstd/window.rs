@@ -25,6 +25,13 @@ pub(super) const BEFORE_WINDOW: Invalid = "a match begins before the window";
 const FETCHED_ABOVE: usize = 16 << 20;
 const FETCHED_AHEAD: usize = 16;
 
+/// Sequences whose lengths are looked at together: few enough that they are still at hand when they are executed.
+const CHECKED_TOGETHER: usize = 256;
+
+const TOO_LONG: Invalid = "a block becomes longer than it may";
+/// What is wrong with a sequence whose offset is 0.
+pub(super) const NO_OFFSET: Invalid = "a match with an offset of 0";
+
 /// The last bytes decoded.
 #[derive(Default)]
 pub(super) struct Window {
@@ -187,43 +194,58 @@ impl Window {
         sequences: &[Sequence],
         repeats: &mut [u32; 3],
     ) -> Result<usize, Invalid> {
-        const TOO_LONG: Invalid = "a block becomes longer than it may";
         self.make_room();
         let start = self.at;
         let limit = start + self.largest_block;
         let count = literals.len() - LITERALS_MARGIN;
-        let (mut at, mut next) = (start, 0);
-        let mut known = *repeats;
         assert!(limit + MARGIN <= self.buffer.len(), "room was made");
+        let mut known = *repeats;
         let (mut fetched, mut far) = (start, sequences.iter());
         for sequence in far.by_ref().take(if FETCH { FETCHED_AHEAD } else { 0 }) {
             fetched = self.fetch(fetched, sequence);
         }
-        for sequence in sequences {
-            if FETCH && let Some(later) = far.next() {
-                fetched = self.fetch(fetched, later);
-            }
-            let (length, matched) = (sequence.literals as usize, sequence.matched as usize);
-            if length > count.wrapping_sub(next) {
+        // The first byte of this lap that may be referred to.
+        let first = start - self.history.min(start);
+        // Where the next byte comes to, and the next literal.
+        let (mut at, mut next) = (start, 0);
+        for sequences in sequences.chunks(CHECKED_TOGETHER) {
+            let (taken, made) = lengths(sequences);
+            if taken > (count - next) as u64 {
                 return Err("a block takes more literals than it has");
             }
-            if length.wrapping_add(matched) > limit.wrapping_sub(at) {
+            if made > (limit - at) as u64 {
                 return Err(TOO_LONG);
             }
-            // SAFETY: `next` + `length` is at most `count`, behind which are LITERALS_MARGIN bytes; `at` + `length` is
-            // at most `limit`, behind which are MARGIN bytes.
-            unsafe { copy_apart(self.buffer.as_mut_ptr().add(at), literals.as_ptr().add(next), length) };
-            at = at.wrapping_add(length);
-            next = next.wrapping_add(length);
-            let offset = repeated(sequence, &mut known)? as usize;
-            if offset > at || offset > self.history.wrapping_add(at.wrapping_sub(start)) || offset > self.reach {
-                self.copy_from_elsewhere(offset, start, at, matched)?;
-            } else {
-                // SAFETY: `offset` is at most `at`, and not 0 (`repeats` has none, nor makes `repeated` one); `at` +
-                // `matched` is at most `limit`, behind which are MARGIN bytes.
-                unsafe { copy_match(self.buffer.as_mut_ptr().add(at), offset, matched) };
+            let mut to = self.buffer.as_mut_ptr().wrapping_add(at);
+            let mut from = literals.as_ptr().wrapping_add(next);
+            let mut first = self.buffer.as_ptr().wrapping_add(first);
+            (at, next) = (at + made as usize, next + taken as usize);
+            for sequence in sequences {
+                if FETCH && let Some(later) = far.next() {
+                    fetched = self.fetch(fetched, later);
+                }
+                let (length, matched) = (sequence.literals as usize, sequence.matched as usize);
+                // SAFETY: all lengths together, of these literals and of all that is made, were compared with what there
+                // is: `from` + `length` is no more than `next`, nor that than `count`, behind which are LITERALS_MARGIN
+                // bytes; `to` + `length` + `matched` is at most `limit`, behind which are MARGIN bytes.
+                unsafe { copy_apart(to, from, length) };
+                (to, from) = (to.wrapping_add(length), from.wrapping_add(length));
+                let offset = repeated(sequence, &mut known) as usize;
+                let most = (to as usize).wrapping_sub(first as usize).min(self.reach);
+                if offset.wrapping_sub(1) >= most {
+                    let at = to as usize - self.buffer.as_ptr() as usize;
+                    let lap = first as usize - self.buffer.as_ptr() as usize;
+                    self.copy_from_elsewhere(offset, start, at, matched)?;
+                    // The buffer was written to by other means.
+                    to = self.buffer.as_mut_ptr().wrapping_add(at);
+                    first = self.buffer.as_ptr().wrapping_add(lap);
+                } else {
+                    // SAFETY: `offset` is at least 1, and so many bytes are before `to` in the buffer; for the bytes
+                    // behind `to` see above.
+                    unsafe { copy_match(to, offset, matched) };
+                }
+                to = to.wrapping_add(matched);
             }
-            at = at.wrapping_add(matched);
         }
         let rest = &literals[next..count];
         if rest.len() > limit - at {
@@ -252,7 +274,7 @@ impl Window {
         at.wrapping_add(sequence.matched as usize)
     }
 
-    /// Copies a match that begins in the lap before, or before the frame.
+    /// Copies a match that begins in the lap before, or before the frame, or is wrong.
     #[cold]
     fn copy_from_elsewhere(
         &mut self,
@@ -261,6 +283,9 @@ impl Window {
         mut at: usize,
         mut matched: usize,
     ) -> Result<(), Invalid> {
+        if offset == 0 {
+            return Err(NO_OFFSET);
+        }
         let before = self.history + (at - start);
         if offset > before.min(self.reach) {
             let dictionary = self.dictionary.as_deref().filter(|_| before <= self.reach).ok_or(BEFORE_WINDOW)?;
@@ -286,25 +311,45 @@ impl Window {
     }
 }
 
-/// The offset of a sequence; `known` are the repeated ones before it, and those after it (RFC 8878 §3.1.1.5).
+/// The offset of a sequence, 0 if it is wrong; `known` are the repeated ones before it, and those after it (RFC 8878
+/// §3.1.1.5).
 ///
 /// Which of them it is nobody can foretell: a wrong guess of the processor would take longer than all of this.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "a call would take longer")]
-pub(super) fn repeated(sequence: &Sequence, known: &mut [u32; 3]) -> Result<u32, Invalid> {
+pub(super) fn repeated(sequence: &Sequence, known: &mut [u32; 3]) -> u32 {
     let [first, second, third] = *known;
     // From 4 on, and if it is not the one that comes before the first, it is no repeated one.
-    let number = sequence.offset.saturating_add(u32::from(sequence.literals == 0));
+    let number = u64::from(sequence.offset) + u64::from(sequence.literals == 0);
     let offset = select_unpredictable(sequence.offset > 3, sequence.offset.wrapping_sub(3), first.wrapping_sub(1));
     let offset = select_unpredictable(number == 3, third, offset);
     let offset = select_unpredictable(number == 2, second, offset);
     let offset = select_unpredictable(number == 1, first, offset);
     *known =
         [offset, select_unpredictable(number == 1, second, first), select_unpredictable(number <= 2, third, second)];
-    if offset == 0 { Err("a match with an offset of 0") } else { Ok(offset) }
+    offset
 }
 
-type Wide = [u8; 16];
+/// How many literals these sequences take, and how many bytes they make.
+fn lengths(sequences: &[Sequence]) -> (u64, u64) {
+    let (mut taken, mut made) = (0_u64, 0_u64);
+    for sequence in sequences {
+        taken = taken.wrapping_add(u64::from(sequence.literals));
+        made = made.wrapping_add(u64::from(sequence.literals)).wrapping_add(u64::from(sequence.matched));
+    }
+    (taken, made)
+}
+
+/// Copies 16 bytes.
+///
+/// # Safety
+/// They are there, and apart.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a call would take longer")]
+unsafe fn copy_wide(to: *mut u8, from: *const u8) {
+    // SAFETY: as above.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, 16) };
+}
 
 /// Copies `length` bytes between buffers.
 ///
@@ -315,14 +360,14 @@ type Wide = [u8; 16];
 unsafe fn copy_apart(mut to: *mut u8, mut from: *const u8, length: usize) {
     // SAFETY: each step begins before the end or is the first, and is 32 bytes long at most.
     unsafe {
-        to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
+        copy_wide(to, from);
         if length > 16 {
             let end = to.add(length);
             to = to.add(16);
             from = from.add(16);
             loop {
-                to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
-                to.add(16).cast::<Wide>().write_unaligned(from.add(16).cast::<Wide>().read_unaligned());
+                copy_wide(to, from);
+                copy_wide(to.add(16), from.add(16));
                 to = to.add(32);
                 from = from.add(32);
                 if to >= end {
@@ -344,9 +389,9 @@ unsafe fn copy_match(to: *mut u8, offset: usize, length: usize) {
     unsafe {
         if offset >= 16 {
             let from = to.sub(offset);
-            to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
+            copy_wide(to, from);
             let second = to.add(16);
-            second.cast::<Wide>().write_unaligned(second.sub(offset).cast::<Wide>().read_unaligned());
+            copy_wide(second, second.sub(offset));
             if length > 32 {
                 copy_steps(to.add(32), to.add(length), offset);
             }
@@ -364,9 +409,9 @@ unsafe fn copy_steps(mut to: *mut u8, end: *mut u8, offset: usize) {
     // SAFETY: each step begins before the end or is the first, and each half of it reads what was written before it.
     unsafe {
         loop {
-            to.cast::<Wide>().write_unaligned(to.sub(offset).cast::<Wide>().read_unaligned());
+            copy_wide(to, to.sub(offset));
             let half = to.add(16);
-            half.cast::<Wide>().write_unaligned(half.sub(offset).cast::<Wide>().read_unaligned());
+            copy_wide(half, half.sub(offset));
             to = to.add(32);
             if to >= end {
                 break;
@@ -451,18 +496,22 @@ mod tests {
     #[test]
     fn offsets_are_repeated_as_the_specification_says() {
         let mut known = [10, 20, 30];
-        let mut next = |literals, offset| repeated(&sequence(literals, offset, 3), &mut known).map(|_| known);
-        assert_eq!(next(1, 1), Ok([10, 20, 30]));
-        assert_eq!(next(1, 2), Ok([20, 10, 30]));
-        assert_eq!(next(1, 3), Ok([30, 20, 10]));
-        assert_eq!(next(0, 1), Ok([20, 30, 10]));
-        assert_eq!(next(0, 2), Ok([10, 20, 30]));
-        assert_eq!(next(0, 3), Ok([9, 10, 20]));
-        assert_eq!(next(0, 4), Ok([1, 9, 10]));
-        assert_eq!(next(1, 4), Ok([1, 1, 9]));
-        assert_eq!(next(1, 900), Ok([897, 1, 1]));
-        assert_eq!(next(0, u32::MAX), Ok([u32::MAX - 3, 897, 1]));
+        let mut next = |literals, offset| {
+            let offset = repeated(&sequence(literals, offset, 3), &mut known);
+            assert_eq!(offset, known[0]);
+            known
+        };
+        assert_eq!(next(1, 1), [10, 20, 30]);
+        assert_eq!(next(1, 2), [20, 10, 30]);
+        assert_eq!(next(1, 3), [30, 20, 10]);
+        assert_eq!(next(0, 1), [20, 30, 10]);
+        assert_eq!(next(0, 2), [10, 20, 30]);
+        assert_eq!(next(0, 3), [9, 10, 20]);
+        assert_eq!(next(0, 4), [1, 9, 10]);
+        assert_eq!(next(1, 4), [1, 1, 9]);
+        assert_eq!(next(1, 900), [897, 1, 1]);
+        assert_eq!(next(0, u32::MAX), [u32::MAX - 3, 897, 1]);
         known = [1, 2, 3];
-        assert!(repeated(&sequence(0, 3, 3), &mut known).is_err());
+        assert_eq!(repeated(&sequence(0, 3, 3), &mut known), 0);
     }
 }

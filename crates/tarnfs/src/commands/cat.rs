@@ -1,4 +1,4 @@
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,7 +135,7 @@ struct Output {
 
 impl Sink for Output {
     fn write(&self, decoded: &[u8]) -> io::Result<()> {
-        let written = self.guard.check(decoded).and_then(|()| io::stdout().lock().write_all(decoded));
+        let written = self.guard.check(decoded).and_then(|()| write(decoded));
         self.written.fetch_add(decoded.len() as u64, Ordering::Relaxed);
         written.map_err(|error| {
             let kind = error.kind();
@@ -143,6 +143,19 @@ impl Sink for Output {
             kind.into()
         })
     }
+}
+
+/// Writes to standard output at once. That of `std` would look for the last line in it, and write the rest apart.
+fn write(mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(rustix::stdio::stdout(), bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Which side of a copy failed.
@@ -162,25 +175,21 @@ impl CopyError {
 
 /// Writes what `source` holds in `range`.
 fn copy(source: &dyn Source, range: Range<u64>, guard: Guard) -> Result<(), CopyError> {
-    let mut out = io::stdout().lock();
     let mut buffer = vec![0; BATCH];
     let (mut offset, mut most) = (range.start, BATCH as u64);
     loop {
         let length = (range.end - offset).min(most) as usize;
         let read = match source.read_at(&mut buffer[..length], offset) {
-            Ok(0) => return out.flush().map_err(CopyError::Write),
+            Ok(0) => return Ok(()),
             Ok(read) => read,
             // What comes before the byte that cannot be read is written.
             Err(error) if is_damage(&error) && length > 1 => {
                 most = length as u64 / 2;
                 continue;
             }
-            Err(error) => {
-                out.flush().map_err(CopyError::Write)?;
-                return Err(CopyError::Read(error));
-            }
+            Err(error) => return Err(CopyError::Read(error)),
         };
-        guard.check(&buffer[..read]).and_then(|()| out.write_all(&buffer[..read])).map_err(CopyError::Write)?;
+        guard.check(&buffer[..read]).and_then(|()| write(&buffer[..read])).map_err(CopyError::Write)?;
         offset += read as u64;
     }
 }
