@@ -267,6 +267,7 @@ fn attempt(
         && let Some(commits) = task.commits
     {
         // While the overlay is ours.
+        overlay.remove_empty_folders();
         commits.finish();
     }
     drop(overlay);
