@@ -206,7 +206,7 @@ impl Job<'_> {
         // Its own is of the archive.
         how.index = None;
         let mut writer = self.new.target.writer(how).map_err(failed_to_write)?;
-        self.fill(&mut *writer, |refill| {
+        self.fill(&self.tree, &mut *writer, |refill| {
             tail.entries.iter().try_for_each(|(path, attributes)| refill.entry(attributes, path))
         })?;
         let part = writer.finish().map_err(failed_to_write)?;

@@ -150,7 +150,8 @@ impl Job<'_> {
     /// Fails unless the `new` archive has them.
     pub(super) fn has_older(&self, older: &Older, new: &OpenArchive) -> Result<(), Failure> {
         let of_new = |error: Error| self.new.is_not_it(error.to_string());
-        let tree = inside::tree(new);
+        // As they were, which is not what their nodes are where something that shares their content was written to.
+        let (old, tree) = (inside::tree(self.new.opened), inside::tree(new));
         let mut expected = 0;
         for Kept { path, versions, has_inner } in &older.kept {
             let (above, name) = path
@@ -165,9 +166,9 @@ impl Job<'_> {
             expected += versions.len() as u64;
             let mut has_inner = *has_inner;
             for (version, found) in versions.iter().zip(&found) {
-                self.new.compare_with(&self.tree, &tree, path, (version, found))?;
+                self.new.compare_with(&old, &tree, path, (version, found))?;
                 if version.kind == Kind::Folder && std::mem::take(&mut has_inner) {
-                    self.new.compare_below(&self.tree, &tree, path, (version.node, found.node))?;
+                    self.new.compare_below(&old, &tree, path, (version.node, found.node))?;
                 }
             }
         }
