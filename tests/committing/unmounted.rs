@@ -249,3 +249,24 @@ fn what_cannot_be_written_is_not_mounted_so() {
         assert!(!is_mounted(&scratch.path("at")) && scratch.shell("ls -d *.changes 2> /dev/null || true").is_empty());
     }
 }
+
+/// What a commit can take only as long as it appends is told by the mount, before anything is written.
+#[test]
+fn what_cannot_be_written_anew_is_told_first() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; cd tree; echo 1 > a; ln a b; ln a c; echo d > d; tar -cf ../a.tar a b c d; cp ../a.tar ../b.tar
+        rm a; echo 2 > a; tar -rf ../a.tar a; echo more >> d; tar -rf ../b.tar d",
+    );
+    let at = scratch.folder("at");
+    for (name, is_told) in [("a.tar", true), ("b.tar", false)] {
+        let mounted = run(&scratch, ["--write".as_ref(), scratch.path(name).as_os_str(), at.as_os_str()]).ok();
+        assert_eq!(mounted.err.contains("1 older entry of the same names"), is_told, "{name}: {}", mounted.err);
+        scratch.shell("echo new > at/new");
+        unmount(&scratch, &at).ok();
+        assert_eq!(scratch.shell(&format!("tar -xOf {name} new")), "new\n");
+    }
+}
