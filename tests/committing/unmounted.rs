@@ -133,8 +133,7 @@ fn what_was_removed_leaves_nothing() {
     }
 }
 
-/// Who unmounts is not told that something is not in the archive because somebody else has put something where that
-/// was: it stays there.
+/// > What somebody else has put beside what was written stays there, and keeps nothing from being in the archive.
 #[test]
 fn what_others_have_put_there_stays() {
     if !can_mount() {
