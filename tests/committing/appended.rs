@@ -218,3 +218,20 @@ fn what_was_seen_among_older_versions_is_appended() {
     assert_same(&expected, &shown(&scratch, "a.tar"), "as it is mounted");
     assert_eq!(scratch.shell("tar -xOf a.tar d/x | tail -n 1"), "PRECIOUS\n");
 }
+
+/// Names that are not UTF-8 are written as they are shown. Appended, they would stand beside the old ones.
+#[test]
+fn what_is_read_in_another_encoding_is_written_anew() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; cd tree; echo old > $'caf\\xe9.txt'; echo x > x; tar -cf ../a.tar *");
+    let overlay = scratch.path("overlay").display().to_string();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-w", &overlay, "--encoding", "latin1"]);
+    scratch.shell(&format!("echo more | tee -a {}/*.txt > tee", mounted.at.display()));
+    mounted.unmount();
+    scratch.shell("flock -w 300 overlay/.tarnfs-overlay.lock true");
+    commit(&scratch, "a.tar", &["--yes", "--encoding", "latin1"]).ok();
+    assert_eq!(scratch.shell("tar -tf a.tar | grep -c txt; tar -xOf a.tar --wildcards '*.txt'"), "1\nold\nmore\n");
+}

@@ -204,6 +204,33 @@ fn older_entries_stay() {
     assert_eq!(scratch.shell("tar -tzf a.tar.gz | grep -c gone || true"), "0\n");
 }
 
+/// An older entry may be of what has another name by now, too: it stays what it was when that is written to.
+#[test]
+fn an_older_entry_is_as_it_was_when_its_other_name_is_written_to() {
+    if !can_mount() {
+        return;
+    }
+    for (script, of_other) in [
+        ("echo more >> b; chmod 600 b", "version 1\nmore\n"),
+        ("printf VERSION | dd of=b conv=notrunc status=none", "VERSION 1\n"),
+        ("rm b; echo new > b", "new\n"),
+        ("ln b c", "version 1\n"),
+    ] {
+        let scratch = Scratch::new();
+        scratch.shell(
+            "mkdir tree; cd tree; echo version 1 > a; ln a b; echo gone > gone; tar -cf ../a.tar a b gone
+            rm a; echo version 2 > a; tar -rf ../a.tar a",
+        );
+        // So that it is written anew.
+        let expected = changed(&scratch, "a.tar", &format!("{script}; rm gone"));
+        commit(&scratch, "a.tar", &["--yes"]).ok();
+        assert_same(&expected, &shown(&scratch, "a.tar"), script);
+        assert_eq!(scratch.shell("tar -xOf a.tar a"), "version 1\nversion 2\n", "{script}");
+        scratch.shell("mkdir out; tar -C out -xf a.tar");
+        assert_eq!(scratch.shell("cat out/a out/b"), format!("version 2\n{of_other}"), "{script}");
+    }
+}
+
 /// So does all that lies in a folder in whose place something else shows: only its versions lead there.
 #[test]
 fn what_an_older_folder_holds_stays() {

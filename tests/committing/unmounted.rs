@@ -106,6 +106,60 @@ fn what_does_not_get_there_is_kept() {
     );
 }
 
+/// What was written and is gone again keeps nothing from being in the archive: neither a file that was moved out of a
+/// folder that is removed, nor what is removed just before the end.
+#[test]
+fn what_was_removed_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    for (script, listed) in [
+        ("mkdir n; echo new > n/f; mv n/f f; rmdir n", "./f\n"),
+        ("mkdir -p n/f/g; echo new > n/f/g/h; cp -r n d/n; rm -r n d/n", ""),
+    ] {
+        let scratch = Scratch::new();
+        archive(&scratch, "a.tar");
+        let at = scratch.folder("at");
+        for round in 0..2 {
+            run(&scratch, ["--write".as_ref(), scratch.path("a.tar").as_os_str(), at.as_os_str()]).ok();
+            // Nothing is written in the second one.
+            if round == 0 {
+                scratch.shell(&format!("cd at; {script}"));
+            }
+            unmount(&scratch, &at).ok();
+            assert_eq!(scratch.shell("ls -d a.tar*"), "a.tar\n", "{script}");
+            assert_eq!(scratch.shell("tar -tf a.tar | grep '/[fghn]' || true"), listed, "{script}");
+        }
+    }
+}
+
+/// > What somebody else has put beside what was written stays there, and keeps nothing from being in the archive.
+#[test]
+fn what_others_have_put_there_stays() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch, "a.tar");
+    let at = scratch.folder("at");
+    for name in ["new", "newer"] {
+        run(&scratch, ["--write".as_ref(), scratch.path("a.tar").as_os_str(), at.as_os_str()]).ok();
+        scratch
+            .shell(&format!("echo {name} > at/{name}; mkdir -p a.tar.changes/o; echo theirs > a.tar.changes/o/theirs"));
+        unmount(&scratch, &at).ok();
+        assert_eq!(
+            scratch.shell(&format!("tar -xOf a.tar ./{name}; cat a.tar.changes/o/theirs")),
+            format!("{name}\ntheirs\n")
+        );
+    }
+    // What fails is told all the same.
+    run(&scratch, ["--write".as_ref(), scratch.path("a.tar").as_os_str(), at.as_os_str()]).ok();
+    scratch.shell("echo last > at/last; tar -C tree -rf a.tar ./b");
+    let ran = unmount(&scratch, &at);
+    assert!(ran.code == 1 && ran.err.contains("is kept in"), "{}", ran.err);
+    assert_eq!(scratch.shell("cat a.tar.changes/last"), "last\n");
+}
+
 /// Whatever the mount is called in the table of mounts, and by whatever way it is named: who unmounts it is told that
 /// what was written could not be put into the archive.
 #[test]
@@ -192,5 +246,26 @@ fn what_cannot_be_written_is_not_mounted_so() {
         let ran = Ran::from(command.arg("--write").args(words).current_dir(scratch.path("")).output().unwrap());
         assert!(ran.code != 0 && ran.err.contains(says), "{words:?}: {}", ran.err);
         assert!(!is_mounted(&scratch.path("at")) && scratch.shell("ls -d *.changes 2> /dev/null || true").is_empty());
+    }
+}
+
+/// What a commit can take only as long as it appends is told by the mount, before anything is written.
+#[test]
+fn what_cannot_be_written_anew_is_told_first() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; cd tree; echo 1 > a; ln a b; ln a c; echo d > d; tar -cf ../a.tar a b c d; cp ../a.tar ../b.tar
+        rm a; echo 2 > a; tar -rf ../a.tar a; echo more >> d; tar -rf ../b.tar d",
+    );
+    let at = scratch.folder("at");
+    for (name, is_told) in [("a.tar", true), ("b.tar", false)] {
+        let mounted = run(&scratch, ["--write".as_ref(), scratch.path(name).as_os_str(), at.as_os_str()]).ok();
+        assert_eq!(mounted.err.contains("1 older entry of the same names"), is_told, "{name}: {}", mounted.err);
+        scratch.shell("echo new > at/new");
+        unmount(&scratch, &at).ok();
+        assert_eq!(scratch.shell(&format!("tar -xOf {name} new")), "new\n");
     }
 }

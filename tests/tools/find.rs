@@ -96,6 +96,8 @@ fn tests_and_actions_are_those_of_find() {
         "-type d -empty",
         "-newer sub/511.bin",
         "! -newer sub/511.bin",
+        "-newer link",
+        "-newer broken",
         "-newermt 2020-01-01",
         "-newermt 2020-01-01T00:00:00Z",
         "-newermt @0",

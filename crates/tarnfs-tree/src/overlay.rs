@@ -224,8 +224,11 @@ impl OverlayTree {
 
     /// Everything is on the disk, and nothing is left of files that were removed.
     pub fn finish(&self) {
-        let orphans: Vec<u64> = lock(&self.0.orphans).iter().copied().collect();
-        self.0.reap(&orphans);
+        // Each folder behind what lies in it.
+        match self.0.database.ask(rows::without_names) {
+            Ok(orphans) => self.0.reap(&orphans),
+            Err(error) => log::warn!("{}: removed files stay: {error}", self.0.files.path().display()),
+        }
         if let Err(error) = self.0.sync() {
             log::error!("{}: bringing what was written to the disk: {error}", self.0.files.path().display());
         }

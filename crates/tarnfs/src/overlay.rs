@@ -39,7 +39,7 @@ const UNUSED: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Locked from the mount on until what was written is in the archive.
+/// Locked from the mount on until what was written is in the archive. Then it is removed.
 const COMMITS: &str = ".tarnfs-overlay.commits";
 
 /// Names of the files of an overlay that is empty begin so.
@@ -411,6 +411,10 @@ impl Commits {
     /// All of it is in the archive: the folder goes, unless somebody has put something else into it. The lock of the
     /// overlay has to be held: who waits for that would be given the folder otherwise, and lose what is written there.
     pub(crate) fn finish(&self) {
+        // Who unmounts looks whether it is there: the folder may stay.
+        if let Err(error) = std::fs::remove_file(self.folder.join(COMMITS)) {
+            log::warn!("{}: {COMMITS}: {error}", shown(self.folder.as_os_str()));
+        }
         let others = |name: &OsStr| !name.as_bytes().starts_with(OWN);
         let removed = self.folder.read_dir().and_then(|entries| {
             let names: Vec<_> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
@@ -441,7 +445,7 @@ pub(crate) fn wait_for_commit(archive: &Path) -> Option<PathBuf> {
     while is_committing(archive) {
         thread::sleep(LOOK);
     }
-    Some(changes_of(archive)).filter(|folder| folder.is_dir())
+    Some(changes_of(archive)).filter(|folder| folder.join(COMMITS).exists())
 }
 
 impl Drop for Written {

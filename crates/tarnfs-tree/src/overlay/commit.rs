@@ -452,6 +452,11 @@ impl OverlayTree {
     pub fn empty(&self, keeps_root: bool) -> Result<(), OverlayError> {
         self.of(self.0.empty(keeps_root))
     }
+
+    /// Removes folders in which no content lies any more. Where nothing was written, no other is left.
+    pub fn remove_empty_folders(&self) {
+        self.0.files.remove_empty_folders();
+    }
 }
 
 impl OverlayStatus {
@@ -660,20 +665,14 @@ impl Overlay {
     /// Removes what has no name, which is all, and then what is said of it: who is ended in between goes on from there
     /// when it is opened next, before anything gets a place ([`Overlay::avoid_places`] if that fails, too).
     fn remove_all(&self) -> Result<(), Error> {
-        let mut folders = Vec::new();
         self.each_row(&mut |row| {
-            match (row.kind, row.place) {
-                (Kind::File, Some(place)) => self.files.remove(&place)?,
-                (Kind::Folder, Some(place)) => folders.push(place),
-                _ => {}
+            if let (Kind::File, Some(place)) = (row.kind, row.place) {
+                self.files.remove(&place)?;
             }
             Ok(true)
         })?;
-        // What lies in a folder has a longer path than the folder.
-        folders.sort_unstable_by_key(|place| std::cmp::Reverse(place.len()));
-        for place in &folders {
-            self.files.remove_folder(place);
-        }
+        // Also those that no row names: what was removed may have had a folder that others lay in.
+        self.files.remove_empty_folders();
         self.edit_for_room(|editing| {
             let sql = "DELETE FROM nodes WHERE id <> ?";
             editing.connection.execute(sql, [ROOT as i64]).map(drop).map_err(failed)

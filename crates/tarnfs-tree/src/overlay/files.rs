@@ -411,6 +411,34 @@ impl Files {
         }
     }
 
+    /// Removes all folders in which there is nothing, or only such folders: a file that was renamed stays in the folder
+    /// that it was made in, so that one is left when it is removed.
+    pub(super) fn remove_empty_folders(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What somebody has mounted there is his.
+        let resolve = beneath() | ResolveFlags::NO_XDEV;
+        // A folder comes before those in it.
+        let (mut found, mut looked_at) = (vec![Vec::new()], 0);
+        while let Some(place) = found.get(looked_at).cloned() {
+            looked_at += 1;
+            let at = if place.is_empty() { b".".as_slice() } else { &place };
+            let opened = openat2(&self.root, at, flags, Mode::empty(), resolve);
+            // One that cannot be read may be empty all the same.
+            let Ok(entries) = opened.and_then(Dir::new) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name().to_bytes();
+                let may_be_one = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+                let inner = join(&place, name);
+                if may_be_one && may_have(&inner) {
+                    found.push(inner);
+                }
+            }
+        }
+        for place in found.iter().rev() {
+            self.remove_folder(place);
+        }
+    }
+
     /// Removes what was being copied when a mount was killed, and files under numbers that `is_known` does not know.
     pub(super) fn sweep(&self, is_known: &dyn Fn(&[u8]) -> io::Result<bool>) -> io::Result<()> {
         for entry in Dir::read_from(&self.numbered)? {

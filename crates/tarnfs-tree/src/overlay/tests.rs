@@ -1,4 +1,5 @@
 mod below;
+mod emptied;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -60,8 +60,10 @@ impl Job<'_> {
         let (end, stream) = (summary.end, &self.new.opened.stream);
         let is_plain = self.new.target.container().is_some_and(|container| container.own_levels().is_none())
             && self.new.target.compression().is_plain();
-        // Headers in it may say something of all entries behind them.
-        let can_grow = is_plain && summary.grown_from.is_some() && !summary.shape.ignore_zeros;
+        // Headers in it may say something of all entries behind them. Of names that are read in another encoding, what
+        // is appended has other ones, and replaces none.
+        let is_as_stored = !summary.shape.ignore_zeros && summary.shape.encoding.is_none();
+        let can_grow = is_plain && summary.grown_from.is_some() && is_as_stored;
         // Behind another name it may be the copy that somebody keeps.
         if known.nlink() != 1 || self.tree.overlay.hides_below().map_err(failed)? {
             return Ok(None);
@@ -206,7 +208,7 @@ impl Job<'_> {
         // Its own is of the archive.
         how.index = None;
         let mut writer = self.new.target.writer(how).map_err(failed_to_write)?;
-        self.fill(&mut *writer, |refill| {
+        self.fill(&self.tree, &mut *writer, |refill| {
             tail.entries.iter().try_for_each(|(path, attributes)| refill.entry(attributes, path))
         })?;
         let part = writer.finish().map_err(failed_to_write)?;

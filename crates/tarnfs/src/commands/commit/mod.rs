@@ -37,7 +37,7 @@ use crate::signals::Ending;
 use crate::terminal;
 
 use append::Left;
-use older::Older;
+use older::{Older, lost_older};
 use plan::{Changes, Plan, is_confirmed, say};
 use rewrite::{Job, lost_of, rewriting};
 
@@ -144,8 +144,22 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
     let opened = inside::open_quietly(&archive, &options)?;
     is_whole(&archive, &opened, &options)?;
     let target = target_of(&archive, &opened)?;
-    match lost_of(&rewriting(&archive, target, &opened, &options.cancel)?, false)?.first() {
-        None => Ok(archive),
+    let new = rewriting(&archive, target, &opened, &options.cancel)?;
+    match lost_of(&new, false)?.first() {
+        None => {
+            let lost = lost_older(&new)?;
+            if lost > 0 {
+                let entries = if lost == 1 { "entry" } else { "entries" };
+                log::warn!(
+                    "{}: {lost} older {entries} of the same names cannot be kept where it is written anew, as for what \
+                     is removed or renamed: then what was written stays beside it, and `tarnfs commit --lossy` goes \
+                     on without them",
+                    shown(archive.as_os_str())
+                );
+            }
+            drop(new);
+            Ok(archive)
+        }
         Some(what) => {
             let what = format!(
                 "{what}; --write would not put anything into it: --write-overlay DIR takes what is written, and \
@@ -267,6 +281,7 @@ fn attempt(
         && let Some(commits) = task.commits
     {
         // While the overlay is ours.
+        overlay.remove_empty_folders();
         commits.finish();
     }
     drop(overlay);

@@ -7,7 +7,7 @@ use tarnfs_tree::open::OpenArchive;
 use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
 use super::rewrite::Job;
-use crate::commands::rewriting::{children, joined};
+use crate::commands::rewriting::{Rewriting, children, joined};
 use crate::exit::Failure;
 use crate::inside;
 
@@ -33,6 +33,53 @@ struct Kept {
     has_inner: bool,
 }
 
+/// How many an archive that is written anew would not have, where nothing of these names is changed.
+pub(super) fn lost_older(new: &Rewriting<'_>) -> Result<u64, Failure> {
+    let count = || {
+        let count = new.opened.index.replaced_count()?;
+        if count == 0 || !can_keep(new, count) {
+            return Ok(count);
+        }
+        let (old, mut lost) = (inside::tree(new.opened), 0);
+        for (folder, name) in names_of(new.opened)? {
+            new.cancel.check()?;
+            // The root has none.
+            if !name.is_empty() {
+                let mut versions = old.versions(folder, &name)?;
+                versions.pop();
+                if versions.iter().any(is_shared) {
+                    lost += versions.len() as u64;
+                }
+            }
+        }
+        Ok(lost)
+    };
+    count().map_err(|error: Error| new.of_input(b"", &error))
+}
+
+/// True if a new archive can have so many.
+fn can_keep(new: &Rewriting<'_>, count: u64) -> bool {
+    let is_tar = new.target.container().is_some_and(|container| container.own_levels().is_none());
+    is_tar && count <= MOST as u64
+}
+
+/// One that shares its content with other names would be another file than these.
+fn is_shared(version: &Attributes) -> bool {
+    version.kind != Kind::Folder && version.links > 1
+}
+
+/// Names that have older entries, and the folders that they are in.
+fn names_of(opened: &OpenArchive) -> Result<BTreeSet<(Node, Vec<u8>)>, Error> {
+    let mut names = BTreeSet::new();
+    opened.index.replaced(&mut |folder, name, _| {
+        names.insert((folder, name.to_vec()));
+    })?;
+    opened.index.replaced_links(&mut |folder, name, _, _| {
+        names.insert((folder, name.to_vec()));
+    })?;
+    Ok(names)
+}
+
 impl Job<'_> {
     /// Those of what is as it was. What was changed or removed is so with all that it had been before.
     pub(super) fn older(&self) -> Result<Older, Failure> {
@@ -45,17 +92,10 @@ impl Job<'_> {
         if count == 0 {
             return Ok(Older::default());
         }
-        let is_tar = self.new.target.container().is_some_and(|container| container.own_levels().is_none());
-        if !is_tar || count > MOST as u64 {
+        if !can_keep(&self.new, count) {
             return Ok(Older { lost: count, ..Older::default() });
         }
-        let mut names = BTreeSet::new();
-        opened.index.replaced(&mut |folder, name, _| {
-            names.insert((folder, name.to_vec()));
-        })?;
-        opened.index.replaced_links(&mut |folder, name, _, _| {
-            names.insert((folder, name.to_vec()));
-        })?;
+        let names = names_of(opened)?;
         let mut older = Older::default();
         let mut others = BTreeSet::new();
         for (folder, name) in names {
@@ -69,8 +109,6 @@ impl Job<'_> {
                 (Ok(now), Ok(before)) if now.node == before.node && self.tree.overlay.is_as_below(now.node) => {
                     let mut versions = old.versions(folder, &name)?;
                     versions.pop();
-                    // One that shares its content with other names would be another file than these.
-                    let is_shared = |version: &Attributes| version.kind != Kind::Folder && version.links > 1;
                     if versions.iter().any(is_shared) {
                         older.lost += versions.len() as u64;
                     } else {
@@ -150,7 +188,8 @@ impl Job<'_> {
     /// Fails unless the `new` archive has them.
     pub(super) fn has_older(&self, older: &Older, new: &OpenArchive) -> Result<(), Failure> {
         let of_new = |error: Error| self.new.is_not_it(error.to_string());
-        let tree = inside::tree(new);
+        // As they were, which is not what their nodes are where something that shares their content was written to.
+        let (old, tree) = (inside::tree(self.new.opened), inside::tree(new));
         let mut expected = 0;
         for Kept { path, versions, has_inner } in &older.kept {
             let (above, name) = path
@@ -165,9 +204,9 @@ impl Job<'_> {
             expected += versions.len() as u64;
             let mut has_inner = *has_inner;
             for (version, found) in versions.iter().zip(&found) {
-                self.new.compare_with(&self.tree, &tree, path, (version, found))?;
+                self.new.compare_with(&old, &tree, path, (version, found))?;
                 if version.kind == Kind::Folder && std::mem::take(&mut has_inner) {
-                    self.new.compare_below(&self.tree, &tree, path, (version.node, found.node))?;
+                    self.new.compare_below(&old, &tree, path, (version.node, found.node))?;
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{Gid, Mode, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr};
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{IndexFile, OpenArchive, Options, indexes_of};
-use tarnfs_tree::{GoesInto, Node, OverlayTree, Tree as _};
+use tarnfs_tree::{GoesInto, Node, OverlayTree, Tree};
 use tarnfs_write::{ArchiveWriter, Finished, LEFT_OUT, Output, Refill, RefillError, Target, files};
 
 use super::append::Left;
@@ -159,31 +159,31 @@ impl<'a> Job<'a> {
         let of_root = |error| new.of_input(b"", &error);
         let has_root = new.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some();
         let root = self.tree.attributes(Node::ROOT).map_err(of_root)?;
-        self.fill(&mut *writer, |refill| {
-            let mut above: &[u8] = b"";
-            if (has_root || self.has_new_root) && new.target.keeps().root {
-                refill.entry(&root, b".")?;
-                // Who has put in `.` has `./` before all names.
-                above = if has_root { b"." } else { b"" };
-            }
-            older.entries.iter().try_for_each(|(path, old)| refill.entry(old, &joined(above, path)))?;
-            refill.below(Node::ROOT, above)
+        let has_entry = (has_root || self.has_new_root) && new.target.keeps().root;
+        // Who has put in `.` has `./` before all names.
+        let above: &[u8] = if has_entry && has_root { b"." } else { b"" };
+        self.fill(&self.tree, &mut *writer, |refill| if has_entry { refill.entry(&root, b".") } else { Ok(()) })?;
+        // What they were: one may share its content with a name that was written to.
+        self.fill(&inside::tree(new.opened), &mut *writer, |refill| {
+            older.entries.iter().try_for_each(|(path, old)| refill.entry(old, &joined(above, path)))
         })?;
+        self.fill(&self.tree, &mut *writer, |refill| refill.below(Node::ROOT, above))?;
         if !new.unlisted.comment.is_empty() {
             writer.comment(&new.unlisted.comment);
         }
         writer.finish().map_err(failed_to_write)
     }
 
-    /// Has `put` put something into the archive that `writer` writes. Fails if that cannot be kept there.
+    /// Has `put` put something of a `tree` into the archive that `writer` writes. Fails if that cannot be kept there.
     pub(super) fn fill(
         &self,
+        tree: &dyn Tree,
         writer: &mut dyn ArchiveWriter,
         put: impl FnOnce(&mut Refill<'_>) -> Result<(), RefillError>,
     ) -> Result<(), Failure> {
         let (archive, new) = (self.new.from, &self.new);
         let is_added = |name: &[u8]| new.is_added(name);
-        let mut refill = Refill::new(&self.tree, writer, new.cancel, &new.progress, &is_added);
+        let mut refill = Refill::new(tree, writer, new.cancel, &new.progress, &is_added);
         put(&mut refill).map_err(|error| match error {
             RefillError::Tree { path, error } => new.of_input(&path, &error),
             RefillError::Output(error) => of_output(archive, &error),

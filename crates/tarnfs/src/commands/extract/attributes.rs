@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat,
-    fchmod, fchown, fgetxattr_query, fremovexattr, fsetxattr, fstat, futimens, openat, utimensat,
+    fchmod, fchown, fgetxattr_query, fremovexattr, fsetxattr, fstat, futimens, openat, removexattr, setxattr,
+    utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
@@ -240,8 +241,20 @@ impl Keeping {
         if !is_link {
             let mode = if self.permissions { wanted.mode & 0o7777 } else { wanted.mode & 0o777 & !self.umask };
             let mode = if failure.is_some() { mode & !SPECIAL } else { mode };
+            if self.permissions {
+                // One that comes from the folder. Mostly there is none.
+                let _ = removexattr(&by_descriptor, ACCESS_ACL);
+            }
             if let Err(error) = chmodat(CWD, &by_descriptor, Mode::from_raw_mode(mode), AtFlags::empty()) {
                 failure.get_or_insert(failed(&format!("its mode cannot be kept: {error}")));
+            }
+            // Without its list, its group would have all that the list allows to anybody in it.
+            for (name, value) in wanted.xattrs.iter().filter(|(name, _)| self.keeps(name)) {
+                if (failure.is_none() || !name.starts_with(b"security."))
+                    && let Err(error) = setxattr(&by_descriptor, name.as_slice(), value, XattrFlags::empty())
+                {
+                    self.lose(name, error);
+                }
             }
             let _ = utimensat(CWD, &by_descriptor, &times(wanted), AtFlags::empty());
         } else if utimensat(&made, "", &times(wanted), AtFlags::EMPTY_PATH).is_err() {
@@ -249,8 +262,8 @@ impl Keeping {
             let _ = utimensat(folder, name, &times(wanted), AtFlags::SYMLINK_NOFOLLOW);
         }
         self.look_at_time(&made, wanted);
-        if !wanted.xattrs.is_empty() && wanted.xattrs.iter().any(|(name, _)| self.keeps(name)) {
-            self.add("extended attributes of what is neither file nor folder are not kept");
+        if is_link && wanted.xattrs.iter().any(|(name, _)| self.keeps(name)) {
+            self.add("extended attributes of symbolic links are not kept");
         }
         failure.map_or(Ok(()), Err)
     }
@@ -332,11 +345,12 @@ pub(super) fn hands_lists_down(folder: BorrowedFd<'_>) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_file_gets_its_mode_whatever_it_was_made_with() {
-        let (own, umask) = ((geteuid().as_raw(), getegid().as_raw()), 0o022);
-        let (xattrs, time) = (Xattrs::new(), Time::default());
-        let keeping = |owner: bool| Keeping {
+    fn own() -> (u32, u32) {
+        (geteuid().as_raw(), getegid().as_raw())
+    }
+
+    fn keeping(owner: bool) -> Keeping {
+        Keeping {
             owner,
             permissions: true,
             is_numeric: false,
@@ -344,10 +358,49 @@ mod tests {
             xattrs: true,
             include: None,
             exclude: GlobSet::empty(),
-            umask,
-            own,
+            umask: 0o022,
+            own: own(),
             lost: Mutex::default(),
+        }
+    }
+
+    /// The mode says what all in a list have at most. Without it the group would have that.
+    #[test]
+    fn a_pipe_keeps_its_access_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = File::open(folder.path()).unwrap();
+        // Version 2; owner rw, one user rw, group none, mask rw, others none.
+        let list_of = |user: u32| {
+            let mut list = 2_u32.to_le_bytes().to_vec();
+            for (tag, rights, id) in [(1_u16, 6_u16, u32::MAX), (2, 6, user), (4, 0, u32::MAX), (0x10, 6, u32::MAX)] {
+                list.extend([tag, rights].map(u16::to_le_bytes).concat());
+                list.extend(id.to_le_bytes());
+            }
+            list.extend([0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+            list
         };
+        let (list, none) = (list_of(1234), Xattrs::new());
+        let listed: Xattrs = vec![(ACCESS_ACL.to_vec(), list.clone())];
+        for (name, xattrs, expected) in [("listed", &listed, Some(list.as_slice())), ("plain", &none, None)] {
+            rustix::fs::mknodat(&open, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+            let path = folder.path().join(name);
+            // As one that comes from the folder that it is made in.
+            setxattr(&path, ACCESS_ACL, &list_of(4321), XattrFlags::empty()).unwrap();
+            let wanted = Wanted { mode: 0o660, owner: own(), mtime: Time::default(), atime: Time::default(), xattrs };
+            keeping(true).keep_at(open.as_fd(), Path::new(name), &wanted, FileType::Fifo).unwrap();
+            let mut found = vec![0; 1024];
+            let length = rustix::fs::getxattr(&path, ACCESS_ACL, &mut found[..]).ok();
+            found.truncate(length.unwrap_or(0));
+            assert_eq!(length.map(|_| found.as_slice()), expected, "{name}");
+            let mode = rustix::fs::stat(&path).unwrap().st_mode & 0o7777;
+            assert_eq!(mode, 0o660, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_gets_its_mode_whatever_it_was_made_with() {
+        let own = own();
+        let (xattrs, time) = (Xattrs::new(), Time::default());
         for owner in [false, true] {
             let keeping = keeping(owner);
             for (mode, at_once) in [(0o644, 0o644), (0o400, 0o400), (0, 0), (0o664, 0o600), (0o4755, 0o600)] {

@@ -579,14 +579,14 @@ impl<'a> Parser<'a> {
         Ok(Owner::Name(sought))
     }
 
-    /// A time of a file: in the archive, or else on this machine.
+    /// A time of a file: in the archive, or else on this machine. That of a link is its own, as in all else here.
     fn time_of_file(&mut self, word: &[u8], which: Which) -> Result<Time, String> {
         let name = self.argument(word)?;
-        match path::find(self.tree, name, true) {
+        match path::find(self.tree, name, false) {
             Ok(found) => Ok(which.of(&found)),
             Err(Error::NotFound | Error::NotAFolder) => {
                 use std::os::unix::fs::MetadataExt;
-                let found = std::fs::metadata(std::ffi::OsStr::from_bytes(name)).map_err(|error| {
+                let found = std::fs::symlink_metadata(std::ffi::OsStr::from_bytes(name)).map_err(|error| {
                     wrong(word, name, &format!("it is not in the archive, and on this machine: {error}"))
                 })?;
                 let (seconds, nanoseconds) = match which {
