@@ -11,11 +11,11 @@ use tarnfs_source::SharedSource;
 
 use super::{CODERS, CoderContext, all, coder_by_name};
 use crate::testing::{decode_with, for_each_mutation, sample, source, to_the_end};
-use crate::{DecodeContext, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, Options, PIECE, SeekPoint};
 
 #[test]
 fn coders_have_names_of_their_own_and_never_bid() {
-    let mut names: Vec<_> = all().map(|codec| codec.name()).collect();
+    let mut names: Vec<_> = all().map(Codec::name).collect();
     names.sort_unstable();
     let count = names.len();
     names.dedup();
