@@ -30,6 +30,7 @@ const MOST_PARTS: usize = 1 << 20;
 /// What following one link of a chain counts for, in bytes.
 const OF_LINK: u64 = 8;
 
+const RING: &str = "its chain of clusters has no end";
 const TOO_LONG: &str = "the chains of the image are too long";
 
 /// Bytes of memory for folders, and of it for each beside the names in it, and for each of these.
@@ -127,7 +128,9 @@ impl Clusters {
             content.add_missing(self.start.min(there), content.left(), "it ends behind the last cluster");
             return Ok(content);
         }
-        let (mut cluster, mut passed) = (first, 0_u32);
+        // A chain that comes to where it was has no end. Where it was is noted after twice as many steps each time: a
+        // ring of two clusters would have as many parts as the boot sector says that there are clusters.
+        let (mut cluster, mut passed, mut noted) = (first, 0_u32, first);
         let why = loop {
             content.add(self.byte(cluster), self.length, there);
             passed = passed.saturating_add(1);
@@ -135,7 +138,7 @@ impl Clusters {
                 break None;
             }
             if content.pieces.len() > MOST_PARTS || passed > self.count {
-                break Some("its chain of clusters has no end");
+                break Some(RING);
             }
             // It will be refused: any number of files may have this chain.
             if content.pieces.len() as u64 > budget.parts {
@@ -145,7 +148,13 @@ impl Clusters {
                 break Some(TOO_LONG);
             }
             match self.next(table, cluster, budget) {
-                Ok(Next::Cluster(next)) => cluster = next,
+                Ok(Next::Cluster(next)) if next == noted => break Some(RING),
+                Ok(Next::Cluster(next)) => {
+                    cluster = next;
+                    if passed.is_power_of_two() {
+                        noted = next;
+                    }
+                }
                 Ok(Next::End) if ends == Ends::WithChain => {
                     content.size = content.end();
                     break None;
@@ -316,6 +325,7 @@ impl<'run, L: Listings> Reader<'run, L> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Self {
+        let data = data_of(source);
         Self {
             layout,
             there: source.len(),
@@ -325,7 +335,7 @@ impl<'run, L: Listings> Reader<'run, L> {
             listings: Window::growing(source),
             folders: HashSet::new(),
             memory: 0,
-            budget: Budget::of_image(data_of(source), options.shares),
+            budget: Budget::in_clusters(data, options.shares),
         }
     }
 
@@ -549,6 +559,40 @@ mod tests {
         let place = (2, 1 << 30, Ends::WithLength, false);
         let content = clusters.content(&mut Pages::new(&source), 1 << 20, place, &mut budget).unwrap();
         assert!(content.missing.unwrap().contains("no end") && content.pieces.len() < 8);
+    }
+
+    /// The boot sector may say that there are any number of clusters, and few bytes be there. Rings are found wherever
+    /// they begin, and chains without one are followed to their end.
+    #[test]
+    fn a_ring_is_followed_a_few_times_only() {
+        for (before, length) in [(1_u32, 1_u32), (1, 2), (2, 2), (5, 3), (9, 1), (3, 40)] {
+            // The last cluster is followed by the first one of the ring.
+            let last = FIRST + before + length - 2;
+            let mut table: Vec<u32> = (1..=last).map(|number| if number < FIRST { 0 } else { number + 1 }).collect();
+            table.insert(0, 0);
+            table[last as usize] = FIRST + before - 1;
+            let table: Vec<u8> = table.iter().flat_map(|one| one.to_le_bytes()).collect();
+            let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 1 << 20 };
+            let source = MemorySource::new(&table[..], "table");
+            let mut budget = Budget::new(0, 1);
+            let left = budget.bytes;
+            let place = (FIRST, 1 << 40, Ends::WithLength, false);
+            let content = clusters.content(&mut Pages::new(&source), 1 << 40, place, &mut budget).unwrap();
+            assert_eq!(content.missing.as_deref(), Some(RING), "{before} {length}");
+            let links = (left - budget.bytes).saturating_sub(OF_PAGE) / OF_LINK;
+            assert!(links <= 4 * u64::from(before + length), "{before} {length}: {links}");
+        }
+        // Back and forth, but nowhere twice.
+        let order = [2_u32, 9, 3, 8, 4, 7, 5, 6];
+        let mut table = [0_u32; 10];
+        order.windows(2).for_each(|pair| table[pair[0] as usize] = pair[1]);
+        table[6] = u32::MAX;
+        let table: Vec<u8> = table.iter().flat_map(|one| one.to_le_bytes()).collect();
+        let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 8 };
+        let source = MemorySource::new(&table[..], "table");
+        let place = (2, 8 * 512, Ends::WithLength, false);
+        let content = clusters.content(&mut Pages::new(&source), 1 << 20, place, &mut Budget::new(0, 1)).unwrap();
+        assert_eq!((content.left(), content.pieces.len(), content.missing), (0, 7, None));
     }
 
     /// Any number of files may have one chain. Its links may jump, so that each cluster is a part.
