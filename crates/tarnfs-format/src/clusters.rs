@@ -8,7 +8,7 @@ use tarnfs_source::Source;
 
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
-use crate::image::{Budget, Teller, data_of, is_damage, shown};
+use crate::image::{Budget, Quota, Teller, data_of, is_damage, shown};
 use crate::little::{u16_at, u32_at};
 use crate::name::excerpt;
 use crate::pages::{OF_PAGE, Pages};
@@ -33,8 +33,10 @@ const OF_LINK: u64 = 8;
 const RING: &str = "its chain of clusters has no end";
 const TOO_LONG: &str = "the chains of the image are too long";
 
-/// Bytes of memory for folders, and of it for each beside the names in it, and for each of these.
-const MOST_MEMORY: usize = 256 << 20;
+/// Bytes of memory for folders. A record of 32 bytes takes some 150 while its folder is open. Several small images may
+/// be read beside each other, and chains may share what they have: one of 3 MB had 260 MB of names.
+const MEMORY: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 5 };
+/// Of it, for each beside the names in it.
 const PER_FOLDER: usize = 16;
 
 /// How many bits the number of a cluster has in the table.
@@ -246,6 +248,10 @@ impl Listed {
     /// Adds what was found; if it is too much, that is told, and nothing behind it is read.
     pub(crate) fn add(&mut self, found: Found) {
         let (at, length) = (found.at, found.name.capacity());
+        if self.found.len() == self.found.capacity() {
+            // Not twice as many: what is not used counts, too.
+            self.found.reserve_exact((self.found.len() / 4).max(4));
+        }
         self.found.push(found);
         self.names = self.names.saturating_add(length);
         if self.memory() > self.room {
@@ -314,7 +320,9 @@ pub(crate) struct Reader<'run, L> {
     listings: Window<'run>,
     /// The first clusters of folders that were told.
     folders: HashSet<u32>,
+    /// Bytes that open folders take, and may.
     memory: usize,
+    most_memory: usize,
     budget: Budget,
 }
 
@@ -335,6 +343,8 @@ impl<'run, L: Listings> Reader<'run, L> {
             listings: Window::growing(source),
             folders: HashSet::new(),
             memory: 0,
+            // Images on one disk are read one after the other.
+            most_memory: usize::try_from(MEMORY.of(data, 1)).unwrap_or(usize::MAX),
             budget: Budget::in_clusters(data, options.shares),
         }
     }
@@ -400,11 +410,11 @@ impl<'run, L: Listings> Reader<'run, L> {
         let length = length.map(|piece| piece.length).sum::<u64>();
         let parts = content.pieces.len().saturating_mul(size_of::<crate::Piece>().saturating_add(8));
         let used = self.memory.saturating_add(parts);
-        if used > MOST_MEMORY {
+        if used > self.most_memory {
             self.teller.damage(at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
             return Ok(None);
         }
-        let mut listed = Listed::with_room(MOST_MEMORY.saturating_sub(used));
+        let mut listed = Listed::with_room(self.most_memory.saturating_sub(used));
         let (mut bytes, mut next) = (Vec::new(), 0_u64);
         while next < length && !listed.is_done {
             self.options.cancel.check().map_err(|error| Error::Read { offset: at, error })?;
@@ -468,7 +478,7 @@ impl<'run, L: Listings> Reader<'run, L> {
             Some("what is in it is left out: it is too deep")
         } else if !is_empty && !self.folders.insert(found.first) {
             Some("it is left out: it is another folder, too")
-        } else if self.memory.saturating_add(PER_FOLDER) > MOST_MEMORY {
+        } else if self.memory.saturating_add(PER_FOLDER) > self.most_memory {
             Some("it is left out: there are too many folders")
         } else {
             None
@@ -593,6 +603,34 @@ mod tests {
         let place = (2, 8 * 512, Ends::WithLength, false);
         let content = clusters.content(&mut Pages::new(&source), 1 << 20, place, &mut Budget::new(0, 1)).unwrap();
         assert_eq!((content.left(), content.pieces.len(), content.missing), (0, 7, None));
+    }
+
+    /// A folder of 4 MiB, whose clusters are one: what is held of it follows from what is stored.
+    #[test]
+    fn names_take_no_more_memory_than_the_image_pays_for() {
+        let told = |data: u64| {
+            let mut listed = Listed::with_room(MEMORY.of(data, 1) as usize);
+            let found = Found {
+                name: vec![b'x'; 12],
+                at: 0,
+                is_folder: false,
+                is_read_only: false,
+                mtime: None,
+                atime: None,
+                first: 0,
+                size: 0,
+                written: 0,
+                is_run: false,
+            };
+            while !listed.is_done && listed.found.len() < 1 << 16 {
+                listed.add(found.clone());
+            }
+            (listed.found.len(), listed.memory())
+        };
+        let (count, memory) = told(100 << 10);
+        assert!((5000..20_000).contains(&count) && memory <= 3 << 20, "{count} {memory}");
+        // As many as a listing can have, each of 32 bytes.
+        assert_eq!(told(2 << 20).0, 1 << 16);
     }
 
     /// Any number of files may have one chain. Its links may jump, so that each cluster is a part.

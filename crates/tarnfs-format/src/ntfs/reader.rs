@@ -154,7 +154,7 @@ impl<'run> Reader<'run> {
             beside: Window::growing(source).until(&options.cancel),
             budget: Budget::in_clusters(data, options.shares),
             of_values: Budget::in_clusters(data, options.shares),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(data),
             folders: HashMap::new(),
             last: None,
         })
