@@ -186,6 +186,42 @@ for at in range(offset, offset + length, 50):
         assert!(!listed.contains("Wof") && !listed.contains("reparse"), "{listed}");
     }
     mounted.unmount();
+    if have("qemu-img") {
+        // On a disk in an image that packs all of it once more.
+        scratch.shell("qemu-img convert -c -f raw -O qcow2 a.img a.qcow2");
+        let image = scratch.path("a.qcow2");
+        for number in 0..4 {
+            let name = format!("f{number}");
+            let found = run(&scratch, ["cat", image.to_str().unwrap(), &name]).ok();
+            assert!(found.out == fs::read(scratch.path("plain").join(&name)).unwrap(), "{name} in qcow2");
+        }
+    }
+}
+
+/// What is compressed together may lie in several places of the volume, and each of these in several of an image.
+#[test]
+fn what_is_compressed_is_read_from_images_of_disks() {
+    if cannot_write() || !have("qemu-img") || !have("setfattr") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = r"mkdir comp; setfattr -h -v 0x00080000 -n system.ntfs_attrib comp; seq 9000 > numbers; seq 40000 > comp/numbers
+        for i in $(seq 60); do head -c 5000 numbers >> comp/one; head -c 4000 numbers >> comp/two; done";
+    if !write(&scratch, "a.img", ("16M", 4096), "xattr", script) {
+        return println!("left out: ntfs-3g does not mount here");
+    }
+    for (name, format) in [
+        ("packed.qcow2", "qcow2 -c"),
+        ("small.qcow2", "qcow2 -c -o cluster_size=4k"),
+        ("plain.qcow2", "qcow2"),
+        ("stream.vmdk", "vmdk -o subformat=streamOptimized"),
+    ] {
+        scratch.shell(&format!("qemu-img convert -f raw -O {format} a.img {name}"));
+        let mounted = Mounted::new(&scratch, scratch.path(name), &[]);
+        assert_eq!(mounted.ran.err, "", "{name}");
+        assert_same(&mounted.path(""), &scratch.path("kept"), name);
+        mounted.unmount();
+    }
 }
 
 /// A table of files in so many parts that its own first record does not tell them.

@@ -8,7 +8,7 @@ use tarnfs_source::Source;
 
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
-use crate::image::{Budget, Teller, data_of, is_damage, shown};
+use crate::image::{Budget, Quota, Teller, data_of, is_damage, shown};
 use crate::little::{u16_at, u32_at};
 use crate::name::excerpt;
 use crate::pages::{OF_PAGE, Pages};
@@ -30,10 +30,13 @@ const MOST_PARTS: usize = 1 << 20;
 /// What following one link of a chain counts for, in bytes.
 const OF_LINK: u64 = 8;
 
+const RING: &str = "its chain of clusters has no end";
 const TOO_LONG: &str = "the chains of the image are too long";
 
-/// Bytes of memory for folders, and of it for each beside the names in it, and for each of these.
-const MOST_MEMORY: usize = 256 << 20;
+/// Bytes of memory for folders. A record of 32 bytes takes some 150 while its folder is open. Several small images may
+/// be read beside each other, and chains may share what they have: one of 3 MB had 260 MB of names.
+const MEMORY: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 5 };
+/// Of it, for each beside the names in it.
 const PER_FOLDER: usize = 16;
 
 /// How many bits the number of a cluster has in the table.
@@ -127,7 +130,9 @@ impl Clusters {
             content.add_missing(self.start.min(there), content.left(), "it ends behind the last cluster");
             return Ok(content);
         }
-        let (mut cluster, mut passed) = (first, 0_u32);
+        // A chain that comes to where it was has no end. Where it was is noted after twice as many steps each time: a
+        // ring of two clusters would have as many parts as the boot sector says that there are clusters.
+        let (mut cluster, mut passed, mut noted) = (first, 0_u32, first);
         let why = loop {
             content.add(self.byte(cluster), self.length, there);
             passed = passed.saturating_add(1);
@@ -135,7 +140,7 @@ impl Clusters {
                 break None;
             }
             if content.pieces.len() > MOST_PARTS || passed > self.count {
-                break Some("its chain of clusters has no end");
+                break Some(RING);
             }
             // It will be refused: any number of files may have this chain.
             if content.pieces.len() as u64 > budget.parts {
@@ -145,7 +150,13 @@ impl Clusters {
                 break Some(TOO_LONG);
             }
             match self.next(table, cluster, budget) {
-                Ok(Next::Cluster(next)) => cluster = next,
+                Ok(Next::Cluster(next)) if next == noted => break Some(RING),
+                Ok(Next::Cluster(next)) => {
+                    cluster = next;
+                    if passed.is_power_of_two() {
+                        noted = next;
+                    }
+                }
                 Ok(Next::End) if ends == Ends::WithChain => {
                     content.size = content.end();
                     break None;
@@ -237,6 +248,10 @@ impl Listed {
     /// Adds what was found; if it is too much, that is told, and nothing behind it is read.
     pub(crate) fn add(&mut self, found: Found) {
         let (at, length) = (found.at, found.name.capacity());
+        if self.found.len() == self.found.capacity() {
+            // Not twice as many: what is not used counts, too.
+            self.found.reserve_exact((self.found.len() / 4).max(4));
+        }
         self.found.push(found);
         self.names = self.names.saturating_add(length);
         if self.memory() > self.room {
@@ -305,7 +320,9 @@ pub(crate) struct Reader<'run, L> {
     listings: Window<'run>,
     /// The first clusters of folders that were told.
     folders: HashSet<u32>,
+    /// Bytes that open folders take, and may.
     memory: usize,
+    most_memory: usize,
     budget: Budget,
 }
 
@@ -316,6 +333,7 @@ impl<'run, L: Listings> Reader<'run, L> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Self {
+        let data = data_of(source);
         Self {
             layout,
             there: source.len(),
@@ -325,7 +343,9 @@ impl<'run, L: Listings> Reader<'run, L> {
             listings: Window::growing(source),
             folders: HashSet::new(),
             memory: 0,
-            budget: Budget::of_image(data_of(source), options.shares),
+            // Images on one disk are read one after the other.
+            most_memory: usize::try_from(MEMORY.of(data, 1)).unwrap_or(usize::MAX),
+            budget: Budget::in_clusters(data, options.shares),
         }
     }
 
@@ -390,11 +410,11 @@ impl<'run, L: Listings> Reader<'run, L> {
         let length = length.map(|piece| piece.length).sum::<u64>();
         let parts = content.pieces.len().saturating_mul(size_of::<crate::Piece>().saturating_add(8));
         let used = self.memory.saturating_add(parts);
-        if used > MOST_MEMORY {
+        if used > self.most_memory {
             self.teller.damage(at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
             return Ok(None);
         }
-        let mut listed = Listed::with_room(MOST_MEMORY.saturating_sub(used));
+        let mut listed = Listed::with_room(self.most_memory.saturating_sub(used));
         let (mut bytes, mut next) = (Vec::new(), 0_u64);
         while next < length && !listed.is_done {
             self.options.cancel.check().map_err(|error| Error::Read { offset: at, error })?;
@@ -458,7 +478,7 @@ impl<'run, L: Listings> Reader<'run, L> {
             Some("what is in it is left out: it is too deep")
         } else if !is_empty && !self.folders.insert(found.first) {
             Some("it is left out: it is another folder, too")
-        } else if self.memory.saturating_add(PER_FOLDER) > MOST_MEMORY {
+        } else if self.memory.saturating_add(PER_FOLDER) > self.most_memory {
             Some("it is left out: there are too many folders")
         } else {
             None
@@ -549,6 +569,68 @@ mod tests {
         let place = (2, 1 << 30, Ends::WithLength, false);
         let content = clusters.content(&mut Pages::new(&source), 1 << 20, place, &mut budget).unwrap();
         assert!(content.missing.unwrap().contains("no end") && content.pieces.len() < 8);
+    }
+
+    /// The boot sector may say that there are any number of clusters, and few bytes be there. Rings are found wherever
+    /// they begin, and chains without one are followed to their end.
+    #[test]
+    fn a_ring_is_followed_a_few_times_only() {
+        for (before, length) in [(1_u32, 1_u32), (1, 2), (2, 2), (5, 3), (9, 1), (3, 40)] {
+            // The last cluster is followed by the first one of the ring.
+            let last = FIRST + before + length - 2;
+            let mut table: Vec<u32> = (1..=last).map(|number| if number < FIRST { 0 } else { number + 1 }).collect();
+            table.insert(0, 0);
+            table[last as usize] = FIRST + before - 1;
+            let table: Vec<u8> = table.iter().flat_map(|one| one.to_le_bytes()).collect();
+            let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 1 << 20 };
+            let source = MemorySource::new(&table[..], "table");
+            let mut budget = Budget::new(0, 1);
+            let left = budget.bytes;
+            let place = (FIRST, 1 << 40, Ends::WithLength, false);
+            let content = clusters.content(&mut Pages::new(&source), 1 << 40, place, &mut budget).unwrap();
+            assert_eq!(content.missing.as_deref(), Some(RING), "{before} {length}");
+            let links = (left - budget.bytes).saturating_sub(OF_PAGE) / OF_LINK;
+            assert!(links <= 4 * u64::from(before + length), "{before} {length}: {links}");
+        }
+        // Back and forth, but nowhere twice.
+        let order = [2_u32, 9, 3, 8, 4, 7, 5, 6];
+        let mut table = [0_u32; 10];
+        order.windows(2).for_each(|pair| table[pair[0] as usize] = pair[1]);
+        table[6] = u32::MAX;
+        let table: Vec<u8> = table.iter().flat_map(|one| one.to_le_bytes()).collect();
+        let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: 0, length: 512, count: 8 };
+        let source = MemorySource::new(&table[..], "table");
+        let place = (2, 8 * 512, Ends::WithLength, false);
+        let content = clusters.content(&mut Pages::new(&source), 1 << 20, place, &mut Budget::new(0, 1)).unwrap();
+        assert_eq!((content.left(), content.pieces.len(), content.missing), (0, 7, None));
+    }
+
+    /// A folder of 4 MiB, whose clusters are one: what is held of it follows from what is stored.
+    #[test]
+    fn names_take_no_more_memory_than_the_image_pays_for() {
+        let told = |data: u64| {
+            let mut listed = Listed::with_room(MEMORY.of(data, 1) as usize);
+            let found = Found {
+                name: vec![b'x'; 12],
+                at: 0,
+                is_folder: false,
+                is_read_only: false,
+                mtime: None,
+                atime: None,
+                first: 0,
+                size: 0,
+                written: 0,
+                is_run: false,
+            };
+            while !listed.is_done && listed.found.len() < 1 << 16 {
+                listed.add(found.clone());
+            }
+            (listed.found.len(), listed.memory())
+        };
+        let (count, memory) = told(100 << 10);
+        assert!((5000..20_000).contains(&count) && memory <= 3 << 20, "{count} {memory}");
+        // As many as a listing can have, each of 32 bytes.
+        assert_eq!(told(2 << 20).0, 1 << 16);
     }
 
     /// Any number of files may have one chain. Its links may jump, so that each cluster is a part.

@@ -224,6 +224,13 @@ impl Budget {
         }
     }
 
+    /// The same of one in which each part of a file takes a cluster, so that few bytes have no more than a few parts:
+    /// one of 9 KB had a million, by chains and lists that come again, and an index has six bytes for each.
+    pub(crate) fn in_clusters(data: u64, shares: u64) -> Self {
+        let few = Quota { of_small: 0, ..PARTS }.of(data, shares);
+        Self { parts: few.saturating_add(data / BYTES_FOR_EACH_PART), ..Self::of_image(data, shares) }
+    }
+
     /// Of an image of `length` bytes, one of so many that share what does not depend on their length
     /// ([`Options::shares`](crate::Options::shares)).
     pub(crate) fn new(length: u64, shares: u64) -> Self {
@@ -277,6 +284,10 @@ mod tests {
         assert_eq!((large.bytes, large.parts), (as_before.bytes, as_before.parts));
         let (shared, as_before) = (Budget::of_image(64 << 20, 512), Budget::new(64 << 20, 512));
         assert_eq!((shared.bytes, shared.parts), (as_before.bytes, as_before.parts));
+        // Of clusters there are fewer for each byte.
+        let in_clusters = |data: u64| Budget::in_clusters(data, 1).parts;
+        assert_eq!((in_clusters(0), in_clusters(4 << 20)), (64 << 10, (64 << 10) + (256 << 10)));
+        assert_eq!(Budget::in_clusters(4 << 20, 1).bytes, Budget::of_image(4 << 20, 1).bytes);
     }
 
     /// Neither holes nor what is stored once count, however long the disk is for them.

@@ -2,8 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::image::Quota;
+
 /// Bytes of memory for all of them, and for what else an image's reader holds.
 const MOST_MEMORY: usize = 256 << 20;
+
+/// The same of an image that stores more bytes of each folder than are held of it. Several small ones may be read
+/// beside each other, and records may be the same bytes: one of 4 MB had 90 MB of folders.
+const OF_IMAGE: Quota = Quota { most: MOST_MEMORY as u64, least: 1 << 20, of_small: 4 };
 
 /// Of it, for a folder, and for a file beside its path.
 const PER_FOLDER: usize = 24;
@@ -13,19 +19,32 @@ const PER_FILE: usize = 64;
 pub(crate) const LONGEST_TARGET: usize = 4096;
 
 /// Those of one image.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inodes {
     folders: HashSet<u64>,
     /// Of files that have several names, the first path of each.
     paths: HashMap<u64, Box<[u8]>>,
     memory: usize,
+    most: usize,
+}
+
+impl Default for Inodes {
+    fn default() -> Self {
+        Self { folders: HashSet::new(), paths: HashMap::new(), memory: 0, most: MOST_MEMORY }
+    }
 }
 
 impl Inodes {
+    /// Those of an image with `data` bytes that are no holes, which stores more of each folder than is held here.
+    pub(crate) fn of_image(data: u64) -> Self {
+        let most = usize::try_from(OF_IMAGE.of(data, 1)).unwrap_or(MOST_MEMORY);
+        Self { most, ..Self::default() }
+    }
+
     /// Takes `bytes` of the memory; false if there are not so many.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let memory = self.memory.saturating_add(bytes);
-        let fits = memory <= MOST_MEMORY;
+        let fits = memory <= self.most;
         if fits {
             self.memory = memory;
         }
@@ -80,5 +99,14 @@ mod tests {
         assert_eq!(inodes.path(6), None);
         inodes.give_back(PER_FOLDER);
         assert_eq!(inodes.enter(5), Ok(()));
+    }
+
+    #[test]
+    fn of_few_bytes_few_are_held() {
+        let most = |data: u64| {
+            let mut inodes = Inodes::of_image(data);
+            (0..).find(|_| !inodes.take(1 << 20)).unwrap()
+        };
+        assert_eq!([0, 1 << 20, 4 << 20, 1 << 30].map(most), [1, 5, 17, 256]);
     }
 }

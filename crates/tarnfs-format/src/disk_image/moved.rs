@@ -1,4 +1,10 @@
 //! Pieces of files on a disk become pieces of the image that the disk is in.
+//!
+//! What the file system has packed lies in one place of the disk, or in several that it has told to join. Each of these
+//! may lie in several parts of the image, some of which are packed themselves: these are undone, then all are joined.
+//! Where there are more of them than an index keeps, of what was packed in chunks each chunk is a piece by itself.
+
+mod chunks;
 
 use std::io;
 use std::sync::Arc;
@@ -23,6 +29,8 @@ const OF_RUN: u64 = 1 << 10;
 /// Bytes of a block, as it is stored or not.
 const LONGEST_BLOCK: u64 = 16 << 20;
 
+const TOO_MANY: &str = "a packed block of it lies in too many parts of the image";
+
 /// The pieces of a file, put together from its start to its end.
 #[derive(Debug, Default)]
 struct Moved {
@@ -30,10 +38,19 @@ struct Moved {
     hole: u64,
     /// Why some of it is not there.
     missing: Option<String>,
+    /// The last coder of them, and the bytes that all take.
+    coder: Option<Arc<Coder>>,
+    of_coders: usize,
 }
 
 impl Moved {
     fn push(&mut self, piece: Piece) {
+        if let Some(coder) = &piece.coder
+            && self.coder.as_ref().is_none_or(|last| !Arc::ptr_eq(last, coder) && last != coder)
+        {
+            self.of_coders = self.of_coders.saturating_add(coder.weight());
+            self.coder = Some(Arc::clone(coder));
+        }
         let follows = self.hole == 0 && piece.coder.is_none() && piece.crc.is_none();
         let is_plain = |last: &&mut Piece| {
             last.coder.is_none() && last.crc.is_none() && last.offset.saturating_add(last.stored) == piece.offset
@@ -86,6 +103,10 @@ pub(super) fn moved<S: Under>(
         let added = to.pieces.len().saturating_sub(before) as u64;
         if let Err(error) = budget.take_parts(added) {
             return Ok(to.only(before, length, error.to_string()));
+        }
+        if to.of_coders > MOST_OF_CODERS {
+            // What comes behind them is left out, below.
+            break;
         }
         if to.pieces.len() > MOST_PIECES {
             return Ok(to.only(MOST_PIECES, length, format!("it lies in more than {MOST_PIECES} parts of the image")));
@@ -147,8 +168,26 @@ fn behind_hole(mut lies: Moved, piece: &Piece, coder: &Coder) -> (Moved, Piece) 
     (lies, piece)
 }
 
-/// A block that the file system has packed: in one run of the image it is the same block; in several, these are joined
-/// first.
+/// Where on the disk the bytes lie that `coder` undoes, in their order, and whether they are joined in a step of their
+/// own.
+fn places(piece: &Piece, coder: &Coder) -> (Vec<(u64, u64)>, bool) {
+    if let [first, last] = coder.steps.as_slice()
+        && first.codec == "copy"
+        && last.inputs == [Input::Step(0)]
+    {
+        let place = |input: &Input| match *input {
+            Input::Stored { offset, length } => Some((piece.offset.saturating_add(offset), length)),
+            Input::Step(_) => None,
+        };
+        let places: Option<Vec<_>> = first.inputs.iter().map(place).collect();
+        if let Some(places) = places.filter(|places| !places.is_empty()) {
+            return (places, true);
+        }
+    }
+    (vec![(piece.offset, piece.stored)], false)
+}
+
+/// What the file system has packed: in one run of the image it is the same; in several, these are joined first.
 fn coded<S: Under>(
     view: &View<S>,
     piece: &Piece,
@@ -156,20 +195,30 @@ fn coded<S: Under>(
     to: &mut Moved,
     budget: &mut Budget,
 ) -> io::Result<()> {
-    let stored = Piece { length: piece.stored, offset: piece.offset, ..Piece::default() };
+    let (places, is_joined) = places(piece, coder);
     let mut lies = Moved::default();
-    plain(view, &stored, &mut lies, MOST_PARTS, budget)?;
+    for &(offset, length) in &places {
+        plain(view, &Piece { length, offset, ..Piece::default() }, &mut lies, MOST_PARTS, budget)?;
+    }
     let (lies, piece) = behind_hole(lies, piece, coder);
     let has_hole = lies.hole > 0 || lies.pieces.iter().any(|part| part.hole > 0);
     let joined = match lies.pieces.as_slice() {
         _ if lies.missing.is_some() => Err(lies.missing.clone().unwrap_or_default()),
-        [one] if one.coder.is_none() && !has_hole => {
+        [one] if one.coder.is_none() && !has_hole && !is_joined => {
             to.push(Piece { offset: one.offset, hole: 0, ..piece });
             return Ok(());
         }
+        // What has more parts was not looked at to its end.
+        parts if parts.len() > MOST_PARTS => Err(TOO_MANY.to_owned()),
         _ if has_hole => Err("a packed block of it has holes in the image".to_owned()),
-        parts if parts.len() > MOST_PARTS => Err("a packed block of it lies in too many parts of the image".to_owned()),
         parts => joined(parts, &piece, coder),
+    };
+    let joined = match joined {
+        Err(why) if why == TOO_MANY => match chunks::apart(view, &piece, coder, &places, (&mut *to, &mut *budget))? {
+            Ok(()) => return Ok(()),
+            Err(why) => Err(why),
+        },
+        joined => joined,
     };
     match joined {
         Ok(piece) => to.push(piece),
@@ -178,13 +227,20 @@ fn coded<S: Under>(
     Ok(())
 }
 
-/// The block `piece`, which `coder` has made, where it lies in `parts` of the image.
+/// What of `piece`, which `coder` has made, lies in `parts` of the image.
 fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String> {
-    let [block] = coder.steps.as_slice() else { return Err("it is packed in more than one step".to_owned()) };
     let end = piece.skip.saturating_add(piece.length);
-    if !block.properties.is_empty() || piece.decoded > LONGEST_BLOCK || piece.stored > LONGEST_BLOCK {
-        return Err("a packed block of it lies in several parts of the image".to_owned());
-    }
+    let (last, decoded) = match coder.steps.as_slice() {
+        [block] if block.properties.is_empty() => {
+            if piece.decoded > LONGEST_BLOCK || piece.stored > LONGEST_BLOCK {
+                return Err("a packed block of it lies in several parts of the image".to_owned());
+            }
+            (in_memory(&block.codec, piece.decoded, end, Vec::new()), end)
+        }
+        [whole] if whole.inputs.is_empty() => (whole.clone(), piece.decoded),
+        [_, last] if places(piece, coder).1 => (last.clone(), piece.decoded),
+        _ => return Err("it is packed in more than one step".to_owned()),
+    };
     let start = parts.iter().map(|part| part.offset).min().unwrap_or_default();
     let behind = parts.iter().map(|part| part.offset.saturating_add(part.stored)).max().unwrap_or_default();
     let (mut steps, mut inputs) = (Vec::new(), Vec::new());
@@ -208,15 +264,16 @@ fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String
         inputs.push(Input::Step(steps.len().saturating_sub(1)));
     }
     let (codec, properties) = ("copy".to_owned(), Vec::new());
-    steps.push(Step { codec, properties, decoded_length: Some(piece.stored), inputs });
-    let all = Input::Step(steps.len().saturating_sub(1));
-    steps.push(in_memory(&block.codec, piece.decoded, end, vec![all]));
+    let stored = parts.iter().map(|part| part.length).fold(0, u64::saturating_add);
+    steps.push(Step { codec, properties, decoded_length: Some(stored), inputs });
+    let inputs = vec![Input::Step(steps.len().saturating_sub(1))];
+    steps.push(Step { inputs, ..last });
     if steps.len() > MOST_STEPS {
-        return Err("a packed block of it lies in too many parts of the image".to_owned());
+        return Err(TOO_MANY.to_owned());
     }
     let coder = Some(Arc::new(Coder { steps, is_behind_header: None }));
     let stored = behind.saturating_sub(start);
-    Ok(Piece { length: piece.length, offset: start, stored, coder, decoded: end, skip: piece.skip, ..Piece::default() })
+    Ok(Piece { length: piece.length, offset: start, stored, coder, decoded, skip: piece.skip, ..Piece::default() })
 }
 
 /// A block among other steps: at most `most` bytes come of it, of which `wanted` are needed.
@@ -324,5 +381,107 @@ mod tests {
         let (pieces, missing) = moved_of(|_| "one".to_owned(), &[(0, (1 << 20) + 10)], &mut budget);
         assert!(missing.is_some_and(|why| why.contains("1048576 parts")));
         assert_eq!((pieces.len(), length_of(&pieces)), (MOST_PIECES + 1, ((1 << 20) + 10) * CLUSTER));
+    }
+
+    /// Each cluster lies in front of the one before it, and those from the 12th up to the 98th are a hole.
+    #[derive(Debug)]
+    struct Backwards;
+
+    impl Layout for Backwards {
+        fn length(&self) -> u64 {
+            1 << 20
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            let (number, inside) = (at / CLUSTER, at % CLUSTER);
+            if (12..98).contains(&number) {
+                return Ok(Run { length: 98 * CLUSTER - at, place: Place::Hole });
+            }
+            let place = Place::At((2000 - 2 * number) * CLUSTER + inside);
+            Ok(Run { length: CLUSTER - inside, place })
+        }
+    }
+
+    /// What lies between two places that are joined is another file's, and may be anywhere.
+    #[test]
+    fn of_what_is_joined_each_place_is_moved_by_itself() {
+        let copy = |places: &[(u64, u64)]| Step {
+            codec: "copy".to_owned(),
+            decoded_length: Some(4 * CLUSTER),
+            inputs: places.iter().map(|&(offset, length)| Input::Stored { offset, length }).collect(),
+            ..Step::default()
+        };
+        let block = in_memory("lz4-block", 65_536, 5000, vec![Input::Step(0)]);
+        let steps = vec![copy(&[(88 * CLUSTER, 2 * CLUSTER), (0, 2 * CLUSTER)]), block.clone()];
+        let piece = |steps: Vec<Step>| Piece {
+            length: 5000,
+            offset: 10 * CLUSTER,
+            stored: 90 * CLUSTER,
+            decoded: 5000,
+            coder: Some(Arc::new(Coder { steps, is_behind_header: None })),
+            ..Piece::default()
+        };
+        let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
+        let view = View::new(Arc::clone(&image), Box::new(Backwards), Decode::default());
+        let mut budget = Budget::of_image(1 << 20, 1);
+        let (pieces, missing) = moved(&view, vec![piece(steps.clone())], &mut budget).unwrap();
+        assert_eq!((pieces.len(), missing), (1, None));
+        // Clusters 98, 99, 10 and 11 of the disk.
+        let places = [2, 0, 178, 176].map(|number| (number * CLUSTER, CLUSTER));
+        assert_eq!(pieces[0].coder.as_ref().unwrap().steps, [copy(&places), block.clone()]);
+        assert_eq!((pieces[0].offset, pieces[0].stored), (1802 * CLUSTER, 179 * CLUSTER));
+        assert_eq!((pieces[0].length, pieces[0].decoded), (5000, 5000));
+        // Where the image is packed, too, each part is undone first.
+        let view = View::new(image, Box::new(Each(|_| "zlib-block".to_owned())), Decode::default());
+        let (pieces, missing) = moved(&view, vec![piece(steps)], &mut budget).unwrap();
+        let steps = &pieces[0].coder.as_ref().unwrap().steps;
+        let names: Vec<_> = steps.iter().map(|step| step.codec.as_str()).collect();
+        assert_eq!((names.len(), missing), (10, None));
+        assert_eq!(names[..3], ["block", "part", "block"]);
+        assert_eq!(steps[8].inputs, [1, 3, 5, 7].map(Input::Step));
+        assert_eq!(steps[9], Step { inputs: vec![Input::Step(8)], ..block });
+    }
+
+    /// What is packed in chunks is joined where it lies in few parts, and in many each chunk is a piece.
+    #[test]
+    fn what_is_packed_in_chunks_may_lie_in_any_number_of_parts() {
+        let moved_of = |first: u64, table: [u32; 2], hash: u8| {
+            let mut bytes = vec![0; 1 << 20];
+            let at = ((2000 - 2 * first) * CLUSTER) as usize;
+            bytes[at..at + 8].copy_from_slice(&table.map(u32::to_le_bytes).concat());
+            let image: SharedSource = Arc::new(MemorySource::new(bytes, "image"));
+            let view = View::new(image, Box::new(Backwards), Decode::default());
+            let properties = [&[1, 4][..], &4096_u32.to_le_bytes(), &[hash; 20]].concat();
+            let (length, codec) = (2 * 4096 + 9, "chunked".to_owned());
+            let step = Step { codec, properties, decoded_length: Some(length), ..Step::default() };
+            let coder = Some(Arc::new(Coder { steps: vec![step], is_behind_header: None }));
+            let (offset, stored) = (first * CLUSTER, if first == 0 { 5 * CLUSTER } else { 40 * CLUSTER });
+            let piece = Piece { length, offset, stored, decoded: length, coder, ..Piece::default() };
+            moved(&view, vec![piece], &mut Budget::of_image(1 << 20, 1)).unwrap()
+        };
+        let of = |piece: &Piece| {
+            let steps = &piece.coder.as_ref().unwrap().steps;
+            let names: Vec<_> = steps.iter().map(|step| step.codec.clone()).collect();
+            (piece.length, names.join(" "), steps[0].inputs.len(), steps[0].decoded_length)
+        };
+        let (pieces, missing) = moved_of(0, [0, 0], 0);
+        let whole = (8201, "copy chunked".to_owned(), 5, Some(5 * CLUSTER));
+        assert_eq!((pieces.iter().map(of).collect::<Vec<_>>(), missing), (vec![whole], None));
+        let (pieces, missing) = moved_of(100, [8000, 16_000], 0);
+        let chunk = |length, parts, stored| (length, "copy chunked".to_owned(), parts, Some(stored));
+        // The table has 8 bytes, and 20480 are there.
+        let chunks = vec![chunk(4096, 16, 8000), chunk(4096, 17, 8000), chunk(9, 9, 20_480 - 16_008)];
+        assert_eq!((pieces.iter().map(of).collect::<Vec<_>>(), missing), (chunks, None));
+        // One in one part is as it is.
+        let (pieces, _) = moved_of(100, [300, 8000], 0);
+        assert_eq!((pieces.len(), pieces[0].coder.as_ref().unwrap().steps.len()), (3, 1));
+        assert_eq!((pieces[0].offset, pieces[0].stored), (1800 * CLUSTER + 8, 300));
+        for (table, hash, why) in
+            [([300, 200], 0, "in order"), ([300, 30_000], 0, "in order"), ([300, 400], 1, "too many")]
+        {
+            let (pieces, missing) = moved_of(100, table, hash);
+            assert!(missing.is_some_and(|told| told.contains(why)), "{table:?}");
+            assert_eq!((pieces.len(), pieces[0].length, pieces[0].stored), (1, 8201, 0));
+        }
     }
 }

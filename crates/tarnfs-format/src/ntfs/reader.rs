@@ -152,9 +152,9 @@ impl<'run> Reader<'run> {
             teller,
             window: Window::growing(source).until(&options.cancel),
             beside: Window::growing(source).until(&options.cancel),
-            budget: Budget::of_image(data, options.shares),
-            of_values: Budget::of_image(data, options.shares),
-            inodes: Inodes::default(),
+            budget: Budget::in_clusters(data, options.shares),
+            of_values: Budget::in_clusters(data, options.shares),
+            inodes: Inodes::of_image(data),
             folders: HashMap::new(),
             last: None,
         })

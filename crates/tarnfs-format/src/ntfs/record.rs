@@ -225,11 +225,11 @@ fn number(bytes: &[u8], length: u8) -> Option<(i64, &[u8])> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A record of 1024 bytes with such attributes.
-    fn record(attributes: &[&[u8]]) -> Vec<u8> {
+    pub(in crate::ntfs) fn record(attributes: &[&[u8]]) -> Vec<u8> {
         let mut bytes = vec![0; 1024];
         bytes[..4].copy_from_slice(b"FILE");
         (bytes[4], bytes[6], bytes[16], bytes[20], bytes[22]) = (48, 3, 7, 56, 1);
@@ -248,7 +248,7 @@ mod tests {
         bytes
     }
 
-    fn inside(kind: u8, value: &[u8]) -> Vec<u8> {
+    pub(in crate::ntfs) fn inside(kind: u8, value: &[u8]) -> Vec<u8> {
         let mut own = vec![0; 24];
         (own[0], own[20]) = (kind, 24);
         own[16..20].copy_from_slice(&(value.len() as u32).to_le_bytes());

@@ -22,6 +22,10 @@ const MOST_OF_FILE: usize = 4 << 20;
 /// Bytes of an entry of that list before the name.
 const LISTED: usize = 26;
 
+/// What an attribute counts for beside the bytes of its record: any number of records may be the same bytes of the
+/// image, and hundreds of attributes have place in one.
+const OF_ATTRIBUTE: u64 = 64;
+
 /// How often the table is opened again with what it tells of itself.
 const MOST_ROUNDS: usize = 16;
 
@@ -205,7 +209,7 @@ impl Table {
     ) -> io::Result<File> {
         let mut file = File { sequence: record.sequence, is_folder: record.is_folder, ..File::default() };
         let (mut parts, mut room) = (Vec::new(), MOST_OF_FILE);
-        let list = self.gather(number, record, &mut file, &mut parts, &mut room);
+        let list = self.gather(number, record, &mut file, &mut parts, (&mut room, &mut *budget));
         if let Some(list) = list {
             let others = others(&list, number, boot, there, window, budget);
             let others = note(&mut file, others)?.unwrap_or_default();
@@ -215,7 +219,7 @@ impl Table {
                     found.ok_or_else(|| damaged("a record of it belongs to another file"))
                 });
                 if let Some(found) = note(&mut file, read)? {
-                    self.gather(other, &found, &mut file, &mut parts, &mut room);
+                    self.gather(other, &found, &mut file, &mut parts, (&mut room, &mut *budget));
                 }
             }
             // In which records the parts of one lie says nothing of their order.
@@ -234,9 +238,9 @@ impl Table {
         record: &Record,
         file: &mut File,
         parts: &mut Vec<Part>,
-        room: &mut usize,
+        (room, budget): (&mut usize, &mut Budget),
     ) -> Option<Stream> {
-        let mut list = None;
+        let (mut list, before) = (None, parts.len());
         for attribute in record.attributes() {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
@@ -245,6 +249,10 @@ impl Table {
                     break;
                 }
             };
+            if let Err(error) = budget.take_bytes(OF_ATTRIBUTE) {
+                file.wrong.get_or_insert_with(|| error.to_string());
+                break;
+            }
             let Attribute { kind, name, is_compressed, is_encrypted, form } = attribute;
             let weight = size_of::<Part>().saturating_add(match &form {
                 Form::Inside { value, .. } => value.len(),
@@ -270,8 +278,9 @@ impl Table {
                 }
             }
         }
-        // A list in clusters tells of all others, so it is in one part.
-        let of_list = parts.iter().position(|part| part.kind == record::LIST).map(|at| parts.swap_remove(at));
+        // A list in clusters tells of all others, so it is in one part. Those of other records were looked at.
+        let of_list = parts.iter().skip(before).position(|part| part.kind == record::LIST);
+        let of_list = of_list.map(|at| parts.swap_remove(before.saturating_add(at)));
         list.or_else(|| of_list.map(|part| part.begin()))
     }
 }
@@ -342,10 +351,9 @@ impl File {
         }
         let known = match part.kind {
             record::DATA if part.name.is_empty() => self.data.as_mut(),
-            record::DATA => {
-                let last = self.streams.iter_mut().rev().find(|(name, _)| *name == part.name);
-                last.map(|(_, stream)| stream)
-            }
+            // Its parts come one behind the other. To look for it among all streams, for each part, took minutes where
+            // the first parts are missing.
+            record::DATA => self.streams.last_mut().filter(|(name, _)| *name == part.name).map(|(_, stream)| stream),
             record::REPARSE => self.reparse.as_mut(),
             record::EXTENDED => self.extended.as_mut(),
             _ => return,
@@ -399,4 +407,60 @@ fn others(
         at = at.saturating_add(length);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntfs::record::tests::{inside, record as stored_record};
+
+    fn part(name: &str, first: u64) -> Part {
+        Part {
+            kind: record::DATA,
+            name: name.encode_utf16().collect(),
+            is_compressed: false,
+            is_encrypted: false,
+            first,
+            // One cluster, the ninth.
+            runs: vec![0x11, 1, 9, 0],
+            unit: 0,
+            size: 8192,
+            written: 8192,
+        }
+    }
+
+    /// Each part is compared with the stream that was begun last, and with no other.
+    #[test]
+    fn a_part_goes_on_with_the_stream_before_it_only() {
+        let clusters = |file: &File| file.streams.iter().map(|(_, stream)| stream.clusters()).collect::<Vec<_>>();
+        let mut file = File::default();
+        for (name, first) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
+            file.add(part(name, first));
+        }
+        assert_eq!((clusters(&file), &file.wrong), (vec![2, 2], &None));
+        file.add(part("a", 2));
+        assert_eq!(clusters(&file), [2, 2]);
+        assert!(file.wrong.unwrap().contains("first part"));
+    }
+
+    /// The same record may be that of any number of files.
+    #[test]
+    fn attributes_are_paid_for() {
+        let values = vec![inside(0x80, b"abcd"); 25];
+        let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+        let found = Record::read(stored_record(&values)).unwrap().unwrap();
+        let table = Table { content: Content::new(1024), record: 1024, first: Vec::new() };
+        let read = |budget: &mut Budget| {
+            let (mut file, mut parts, mut room) = (File::default(), Vec::new(), MOST_OF_FILE);
+            table.gather(1, &found, &mut file, &mut parts, (&mut room, budget));
+            file.wrong
+        };
+        let mut budget = Budget::new(0, 1);
+        let before = budget.bytes;
+        assert_eq!(read(&mut budget), None);
+        assert_eq!(before - budget.bytes, 25 * OF_ATTRIBUTE);
+        budget.bytes = 10 * OF_ATTRIBUTE + 1;
+        assert!(read(&mut budget).unwrap().contains("too often"));
+        assert_eq!(budget.bytes, 1);
+    }
 }

@@ -49,6 +49,15 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     if length > MOST_TOC || stored > MOST_TOC {
         return Err(unreadable(format!("its table of contents has {length} bytes, more than {MOST_TOC}")));
     }
+    // All of it is in memory before the first entry is told.
+    let held = options.limits.held;
+    let needs = |bytes: u64| {
+        let what = format!("reading its table of contents takes more than {bytes} bytes of memory");
+        Error::Read { offset: start, error: io::Error::new(io::ErrorKind::OutOfMemory, what) }
+    };
+    if length > held {
+        return Err(needs(held));
+    }
     let table: SharedSource = Arc::new(Slice::new(Arc::clone(source), start, stored));
     let toc = options.decode.decode(&coder("zlib"), table, length, &|_| true);
     let toc = toc.map_err(|error| {
@@ -57,8 +66,14 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     })?;
     let data = data_of(&**source);
     let mut tell = Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares));
-    let files = toc::read(&toc, options.limits.waiting_names)
-        .map_err(|(at, what)| unreadable(format!("its table of contents is damaged at its byte {at}: {what}")))?;
+    let most = options.limits.waiting_names;
+    let left = usize::try_from(held.saturating_sub(length)).map_or(most, |left| left.min(most));
+    let files = toc::read(&toc, left).map_err(|(at, what)| {
+        if left < most && what == toc::too_much(left) {
+            return needs(held);
+        }
+        unreadable(format!("its table of contents is damaged at its byte {at}: {what}"))
+    })?;
     drop(toc);
     let ids: HashMap<&[u8], usize> =
         files.iter().enumerate().map(|(number, file)| (file.id.as_slice(), number)).collect();
@@ -312,7 +327,7 @@ fn named(name: &[u8]) -> Vec<u8> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tarnfs_source::MemorySource;
+    use tarnfs_source::{Limits, MemorySource};
 
     use super::*;
     use crate::{Decode, Event};
@@ -356,6 +371,24 @@ mod tests {
 
     fn file(inside: &str) -> String {
         format!("<file><name>x</name><type>file</type>{inside}</file>")
+    }
+
+    /// The table and its files are held together, and several small archives may be read beside each other.
+    #[test]
+    fn what_holds_more_than_it_may_is_refused_as_that() {
+        let files = file("").repeat(100);
+        let read = |held: u64| {
+            let limits = Limits { held, ..Limits::default() };
+            told(&files, &Options { limits, ..Options::default() }, |_, _| Ok(Vec::new()))
+        };
+        // Less than the table, and less than its files beside that.
+        for held in [files.len() as u64, files.len() as u64 + 5000] {
+            let (result, entries, ..) = read(held);
+            let Err(Error::Read { error, .. }) = result else { panic!("{held}: {result:?}") };
+            assert!(error.kind() == io::ErrorKind::OutOfMemory && entries.is_empty(), "{held}: {error}");
+        }
+        let (result, entries, ..) = read(1 << 20);
+        assert!(result.is_ok() && entries.len() == 100, "{result:?}");
     }
 
     #[test]

@@ -75,6 +75,11 @@ enum Open {
     Other,
 }
 
+/// What is wrong with a table whose files take more than that.
+pub(super) fn too_much(most: usize) -> String {
+    format!("its files take more than {most} bytes of memory")
+}
+
 /// Reads a table: all its files, in its order. `most` is how many bytes of memory they may take. The error says what is
 /// wrong, with the byte of the table.
 pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> {
@@ -128,7 +133,7 @@ pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> 
                 if let Some(Open::File(number)) = ended {
                     weight = weight.saturating_add(files.get(number as usize).map_or(0, File::weight));
                     if weight > most {
-                        return Err((at, format!("its files take more than {most} bytes of memory")));
+                        return Err((at, too_much(most)));
                     }
                 }
                 text.clear();
@@ -140,7 +145,7 @@ pub(super) fn read(toc: &[u8], most: usize) -> Result<Vec<File>, (u64, String)> 
         // Those that are open take memory, too: a list that grows has room for as many more for a moment.
         let of_attributes = attributes.saturating_mul(size_of::<Attribute>()).saturating_mul(3);
         if files.len().saturating_mul(size_of::<File>()).saturating_add(of_attributes) > most {
-            return Err((at, format!("its files take more than {most} bytes of memory")));
+            return Err((at, too_much(most)));
         }
     }
 }

@@ -103,6 +103,16 @@ fn what_holds_much_of_its_directory_is_read_by_itself() {
     put(48, &[50_u64, 208, 50].map(u64::to_le_bytes).concat());
     put(208, &[(2 << 56) + 20_u64, 0, 20 << 20].map(u64::to_le_bytes).concat());
     put(232, &[1, 0]);
+    // A package of macOS, whose table would have as many; what is packed in it is none.
+    let lengths = [20_u64, 20 << 20].map(u64::to_be_bytes).concat();
+    let package = [&b"xar!\0\x1c\0\x01"[..], &lengths, &[0; 4], b"\x78\x9c", &[7; 18]].concat();
+    for (name, bytes, why) in [("a.wim", bytes, "tree of image 1"), ("a.xar", package, "table of contents")] {
+        assert_is_put_off(name, bytes, why);
+    }
+}
+
+#[track_caller]
+fn assert_is_put_off(name: &str, bytes: Vec<u8>, why: &str) {
     let (limits, options) = (Limits::default(), Options::default());
     let names = Names::new(&Shape::default(), &limits).unwrap();
     let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
@@ -118,9 +128,9 @@ fn what_holds_much_of_its_directory_is_read_by_itself() {
         pieces: None,
         split: None,
         codec: None,
-        name: b"a.wim".to_vec(),
+        name: name.into(),
         makes_folder: false,
-        file: Box::new(Entry { path: b"a.wim".to_vec(), ..Entry::default() }),
+        file: Box::new(Entry { path: name.into(), ..Entry::default() }),
         expected: None,
         content: None,
         instead: None,
@@ -132,9 +142,9 @@ fn what_holds_much_of_its_directory_is_read_by_itself() {
     let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
     expansion.read(&candidate, &direct, None, &expansion.limits_of(&candidate)).unwrap();
     assert!(direct.take_put_off());
-    // By itself it may; its tree is not there.
+    // By itself it may; what is there of its directory is none.
     expansion.read(&candidate, &direct, None, &limits).unwrap();
     assert!(!direct.take_put_off());
     let notes = direct.into_parts().1;
-    assert!(notes.len() == 1 && notes[0].1.contains("tree of image 1"), "{notes:?}");
+    assert!(notes.len() == 1 && notes[0].1.contains(why), "{name}: {notes:?}");
 }
