@@ -172,13 +172,13 @@ fn notes_of_others_stay_when_something_is_taken_back() {
         let direct = direct();
         (0..depth).for_each(|_| direct.open(b"around").unwrap());
         let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
-        let old = direct.archive_at(b"old", (0, 0));
+        let old = direct.archive_at(b"old", (0, 0)).unwrap();
         direct.ahead(b"file", 0).unwrap();
         direct.note(1, "of the file".to_owned()).unwrap();
         direct.open(b"file").unwrap();
         direct.open(b"file/inner").unwrap();
         direct.note(2, "inside".to_owned()).unwrap();
-        let found = direct.archive_at(b"file/inner/found", (0, 0));
+        let found = direct.archive_at(b"file/inner/found", (0, 0)).unwrap();
         direct.enter_archive(old);
         direct.open(b"old/inner").unwrap();
         direct.note(3, "in the old one".to_owned()).unwrap();
