@@ -323,7 +323,10 @@ impl Direct {
 
     /// What is found from here on is read before what waits already.
     pub(super) fn begin_group(&self) {
-        self.candidates.borrow_mut().push(VecDeque::new());
+        let mut candidates = self.candidates.borrow_mut();
+        // An empty one has the room of all that were in it, and there is a new one for each few candidates.
+        while candidates.pop_if(|group| group.is_empty()).is_some() {}
+        candidates.push(VecDeque::new());
     }
 
     /// False if those that wait should be read before more are gathered.

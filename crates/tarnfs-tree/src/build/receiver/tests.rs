@@ -141,6 +141,31 @@ fn what_waits_is_bounded_in_bytes() {
     assert_eq!(direct.bytes_of_waiting.get(), 0);
 }
 
+/// However many archives come one after the other, no more is kept than waits.
+#[test]
+fn what_has_been_read_leaves_no_room_behind() {
+    let direct = Direct { left: Cell::new(u64::MAX), ..direct() };
+    for round in 0..500 {
+        // The last one that waited is taken before others are looked for.
+        for _ in 0..4 {
+            direct.candidate(candidate(b"a", 0..0)).unwrap();
+        }
+        for _ in 0..4 {
+            direct.next_candidate().unwrap();
+        }
+        direct.begin_group();
+        let candidates = direct.candidates.borrow();
+        let room: usize = candidates.iter().map(VecDeque::capacity).sum();
+        assert!(candidates.len() <= 2 && room <= 16, "{round}: {} groups with room for {room}", candidates.len());
+    }
+    // What waits in others is not lost.
+    direct.candidate(candidate(b"b", 0..0)).unwrap();
+    direct.begin_group();
+    direct.begin_group();
+    assert_eq!(direct.next_candidate().map(|found| found.file.path.clone()), Some(b"b".to_vec()));
+    assert_eq!(direct.waiting(), 0);
+}
+
 /// What is taken back leaves room for others.
 #[test]
 fn notes_of_what_is_taken_back_are_gone() {
