@@ -567,9 +567,9 @@ fn damage_is_told_apart_as_far_as_there_is_room() {
 fn what_came_from_an_archive_that_was_replaced_does_not_show() {
     let mut writer = writer(64 << 20);
     writer.add(&entry(0, Kind::File, b"kept/own", b"")).unwrap();
-    let outer = writer.add_archive(0);
-    let inner = writer.add_archive(outer);
-    let other = writer.add_archive(0);
+    let outer = writer.add_archive(0, 10, (0, 0)).unwrap();
+    let inner = writer.add_archive(outer, 11, (0, 0)).unwrap();
+    let other = writer.add_archive(0, 12, (0, 0)).unwrap();
     for (archive, number, path) in [
         (outer, 1, &b"a.tar/f"[..]),
         (inner, 2, b"a.tar/b.tar/deep/g"),
@@ -581,7 +581,7 @@ fn what_came_from_an_archive_that_was_replaced_does_not_show() {
     }
     writer.enter_archive(0);
     writer.add(&entry(5, Kind::File, b"a.tar", b"")).unwrap();
-    writer.replace_archive(outer);
+    writer.replace_archive_at(10, (0, 0));
     assert_eq!([outer, inner, other, 0].map(|number| writer.is_replaced(number)), [true, true, false, false]);
     let index = writer.finish(summary(), &Destination::Memory).unwrap();
     let found: Vec<_> = walk(&*index).unwrap().into_iter().map(|(path, row)| (path, row.kind)).collect();

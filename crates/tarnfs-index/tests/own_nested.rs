@@ -324,7 +324,7 @@ fn what_is_gone_changes_no_folder() {
     let mut random = Random(12);
     for round in 0..2000 {
         let (mut all, mut left) = (writer(0), Vec::new());
-        let archives = [all.add_archive(0), all.add_archive(0)];
+        let archives = [10, 11].map(|path| all.add_archive(0, path, (0, 0)).unwrap());
         let mut told = Vec::new();
         for number in 0..=random.below(8) {
             let entry = placed(&random.entry(), number << 20);
@@ -336,7 +336,7 @@ fn what_is_gone_changes_no_folder() {
             }
             told.push((archive, entry));
         }
-        all.replace_archive(archives[1]);
+        all.replace_archive_at(11, (0, 0));
         let folder = tempfile::tempdir().unwrap();
         let is_on_disk = round % 50 == 0;
         let file = Destination::File(folder.path().join("index"));

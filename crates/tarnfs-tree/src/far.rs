@@ -289,34 +289,38 @@ impl Tree for FarTree {
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        /// As many as are asked for at once. Nothing is held while they are handed on.
+        const AT_ONCE: usize = 4096;
         self.list(folder)?;
-        let known = self.known();
-        let Some(listed) = known.listed.get(&folder.0) else { return Ok(()) };
-        // It goes on behind a name, which may be gone, and others may have come.
-        let after = if from == 0 { None } else { Some(&known.place(Node(from))?.name) };
-        let bound = after.map_or(Bound::Unbounded, |name| Bound::Excluded(&**name));
-        let mut children = Vec::new();
-        for (name, &node) in listed.children.range::<[u8], _>((bound, Bound::Unbounded)) {
-            let place = known.place(Node(node))?;
-            if place.is_there {
-                children.push((Arc::clone(name), self.told(Node(node), place)));
+        let mut from = from;
+        loop {
+            let known = self.known();
+            let Some(listed) = known.listed.get(&folder.0) else { return Ok(()) };
+            // It goes on behind a name, which may be gone, and others may have come.
+            let after = if from == 0 { None } else { Some(&known.place(Node(from))?.name) };
+            let bound = after.map_or(Bound::Unbounded, |name| Bound::Excluded(&**name));
+            let mut children = Vec::new();
+            for (name, &node) in listed.children.range::<[u8], _>((bound, Bound::Unbounded)) {
+                let place = known.place(Node(node))?;
+                if place.is_there {
+                    children.push((Arc::clone(name), self.told(Node(node), place)));
+                }
+                if children.len() == AT_ONCE {
+                    break;
+                }
             }
-            // As many as are asked for at once.
-            if children.len() == 4096 {
-                break;
+            drop(known);
+            let is_all = children.len() < AT_ONCE;
+            for (name, attributes) in children {
+                from = attributes.node.0;
+                if !receive(Child { name: &name, attributes, next: from }) {
+                    return Ok(());
+                }
             }
-        }
-        let is_all = children.len() < 4096;
-        drop(known);
-        let mut last = from;
-        for (name, attributes) in children {
-            let next = attributes.node.0;
-            if !receive(Child { name: &name, attributes, next }) {
+            if is_all {
                 return Ok(());
             }
-            last = next;
         }
-        if is_all { Ok(()) } else { self.read_dir(folder, last, receive) }
     }
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {

@@ -193,6 +193,14 @@ impl UnionTree {
             }
             let node = attributes.node;
             let is_last = Some(&part) == parts.last();
+            if found.is_empty() {
+                let lower = parts.get(place + 1..).unwrap_or_default();
+                let kept = self.kept_below((part, node), lower, name);
+                if !matches!(kept, Ok(None)) {
+                    self.forget(node, 1);
+                    return kept;
+                }
+            }
             // That takes the place of all further left, as its file does, and is not seen through other folders.
             let is_archive = !(is_last && found.is_empty()) && self.is_archive(part, name, node)?;
             if is_archive && !found.is_empty() {
@@ -367,6 +375,12 @@ impl Tree for UnionTree {
             self.forget(version.node, 1);
             true
         };
+        // Where no folder shows, those that only say what is gone in one are no versions.
+        let is_no_folder = |shown: Attributes| {
+            self.forget(shown.node, 1);
+            shown.kind != Kind::Folder
+        };
+        let shows_file = self.image.is_some() && self.lookup(folder, name).is_ok_and(is_no_folder);
         // Given to nobody yet: the last one shows with what others further left have in it.
         let mut waiting: Option<Attributes> = None;
         let mut goes_on = true;
@@ -374,10 +388,13 @@ impl Tree for UnionTree {
             let (tree, source, inner) = self.part(part)?;
             let mut failure = None;
             let listed = tree.each_version(inner, name, 0, &mut |attributes| {
-                match self.spaces.attributes(source, &attributes) {
+                let is_none = if shows_file { self.is_no_version(tree, &attributes) } else { Ok(false) };
+                match is_none.and_then(|is_none| Ok((is_none, self.spaces.attributes(source, &attributes)?))) {
                     // What only says that there is nothing is no version of anything.
-                    Ok(version) if self.is_whiteout(&version) => tree.forget(attributes.node, 1),
-                    Ok(version) => goes_on = waiting.replace(version).is_none_or(&mut *receive),
+                    Ok((is_none, version)) if is_none || self.is_whiteout(&version) => {
+                        tree.forget(attributes.node, 1);
+                    }
+                    Ok((_, version)) => goes_on = waiting.replace(version).is_none_or(&mut *receive),
                     Err(error) => failure = Some(error),
                 }
                 goes_on && failure.is_none()

@@ -683,6 +683,49 @@ fn a_link_to_a_lower_layer_hides_what_was_at_its_name() {
     }
 }
 
+/// > Where a layer only removes something behind what is a link or a file in a lower one, and has no entry for a folder
+/// > there, that link or file stays, and nothing behind it is removed.
+#[test]
+fn what_only_removes_takes_no_file_away() {
+    let link = [member(b'K', "././@LongLink", b"usr/lib\0"), member(b'2', "lib", b"")].concat();
+    let lower = [link, tar(&[("conf", b"text"), ("d/in", b"text"), ("usr/lib/old", b"old")])].concat();
+    let (x, y) = (("conf/.wh.x", &b""[..]), ("conf/sub/.wh.y", &b""[..]));
+    let gone = tar(&[x, y, ("d/in/.wh..wh..opq", b""), ("lib/.wh.old", b"")]);
+    let (puts, other) = (tar(&[("lib/new", b"new"), x]), tar(&[("other", b"")]));
+    let (told, removes) = ([folder("conf/", 0o755, 0), tar(&[x])].concat(), tar(&[(".wh.conf", b"")]));
+    let kind_of = |kind| match kind {
+        tarnfs_tree::Kind::Folder => 'd',
+        tarnfs_tree::Kind::File => 'f',
+        _ => 'l',
+    };
+    for (upper, expected) in [
+        (vec![&gone], "ffl"),
+        (vec![&gone, &gone], "ffl"),
+        (vec![&other, &gone], "ffl"),
+        (vec![&puts], "ffd"),
+        (vec![&gone, &puts], "ffd"),
+        (vec![&told], "dfl"),
+        (vec![&removes, &gone], "dfl"),
+    ] {
+        let names: Vec<String> = (0..=upper.len()).map(|number| format!("{number}.tar")).collect();
+        let layers = names.iter().zip([&[&lower][..], &upper[..]].concat());
+        let layers: Vec<(&str, &[u8])> = layers.map(|(name, layer)| (name.as_str(), layer.as_slice())).collect();
+        for is_listed_first in [false, true] {
+            let tree = assembled(&saved(&layers, &digests(layers.len())), &options());
+            if is_listed_first {
+                listed(&*tree);
+            }
+            let find = |path: &str| tarnfs_tree::path::find(&*tree, path.as_bytes(), false).unwrap();
+            let kinds: String = ["conf", "d/in", "lib"].map(|path| kind_of(find(path).kind)).iter().collect();
+            assert_eq!(kinds, expected, "{is_listed_first}");
+            assert_eq!(read(&*tree, "lib/old").is_some(), expected.ends_with('l'), "{expected}");
+            assert_eq!(read(&*tree, "conf").is_some(), expected.starts_with('f'), "{expected}");
+            let versions = tree.versions(tarnfs_tree::Node::ROOT, b"conf").unwrap();
+            assert!(expected.starts_with('d') || versions.len() == 1, "{expected}: {versions:?}");
+        }
+    }
+}
+
 /// With `-s` the files that layers are stored in stay beside their folders. Links lead to either.
 #[test]
 fn layers_are_found_where_their_folders_have_shorter_names() {

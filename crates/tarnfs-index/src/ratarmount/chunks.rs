@@ -1,5 +1,6 @@
 //! Where decoding can start, from the tables that ratarmount keeps for each codec.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -22,6 +23,9 @@ const SAMPLES: u64 = 16;
 /// Windows are kept in memory up to this many bytes together; finding one in a large value means to follow a long
 /// chain of pages.
 const WINDOWS_IN_MEMORY: u64 = 8 << 20;
+
+/// Bytes that each takes beside its own: there may be millions of a few bytes.
+const BESIDE_WINDOW: u64 = 64;
 
 /// What a sidecar holds for the codec of its archive.
 #[derive(Debug, Clone)]
@@ -117,13 +121,10 @@ impl Tables {
         let is_packed = matches!(self, Self::Gztool { .. });
         let decoded_length = self.decoded_length();
         check_points(&points, source.len(), decoded_length)?;
-        let total: u64 = points.iter().map(|point| u64::from(point.window.1)).fold(0, u64::saturating_add);
-        let mut windows = None;
-        if total <= WINDOWS_IN_MEMORY {
+        let windows = {
             let reader = values.reader(&connection);
-            let read = points.iter().map(|point| reader.read(point.window.0, point.window.1 as usize));
-            windows = Some(read.collect::<Result<Vec<_>, _>>()?);
-        }
+            windows_in_memory(&points, &mut |point| reader.read(point.window.0, point.window.1 as usize))?
+        };
         drop(connection);
         Ok(Arc::new(Points {
             connections: Arc::clone(connections),
@@ -159,6 +160,23 @@ impl Tables {
         }
         Ok(())
     }
+}
+
+/// The windows of points that have one, by the numbers of these, which `read` gives; `None` if that is too much.
+fn windows_in_memory(
+    points: &[Point],
+    read: &mut dyn FnMut(&Point) -> Result<Vec<u8>, Error>,
+) -> Result<Option<HashMap<usize, Vec<u8>>>, Error> {
+    let with_window = || points.iter().enumerate().filter(|(_, point)| point.window.1 > 0);
+    let bytes = with_window().map(|(_, point)| u64::from(point.window.1).saturating_add(BESIDE_WINDOW));
+    if bytes.fold(0, u64::saturating_add) > WINDOWS_IN_MEMORY {
+        return Ok(None);
+    }
+    let mut windows = HashMap::new();
+    for (index, point) in with_window() {
+        windows.insert(index, read(point)?);
+    }
+    Ok(Some(windows))
 }
 
 /// The magic numbers of blocks, skippable frames among them.
@@ -347,7 +365,8 @@ struct Points {
     /// The windows are zlib streams.
     is_packed: bool,
     all: Vec<Point>,
-    windows: Option<Vec<Vec<u8>>>,
+    /// By the number of the point, those that are in memory.
+    windows: Option<HashMap<usize, Vec<u8>>>,
     decoded_length: u64,
 }
 
@@ -371,7 +390,7 @@ impl Points {
             }
             return if magic == [0x1f, 0x8b, 8] { Ok(Vec::new()) } else { self.state_of(&[]) };
         }
-        let packed = if let Some(window) = self.windows.as_ref().and_then(|windows| windows.get(index)) {
+        let packed = if let Some(window) = self.windows.as_ref().and_then(|windows| windows.get(&index)) {
             window.clone()
         } else {
             let connection = self.connections.get()?;
@@ -421,5 +440,37 @@ fn into_io(error: Error) -> io::Error {
     match error {
         Error::Io(error) => error,
         other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a point without a window nothing is read or kept, and small ones count with what they take beside.
+    #[test]
+    fn only_windows_that_are_there_are_kept() {
+        let points = |count: u64, length: &dyn Fn(u64) -> u32| -> Vec<Point> {
+            let point = |number| Point { compressed_bit: number, decoded: number, window: (number, length(number)) };
+            (0..count).map(point).collect()
+        };
+        let kept = |points: &[Point]| {
+            let mut reads = 0_u64;
+            let windows = windows_in_memory(points, &mut |point| {
+                reads += 1;
+                Ok(vec![point.window.0 as u8; point.window.1 as usize])
+            });
+            (windows.unwrap(), reads)
+        };
+        let (windows, reads) = kept(&points(100_000, &|number| if number.is_multiple_of(1000) { 3 } else { 0 }));
+        let windows = windows.unwrap();
+        assert_eq!((windows.len(), reads), (100, 100));
+        assert_eq!(windows.get(&7000), Some(&vec![7000_u64 as u8; 3]));
+        assert!(!windows.contains_key(&7001));
+        // Of 32 KiB each, as they are where they are not compressed.
+        assert_eq!(kept(&points(255, &|_| 32 << 10)).1, 255);
+        assert_eq!(kept(&points(257, &|_| 32 << 10)), (None, 0));
+        // A byte each is not what they take.
+        assert_eq!(kept(&points(200_000, &|_| 1)), (None, 0));
     }
 }

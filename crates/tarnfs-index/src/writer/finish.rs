@@ -135,7 +135,8 @@ impl Writer {
         let records = u32::try_from(self.completed.unwrap_or(self.sorter.records())).map_err(io::Error::other)?;
         let xattr_names = self.places_of_xattr_names();
         let hidden = self.hidden()?;
-        let (most_memory, bytes_of_folders) = (self.most_memory, self.folders.bytes());
+        let bytes_of_others = self.folders.bytes().saturating_add(self.bytes_of_archives());
+        let most_memory = self.most_memory;
         self.made = None;
         let made = if self.keeps_rows { Made::new(&self.budget) } else { None };
         let shape = Shape { classes: &mut self.classes, xattr_names: &xattr_names, large: &self.builder.large, unit };
@@ -148,7 +149,7 @@ impl Writer {
             if taken.is_multiple_of(1024) {
                 cancel.check()?;
                 let bytes = grouping.links.bytes();
-                if grouping.links.beyond_limit().is_some() || bytes.saturating_add(bytes_of_folders) > most_memory {
+                if grouping.links.beyond_limit().is_some() || bytes.saturating_add(bytes_of_others) > most_memory {
                     return Err(out_of_memory(&format!("the hard links take {} MiB", bytes >> 20)));
                 }
             }
@@ -205,7 +206,8 @@ impl Writer {
     /// Adds markers of the folders `behind` something else at the last place where each is named. True if there are
     /// such.
     fn complete(&mut self, behind: &Bits, hidden: Option<&Hidden>) -> Result<bool, Error> {
-        let room = self.most_memory.saturating_sub(self.folders.bytes()).saturating_sub(self.links.bytes());
+        let others = self.links.bytes().saturating_add(self.bytes_of_archives());
+        let room = self.most_memory.saturating_sub(self.folders.bytes()).saturating_sub(others);
         let (folders, cancel) = (&self.folders, &self.cancel);
         let (mut latest, mut taken) = (Latest::default(), 0_u32);
         // Those of one folder often come together.

@@ -2,8 +2,8 @@
 //!
 //! What [`Writer::add`] takes becomes a compact [`record`], which waits in the [`sort`]er. At the end the records go by
 //! once, in the order of (folder, name); [`group`] decides what shows under each name, [`links`] what hard links are
-//! names of, and [`output`] appends the rows. Nothing but the table of folders and a few bytes for each hard link grows
-//! with the archive.
+//! names of, and [`output`] appends the rows. Nothing but the table of folders and a few bytes for each hard link and
+//! for each archive in the archive grows with it.
 
 mod allowance;
 mod clashes;
@@ -208,7 +208,7 @@ impl Writer {
             xattr_names: Interner::new(&overflow),
             coders: Interner::new(&overflow),
             layers: Layers::new(&overflow),
-            origins: Origins::default(),
+            origins: Origins::new(&options.budget),
             starts: Vec::new(),
             lengths: Vec::new(),
             stream: 0,
@@ -310,15 +310,27 @@ impl Writer {
     fn beyond_memory(&mut self) -> Option<(&'static str, usize)> {
         const FOLDERS: &str = "the folders of all paths";
         const LINKS: &str = "the hard links";
+        const ARCHIVES: &str = "the archives in the archive";
         if let Some(bytes) = self.folders.beyond_limit() {
             return Some((FOLDERS, bytes));
         }
         if let Some(bytes) = self.links.beyond_limit() {
             return Some((LINKS, bytes));
         }
-        let (folders, links) = (self.folders.bytes(), self.links.bytes());
-        let larger = if folders >= links { (FOLDERS, folders) } else { (LINKS, links) };
-        (folders.saturating_add(links) > self.most_memory).then_some(larger)
+        let archives = self.bytes_of_archives();
+        if let Some(bytes) = self.origins.beyond_limit(archives) {
+            return Some((ARCHIVES, bytes));
+        }
+        let all = [(ARCHIVES, archives), (LINKS, self.links.bytes()), (FOLDERS, self.folders.bytes())];
+        let together = all.iter().fold(0_usize, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        all.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|_| together > self.most_memory)
+    }
+
+    /// Bytes of memory that the archives in the archive take, and their streams.
+    fn bytes_of_archives(&self) -> usize {
+        let starts = self.starts.capacity().saturating_mul(size_of::<(u32, u64)>());
+        let lengths = self.lengths.capacity().saturating_mul(size_of::<u64>());
+        self.origins.bytes().saturating_add(starts).saturating_add(lengths)
     }
 
     /// The nested stream that comes next begins at byte `start` of `input`. Its entries come before all is known of it.
@@ -351,10 +363,13 @@ impl Writer {
         self.stream = stream;
     }
 
-    /// The place of what begins at byte `header` of `stream` among all that the archive holds: such places compare as
-    /// the entries there do.
-    pub fn place(&self, stream: u32, header: u64) -> Vec<u64> {
-        self.starts_around(stream).into_iter().rev().take(MOST_AROUND).chain([header]).collect()
+    /// True if what begins at `one` comes before what does at `other`, in the order of all that the archive holds.
+    fn is_before(&self, one: origins::Place, other: origins::Place) -> bool {
+        let around = |stream| self.starts_around(stream).into_iter().rev().take(MOST_AROUND);
+        if one.0 == other.0 {
+            return one.1 < other.1;
+        }
+        around(one.0).chain([one.1]).lt(around(other.0).chain([other.1]))
     }
 
     /// Where a nested stream begins in the one around it, and so on, the outermost last; nothing for the archive's own.
@@ -523,9 +538,31 @@ impl Writer {
         Ok(link)
     }
 
-    /// A number for an archive that lies in archive `within`; the archive itself is 0.
-    pub fn add_archive(&mut self, within: u32) -> u32 {
-        self.origins.add(within)
+    /// A number for an archive that lies in archive `within`; the archive itself is 0. Its file begins at byte `place.1`
+    /// of stream `place.0`, and has the path of which `path` is a hash. If the archive that shows there lies behind it,
+    /// it is replaced already: of what lies in compressed files, the later one may be found first.
+    pub fn add_archive(&mut self, within: u32, path: u64, place: (u32, u64)) -> Result<u32, Error> {
+        if let Some((things, bytes)) = self.beyond_memory() {
+            return Err(out_of_memory(&format!("{things} take {} MiB", bytes >> 20)));
+        }
+        let is_behind = self.origins.shown_at(path).is_some_and(|(_, shown)| self.is_before(place, shown));
+        let number = self.origins.add(within, path, place);
+        if is_behind {
+            self.origins.replace(number);
+        } else {
+            self.origins.show(number);
+        }
+        Ok(number)
+    }
+
+    /// The number that the next archive gets.
+    pub fn next_archive(&self) -> u32 {
+        self.origins.next()
+    }
+
+    /// The archive that archive `number` lies in.
+    pub fn around_archive(&self, number: u32) -> u32 {
+        self.origins.around(number)
     }
 
     /// What is added from here on was found in that archive.
@@ -533,9 +570,19 @@ impl Writer {
         self.builder.origin = number;
     }
 
-    /// What was found in that archive, and in those in it, does not show: a later entry has its path.
-    pub fn replace_archive(&mut self, number: u32) {
-        self.origins.replace(number);
+    /// True if there may be something for [`Writer::replace_archive_at`] to replace.
+    pub fn shows_archives(&self) -> bool {
+        self.origins.any_shown()
+    }
+
+    /// What begins at `place` has the path with that hash. What was found in an archive that was there before, and in
+    /// those in it, does not show.
+    pub fn replace_archive_at(&mut self, path: u64, place: (u32, u64)) {
+        if let Some((number, shown)) = self.origins.shown_at(path)
+            && !self.is_before(place, shown)
+        {
+            self.origins.replace(number);
+        }
     }
 
     /// True if what was found in that archive does not show.

@@ -3,8 +3,7 @@
 mod damaged;
 
 use std::cell::{Cell, RefCell};
-use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 
@@ -136,11 +135,6 @@ pub(super) struct Direct {
     candidates: RefCell<Vec<VecDeque<Candidate>>>,
     /// The archives that are being read, each in the one before it.
     within: RefCell<Vec<u32>>,
-    /// Of each archive, by its number: the one that it lies in.
-    outer: RefCell<Vec<u32>>,
-    /// By the hash of its path, the archive in the archive that shows there, and its place. A later entry of that path
-    /// takes it over. Of what lies in compressed files, the later one may be found first.
-    shown: RefCell<HashMap<u64, (u32, Vec<u64>)>>,
     /// Stream and first byte of the last entry.
     last: Cell<(u32, u64)>,
     hasher: RandomState,
@@ -162,8 +156,8 @@ struct Note {
 #[derive(Debug, Clone, Copy)]
 struct Ahead {
     notes: usize,
-    /// Archives that had numbers, and the one that the file lies in.
-    archives: usize,
+    /// The number that the next archive had got, and the archive that the file lies in.
+    next_archive: u32,
     within: u32,
     /// Stream and byte where it is taken to begin.
     at: (u32, u64),
@@ -200,9 +194,6 @@ impl Direct {
             bytes_of_waiting: Cell::new(0),
             candidates: RefCell::default(),
             within: RefCell::default(),
-            // The archive itself lies in itself.
-            outer: RefCell::new(vec![0]),
-            shown: RefCell::default(),
             last: Cell::default(),
             hasher: RandomState::new(),
             limits,
@@ -321,36 +312,16 @@ impl Direct {
     }
 
     /// Numbers the archive at `path`, which is the file that begins there: a stream and a byte of it.
-    fn archive_at(&self, path: &[u8], (stream, header): (u32, u64)) -> u32 {
-        let within = self.innermost();
-        let mut writer = self.writer.borrow_mut();
-        let number = writer.add_archive(within);
-        self.outer.borrow_mut().push(within);
-        let place = writer.place(stream, header);
-        match self.shown.borrow_mut().entry(self.hash(path)) {
-            Occupied(later) if later.get().1 > place => writer.replace_archive(number),
-            Occupied(mut earlier) => {
-                earlier.insert((number, place));
-            }
-            Vacant(none) => {
-                none.insert((number, place));
-            }
-        }
-        number
+    fn archive_at(&self, path: &[u8], place: (u32, u64)) -> Result<u32, Error> {
+        self.writer.borrow_mut().add_archive(self.innermost(), self.hash(path), place)
     }
 
     /// What was found in the archive at that path, if there is an earlier one, does not show: the entry that begins
     /// there has the path.
-    fn replace(&self, path: &[u8], (stream, header): (u32, u64)) {
-        let mut shown = self.shown.borrow_mut();
-        if shown.is_empty() {
-            return;
-        }
+    fn replace(&self, path: &[u8], place: (u32, u64)) {
         let mut writer = self.writer.borrow_mut();
-        if let Occupied(known) = shown.entry(self.hash(path))
-            && known.get().1 <= writer.place(stream, header)
-        {
-            writer.replace_archive(known.remove().0);
+        if writer.shows_archives() {
+            writer.replace_archive_at(self.hash(path), place);
         }
     }
 
@@ -362,15 +333,15 @@ impl Direct {
     /// True if the note is of the file that was looked into, or of what was found in it. What was found before may have
     /// been read meanwhile.
     fn is_inside(&self, note: &Note, ahead: Ahead) -> bool {
-        let outer = self.outer.borrow();
+        let writer = self.writer.borrow();
         let mut at = note.archive;
         if at == ahead.within {
             return true;
         }
         while at != 0 {
-            let around = outer.get(at as usize).copied().unwrap_or_default();
+            let around = writer.around_archive(at);
             if around == ahead.within {
-                return at as usize >= ahead.archives;
+                return at >= ahead.next_archive;
             }
             at = around;
         }
@@ -390,7 +361,10 @@ impl Direct {
 
     /// What is found from here on is read before what waits already.
     pub(super) fn begin_group(&self) {
-        self.candidates.borrow_mut().push(VecDeque::new());
+        let mut candidates = self.candidates.borrow_mut();
+        // An empty one has the room of all that were in it, and there is a new one for each few candidates.
+        while candidates.pop_if(|group| group.is_empty()).is_some() {}
+        candidates.push(VecDeque::new());
     }
 
     /// False if those that wait should be read before more are gathered.
@@ -466,8 +440,8 @@ impl Direct {
     fn look_into(&self, entry: &Entry) {
         self.last.set((self.stream.get(), entry.header));
         self.replace(&entry.path, self.last.get());
-        let (notes, archives) = (self.notes.borrow().len(), self.outer.borrow().len());
-        self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost(), at: self.last.get() });
+        let (notes, next_archive) = (self.notes.borrow().len(), self.writer.borrow().next_archive());
+        self.aheads.borrow_mut().push(Ahead { notes, next_archive, within: self.innermost(), at: self.last.get() });
     }
 
     /// See [`About::TakeBack`].
@@ -505,7 +479,7 @@ impl Direct {
         let (archive, file_in) = if candidate.is_layer {
             (self.innermost(), self.current.borrow().as_ref().map_or(input, |outer| outer.file_in))
         } else {
-            (self.archive_at(&candidate.file.path, (input, candidate.file.header)), input)
+            (self.archive_at(&candidate.file.path, (input, candidate.file.header))?, input)
         };
         let candidate = Candidate { input, file_in, archive, ..candidate };
         let mut candidates = self.candidates.borrow_mut();
@@ -571,7 +545,7 @@ impl Receiver for Direct {
                 return self.writer.borrow_mut().add_from(self.stream.get(), entry);
             }
             About::TakeBack => return self.take_back(entry),
-            About::Open => self.enter_archive(self.archive_at(&entry.path, self.last.get())),
+            About::Open => self.enter_archive(self.archive_at(&entry.path, self.last.get())?),
         }
         Ok(())
     }

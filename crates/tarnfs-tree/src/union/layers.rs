@@ -244,6 +244,51 @@ impl UnionTree {
         }
     }
 
+    /// What one of the `lower` parts has as `name` that is no folder, if all that higher ones have there only says what is
+    /// gone in a folder of that name: `folder`, which is that in `part`, the highest, and what is between. There is no
+    /// such folder, so that says nothing, and the file is what was meant.
+    pub(super) fn kept_below(
+        &self,
+        (part, folder): (Node, Node),
+        lower: &[Node],
+        name: &[u8],
+    ) -> Result<Option<Attributes>, Error> {
+        if self.image.is_none() || lower.is_empty() || self.is_told(folder) || self.has_mark(part, name)? {
+            return Ok(None);
+        }
+        let mut above = vec![folder];
+        for &part in lower {
+            let (_, source, _) = self.part(part)?;
+            let found = match self.look(part, name) {
+                Ok(found) => self.spaces.attributes(source, &found)?,
+                Err(Error::NotFound) if self.has_gap(part, name)? => return Ok(None),
+                Err(Error::NotFound) => continue,
+                Err(error) => return Err(error),
+            };
+            if found.kind == Kind::Folder && !self.is_archive(part, name, found.node)? {
+                if self.is_told(found.node) || self.has_mark(part, name)? {
+                    return Ok(None);
+                }
+                above.push(found.node);
+                continue;
+            }
+            for folder in above {
+                let (tree, _, inner) = self.part(folder)?;
+                if !only_removes(tree, inner)? {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some(found));
+        }
+        Ok(None)
+    }
+
+    /// True if `version`, which `layer` has under a name where no folder shows, only says what is gone in one.
+    pub(super) fn is_no_version(&self, layer: &dyn Tree, version: &Attributes) -> Result<bool, Error> {
+        let may_be = self.image.is_some() && version.kind == Kind::Folder && layer.is_implied(version.node);
+        Ok(may_be && only_removes(layer, version.node)?)
+    }
+
     /// True if `folder`, which is called `name` in the folder `part` of one layer, shows what an archive holds. That is
     /// a file, and takes the place of all that lower layers have there.
     pub(super) fn is_archive(&self, part: Node, name: &[u8], folder: Node) -> Result<bool, Error> {

@@ -613,6 +613,11 @@ impl UnionTree {
             if top.is_whiteout {
                 continue;
             }
+            if let Some(file) = self.kept(same, &gathered, parts, name(top))? {
+                let (start, length) = (top.start, top.length);
+                entries.push(Entry { start, length, attributes: file, may_change: false, is_whiteout: false });
+                continue;
+            }
             found.clear();
             let mut below = None;
             let is_folder = |number: &&u32| {
@@ -659,6 +664,23 @@ impl UnionTree {
         let positions = (!self.is_immutable).then(|| self.put_by_hash(&names, &mut entries));
         let took = begin.elapsed();
         Ok(Snapshot { names, entries, positions, from, until, made: Instant::now(), took, holds })
+    }
+
+    /// What shows as `name` instead of the folder that comes first of those `gathered` that have it: see
+    /// [`UnionTree::kept_below`].
+    fn kept(
+        &self,
+        same: &[u32],
+        gathered: &[(u32, Entry)],
+        parts: &[Node],
+        name: &[u8],
+    ) -> Result<Option<Attributes>, Error> {
+        let top = same.first().and_then(|&number| gathered.get(number as usize));
+        let Some((place, top)) = top.filter(|(_, top)| top.attributes.kind == Kind::Folder && same.len() > 1) else {
+            return Ok(None);
+        };
+        let Some((part, lower)) = parts.get(*place as usize..).and_then(<[Node]>::split_first) else { return Ok(None) };
+        self.kept_below((*part, top.attributes.node), lower, name)
     }
 
     /// Orders entries by the hashes of their names, and returns where each then stands.

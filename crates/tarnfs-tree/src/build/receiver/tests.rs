@@ -146,6 +146,31 @@ fn what_waits_is_bounded_in_bytes() {
     assert_eq!(direct.bytes_of_waiting.get(), 0);
 }
 
+/// However many archives come one after the other, no more is kept than waits.
+#[test]
+fn what_has_been_read_leaves_no_room_behind() {
+    let direct = Direct { left: Cell::new(u64::MAX), ..direct() };
+    for round in 0..500 {
+        // The last one that waited is taken before others are looked for.
+        for _ in 0..4 {
+            direct.candidate(candidate(b"a", 0..0)).unwrap();
+        }
+        for _ in 0..4 {
+            direct.next_candidate().unwrap();
+        }
+        direct.begin_group();
+        let candidates = direct.candidates.borrow();
+        let room: usize = candidates.iter().map(VecDeque::capacity).sum();
+        assert!(candidates.len() <= 2 && room <= 16, "{round}: {} groups with room for {room}", candidates.len());
+    }
+    // What waits in others is not lost.
+    direct.candidate(candidate(b"b", 0..0)).unwrap();
+    direct.begin_group();
+    direct.begin_group();
+    assert_eq!(direct.next_candidate().map(|found| found.file.path.clone()), Some(b"b".to_vec()));
+    assert_eq!(direct.waiting(), 0);
+}
+
 /// What is taken back leaves room for others.
 #[test]
 fn notes_of_what_is_taken_back_are_gone() {
@@ -177,13 +202,13 @@ fn notes_of_others_stay_when_something_is_taken_back() {
         let direct = direct();
         (0..depth).for_each(|_| direct.about(About::Open, &at(b"around")).unwrap());
         let entry = at(b"file");
-        let old = direct.archive_at(b"old", (0, 0));
+        let old = direct.archive_at(b"old", (0, 0)).unwrap();
         direct.about(About::Ahead, &at(b"file")).unwrap();
         direct.note(1, "of the file".to_owned()).unwrap();
         direct.about(About::Open, &at(b"file")).unwrap();
         direct.about(About::Open, &at(b"file/inner")).unwrap();
         direct.note(2, "inside".to_owned()).unwrap();
-        let found = direct.archive_at(b"file/inner/found", (0, 0));
+        let found = direct.archive_at(b"file/inner/found", (0, 0)).unwrap();
         direct.enter_archive(old);
         direct.about(About::Open, &at(b"old/inner")).unwrap();
         direct.note(3, "in the old one".to_owned()).unwrap();
