@@ -538,9 +538,9 @@ impl Writer {
         Ok(link)
     }
 
-    /// A number for an archive that lies in archive `within`; the archive itself is 0. Its file begins at byte `place.1`
-    /// of stream `place.0`, and has the path of which `path` is a hash. If the archive that shows there lies behind it,
-    /// it is replaced already: of what lies in compressed files, the later one may be found first.
+    /// A number for an archive that lies in archive `within`; the archive itself is 0. Its file begins at `place`, a
+    /// byte of a stream, and has the path of which `path` is a hash. If the archive that shows there lies behind it, it
+    /// is replaced already: of what lies in compressed files, the later one may be found first.
     pub fn add_archive(&mut self, within: u32, path: u64, place: (u32, u64)) -> Result<u32, Error> {
         if let Some((things, bytes)) = self.beyond_memory() {
             return Err(out_of_memory(&format!("{things} take {} MiB", bytes >> 20)));

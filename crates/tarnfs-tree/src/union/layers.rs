@@ -244,9 +244,9 @@ impl UnionTree {
         }
     }
 
-    /// What one of the `lower` parts has as `name` that is no folder, if all that higher ones have there only says what is
-    /// gone in a folder of that name: `folder`, which is that in `part`, the highest, and what is between. There is no
-    /// such folder, so that says nothing, and the file is what was meant.
+    /// What one of the `lower` parts has as `name` that is no folder, if all that higher ones have there only says what
+    /// is gone in a folder of that name: `folder`, which is that in `part`, the highest, and what is between. There is
+    /// no such folder, so that says nothing, and the file is what was meant.
     pub(super) fn kept_below(
         &self,
         (part, folder): (Node, Node),
