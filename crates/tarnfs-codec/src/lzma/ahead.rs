@@ -282,9 +282,10 @@ impl<C: Container> Ahead<C> {
         };
         let decoded = self.pool.take(job.from, &mut (), &self.cancel)?;
         self.cancel.check()?;
-        match decoded {
-            Some((members, held)) => (self.ready, self.of_ready) = (members, Some(held)),
-            None => (self.left_to_walk, self.of_walk) = (job.to, job.dictionary),
+        if let Some((members, held)) = decoded {
+            (self.ready, self.of_ready) = (members, Some(held));
+        } else {
+            (self.left_to_walk, self.of_walk) = (job.to, job.dictionary);
         }
         self.start_jobs();
         Ok(self.ready.pop_front())

@@ -111,12 +111,11 @@ impl Ahead {
         let block = job.thread.and_then(|thread| thread.join().ok()).flatten();
         self.in_work -= job.bytes;
         self.options.cancel.check()?;
-        self.of_walk = match &block {
-            Some(block) => block.data.capacity() as u64,
-            None => {
-                self.spare = Vec::new();
-                job.dictionary
-            }
+        self.of_walk = if let Some(block) = &block {
+            block.data.capacity() as u64
+        } else {
+            self.spare = Vec::new();
+            job.dictionary
         };
         self.start_jobs(check);
         Ok(block)

@@ -183,7 +183,7 @@ impl Writer {
         self.write_folders(&mut pages, &roots)?;
         pages.finish()?;
         connection.execute_batch("BEGIN").map_err(failed)?;
-        later.insert(&connection)?;
+        later.insert(&connection, &self.cancel)?;
         self.write_shared(&connection, &xattr_names)?;
         let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
         self.layers.write(&connection)?;

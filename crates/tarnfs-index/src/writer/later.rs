@@ -5,6 +5,7 @@ use std::io;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Statement};
+use tarnfs_source::Cancel;
 
 use crate::Error;
 use crate::sqlite::{failed, prepare};
@@ -79,8 +80,8 @@ impl Later {
         self.rows.write(row)
     }
 
-    /// Inserts all of them, in the order in which they came.
-    pub(super) fn insert(&self, connection: &Connection) -> Result<(), Error> {
+    /// Inserts all of them, in the order in which they came. Ends soon after `cancel` was asked for.
+    pub(super) fn insert(&self, connection: &Connection, cancel: &Cancel) -> Result<(), Error> {
         if self.rows.len() == 0 {
             return Ok(());
         }
@@ -88,8 +89,12 @@ impl Later {
         for sql in STATEMENTS {
             statements.push(prepare(connection, sql)?);
         }
-        let (mut rows, mut row) = (self.rows.reader(), Vec::new());
+        let (mut rows, mut row, mut count) = (self.rows.reader(), Vec::new(), 0_u32);
         while rows.record(&mut row)? {
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(1024) {
+                cancel.check()?;
+            }
             let mut rest = row.get(4..).unwrap_or_default();
             let table = rest.split_off_first().copied().unwrap_or_default();
             if let Some(statement) = statements.get_mut(usize::from(table)) {
@@ -125,4 +130,39 @@ fn insert(statement: &mut Statement<'_>, mut row: &[u8]) -> Result<(), Error> {
 
 fn bind(statement: &mut Statement<'_>, column: usize, value: ValueRef<'_>) -> Result<(), Error> {
     statement.raw_bind_parameter(column, rusqlite::types::ToSqlOutput::Borrowed(value)).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::own::schema;
+    use tarnfs_source::Budget;
+
+    fn later(rows: u32) -> Later {
+        let mut later = Later::new(&Overflow::on_disk(&Budget::new(0)));
+        for key in 1..=rows {
+            later.add(Table::Links, key, &[Value::Blob(b"target")]).unwrap();
+            later
+                .add(Table::Times, key, &[Value::Integer(-7), Value::Null, Value::Null, Value::Null, Value::Null])
+                .unwrap();
+        }
+        later
+    }
+
+    #[test]
+    fn rows_are_inserted_as_they_came_until_somebody_wants_it_to_end() {
+        let connection = Connection::open_in_memory().unwrap();
+        schema::create(&connection).unwrap();
+        later(3).insert(&connection, &Cancel::default()).unwrap();
+        let links = "SELECT count(*), sum(node), min(target) FROM links";
+        let found = connection.query_row(links, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        assert_eq!(found.unwrap(), (3, 6, b"target".to_vec()));
+        let times = "SELECT sum(atime), count(ctime) FROM times";
+        assert_eq!(connection.query_row(times, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap(), (-21, 0));
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let connection = Connection::open_in_memory().unwrap();
+        schema::create(&connection).unwrap();
+        assert!(matches!(later(2000).insert(&connection, &cancel), Err(Error::Io(_))));
+    }
 }

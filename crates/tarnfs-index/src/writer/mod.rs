@@ -163,7 +163,7 @@ const MOST_BYTES: u64 = 1 << 30;
 const BYTES_FOR_EACH: u64 = 64;
 
 /// How many times the memory budget what waits for the index may take where no disk takes it; what any may.
-const WITHOUT_DISK: usize = 2;
+const WITHOUT_DISK: usize = 3;
 const LEAST_WITHOUT_DISK: usize = 64 << 20;
 
 /// Streams around an entry by which it finds its place among others of its name; as many as an archive has by default.

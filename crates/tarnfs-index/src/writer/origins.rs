@@ -115,7 +115,7 @@ impl Origins {
     pub(super) fn replace(&mut self, number: Number) {
         let Some(&Archive { path, .. }) = find(&self.all, number) else { return };
         if let Ok(shown) = self.shown.find_entry(path, |&known| known == number) {
-            drop(shown.remove());
+            let _ = shown.remove();
         }
         self.replaced.set(number, true);
         self.any_replaced = true;
