@@ -1,7 +1,7 @@
 //! Threads for what has to wait.
 //!
 //! They are started when there is work and nobody idle, and end after a while without. Each job has a lane
-//! ([`tarnfs_tree::Tree::lane`]): what is in one lane may all have to wait for the same, a server that is gone for
+//! ([`tarnfs_tree::Waiting::lane`]): what is in one lane may all have to wait for the same, a server that is gone for
 //! instance. A lane has so many threads that one archive can be read as quickly as it goes, and there are more of them
 //! than one lane can have, so that the others are served. One file can have half of a lane's, so that a file whose
 //! bytes never come does not keep the others from being read. A thread that has been stuck beyond the deadline no

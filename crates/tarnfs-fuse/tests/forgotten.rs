@@ -13,7 +13,7 @@ use common::{Gate, MemoryTree, can_mount};
 use rustix::io::Errno;
 use tarnfs_fuse::{MountOptions, mount};
 use tarnfs_source::SharedSource;
-use tarnfs_tree::{Attributes, Child, Error, Lifetime, Node, Totals, Tree, Xattrs};
+use tarnfs_tree::{Attributes, Child, Error, Lifetime, Node, Totals, Tree, Waiting, Xattrs};
 
 /// Counts who holds what. It answers about folders named `late` when the gate is open.
 struct Counting {
@@ -82,10 +82,6 @@ impl Tree for Counting {
         1 << 32
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        node != self.late
-    }
-
     fn forget(&self, node: Node, times: u64) {
         self.hold(node, -(times as i64));
     }
@@ -104,6 +100,16 @@ impl Tree for Counting {
 
     fn totals(&self) -> Totals {
         self.tree.totals()
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Counting {
+    fn is_ready(&self, node: Node) -> bool {
+        node != self.late
     }
 }
 

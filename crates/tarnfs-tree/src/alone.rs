@@ -13,7 +13,7 @@ use tarnfs_source::SharedSource;
 
 use crate::build::name_of_single_file;
 use crate::open::OpenArchive;
-use crate::{Attributes, Child, Error, HeldUp, Kind, LastKnown, Lifetime, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, LastKnown, Lifetime, Node, Totals, Tree, Waiting, Work, Xattrs};
 
 /// The names of a source that is a single file: the one that it shows, and that of its archive without the suffix.
 #[derive(Debug, Clone)]
@@ -130,10 +130,6 @@ impl Tree for Alone {
         self.tree.attributes(node)
     }
 
-    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
-        self.tree.attributes_at_once(node)
-    }
-
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         self.tree.parent(folder)
     }
@@ -163,30 +159,6 @@ impl Tree for Alone {
 
     fn node_limit(&self) -> u64 {
         self.tree.node_limit()
-    }
-
-    fn is_ready(&self, node: Node) -> bool {
-        self.tree.is_ready(node)
-    }
-
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        self.tree.lists_at_once(folder, from)
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        self.tree.lane(node)
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        self.inner(folder, name).map_or(folder, |inner| self.tree.asked_for(folder, inner))
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        self.tree.held_up(node)
-    }
-
-    fn wait_out(&self, node: Node) {
-        self.tree.wait_out(node);
     }
 
     fn forget(&self, node: Node, times: u64) {
@@ -223,6 +195,40 @@ impl Tree for Alone {
 
     fn work(&self) -> Work {
         self.tree.work()
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Alone {
+    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
+        self.tree.attributes_at_once(node)
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        self.tree.is_ready(node)
+    }
+
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        self.tree.lists_at_once(folder, from)
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.tree.lane(node)
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        self.inner(folder, name).map_or(folder, |inner| self.tree.asked_for(folder, inner))
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.tree.held_up(node)
+    }
+
+    fn wait_out(&self, node: Node) {
+        self.tree.wait_out(node);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::patience::A_MOMENT;
 use crate::pieces::{ListWeight, PieceSource, SHORT_IN_INDEX, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
-use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Waiting, Work, Xattrs};
 use above::{path_in, path_of};
 
 /// The extended attribute that a damaged file has where bytes are served that fail a check: what is wrong with it.
@@ -690,32 +690,6 @@ impl Tree for ArchiveTree {
         Ok(Arc::new(stencil.within(granted, alone)))
     }
 
-    /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of
-    /// a link may have to be decoded, and so may the header of a file. A folder is listed from the index alone, also
-    /// where an archive is shown as one; but that may lie behind a URL.
-    fn is_ready(&self, node: Node) -> bool {
-        if self.index.waits() || self.may_wait_for_header(node) {
-            return false;
-        }
-        if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {
-            return true;
-        }
-        // What cannot be read now counts as one.
-        let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);
-        if *self.has_links.get_or_init(|| self.index.has_links_in_pieces().unwrap_or(true)) && is_link() {
-            return false;
-        }
-        if self.may_have_a_long_list(node) {
-            return false;
-        }
-        let is_sparse = || self.row(node).is_ok_and(|row| row.is_sparse);
-        (self.index.knows_extents() || !is_sparse()) && !self.maps.may_be_large(node, is_sparse)
-    }
-
-    fn lane(&self, _: Node) -> u64 {
-        self.lane
-    }
-
     fn path_of(&self, node: Node) -> Option<Vec<u8>> {
         path_of(&*self.index, node)
     }
@@ -750,6 +724,38 @@ impl Tree for ArchiveTree {
 
     fn work(&self) -> Work {
         self.streams.work()
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for ArchiveTree {
+    /// Who opens a sparse file with a large map, or one in very many pieces, may have to wait for memory. The target of
+    /// a link may have to be decoded, and so may the header of a file. A folder is listed from the index alone, also
+    /// where an archive is shown as one; but that may lie behind a URL.
+    fn is_ready(&self, node: Node) -> bool {
+        if self.index.waits() || self.may_wait_for_header(node) {
+            return false;
+        }
+        if self.row(node).is_ok_and(|row| row.kind == Kind::Folder) {
+            return true;
+        }
+        // What cannot be read now counts as one.
+        let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);
+        if *self.has_links.get_or_init(|| self.index.has_links_in_pieces().unwrap_or(true)) && is_link() {
+            return false;
+        }
+        if self.may_have_a_long_list(node) {
+            return false;
+        }
+        let is_sparse = || self.row(node).is_ok_and(|row| row.is_sparse);
+        (self.index.knows_extents() || !is_sparse()) && !self.maps.may_be_large(node, is_sparse)
+    }
+
+    fn lane(&self, _: Node) -> u64 {
+        self.lane
     }
 }
 

@@ -25,7 +25,8 @@ use crate::edit::Edit;
 pub use crate::edit::Token;
 use crate::spaces::{OWN, Spaces};
 use crate::{
-    Attributes, Child, Error, HeldUp, Kind, LastKnown, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Work, Xattrs, path,
+    Attributes, Child, Error, HeldUp, Kind, LastKnown, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Waiting, Work,
+    Xattrs, path,
 };
 pub use command::{LONGEST_LINE, Line, Submitted};
 use output::Output;
@@ -525,16 +526,6 @@ impl Tree for ControlTree {
         }
     }
 
-    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
-        let (attributes, at) = self.root.known().filter(|_| node == Node::ROOT)?;
-        let is_old = at.elapsed() >= FRESH;
-        let refresh = (is_old && !self.root.is_asked.swap(true, Ordering::SeqCst)).then(|| {
-            let asking = Asking(Arc::clone(&self.root));
-            Box::new(move || drop(asking.0.ask())) as Box<dyn FnOnce() + Send>
-        });
-        Some(LastKnown { attributes, is_old, refresh })
-    }
-
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         match self.whose(folder)? {
             Whose::Tree => self.tree.parent(folder),
@@ -596,55 +587,6 @@ impl Tree for ControlTree {
     fn node_limit(&self) -> u64 {
         // There is always room for one more.
         1 << 63
-    }
-
-    fn is_ready(&self, node: Node) -> bool {
-        self.ask(node, |_| Ok(true), |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
-    }
-
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        self.ask(folder, |_| Ok(true), |tree, inner| Ok(tree.lists_at_once(inner, from))).unwrap_or(true)
-            && self.is_ready(folder)
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        self.ask(node, |_| Ok(0), |tree, inner| Ok(tree.lane(inner))).unwrap_or(0)
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        self.ask(node, |_| Ok(None), |tree, inner| Ok(tree.held_up(inner))).unwrap_or(None)
-    }
-
-    fn wait_out(&self, node: Node) {
-        let waited = self.ask(
-            node,
-            |_| Ok(()),
-            |tree, inner| {
-                tree.wait_out(inner);
-                Ok(())
-            },
-        );
-        // What is not there any more holds nobody up.
-        drop(waited);
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        if folder == Node::ROOT && name == FOLDER {
-            // Who controls a mount must not wait for what is in it.
-            return Node(self.first);
-        }
-        let added = self.added();
-        if let Some((number, _)) = added.inside(folder).find(|(_, place)| place.name == name) {
-            return added.spaces.outer(number, Node::ROOT).unwrap_or(folder);
-        }
-        match self.whose(folder) {
-            Ok(Whose::Tree) => self.tree.asked_for(folder, name),
-            Ok(Whose::Added(added, number, inner)) => {
-                let asked = added.tree(number).map(|tree| tree.asked_for(inner, name));
-                asked.and_then(|asked| added.spaces.outer(number, asked)).unwrap_or(folder)
-            }
-            Ok(Whose::Own(_)) | Err(_) => folder,
-        }
     }
 
     fn forget(&self, node: Node, times: u64) {
@@ -722,6 +664,71 @@ impl Tree for ControlTree {
 
     fn edit(&self) -> Option<&dyn Edit> {
         Some(self)
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for ControlTree {
+    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
+        let (attributes, at) = self.root.known().filter(|_| node == Node::ROOT)?;
+        let is_old = at.elapsed() >= FRESH;
+        let refresh = (is_old && !self.root.is_asked.swap(true, Ordering::SeqCst)).then(|| {
+            let asking = Asking(Arc::clone(&self.root));
+            Box::new(move || drop(asking.0.ask())) as Box<dyn FnOnce() + Send>
+        });
+        Some(LastKnown { attributes, is_old, refresh })
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        self.ask(node, |_| Ok(true), |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
+    }
+
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        self.ask(folder, |_| Ok(true), |tree, inner| Ok(tree.lists_at_once(inner, from))).unwrap_or(true)
+            && self.is_ready(folder)
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.ask(node, |_| Ok(0), |tree, inner| Ok(tree.lane(inner))).unwrap_or(0)
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.ask(node, |_| Ok(None), |tree, inner| Ok(tree.held_up(inner))).unwrap_or(None)
+    }
+
+    fn wait_out(&self, node: Node) {
+        let waited = self.ask(
+            node,
+            |_| Ok(()),
+            |tree, inner| {
+                tree.wait_out(inner);
+                Ok(())
+            },
+        );
+        // What is not there any more holds nobody up.
+        drop(waited);
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        if folder == Node::ROOT && name == FOLDER {
+            // Who controls a mount must not wait for what is in it.
+            return Node(self.first);
+        }
+        let added = self.added();
+        if let Some((number, _)) = added.inside(folder).find(|(_, place)| place.name == name) {
+            return added.spaces.outer(number, Node::ROOT).unwrap_or(folder);
+        }
+        match self.whose(folder) {
+            Ok(Whose::Tree) => self.tree.asked_for(folder, name),
+            Ok(Whose::Added(added, number, inner)) => {
+                let asked = added.tree(number).map(|tree| tree.asked_for(inner, name));
+                asked.and_then(|asked| added.spaces.outer(number, asked)).unwrap_or(folder)
+            }
+            Ok(Whose::Own(_)) | Err(_) => folder,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A folder behind a URL as a tree: what its server listed last, and files that are opened when somebody reads.
 //!
-//! Everything may have to wait for the server, so all of it is left to threads that may ([`Tree::is_ready`]). What was
+//! Everything may have to wait for the server, so all of it is left to threads that may ([`Waiting::is_ready`]). What was
 //! listed counts for a while; a node keeps its number as long as its name stays.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -17,7 +17,7 @@ use tarnfs_source::{SharedSource, Source, Strict};
 
 use crate::lanes::new_lane;
 use crate::open::{Remote, RemoteEntry, RemoteFolder};
-use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Waiting, Xattrs};
 
 /// A listing counts for so long, or for so many times as long as it has taken; and so long the version counts that was
 /// found when a file was opened.
@@ -353,18 +353,6 @@ impl Tree for FarTree {
         }
     }
 
-    fn is_ready(&self, _: Node) -> bool {
-        false
-    }
-
-    fn lists_at_once(&self, _: Node, _: u64) -> bool {
-        false
-    }
-
-    fn lane(&self, _: Node) -> u64 {
-        self.lane
-    }
-
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((Vec::new(), Vec::new()))
     }
@@ -379,6 +367,24 @@ impl Tree for FarTree {
 
     fn totals(&self) -> Totals {
         Totals::default()
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for FarTree {
+    fn is_ready(&self, _: Node) -> bool {
+        false
+    }
+
+    fn lists_at_once(&self, _: Node, _: u64) -> bool {
+        false
+    }
+
+    fn lane(&self, _: Node) -> u64 {
+        self.lane
     }
 }
 

@@ -34,7 +34,7 @@ use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource, Source};
 
 use crate::lanes::new_lane;
-use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Xattrs};
+use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Waiting, Xattrs};
 use listing::{Listing, Listings};
 use numbers::{Identity, Numbers, stale};
 use waits::Waits;
@@ -222,7 +222,7 @@ impl FolderTree {
     }
 
     fn shown(&self, file: Arc<FollowedFile>) -> SharedSource {
-        if self.waits.any() { Arc::new(Waiting(file)) } else { file }
+        if self.waits.any() { Arc::new(WaitedFor(file)) } else { file }
     }
 
     /// Numbers a file seen as `name` in `folder`, and says what it is.
@@ -234,9 +234,9 @@ impl FolderTree {
 
 /// A file that may have to be waited for, however little of it is asked for.
 #[derive(Debug)]
-struct Waiting(Arc<FollowedFile>);
+struct WaitedFor(Arc<FollowedFile>);
 
-impl Source for Waiting {
+impl Source for WaitedFor {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buffer, offset)
     }
@@ -493,15 +493,6 @@ impl Tree for FolderTree {
         Ok(self.shown(file))
     }
 
-    /// All that is in it may have to wait for a server, and a thread that answers the kernel must not.
-    fn is_ready(&self, _: Node) -> bool {
-        !self.waits.any()
-    }
-
-    fn lane(&self, _: Node) -> u64 {
-        self.lane
-    }
-
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((Vec::new(), Vec::new()))
     }
@@ -535,6 +526,21 @@ impl Tree for FolderTree {
             bytes: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
             ..any
         }
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for FolderTree {
+    /// All that is in it may have to wait for a server, and a thread that answers the kernel must not.
+    fn is_ready(&self, _: Node) -> bool {
+        !self.waits.any()
+    }
+
+    fn lane(&self, _: Node) -> u64 {
+        self.lane
     }
 }
 

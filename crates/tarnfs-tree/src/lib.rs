@@ -184,7 +184,7 @@ impl Work {
     }
 }
 
-/// What looking into a node has to wait for ([`Tree::held_up`]).
+/// What looking into a node has to wait for ([`Waiting::held_up`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldUp {
     /// Who waits for the same has the same number. It is below 2⁶³.
@@ -208,7 +208,7 @@ pub struct Child<'a> {
     pub next: u64,
 }
 
-/// What was known of a node when somebody asked last ([`Tree::attributes_at_once`]).
+/// What was known of a node when somebody asked last ([`Waiting::attributes_at_once`]).
 #[allow(missing_debug_implementations, reason = "a function cannot show itself")]
 pub struct LastKnown {
     /// What `stat` said.
@@ -263,13 +263,6 @@ pub trait Tree: Send + Sync {
 
     /// What `stat` says of `node`.
     fn attributes(&self, node: Node) -> Result<Attributes, Error>;
-
-    /// The same as it was when somebody asked last, for those who must not wait where [`attributes`](Self::attributes)
-    /// may have to. `None` where that is not known.
-    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
-        let _ = node;
-        None
-    }
 
     /// True of a folder that nothing tells of but what lies in it: its attributes are made up.
     fn is_implied(&self, folder: Node) -> bool {
@@ -345,47 +338,6 @@ pub trait Tree: Send + Sync {
     /// range of numbers.
     fn node_limit(&self) -> u64;
 
-    /// False if a question about `node` (what it is, what is in it) may have to decode or to open an archive first: it
-    /// is then asked by a thread that may wait. Reads of files tell that themselves
-    /// ([`tarnfs_source::Source::is_ready`]).
-    fn is_ready(&self, node: Node) -> bool {
-        let _ = node;
-        true
-    }
-
-    /// The same of listing `folder` from position `from` on: all of it may have to be gathered first.
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        let _ = from;
-        self.is_ready(folder)
-    }
-
-    /// Questions about nodes of one lane may all have to wait for the same: an archive that is being indexed, a server
-    /// that does not answer. Who has threads that wait leaves some of them to other lanes.
-    fn lane(&self, node: Node) -> u64 {
-        let _ = node;
-        0
-    }
-
-    /// The node whose [`is_ready`](Self::is_ready) and [`lane`](Self::lane) hold for looking up `name` in `folder`:
-    /// where trees stand beside each other, the one that has to be asked is known by the name.
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        let _ = name;
-        folder
-    }
-
-    /// What looking into `node` has to wait for that may take very long, whoever asks: a stream is verified, say. Who
-    /// has threads that wait has one of them [`wait_out`](Self::wait_out) what many questions wait for. Asked by
-    /// threads that must not wait.
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        let _ = node;
-        None
-    }
-
-    /// Waits until `node` is held up no more, or nobody gets on with that. What came of it is told to who asks next.
-    fn wait_out(&self, node: Node) {
-        let _ = node;
-    }
-
     /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all,
     /// forgets it so many times: where numbers are given out as files are met, its number can be free again. Need
     /// not be called.
@@ -430,8 +382,105 @@ pub trait Tree: Send + Sync {
         Work::default()
     }
 
+    /// Which questions to it may have to be waited for. `None` where all are answered at once.
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        None
+    }
+
     /// What changes it. `None` where all is for reading only.
     fn edit(&self) -> Option<&dyn Edit> {
         None
+    }
+}
+
+/// A tree that may have to be waited for: a stream is decoded, an archive opened, a server asked. Whoever must not wait
+/// asks here before, and has others ask the tree.
+pub trait Waiting {
+    /// False if a question about `node` (what it is, what is in it) may have to decode or to open an archive first: it
+    /// is then asked by a thread that may wait. Reads of files tell that themselves
+    /// ([`tarnfs_source::Source::is_ready`]).
+    fn is_ready(&self, node: Node) -> bool {
+        let _ = node;
+        true
+    }
+
+    /// The same of listing `folder` from position `from` on: all of it may have to be gathered first.
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        let _ = from;
+        self.is_ready(folder)
+    }
+
+    /// The node whose [`is_ready`](Self::is_ready) and [`lane`](Self::lane) hold for looking up `name` in `folder`:
+    /// where trees stand beside each other, the one that has to be asked is known by the name.
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let _ = name;
+        folder
+    }
+
+    /// Questions about nodes of one lane may all have to wait for the same: an archive that is being indexed, a server
+    /// that does not answer. Who has threads that wait leaves some of them to other lanes.
+    fn lane(&self, node: Node) -> u64 {
+        let _ = node;
+        0
+    }
+
+    /// What looking into `node` has to wait for that may take very long, whoever asks: a stream is verified, say. Who
+    /// has threads that wait has one of them [`wait_out`](Self::wait_out) what many questions wait for. Asked by
+    /// threads that must not wait.
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        let _ = node;
+        None
+    }
+
+    /// Waits until `node` is held up no more, or nobody gets on with that. What came of it is told to who asks next.
+    fn wait_out(&self, node: Node) {
+        let _ = node;
+    }
+
+    /// The same as it was when somebody asked last, for those who must not wait where [`attributes`](Tree::attributes)
+    /// may have to. `None` where that is not known.
+    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
+        let _ = node;
+        None
+    }
+}
+
+/// As [`Waiting`] says, or that nothing has to be waited for.
+impl dyn Tree + '_ {
+    /// See [`Waiting::is_ready`].
+    pub fn is_ready(&self, node: Node) -> bool {
+        self.waiting().is_none_or(|tree| tree.is_ready(node))
+    }
+
+    /// See [`Waiting::lists_at_once`].
+    pub fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        self.waiting().is_none_or(|tree| tree.lists_at_once(folder, from))
+    }
+
+    /// See [`Waiting::asked_for`].
+    pub fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        self.waiting().map_or(folder, |tree| tree.asked_for(folder, name))
+    }
+
+    /// See [`Waiting::lane`].
+    pub fn lane(&self, node: Node) -> u64 {
+        self.waiting().map_or(0, |tree| tree.lane(node))
+    }
+
+    /// See [`Waiting::held_up`].
+    pub fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.waiting()?.held_up(node)
+    }
+
+    /// See [`Waiting::wait_out`].
+    pub fn wait_out(&self, node: Node) {
+        if let Some(tree) = self.waiting() {
+            tree.wait_out(node);
+        }
+    }
+
+    /// See [`Waiting::attributes_at_once`].
+    pub fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
+        self.waiting()?.attributes_at_once(node)
     }
 }

@@ -52,7 +52,7 @@ use crate::asker::{begins, taking_long};
 use crate::edit::{Edit, Space};
 use crate::folder::HiddenFolder;
 use crate::lanes::new_lane;
-use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Waiting, Work, Xattrs};
 use content::{Content, Descriptors, OpenedFile};
 use database::Database;
 use files::Files;
@@ -653,50 +653,6 @@ impl Tree for OverlayTree {
         }
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        self.0.below(node).is_none_or(|lower| self.0.lower.is_ready(lower))
-    }
-
-    /// Names that are here and below are compared first. Where nothing is below any more, that is looked for again.
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        match (self.0.place(folder), self.0.below(folder)) {
-            (NodePlace::Own(id), Some(lower)) => {
-                self.0.is_compared(id, lower) && self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW))
-            }
-            (_, Some(lower)) => self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW)),
-            (NodePlace::Own(id), None) => !lock(&self.0.lost).contains_key(&id),
-            (NodePlace::Lower, None) => true,
-        }
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        self.0.below(node).map_or(self.0.lane, |lower| self.0.lower.lane(lower))
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        match self.0.place(folder) {
-            NodePlace::Lower => self.0.lower.asked_for(folder, name),
-            NodePlace::Own(_) => folder,
-        }
-    }
-
-    /// A file that is being copied gets on, however long that takes.
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        if let Some(steps) = self.0.opened(node).and_then(|content| content.copying()) {
-            return Some(HeldUp { by: self.0.lane, steps });
-        }
-        self.0.lower.held_up(self.0.below(node)?)
-    }
-
-    fn wait_out(&self, node: Node) {
-        if let Some(content) = self.0.opened(node).filter(|content| content.copying().is_some()) {
-            return content.wait();
-        }
-        if let Some(lower) = self.0.below(node) {
-            self.0.lower.wait_out(lower);
-        }
-    }
-
     fn forget(&self, node: Node, times: u64) {
         self.0.forget(node, times);
     }
@@ -744,6 +700,56 @@ impl Tree for OverlayTree {
 
     fn edit(&self) -> Option<&dyn Edit> {
         Some(self)
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for OverlayTree {
+    fn is_ready(&self, node: Node) -> bool {
+        self.0.below(node).is_none_or(|lower| self.0.lower.is_ready(lower))
+    }
+
+    /// Names that are here and below are compared first. Where nothing is below any more, that is looked for again.
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        match (self.0.place(folder), self.0.below(folder)) {
+            (NodePlace::Own(id), Some(lower)) => {
+                self.0.is_compared(id, lower) && self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW))
+            }
+            (_, Some(lower)) => self.0.lower.lists_at_once(lower, from.saturating_sub(BELOW)),
+            (NodePlace::Own(id), None) => !lock(&self.0.lost).contains_key(&id),
+            (NodePlace::Lower, None) => true,
+        }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.0.below(node).map_or(self.0.lane, |lower| self.0.lower.lane(lower))
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        match self.0.place(folder) {
+            NodePlace::Lower => self.0.lower.asked_for(folder, name),
+            NodePlace::Own(_) => folder,
+        }
+    }
+
+    /// A file that is being copied gets on, however long that takes.
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        if let Some(steps) = self.0.opened(node).and_then(|content| content.copying()) {
+            return Some(HeldUp { by: self.0.lane, steps });
+        }
+        self.0.lower.held_up(self.0.below(node)?)
+    }
+
+    fn wait_out(&self, node: Node) {
+        if let Some(content) = self.0.opened(node).filter(|content| content.copying().is_some()) {
+            return content.wait();
+        }
+        if let Some(lower) = self.0.below(node) {
+            self.0.lower.wait_out(lower);
+        }
     }
 }
 

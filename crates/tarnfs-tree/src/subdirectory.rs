@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_source::SharedSource;
 
-use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Waiting, Work, Xattrs, path};
 
 /// What lies below one folder of a tree.
 ///
@@ -149,36 +149,6 @@ impl Tree for Subdirectory {
         self.tree.node_limit()
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        let is_found = node != Node::ROOT || self.is_immutable || self.way_is_ready.load(Ordering::Relaxed);
-        is_found && self.tree.is_ready(self.at_once(node))
-    }
-
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        self.is_ready(folder) && self.tree.lists_at_once(self.at_once(folder), from)
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        self.tree.lane(self.at_once(node))
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        self.tree.held_up(self.at_once(node))
-    }
-
-    fn wait_out(&self, node: Node) {
-        self.tree.wait_out(self.at_once(node));
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        // To find the folder itself, all that is on the way has to be asked.
-        if folder == Node::ROOT && !self.is_immutable {
-            folder
-        } else {
-            self.tree.asked_for(self.at_once(folder), name)
-        }
-    }
-
     fn forget(&self, node: Node, times: u64) {
         if node != Node::ROOT {
             self.tree.forget(node, times);
@@ -216,5 +186,41 @@ impl Tree for Subdirectory {
 
     fn work(&self) -> Work {
         self.tree.work()
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Subdirectory {
+    fn is_ready(&self, node: Node) -> bool {
+        let is_found = node != Node::ROOT || self.is_immutable || self.way_is_ready.load(Ordering::Relaxed);
+        is_found && self.tree.is_ready(self.at_once(node))
+    }
+
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        self.is_ready(folder) && self.tree.lists_at_once(self.at_once(folder), from)
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.tree.lane(self.at_once(node))
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.tree.held_up(self.at_once(node))
+    }
+
+    fn wait_out(&self, node: Node) {
+        self.tree.wait_out(self.at_once(node));
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        // To find the folder itself, all that is on the way has to be asked.
+        if folder == Node::ROOT && !self.is_immutable {
+            folder
+        } else {
+            self.tree.asked_for(self.at_once(folder), name)
+        }
     }
 }

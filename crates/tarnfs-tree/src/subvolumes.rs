@@ -11,7 +11,9 @@ use std::time::SystemTime;
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Work, Xattrs};
+use crate::{
+    Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Waiting, Work, Xattrs,
+};
 
 /// Trees by the names of their folders.
 pub struct Subvolumes {
@@ -245,47 +247,6 @@ impl Tree for Subvolumes {
         self.spaces.end()
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        if let Some((tree, inner)) = self.spaces.inner(node) {
-            return self.trees[tree].is_ready(inner);
-        }
-        // What is not ready is shown as it was last, unless it was never seen.
-        let last = self.last();
-        self.trees.iter().zip(&*last).all(|(tree, last)| last.is_some() || tree.is_ready(Node::ROOT))
-    }
-
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        match self.spaces.inner(folder) {
-            Some((tree, inner)) => self.trees[tree].lists_at_once(inner, from),
-            None => self.is_ready(folder),
-        }
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        self.spaces.inner(node).map_or(0, |(tree, inner)| self.trees[tree].lane(inner))
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        self.spaces.inner(node).and_then(|(tree, inner)| self.trees[tree].held_up(inner))
-    }
-
-    fn wait_out(&self, node: Node) {
-        if let Some((tree, inner)) = self.spaces.inner(node) {
-            self.trees[tree].wait_out(inner);
-        }
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        let found = match self.spaces.inner(folder) {
-            Some((tree, inner)) => self.spaces.outer(tree, self.trees[tree].asked_for(inner, name)),
-            None => match self.names.iter().position(|own| own == name) {
-                Some(tree) => self.spaces.outer(tree, Node::ROOT),
-                None => return folder,
-            },
-        };
-        found.unwrap_or(folder)
-    }
-
     fn forget(&self, node: Node, times: u64) {
         if let Some((tree, inner)) = self.spaces.inner(node) {
             self.trees[tree].forget(inner, times);
@@ -333,5 +294,52 @@ impl Tree for Subvolumes {
 
     fn work(&self) -> Work {
         Work::of_all(&self.trees)
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Subvolumes {
+    fn is_ready(&self, node: Node) -> bool {
+        if let Some((tree, inner)) = self.spaces.inner(node) {
+            return self.trees[tree].is_ready(inner);
+        }
+        // What is not ready is shown as it was last, unless it was never seen.
+        let last = self.last();
+        self.trees.iter().zip(&*last).all(|(tree, last)| last.is_some() || tree.is_ready(Node::ROOT))
+    }
+
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        match self.spaces.inner(folder) {
+            Some((tree, inner)) => self.trees[tree].lists_at_once(inner, from),
+            None => self.is_ready(folder),
+        }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.spaces.inner(node).map_or(0, |(tree, inner)| self.trees[tree].lane(inner))
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.spaces.inner(node).and_then(|(tree, inner)| self.trees[tree].held_up(inner))
+    }
+
+    fn wait_out(&self, node: Node) {
+        if let Some((tree, inner)) = self.spaces.inner(node) {
+            self.trees[tree].wait_out(inner);
+        }
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let found = match self.spaces.inner(folder) {
+            Some((tree, inner)) => self.spaces.outer(tree, self.trees[tree].asked_for(inner, name)),
+            None => match self.names.iter().position(|own| own == name) {
+                Some(tree) => self.spaces.outer(tree, Node::ROOT),
+                None => return folder,
+            },
+        };
+        found.unwrap_or(folder)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tarnfs_source::{MemorySource, SharedSource};
 
-use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Waiting, Xattrs};
 
 /// Makes the content of a file.
 type Open = Box<dyn Fn(&[u8]) -> io::Result<SharedSource> + Send + Sync>;
@@ -197,10 +197,6 @@ impl Tree for Toy {
         self.node_limit
     }
 
-    fn is_ready(&self, _: Node) -> bool {
-        self.is_ready.load(Ordering::SeqCst)
-    }
-
     fn forget(&self, node: Node, times: u64) {
         if node != Node::ROOT {
             self.hold(node, -(times as i64));
@@ -221,5 +217,15 @@ impl Tree for Toy {
 
     fn totals(&self) -> Totals {
         Totals { has_xattrs: true, is_immutable: self.is_immutable, ..Totals::default() }
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Toy {
+    fn is_ready(&self, _: Node) -> bool {
+        self.is_ready.load(Ordering::SeqCst)
     }
 }

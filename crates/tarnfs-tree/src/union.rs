@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Waiting, Work, Xattrs};
 
 pub(crate) use layers::{Beside, Stacking};
 use layers::{Image, Mark};
@@ -432,73 +432,11 @@ impl Tree for UnionTree {
         self.spaces.end()
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        match self.place(node) {
-            Ok(NodePlace::Source(source, inner)) => self.sources[source].is_ready(inner),
-            Ok(NodePlace::Merged(parts)) => {
-                parts.iter().all(|&part| self.part(part).is_ok_and(|(tree, _, inner)| tree.is_ready(inner)))
-            }
-            // The answer, that it is not there, takes no time.
-            Err(_) => true,
-        }
-    }
-
-    /// A folder of several parts is gathered as a whole.
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        match self.place(folder) {
-            Ok(NodePlace::Source(source, inner)) => self.sources[source].lists_at_once(inner, from),
-            Ok(NodePlace::Merged(parts)) => {
-                self.is_ready(folder) && (self.is_gathered(folder, from) || self.is_small(&parts))
-            }
-            Err(_) => true,
-        }
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        match self.place(node) {
-            Ok(NodePlace::Source(source, inner)) => self.sources[source].lane(inner),
-            // It is the part that is not ready that is waited for.
-            Ok(NodePlace::Merged(parts)) => {
-                let mut parts = parts.iter().filter_map(|&part| self.part(part).ok());
-                parts.find(|(tree, _, inner)| !tree.is_ready(*inner)).map_or(0, |(tree, _, inner)| tree.lane(inner))
-            }
-            Err(_) => 0,
-        }
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        match self.place(node) {
-            Ok(NodePlace::Source(source, inner)) => self.sources[source].held_up(inner),
-            Ok(NodePlace::Merged(parts)) => parts.iter().find_map(|&part| {
-                let (tree, _, inner) = self.part(part).ok()?;
-                tree.held_up(inner)
-            }),
-            Err(_) => None,
-        }
-    }
-
-    fn wait_out(&self, node: Node) {
-        match self.place(node) {
-            Ok(NodePlace::Source(source, inner)) => self.sources[source].wait_out(inner),
-            Ok(NodePlace::Merged(parts)) => {
-                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
-                    tree.wait_out(inner);
-                }
-            }
-            Err(_) => {}
-        }
-    }
-
     fn is_implied(&self, folder: Node) -> bool {
         let is_merged = || matches!(self.place(folder), Ok(NodePlace::Merged(_)));
         let is_root_of_image = folder == Node::ROOT && self.image.is_some();
         let is_implied = |folder| self.ask(folder, |tree, inner| Ok(tree.is_implied(inner))).unwrap_or(false);
         !is_root_of_image && (self.image.is_some() || !is_merged()) && is_implied(folder)
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        let Some((source, inner)) = self.spaces.inner(folder) else { return folder };
-        self.spaces.outer(source, self.sources[source].asked_for(inner, name)).unwrap_or(folder)
     }
 
     /// A merged folder stands for all of its parts, which were looked up whenever it was.
@@ -569,5 +507,73 @@ impl Tree for UnionTree {
         let mut work = Work::of_all(self.counted());
         work.memory.push(("listings", self.listings.bytes() as u64));
         work
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for UnionTree {
+    fn is_ready(&self, node: Node) -> bool {
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].is_ready(inner),
+            Ok(NodePlace::Merged(parts)) => {
+                parts.iter().all(|&part| self.part(part).is_ok_and(|(tree, _, inner)| tree.is_ready(inner)))
+            }
+            // The answer, that it is not there, takes no time.
+            Err(_) => true,
+        }
+    }
+
+    /// A folder of several parts is gathered as a whole.
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        match self.place(folder) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].lists_at_once(inner, from),
+            Ok(NodePlace::Merged(parts)) => {
+                self.is_ready(folder) && (self.is_gathered(folder, from) || self.is_small(&parts))
+            }
+            Err(_) => true,
+        }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].lane(inner),
+            // It is the part that is not ready that is waited for.
+            Ok(NodePlace::Merged(parts)) => {
+                let mut parts = parts.iter().filter_map(|&part| self.part(part).ok());
+                parts.find(|(tree, _, inner)| !tree.is_ready(*inner)).map_or(0, |(tree, _, inner)| tree.lane(inner))
+            }
+            Err(_) => 0,
+        }
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].held_up(inner),
+            Ok(NodePlace::Merged(parts)) => parts.iter().find_map(|&part| {
+                let (tree, _, inner) = self.part(part).ok()?;
+                tree.held_up(inner)
+            }),
+            Err(_) => None,
+        }
+    }
+
+    fn wait_out(&self, node: Node) {
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].wait_out(inner),
+            Ok(NodePlace::Merged(parts)) => {
+                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
+                    tree.wait_out(inner);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let Some((source, inner)) = self.spaces.inner(folder) else { return folder };
+        self.spaces.outer(source, self.sources[source].asked_for(inner, name)).unwrap_or(folder)
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::Source;
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
-use tarnfs_tree::{Attributes, Base, Error, FolderTree, Kind, Lazily, LazyTree, Node, Tree, UnionTree};
+use tarnfs_tree::{Attributes, Base, Error, FolderTree, Kind, Lazily, LazyTree, Node, Tree, UnionTree, Waiting as _};
 
 use common::content;
 

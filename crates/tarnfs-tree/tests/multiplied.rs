@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::{Base, Lazily, LazyTree, Node, Tree};
+use tarnfs_tree::{Base, Lazily, LazyTree, Node, Tree, Waiting as _};
 
 use common::{ImageFile, deflated, image, member, memory, open, options, paths};
 

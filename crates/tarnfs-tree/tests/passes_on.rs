@@ -12,7 +12,7 @@ use tarnfs_source::{MemorySource, SharedSource};
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
 use tarnfs_tree::{
     Attributes, Base, Child, ControlTree, Error, FolderTree, HeldUp, Kind, Lazily, LazyTree, Lifetime, Node,
-    Statistics, Subdirectory, Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
+    Statistics, Subdirectory, Subvolumes, Time, Totals, Tree, UnionTree, Versions, Waiting, Work, Xattrs,
 };
 
 /// `sub`, a folder, with `file`, `link` and `old` in it; `old` was another file before.
@@ -132,27 +132,6 @@ impl Tree for Telling {
         77
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        self.note("ready", node, 0);
-        !self.is_busy.load(Ordering::SeqCst)
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        1234 + node.0
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        Some(HeldUp { by: 4321 + node.0, steps: 5 })
-    }
-
-    fn wait_out(&self, node: Node) {
-        self.note("wait", node, 0);
-    }
-
-    fn asked_for(&self, _: Node, name: &[u8]) -> Node {
-        NAMES.iter().find(|(own, _)| *own == name).map_or(SUB, |(_, node)| *node)
-    }
-
     fn forget(&self, node: Node, times: u64) {
         self.note("forget", node, times);
     }
@@ -188,6 +167,33 @@ impl Tree for Telling {
             memory: vec![("pieces", 17), ("decoders", 18)],
             memory_limit: 19,
         }
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Telling {
+    fn is_ready(&self, node: Node) -> bool {
+        self.note("ready", node, 0);
+        !self.is_busy.load(Ordering::SeqCst)
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        1234 + node.0
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        Some(HeldUp { by: 4321 + node.0, steps: 5 })
+    }
+
+    fn wait_out(&self, node: Node) {
+        self.note("wait", node, 0);
+    }
+
+    fn asked_for(&self, _: Node, name: &[u8]) -> Node {
+        NAMES.iter().find(|(own, _)| *own == name).map_or(SUB, |(_, node)| *node)
     }
 }
 

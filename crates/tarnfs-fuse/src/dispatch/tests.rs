@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tarnfs_source::{MemorySource, SharedSource};
-use tarnfs_tree::{Child, Edit, FolderTree, Lifetime, Xattrs};
+use tarnfs_tree::{Child, Edit, FolderTree, Lifetime, Waiting, Xattrs};
 
 use super::reading::SEEK_DATA;
 use super::*;
@@ -93,10 +93,6 @@ impl Tree for Counting {
         self.forgotten.lock().unwrap().push((node, times));
     }
 
-    fn is_ready(&self, _: Node) -> bool {
-        !self.is_busy
-    }
-
     fn open(&self, _: Node) -> Result<SharedSource, Error> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.has_memory.load(Ordering::Relaxed) {
@@ -120,6 +116,16 @@ impl Tree for Counting {
 
     fn edit(&self) -> Option<&dyn Edit> {
         self.changes.is_some().then_some(self as &dyn Edit)
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Counting {
+    fn is_ready(&self, _: Node) -> bool {
+        !self.is_busy
     }
 }
 

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
 use tarnfs_tree::edit::Change;
-use tarnfs_tree::{Attributes, Child, Edit, Error, Kind, Lifetime, Node, Time, Totals, Tree, WritableFile};
+use tarnfs_tree::{Attributes, Child, Edit, Error, Kind, Lifetime, Node, Time, Totals, Tree, Waiting, WritableFile};
 
 /// One file or folder.
 pub(crate) struct Item {
@@ -282,11 +282,6 @@ impl Tree for MemoryTree {
         Ok((Vec::new(), Vec::new()))
     }
 
-    fn is_ready(&self, _: Node) -> bool {
-        assert!(!self.ready_panics.swap(false, Ordering::SeqCst), "as tested");
-        true
-    }
-
     fn node_limit(&self) -> u64 {
         u64::MAX
     }
@@ -304,6 +299,17 @@ impl Tree for MemoryTree {
 
     fn edit(&self) -> Option<&dyn Edit> {
         self.written.as_ref().map(|_| self as &dyn Edit)
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for MemoryTree {
+    fn is_ready(&self, _: Node) -> bool {
+        assert!(!self.ready_panics.swap(false, Ordering::SeqCst), "as tested");
+        true
     }
 }
 

@@ -9,6 +9,7 @@ use super::archives::{MOST_LONG_AT_ALL, MOST_OPENING};
 use super::*;
 use crate::FolderTree;
 use crate::Lifetime;
+use crate::Waiting as _;
 use crate::build::HEAD;
 use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;

@@ -6,7 +6,9 @@ use tarnfs_source::SharedSource;
 
 use super::archives::{MOST, WIDTH, Where};
 use super::{BATCH, Base, LANES, LazyTree, stale};
-use crate::{Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Work, Xattrs, access_list, unproven};
+use crate::{
+    Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Waiting, Work, Xattrs, access_list, unproven,
+};
 
 impl LazyTree {
     /// True if the list of the file that the archive of that number shows as is not that of all files that it is made
@@ -188,58 +190,6 @@ impl Tree for LazyTree {
         self.ranges.limit.saturating_add(MOST as u64 * WIDTH)
     }
 
-    /// In a folder, archives are told by a few bytes of files; all else has to decode. An archive that is open now may
-    /// be closed a moment later.
-    fn is_ready(&self, node: Node) -> bool {
-        match (self.place(node), &self.base) {
-            (Where::Base(inner), Base::Folder(folder)) => folder.is_ready(inner),
-            _ => false,
-        }
-    }
-
-    /// Each that is open has one of its own: reading one must not wait until others have been indexed. Those that are
-    /// not share a few: who waits for them takes threads, and there may be any number of them.
-    fn lane(&self, node: Node) -> u64 {
-        match (self.place(node), &self.base) {
-            (Where::Base(inner), base) => base.tree().lane(inner),
-            (Where::Archive(..), Base::Folder(folder)) if !folder.is_ready(Node::ROOT) => folder.lane(Node::ROOT),
-            (Where::Archive(number, _), _) => {
-                let number = u64::from(number);
-                let is_open = self.archives().is_open(number as u32);
-                (if is_open { number + 1 } else { MOST as u64 + 1 + number % LANES }) << 32 | self.lane
-            }
-        }
-    }
-
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        match self.place(node) {
-            Where::Base(inner) => self.base.tree().held_up(inner),
-            Where::Archive(number, _) => {
-                let file = self.archives().unproven(number).map(|(_, file)| file.node)?;
-                Some(HeldUp { by: self.lane(file), steps: unproven::steps() })
-            }
-        }
-    }
-
-    fn wait_out(&self, node: Node) {
-        match self.place(node) {
-            Where::Base(inner) => self.base.tree().wait_out(inner),
-            Where::Archive(number, _) => {
-                let found = self.archives().unproven(number).map(|(number, file)| (number, file.clone()));
-                let Some((number, file)) = found else { return };
-                let waited = match self.place(file.node) {
-                    Where::Base(_) => self.wait_until_verified(number, &file, None),
-                    Where::Archive(outer, _) => self.open_archive(outer).and_then(|tree| {
-                        // How deep it lies does not matter here.
-                        self.wait_until_verified(number, &file, Some(&(tree, 0)))
-                    }),
-                };
-                // Who asks next is told.
-                drop(waited);
-            }
-        }
-    }
-
     fn forget(&self, node: Node, times: u64) {
         match self.place(node) {
             Where::Base(inner) => {
@@ -293,5 +243,63 @@ impl Tree for LazyTree {
             trees.push(Arc::clone(tree));
         }
         Work::of_all(&trees)
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for LazyTree {
+    /// In a folder, archives are told by a few bytes of files; all else has to decode. An archive that is open now may
+    /// be closed a moment later.
+    fn is_ready(&self, node: Node) -> bool {
+        match (self.place(node), &self.base) {
+            (Where::Base(inner), Base::Folder(folder)) => folder.is_ready(inner),
+            _ => false,
+        }
+    }
+
+    /// Each that is open has one of its own: reading one must not wait until others have been indexed. Those that are
+    /// not share a few: who waits for them takes threads, and there may be any number of them.
+    fn lane(&self, node: Node) -> u64 {
+        match (self.place(node), &self.base) {
+            (Where::Base(inner), base) => base.tree().lane(inner),
+            (Where::Archive(..), Base::Folder(folder)) if !folder.is_ready(Node::ROOT) => folder.lane(Node::ROOT),
+            (Where::Archive(number, _), _) => {
+                let number = u64::from(number);
+                let is_open = self.archives().is_open(number as u32);
+                (if is_open { number + 1 } else { MOST as u64 + 1 + number % LANES }) << 32 | self.lane
+            }
+        }
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        match self.place(node) {
+            Where::Base(inner) => self.base.tree().held_up(inner),
+            Where::Archive(number, _) => {
+                let file = self.archives().unproven(number).map(|(_, file)| file.node)?;
+                Some(HeldUp { by: self.lane(file), steps: unproven::steps() })
+            }
+        }
+    }
+
+    fn wait_out(&self, node: Node) {
+        match self.place(node) {
+            Where::Base(inner) => self.base.tree().wait_out(inner),
+            Where::Archive(number, _) => {
+                let found = self.archives().unproven(number).map(|(number, file)| (number, file.clone()));
+                let Some((number, file)) = found else { return };
+                let waited = match self.place(file.node) {
+                    Where::Base(_) => self.wait_until_verified(number, &file, None),
+                    Where::Archive(outer, _) => self.open_archive(outer).and_then(|tree| {
+                        // How deep it lies does not matter here.
+                        self.wait_until_verified(number, &file, Some(&(tree, 0)))
+                    }),
+                };
+                // Who asks next is told.
+                drop(waited);
+            }
+        }
     }
 }

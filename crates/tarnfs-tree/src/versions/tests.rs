@@ -4,7 +4,7 @@ use tarnfs_source::SharedSource;
 
 use super::*;
 use crate::toy::Toy;
-use crate::{Lifetime, Subvolumes, Totals, Xattrs};
+use crate::{Lifetime, Subvolumes, Totals, Waiting as _, Xattrs};
 
 fn toy() -> Arc<Toy> {
     Arc::new(Toy::with_contents([("file", Vec::new())]))

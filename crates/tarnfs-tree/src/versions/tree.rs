@@ -3,7 +3,7 @@
 use tarnfs_source::SharedSource;
 
 use super::{SUFFIX, Versions, View};
-use crate::{Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Waiting, Work, Xattrs};
 
 impl Tree for Versions {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
@@ -134,45 +134,6 @@ impl Tree for Versions {
         self.slow().0.saturating_add(1)
     }
 
-    fn is_ready(&self, node: Node) -> bool {
-        if node.0 < self.first {
-            return self.tree.is_ready(node);
-        }
-        // Of what nobody knows, the answer takes no time.
-        node != self.slow() && self.view(node).is_err()
-    }
-
-    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
-        if folder.0 < self.first { self.tree.lists_at_once(folder, from) } else { self.is_ready(folder) }
-    }
-
-    fn lane(&self, node: Node) -> u64 {
-        if node.0 < self.first {
-            return self.tree.lane(node);
-        }
-        let asked = self.asked(node, None).filter(|&node| !self.tree.is_ready(node));
-        asked.map_or(self.lane, |node| self.tree.lane(node))
-    }
-
-    /// Not by way of what is ready: a tree may read its index to tell that.
-    fn held_up(&self, node: Node) -> Option<HeldUp> {
-        self.all_asked(node, None)?.into_iter().find_map(|node| self.tree.held_up(node))
-    }
-
-    fn wait_out(&self, node: Node) {
-        for node in self.all_asked(node, None).into_iter().flatten() {
-            self.tree.wait_out(node);
-        }
-    }
-
-    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        if folder.0 < self.first && !name.ends_with(SUFFIX) {
-            return self.tree.asked_for(folder, name);
-        }
-        let Some(asked) = self.asked(folder, Some(name)) else { return folder };
-        if self.tree.is_ready(asked) { self.slow() } else { asked }
-    }
-
     fn forget(&self, node: Node, times: u64) {
         if node.0 < self.first {
             self.tree.forget(node, times);
@@ -232,5 +193,50 @@ impl Tree for Versions {
 
     fn work(&self) -> Work {
         self.tree.work()
+    }
+
+    fn waiting(&self) -> Option<&dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl Waiting for Versions {
+    fn is_ready(&self, node: Node) -> bool {
+        if node.0 < self.first {
+            return self.tree.is_ready(node);
+        }
+        // Of what nobody knows, the answer takes no time.
+        node != self.slow() && self.view(node).is_err()
+    }
+
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        if folder.0 < self.first { self.tree.lists_at_once(folder, from) } else { self.is_ready(folder) }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        if node.0 < self.first {
+            return self.tree.lane(node);
+        }
+        let asked = self.asked(node, None).filter(|&node| !self.tree.is_ready(node));
+        asked.map_or(self.lane, |node| self.tree.lane(node))
+    }
+
+    /// Not by way of what is ready: a tree may read its index to tell that.
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.all_asked(node, None)?.into_iter().find_map(|node| self.tree.held_up(node))
+    }
+
+    fn wait_out(&self, node: Node) {
+        for node in self.all_asked(node, None).into_iter().flatten() {
+            self.tree.wait_out(node);
+        }
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        if folder.0 < self.first && !name.ends_with(SUFFIX) {
+            return self.tree.asked_for(folder, name);
+        }
+        let Some(asked) = self.asked(folder, Some(name)) else { return folder };
+        if self.tree.is_ready(asked) { self.slow() } else { asked }
     }
 }
