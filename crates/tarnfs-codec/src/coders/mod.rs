@@ -157,7 +157,7 @@ pub enum OwnChecks {
 
 /// Names of the codecs of which `is_one` is true. They are asked for once: a file may have a million pieces.
 fn names(is_one: impl Fn(&dyn ContainerCodec) -> bool) -> Vec<&'static str> {
-    all().filter(|codec| codec.container_codec().is_some_and(&is_one)).map(|codec| codec.name()).collect()
+    all().filter(|codec| codec.container_codec().is_some_and(&is_one)).map(Codec::name).collect()
 }
 
 /// True if the codec of that name compares all that it gives ([`OwnChecks::Whole`]).

@@ -85,7 +85,7 @@ pub(super) fn layout(source: &SharedSource, limits: &Limits, cancel: &Cancel) ->
             payload.get_or_insert((start, size.min(source.len().saturating_sub(start)), header));
         } else {
             let before = (head.len() + HEADER) as u64;
-            let mut member = member(source, &Header { header, start, size, before }, limits, cancel)?;
+            let mut member = member(source, &Header { bytes: header, start, size, before }, limits, cancel)?;
             findings.take_moved(&mut member.findings, 0, 0);
             push(&mut head, &header, Some(&member.content));
         }
@@ -192,7 +192,7 @@ impl Member {
 
 /// The header of a member, and where that lies.
 pub(super) struct Header {
-    pub(super) header: [u8; HEADER],
+    pub(super) bytes: [u8; HEADER],
     /// Byte at which its content is stored.
     pub(super) start: u64,
     /// Bytes that the content has, as the header says.
@@ -205,7 +205,7 @@ pub(super) struct Header {
 /// read.
 pub(super) fn member(
     source: &SharedSource,
-    &Header { header, start, size, before }: &Header,
+    &Header { bytes: header, start, size, before }: &Header,
     limits: &Limits,
     cancel: &Cancel,
 ) -> io::Result<Member> {

@@ -164,7 +164,7 @@ fn a_member_that_is_too_long_for_the_head_is_no_shorter_one() {
         let package = member(name, &content);
         let (source, cancel) = (crate::testing::source(&package), Cancel::default());
         let before = deb::MOST - 10_000;
-        let header = deb::Header { header: package[..60].try_into().unwrap(), start: 60, size: 20_000, before };
+        let header = deb::Header { bytes: package[..60].try_into().unwrap(), start: 60, size: 20_000, before };
         let found = deb::member(&source, &header, &Limits::default(), &cancel).unwrap();
         let [damage] = found.findings.damage.as_slice() else { panic!("{name}: {:?}", found.findings) };
         assert!(damage.what.contains("it has more than"), "{damage:?}");
