@@ -128,7 +128,7 @@ fn what_is_only_called_as_an_index_is_told() {
     drop(connection);
     for (archive, what) in [("a.tar", "is called as an index of"), ("b.tar", "is the index of")] {
         // Each has a folder of its own: the first one is removed some time after the mount.
-        let at_name = format!("at-{archive}");
+        let at_name = format!("at-{}", archive.trim_end_matches(".tar"));
         let [archive, index, at] =
             [archive, &format!("{archive}.index.sqlite"), &at_name].map(|name| scratch.path(name));
         let ran = run(&scratch, [&archive, &index, &at]).ok();
