@@ -1,7 +1,7 @@
 //! A folder behind a URL as a tree: what its server listed last, and files that are opened when somebody reads.
 //!
-//! Everything may have to wait for the server, so all of it is left to threads that may ([`Waiting::is_ready`]). What was
-//! listed counts for a while; a node keeps its number as long as its name stays.
+//! Everything may have to wait for the server, so all of it is left to threads that may ([`Waiting::is_ready`]). What
+//! was listed counts for a while; a node keeps its number as long as its name stays.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;

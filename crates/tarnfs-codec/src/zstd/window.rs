@@ -225,9 +225,9 @@ impl Window {
                     fetched = self.fetch(fetched, later);
                 }
                 let (length, matched) = (sequence.literals as usize, sequence.matched as usize);
-                // SAFETY: all lengths together, of these literals and of all that is made, were compared with what there
-                // is: `from` + `length` is no more than `next`, nor that than `count`, behind which are LITERALS_MARGIN
-                // bytes; `to` + `length` + `matched` is at most `limit`, behind which are MARGIN bytes.
+                // SAFETY: all lengths together, of these literals and of all that is made, were compared with what
+                // there is: `from` + `length` is no more than `next`, nor that than `count`, behind which are
+                // LITERALS_MARGIN bytes; `to` + `length` + `matched` is at most `limit`, behind which are MARGIN bytes.
                 unsafe { copy_apart(to, from, length) };
                 (to, from) = (to.wrapping_add(length), from.wrapping_add(length));
                 let offset = repeated(sequence, &mut known) as usize;

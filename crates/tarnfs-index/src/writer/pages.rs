@@ -1,8 +1,8 @@
 //! Tables of SQLite that are filled in the order of their keys, page by page.
 //!
-//! SQLite takes about half a microsecond for a row, most of it to find out where the row goes. Here that is known: behind
-//! the one before. So rows are put into pages as the format of the file demands, without SQLite, which opens the file
-//! afterwards as any other.
+//! SQLite takes about half a microsecond for a row, most of it to find out where the row goes. Here that is known:
+//! behind the one before. So rows are put into pages as the format of the file demands, without SQLite, which opens the
+//! file afterwards as any other.
 //!
 //! Source: <https://www.sqlite.org/fileformat2.html>, sections 1.3 (header), 1.5 and 1.6 (b-trees and overflow pages)
 //! and 2.1 (records).

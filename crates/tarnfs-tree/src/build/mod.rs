@@ -1,7 +1,7 @@
 //! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
 //!
-//! `walk` reads the members of an archive and of archives that lie in it as they are; `walk_directory` those of one that
-//! has a directory, which `directory` reads beside it; `decoding` is a compressed stream
+//! `walk` reads the members of an archive and of archives that lie in it as they are; `walk_directory` those of one
+//! that has a directory, which `directory` reads beside it; `decoding` is a compressed stream
 //! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the
 //! archive, `line` brings what several threads find there into order; `receiver` brings what is found into the index;
 //! `names` says what options make of paths; `sparse` is about files with holes; `parts` puts together what was split;
