@@ -149,7 +149,8 @@ fn signals_under_load_end_it_with_the_right_code() {
                 let code = status.code();
                 assert!(code == Some(0) || twice && code == Some(130), "{which:?}: {status:?}");
             });
-            assert!(is_gone(&at), "{which:?}: the mount point stays");
+            // Behind a second signal, whoever watches takes it away.
+            wait_until(&format!("{which:?}: the mount point goes"), || is_gone(&at));
         }
     }
     println!("ended within {slowest:?}");
