@@ -4,7 +4,7 @@ use std::char::{REPLACEMENT_CHARACTER, decode_utf16};
 use std::collections::HashSet;
 use std::io;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
@@ -13,7 +13,7 @@ use crate::little::{u16_at, u32_at};
 use crate::name::excerpt;
 use crate::pages::{OF_PAGE, Pages};
 use crate::window::Window;
-use crate::{Body, Entry, Error, Event, Kind, Options, ReceiveRandom, Time};
+use crate::{Body, Entry, Error, Event, Kind, Options, ReceiveRandom, Time, Unlisted};
 
 /// Permission bits of a file that may not be written to.
 const READ_ONLY_MODE: u32 = 0o444;
@@ -516,6 +516,14 @@ pub(crate) fn name_of(units: impl Iterator<Item = u16>) -> Option<Vec<u8>> {
 /// The error of a boot sector that is none.
 pub(crate) fn no_boot_sector(format: &'static str) -> Error {
     Error::NotThisFormat { format, reason: "there is no boot sector".to_owned() }
+}
+
+/// What no entry of an image shows that takes `length` bytes of `source`; `None` if its boot sector is none.
+pub(crate) fn unlisted(source: &dyn Source, length: Option<u64>, cancel: &Cancel) -> io::Result<Unlisted> {
+    let Some(length) = length else { return Ok(Unlisted::unknown()) };
+    let mut others = vec!["its boot sector, and which files are hidden or of the system".to_owned()];
+    others.extend(crate::around(source, 0..length, cancel)?);
+    Ok(Unlisted::of(others))
 }
 
 /// The first bytes of an image.

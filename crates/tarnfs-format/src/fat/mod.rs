@@ -60,10 +60,7 @@ impl Format for Fat {
     }
 
     fn unlisted(&self, source: &dyn Source, cancel: &Cancel) -> io::Result<Unlisted> {
-        let Ok(boot) = open(source) else { return Ok(Unlisted::unknown()) };
-        let mut others = vec!["its boot sector, and which files are hidden or of the system".to_owned()];
-        others.extend(crate::around(source, 0..boot.length, cancel)?);
-        Ok(Unlisted::of(others))
+        clusters::unlisted(source, open(source).ok().map(|boot| boot.length), cancel)
     }
 
     fn reader(&self) -> Reader<'_> {

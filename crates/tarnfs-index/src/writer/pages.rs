@@ -381,15 +381,9 @@ fn write_bytes<const ROOM: usize>((bytes, used): &mut ([u8; ROOM], usize), what:
     *used = used.saturating_add(what.len()).min(ROOM);
 }
 
-/// The same of a number, seven bits to a byte, the highest first. A ninth byte has eight.
+/// The same of a number below 2⁵⁶, seven bits to a byte, the highest first.
 fn write_varint<const ROOM: usize>(to: &mut ([u8; ROOM], usize), number: u64) {
     if number < 0x80 {
-        return write_bytes(to, &[number as u8]);
-    }
-    if number >> 56 != 0 {
-        for shift in (0..8_u32).rev() {
-            write_bytes(to, &[(number >> shift.saturating_mul(7).saturating_add(8)) as u8 | 0x80]);
-        }
         return write_bytes(to, &[number as u8]);
     }
     let groups = 64_u32.saturating_sub(number.leading_zeros()).div_ceil(7);

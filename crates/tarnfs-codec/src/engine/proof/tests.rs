@@ -1,3 +1,5 @@
+mod talkative;
+
 use std::io::ErrorKind;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
@@ -8,7 +10,7 @@ use tarnfs_source::{Budget, Limits, MemorySource};
 use super::*;
 use crate::engine::{PieceCache, Table, Workers};
 use crate::testing::{noise, tool};
-use crate::{Decoder, Findings, SeekPoint, StreamChecks, by_name};
+use crate::{Decoder, Findings, SeekPoint, by_name};
 
 /// A stream of frames, blocks or members as another program lists them: without checksums.
 struct Foreign {
@@ -708,95 +710,4 @@ fn damage_in_very_many_places_takes_bounded_memory_and_all_of_it_counts() {
     let is_damaged = |at: u64| found.damage.iter().any(|damage| damage.decoded.contains(&at));
     assert!((0..places).step_by(997).all(|place| is_damaged(place * 10)));
     assert!(is_damaged((places - 1) * 10) && !is_damaged(5));
-}
-
-/// Gives zeros, and has something to tell with each of them while it verifies.
-struct Talkative;
-
-struct Talking {
-    left: usize,
-    tells: bool,
-    findings: Findings,
-}
-
-impl Decoder for Talking {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = buffer.len().min(1000).min(self.left);
-        buffer[..length].fill(0);
-        self.left -= length;
-        if !self.tells {
-            return Ok(length);
-        }
-        let (compressed, what) = (self.left as u64, "of no byte".to_owned());
-        let damage = Damage { decoded: 0..0, lost_from: 0, compressed, compressed_from: compressed, what };
-        self.findings.damage.push(damage);
-        self.findings.points.push(SeekPoint::default());
-        self.findings.shifts.push(compressed);
-        let Findings { damage, points, shifts } = &self.findings;
-        // As many reads as a piece takes.
-        let most = PIECE / 1000 + 10;
-        assert!(damage.len() <= most && points.len() <= most && shifts.len() <= most, "{}", damage.len());
-        Ok(length)
-    }
-
-    fn memory(&self) -> usize {
-        0
-    }
-}
-
-impl FirstPass for Talking {
-    fn findings(&mut self) -> Option<&mut Findings> {
-        Some(&mut self.findings)
-    }
-
-    fn compressed_position(&self) -> u64 {
-        0
-    }
-}
-
-impl Codec for Talkative {
-    fn name(&self) -> &'static str {
-        "talkative"
-    }
-
-    fn first_pass(&self, _: SharedSource, _: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(Talking { left: LENGTH, tells: true, findings: Findings::default() }))
-    }
-
-    fn resume(&self, _: SharedSource, _: &SeekPoint, _: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(Talking { left: LENGTH, tells: false, findings: Findings::default() }))
-    }
-
-    fn stream_checks(&self) -> Option<&dyn StreamChecks> {
-        Some(self)
-    }
-}
-
-impl StreamChecks for Talkative {
-    fn checks(&self, _: &SeekPoint) -> Checks {
-        Checks::Chunk
-    }
-
-    fn verified(
-        &self,
-        source: SharedSource,
-        _: &SeekPoint,
-        _: Option<u64>,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        self.first_pass(source, options)
-    }
-}
-
-/// > No archive makes tarnfs crash, hang, or use memory without bound.
-#[test]
-fn what_is_told_of_a_chunk_while_it_is_verified_is_not_kept() {
-    let chunk = Chunk { point: SeekPoint::default(), length: LENGTH as u64, checksums: Vec::new() };
-    let foreign = Foreign {
-        codec: &Talkative,
-        decoded: vec![0; LENGTH],
-        stream: vec![0; 10],
-        table: Table { chunks: vec![chunk], damage: Vec::new() },
-    };
-    assert!(foreign.reads(&foreign.open(|_| {}), 10, LENGTH - 10));
 }
