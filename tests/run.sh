@@ -1,18 +1,35 @@
 #!/usr/bin/env bash
 # Runs all tests, also after one of them failed. Then those that failed run once more, by themselves: what passes then is
 # named as unsteady, which is a defect of the test or of the program, but none of the change at hand. Ends with how many
-# tests passed, failed and were left out.
+# tests passed, failed and were left out. With arguments, which `cargo test` gets, it runs what they name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-log=$(mktemp)
-trap 'rm -f "$log" "$log.again"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+log=$logs/all
 # Who is started with `&` by a shell has no interrupts, and tests wait for what they interrupt.
 cargo=(env --default-signal=HUP,INT,QUIT "${CARGO:-cargo}")
 # Many tests wait at times. With one thread for each core, cores would be idle.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 2))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
 
-"${cargo[@]}" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
-status=${PIPESTATUS[0]}
+# Runs some test binaries, all of them that are named by the arguments.
+run() { "${cargo[@]}" test --workspace --no-fail-fast "$@" 2>&1; }
+
+status=0
+if [ $# -gt 0 ]; then
+    run "$@" | tee "$log" || status=1
+elif run --no-run | tee "$log"; then
+    # Cargo runs one binary after the other, and at the end of each some threads wait for its last test. So there are two
+    # halves, told apart by first letters; what the second one says follows when it has ended.
+    run --lib --bins --test '[o-z]*' > "$logs/second" &
+    run --test '[a-n]*' | tee "$logs/first" || status=1
+    wait $! || status=1
+    cat "$logs/second"
+    run --doc | tee "$logs/examples" || status=1
+    cat "$logs"/{first,second,examples} > "$log"
+else
+    status=1
+fi
 
 # The tests that libtest names as failed, and cargo's words for the binaries they are in: "-p tarnfs --test mounting".
 failed() { sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$1" | sort -u; }
