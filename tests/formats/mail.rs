@@ -193,6 +193,57 @@ for name, more in (("x.mbox", None), ("y.mbox", "x.mbox")):
     assert!(read.code == 0 && read.out.windows(5).any(|window| window == b"bytes"), "{}", read.err);
 }
 
+/// As Python's `mailbox` writes them: read and unread, in a folder, a tar and a zip.
+#[test]
+fn messages_of_a_maildir_are_folders() {
+    if !can_mount() || !have("python3") || !have("zip") {
+        return println!("left out: no mounts, no Python or no zip here");
+    }
+    let scratch = Scratch::new();
+    python(
+        &scratch,
+        r#"
+import mailbox, email.message
+box = mailbox.Maildir("box")
+for number in range(3):
+    message = email.message.EmailMessage()
+    message["From"], message["To"], message["Subject"] = "a@example.org", "b@example.org", f"number {number}"
+    message["Date"], message["Message-ID"] = "Mon, 01 Jan 2024 00:00:00 +0000", f"<{number}@example.org>"
+    message.set_content("text")
+    message.add_attachment(b"bytes" * number, maintype="application", subtype="octet-stream", filename="attached")
+    message = mailbox.MaildirMessage(message)
+    if number: message.set_subdir("cur"); message.add_flag("S")
+    box.add(message)
+open("box/new/1700000001.notes.txt", "w").write("no mail")
+"#,
+    );
+    scratch.shell("tar -cf box.tar box; zip -qr0 box.zip box");
+    for archive in ["box", "box.tar", "box.zip"] {
+        let mounted =
+            Mounted::any(&scratch, scratch.path(archive), &["-r", "--recursive-extensions", "/archive,/mail"]);
+        let root = mounted.path(if archive == "box" { "" } else { "box" });
+        let mut attached = Vec::new();
+        for folder in ["cur", "new"] {
+            for entry in fs::read_dir(root.join(folder)).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    assert_eq!(fs::read(entry.path().join("body.txt")).unwrap(), b"text\n");
+                    attached.push(fs::read(entry.path().join("attached")).unwrap());
+                } else {
+                    assert_eq!(fs::read(entry.path()).unwrap(), b"no mail");
+                }
+            }
+        }
+        attached.sort();
+        assert_eq!(attached, [&b""[..], b"bytes", b"bytesbytes"], "{archive}");
+        mounted.unmount();
+    }
+    let plain = Mounted::any(&scratch, scratch.path("box.tar"), &["-r"]);
+    for entry in fs::read_dir(plain.path("box/cur")).unwrap() {
+        assert!(entry.unwrap().file_type().unwrap().is_file(), "only with the set of mail");
+    }
+}
+
 #[test]
 fn text_is_no_mail() {
     let scratch = Scratch::new();

@@ -8,6 +8,8 @@ enum Rule {
     Glob(Vec<u8>, bool),
     /// The first part of a file that was split.
     FirstPart(bool),
+    /// A message in a maildir.
+    Maildir(bool),
     /// Whatever is a member of the archive itself.
     Members,
 }
@@ -38,11 +40,15 @@ const SETS: &[(&str, &str)] = &[
          ods odt oxps pbit pbix pdf potm potx ppsm ppsx pptm pptx scdoc semblio slx smpk usdz vsdm vsdx vssm vssx vstm vstx \
          wacz warc xlsm xlsx xltm xltx xps",
     ),
+    (MAIL, "eml mbox mbx"),
     ("multimedia", "avi mk3d mka mks mkv mp4 ogm ogv rmb rmvb webm"),
 ];
 
 /// The name of the set of first parts of split files.
 const SPLIT: &str = "split";
+
+/// The name of the set of mail, to which the messages of a maildir belong.
+const MAIL: &str = "mail";
 
 /// What stands for the members of the archive itself, whatever their names are; not those of archives in it. Nobody
 /// types it: it is what an archive with container images is read with.
@@ -83,6 +89,9 @@ impl Extensions {
             if set == "all" {
                 rules.push(Rule::FirstPart(takes_in));
             }
+            if set == "all" || set == MAIL {
+                rules.push(Rule::Maildir(takes_in));
+            }
         }
         Ok(Self(rules))
     }
@@ -114,6 +123,7 @@ impl Extensions {
             let (end, takes_in) = match rule {
                 Rule::Glob(glob, takes_in) => (end_that_matches(glob, &lower), *takes_in),
                 Rule::FirstPart(takes_in) => (end_of_first_part(&lower), *takes_in),
+                Rule::Maildir(takes_in) => (is_of_maildir(&lower).then_some(lower.len()), *takes_in),
                 Rule::Members => continue,
             };
             let Some(start) = end else { continue };
@@ -172,6 +182,16 @@ fn end_of_first_part(name: &[u8]) -> Option<usize> {
         _ => false,
     };
     is_first.then_some(dot)
+}
+
+/// True of a name that a message has in a maildir: `1700000001.M12P34.host:2,S`, where what begins with the colon may be
+/// absent. See <https://cr.yp.to/proto/maildir.html>. Its flags are no ending that could be taken away.
+fn is_of_maildir(name: &[u8]) -> bool {
+    // A second since 1970 has that many digits since 1973.
+    const DIGITS: std::ops::RangeInclusive<usize> = 9..=12;
+    let mut parts = name.splitn(3, |&byte| byte == b'.');
+    let (Some(second), Some(unique), Some(host)) = (parts.next(), parts.next(), parts.next()) else { return false };
+    DIGITS.contains(&second.len()) && second.iter().all(u8::is_ascii_digit) && !unique.is_empty() && !host.is_empty()
 }
 
 /// True if `glob` (`*`, `?`, `[abc]`, `[a-z]`, `[!a]`) matches all of `text`.
@@ -271,6 +291,16 @@ mod tests {
             (&["[!a-c]z"], "x.dz", Some("x")),
             (&["[!a-c]z"], "x.bz", None),
             (&[".gz/-/-"], "x.gz", Some("x")),
+            (&["/mail"], "x.MBOX", Some("x")),
+            (&["/mail"], "1700000001.M1P1.host:2,RS", Some("1700000001.M1P1.host:2,RS")),
+            (&["/mail"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
+            (&["/all"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
+            (&["/mail,/mail/-"], "1700000001.M1P1.host", None),
+            (&["/mail"], "20240101.data.txt", None),
+            (&["/mail"], "1700000001.txt", None),
+            (&["/mail"], "1700000001..host", None),
+            (default, "1700000001.M1P1.host", None),
+            (default, "x.mbox", None),
         ] {
             assert_eq!(stem(values, name).as_deref(), expected, "{values:?} {name}");
         }
@@ -283,7 +313,6 @@ mod tests {
         const EXCEPTIONS: &[(&str, &str)] = &[
             ("swm", "what its other parts hold is not read"),
             ("mtree", "what its files hold lies elsewhere"),
-            ("mbox mbx eml", "a mailbox is a file to who keeps one"),
             ("xhtml ogg oga ogx opus spx", "a page or a sound is a file, as in ratarmount"),
             (
                 "war ear aab odp kmz msix pkg mpkg xip udeb ddeb srpm spm",

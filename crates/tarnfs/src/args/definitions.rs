@@ -307,8 +307,8 @@ pub(crate) struct Open {
     pub(crate) recursion_depth: Option<i64>,
 
     /// Which files may be archives: globs for the end of the name, separated by commas. There are sets: /archive,
-    /// /binary, /compressed, /disk, /document, /multimedia, /split, /all. Put `/-` behind a glob or set to exclude it.
-    /// `*` means all files, and `,,` means a comma
+    /// /binary, /compressed, /disk, /document, /mail, /multimedia, /split, /all. Put `/-` behind a glob or set to
+    /// exclude it. `*` means all files, and `,,` means a comma
     #[arg(
         hide_short_help = true,
         long,
