@@ -505,6 +505,12 @@ pub trait ReadRandom: Send + Sync {
     /// Damage is an event, not an error, as long as anything else can be read.
     fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error>;
 
+    /// True if it never holds more than [`Limits::held`] of what leads to its files. Others may hold as much as they
+    /// need, and small ones of these are not read beside each other.
+    fn heeds_held(&self) -> bool {
+        false
+    }
+
     /// Where the content of a member begins that has a header of its own at byte `header`
     /// ([`Coder::is_behind_header`]), and which lies in the archive as `expected` says. `InvalidData` where that header
     /// is not what the directory says.

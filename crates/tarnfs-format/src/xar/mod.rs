@@ -64,4 +64,8 @@ impl ReadRandom for Xar {
     fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
         reader::read(source, options, receive)
     }
+
+    fn heeds_held(&self) -> bool {
+        true
+    }
 }

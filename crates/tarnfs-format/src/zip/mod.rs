@@ -152,6 +152,10 @@ impl ReadRandom for Zip {
         reader::Reader::new(&**source, options, receive).run()
     }
 
+    fn heeds_held(&self) -> bool {
+        true
+    }
+
     fn find_content(&self, source: &dyn Source, header: u64, expected: &Piece) -> io::Result<u64> {
         local::find_content(source, header, Some(expected))
     }

@@ -44,7 +44,8 @@ const LARGE: u64 = 4 << 20;
 /// of `xz -9`. One that needs more is read when it is its turn, by itself.
 const MOST_BEHIND: u64 = 64 << 20;
 
-/// The most that a smaller one may hold of its directory while others are read beside it.
+/// The most that a smaller one may hold of its directory while others are read beside it. Of formats that may hold more
+/// ([`ReadRandom::heeds_held`](tarnfs_format::ReadRandom::heeds_held)), one is read at a time.
 const HELD_BEHIND: u64 = 16 << 20;
 
 /// Candidates that may wait before they are read; each takes about a kilobyte.
@@ -435,6 +436,9 @@ impl<'a> Expansion<'a> {
         let undamaged = Undamaged::of(candidate, &self.amount);
         if let Reader::Random(format) = reader {
             let held = limits.held;
+            if held < self.options.limits.held && !format.heeds_held() {
+                return Ok(receiver.call(Call::PutOff)?);
+            }
             let mut format_options = self.format_options.clone();
             format_options.limits.held = held;
             let why = match why_not_an_archive(format, &undamaged, &format_options) {
