@@ -1,5 +1,6 @@
 //! Files of decoded pieces, of archives in which random reads are slow: in one folder, bounded in bytes.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -72,8 +73,12 @@ const MEMBERS: &str = "members";
 /// What ends the names of the files.
 const SUFFIX: &str = ".decoded";
 
-/// Files that may make room for one that is written.
+/// Files that may make room for one that is written: half of them those that were used least recently, the other half
+/// the largest, as many small ones would make too little room.
 const MOST_OTHERS: usize = 64;
+
+/// Before a file is written, the others leave as much room as the limit divided by this.
+const ROOM: u64 = 8;
 
 /// Empty files are removed when they are so old: whoever has made a new one may be about to write it.
 const OLD: Duration = Duration::from_secs(3600);
@@ -118,18 +123,19 @@ impl DecodedCache {
     /// opened here: a mount gives up opening files.
     pub(crate) fn open_to_write(&self, of: KeptAs, codec: &str, budget: &Budget) -> io::Result<DecodedFileWriter> {
         let folder = self.make_folder()?;
-        let (path, name) = (in_folder(&folder, &Self::name(of, codec)), Self::name(of, codec));
+        let name = Self::name(of, codec);
+        let path = in_folder(&folder, &name);
         let file = trust::open_to_write(&path).map_err(|error| match error {
             tarnfs_index::Error::Io(error) => error,
             error => io::Error::new(io::ErrorKind::PermissionDenied, error.to_string()),
         })?;
         is_used(&file, &path);
         let space = FileSpace {
-            others: self.others(&folder)?,
+            others: self.others(&folder, &name)?,
             own: file.try_clone()?,
             name: name.into(),
             folder,
-            limit: self.limit,
+            cache: self.clone(),
         };
         DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(space))
     }
@@ -213,8 +219,17 @@ impl DecodedCache {
         Ok(folder)
     }
 
-    /// Opens the files that may make room: those that were used least recently. Removes what others have left behind.
-    fn others(&self, folder: &File) -> io::Result<Arc<Others>> {
+    /// Bytes that the files in `folder` may have together.
+    fn limit(&self, folder: &File) -> u64 {
+        self.limit.unwrap_or_else(|| {
+            let free = fstatvfs(folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
+            Self::MOST.min(free / 10)
+        })
+    }
+
+    /// Opens the files that may make room. Removes what others have left behind, and what was used least recently if
+    /// there is little room.
+    fn others(&self, folder: &File, own: &str) -> io::Result<Arc<Others>> {
         let others = Others::of(&self.folder);
         let mut found = Vec::new();
         for entry in in_folder(folder, "").read_dir()? {
@@ -233,17 +248,28 @@ impl DecodedCache {
             // A mount has the one for seek points open as long as it lasts.
             let is_old = || is_old() && (!is_of_members(&name) || is_very_old());
             if metadata.len() == 0 && is_old() {
-                remove_left_over(&path);
+                remove_unlocked(&path);
             } else {
-                found.push((metadata.modified()?, path, name));
+                found.push((metadata.modified()?, metadata.len(), path, name));
             }
         }
         found.sort();
+        let limit = self.limit(folder);
+        let bytes_of_others = found.iter().filter(|(.., name)| *name != *own).map(|(_, length, ..)| *length);
+        let mut sum = bytes_of_others.fold(0, u64::saturating_add);
+        found.retain(|(_, length, path, name)| {
+            let stays = sum <= limit - limit / ROOM || is_of_members(name) || *name == *own || !remove_unlocked(path);
+            sum -= if stays { 0 } else { *length };
+            stays
+        });
+        if found.len() > MOST_OTHERS {
+            found[MOST_OTHERS / 2..].sort_by_key(|(_, length, ..)| Reverse(*length));
+        }
         let mut files = others.files();
         let is_there = |file: &File| file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);
         let mut open: HashMap<OsString, File> =
             files.drain(..).filter(|(file, _)| is_there(file)).map(|(file, name)| (name, file)).collect();
-        let opened = |(_, path, name): (_, PathBuf, OsString)| {
+        let opened = |(_, _, path, name): (_, _, PathBuf, OsString)| {
             const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
             let anew = || OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(path).ok();
             Some((open.remove(&name).or_else(anew)?, name))
@@ -304,16 +330,19 @@ fn is_of_members(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.ends_with(&format!(".{MEMBERS}{SUFFIX}")))
 }
 
-/// Whoever writes one holds a lock on it.
-fn remove_left_over(path: &Path) {
+/// Whoever writes one holds a lock on it. True if it is gone.
+fn remove_unlocked(path: &Path) -> bool {
     let removed = OpenOptions::new().read(true).open(path).and_then(|file| {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         std::fs::remove_file(path)
     });
     match removed {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => log::debug!("{}: {error}", path.display()),
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => {
+            log::debug!("{}: {error}", path.display());
+            false
+        }
     }
 }
 
@@ -321,7 +350,7 @@ fn remove_left_over(path: &Path) {
 /// and remove nothing.
 struct FileSpace {
     folder: File,
-    limit: Option<u64>,
+    cache: DecodedCache,
     own: File,
     name: OsString,
     /// Files that may make room, and our own.
@@ -329,13 +358,6 @@ struct FileSpace {
 }
 
 impl FileSpace {
-    fn limit(&self) -> u64 {
-        self.limit.unwrap_or_else(|| {
-            let free = fstatvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
-            DecodedCache::MOST.min(free / 10)
-        })
-    }
-
     /// Bytes of all files but our own.
     fn bytes_of_others(&self) -> io::Result<u64> {
         seek(&self.folder, SeekFrom::Start(0))?;
@@ -394,7 +416,7 @@ impl FileSpace {
     }
 
     fn extend_locked(&self, length: u64, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Extended> {
-        let limit = self.limit();
+        let limit = self.cache.limit(&self.folder);
         if length > limit || self.own.metadata()?.nlink() == 0 {
             return Ok(Extended::Full);
         }
@@ -442,8 +464,8 @@ mod tests {
         let file = trust::open_to_write(&path).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         let name = path.file_name().unwrap().to_owned();
-        let others = cache.others(&cache.make_folder().unwrap()).unwrap();
-        FileSpace { others, own: file, name, folder: File::open(&cache.folder).unwrap(), limit: cache.limit }
+        let others = cache.others(&cache.make_folder().unwrap(), name.to_str().unwrap()).unwrap();
+        FileSpace { others, own: file, name, folder: File::open(&cache.folder).unwrap(), cache: cache.clone() }
     }
 
     /// Makes the file `length` bytes long.
@@ -479,7 +501,7 @@ mod tests {
     #[test]
     fn what_was_used_least_recently_makes_room() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = DecodedCache::new(folder.path().join("a/b"), Some(1000));
+        let cache = DecodedCache::new(folder.path().join("a/b"), Some(1100));
         for number in 1..=3 {
             assert_eq!(grow(&mut folder_of(&cache, number), 300), Extended::Written);
             set_age(&cache, number, 1000 - number);
@@ -488,7 +510,7 @@ mod tests {
         assert!(cache.open(archive(1), "toy", &Budget::new(0)).is_some());
         assert_eq!(grow(&mut folder_of(&cache, 4), 300), Extended::Written);
         assert_eq!(names(&cache), [1, 3, 4].map(|number| format!("{number:016x}-{number}.toy.decoded")));
-        assert_eq!(grow(&mut folder_of(&cache, 5), 1001), Extended::Full, "more than there may ever be");
+        assert_eq!(grow(&mut folder_of(&cache, 5), 1101), Extended::Full, "more than there may ever be");
         assert_eq!(names(&cache).len(), 4, "nothing makes room for what is not kept");
     }
 
@@ -557,6 +579,26 @@ mod tests {
         });
         let open = open.count();
         assert!((ARCHIVES..=4 * ARCHIVES + MOST_OTHERS).contains(&open), "{open}");
+    }
+
+    /// However many small files there are, a large one finds room.
+    #[test]
+    fn many_small_files_make_room_for_a_large_one() {
+        const FILES: u64 = 400;
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(100 * FILES));
+        for number in 1..=FILES {
+            std::fs::write(cache.path(archive(number), "toy"), [0; 100]).unwrap();
+            set_age(&cache, number, 10_000 - number);
+        }
+        let large = &mut folder_of(&cache, FILES + 1);
+        assert_eq!(names(&cache).len() as u64, FILES - FILES / ROOM + 1, "the oldest are gone");
+        assert!(!cache.path(archive(1), "toy").exists());
+        let room = 100 * (FILES / ROOM + MOST_OTHERS as u64);
+        assert_eq!(grow(large, room), Extended::Written);
+        assert_eq!(grow(large, room + 1), Extended::Full);
+        let again = &mut folder_of(&cache, FILES + 2);
+        assert_eq!(grow(again, 100 * FILES / ROOM), Extended::Written, "there is always room for some");
     }
 
     /// One that cannot be emptied keeps no other from being used.
