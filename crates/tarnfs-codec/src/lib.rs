@@ -174,6 +174,18 @@ pub trait ChunkTable: Send + Sync + Debug {
     }
 }
 
+/// How a stream tells where files begin in it: with `magic` at byte `at` of a block, all of which have the same length.
+/// Something in a file may look like that, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStarts {
+    /// Bytes of a block.
+    pub block: u64,
+    /// Where in the first block of a file the magic is. All of it is in that block.
+    pub at: u64,
+    /// The magic.
+    pub magic: &'static [u8],
+}
+
 /// What shapes a first pass.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -181,6 +193,9 @@ pub struct Options {
     pub seek_point_spacing: u64,
     /// Points may be closer together than that where they take little of the compressed stream (gzip).
     pub closer_seek_points: bool,
+    /// Where files begin in what is decoded: these are read at random more often than what lies inside of large ones, so
+    /// points before them are closer together.
+    pub file_starts: Option<FileStarts>,
     /// Bounds on what the stream may ask for.
     pub limits: Limits,
     /// What frames of zstd may need beside the stream.
@@ -200,6 +215,7 @@ impl Default for Options {
         Self {
             seek_point_spacing: 4 << 20,
             closer_seek_points: false,
+            file_starts: None,
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
             scratch: Scratch::default(),

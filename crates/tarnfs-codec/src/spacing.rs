@@ -1,12 +1,24 @@
 //! How far apart the seek points of a first pass are.
+//!
+//! Where points may be closer than they must be, their states take about a hundredth of the compressed stream. Files are
+//! mostly read from their start. So what a point costs is compared with what it spares: the bytes that are decoded in vain
+//! before each file that begins behind the last point, and before other bytes, which count less. Where small files are
+//! many, points are closer; inside of large files they are further apart.
 
-use crate::Options;
+use crate::{FileStarts, Options};
 
-/// Of 100 bytes of the compressed stream, what all states together may take where points are closer than they must be.
-const SHARE: u64 = 1;
-/// Decoded bytes between two points at least, where points may be closer than they must be. Resuming, and decoding
-/// to the end of a piece, takes about as long as decoding 256 KiB, so that closer ones would gain little.
-const LEAST: u64 = 512 << 10;
+/// Of 1000 bytes of the compressed stream, what all states up to there may take where points are closer than they must
+/// be. A whole stream takes about 10, unless files begin everywhere.
+const SHARE: u64 = 20;
+/// Decoded bytes between two points at least, where points may be closer than they must be. Resuming, and decoding to the
+/// end of a piece, takes about as long as decoding 256 KiB, so that closer ones would gain little.
+const LEAST: u64 = 128 << 10;
+/// The same where members begin.
+const LEAST_OF_MEMBERS: u64 = 384 << 10;
+/// Decoded bytes from one look to the next: looking takes time of a first pass that has one thread.
+const LOOK: u64 = 128 << 10;
+/// So many bytes inside of files count as one start of a file.
+const BYTES_FOR_START: f64 = (128 << 10) as f64;
 /// Bytes that a point takes in an index beside its state.
 const ROW: u64 = 48;
 /// Bytes of a state, before there is one to go by.
@@ -19,34 +31,149 @@ pub(crate) struct Spacing {
     /// Decoded bytes between two points, at least and at most.
     least: u64,
     most: u64,
+    /// Decoded bytes behind the last point at which it looks next.
+    look: u64,
     /// Bytes that points have taken.
     spent: u64,
     /// Bytes that the state of the next one will take, as far as one can tell.
     expected: u64,
+    starts: Option<Starts>,
+}
+
+/// The starts of files in what has passed.
+#[derive(Debug)]
+struct Starts {
+    of: FileStarts,
+    /// Decoded bytes that have passed.
+    passed: u64,
+    /// How much of a magic they end with.
+    matched: usize,
+    /// How many there were.
+    all: u64,
+    /// The sum of the distances of those behind the last point from that, which was at byte `last`.
+    distances: u64,
+    last: u64,
+}
+
+impl Starts {
+    /// `None` where nobody knows what they look like, or how far points are apart is given.
+    fn new(options: &Options) -> Option<Self> {
+        let of = options.file_starts.filter(|of| of.block > 0 && !of.magic.is_empty() && options.closer_seek_points)?;
+        Some(Self { of, passed: 0, matched: 0, all: 0, distances: 0, last: 0 })
+    }
+
+    /// Takes note of `bytes`, which begin at byte `at` of the stream. What has passed before is left out.
+    fn pass(&mut self, at: u64, bytes: &[u8]) {
+        let known = self.passed.saturating_sub(at).min(bytes.len() as u64);
+        let (bytes, at) = (&bytes[known as usize..], at + known);
+        if bytes.is_empty() {
+            return;
+        }
+        let FileStarts { block, at: place, magic } = self.of;
+        let (mut from, matched) = (0, std::mem::take(&mut self.matched));
+        let matched = if at == self.passed { matched } else { 0 };
+        self.passed = at + bytes.len() as u64;
+        if matched > 0 {
+            from = self.compare(at, bytes, &magic[matched..], matched);
+        }
+        let in_block = (at + from as u64) % block;
+        let mut next = from as u64 + (place + block - in_block) % block;
+        while let Some(rest) =
+            usize::try_from(next).ok().and_then(|next| bytes.get(next..)).filter(|rest| !rest.is_empty())
+        {
+            self.compare(at + next, rest, magic, 0);
+            next += block;
+        }
+    }
+
+    /// Looks whether `bytes`, at byte `at` of the stream, begin with `wanted`, before which so much of the magic was
+    /// there. Returns how many of them were looked at.
+    fn compare(&mut self, at: u64, bytes: &[u8], wanted: &[u8], matched: usize) -> usize {
+        let common = wanted.len().min(bytes.len());
+        if wanted[..common] == bytes[..common] {
+            if common < wanted.len() {
+                self.matched = matched + common;
+            } else {
+                self.all += 1;
+                self.distances += at.saturating_sub(matched as u64).saturating_sub(self.last);
+            }
+        }
+        common
+    }
+
+    /// There is a point at byte `at` of the stream.
+    fn begin_chunk(&mut self, at: u64) {
+        (self.distances, self.last) = (0, at);
+    }
+
+    /// True if a point at byte `decoded`, so many bytes behind the last one, spares as much as points spare that are so
+    /// far `apart` where nothing is known of files.
+    fn is_worth(starts: Option<&Self>, decoded: u64, behind_last: u64, apart: f64) -> bool {
+        let (distances, all) = starts.map_or((0, 0), |starts| (starts.distances, starts.all));
+        let (decoded, behind_last) = (decoded as f64, behind_last as f64);
+        // Where there are many files, what lies inside of large ones pays for that.
+        let many = (all as f64 * f64::from(1 << 20) / decoded).min(1.0);
+        2.0 * distances as f64 * BYTES_FOR_START + behind_last * behind_last >= apart * apart * (1.0 + 1.25 * many)
+    }
 }
 
 impl Spacing {
     pub(crate) fn new(options: &Options) -> Self {
         let most = options.seek_point_spacing.max(1);
         let least = if options.closer_seek_points { most.min(LEAST) } else { most };
-        Self { least, most, spent: 0, expected: GUESS }
+        let starts = Starts::new(options);
+        Self { least, most, look: least, spent: 0, expected: GUESS, starts }
     }
 
-    /// Decoded bytes between two points at least.
-    pub(crate) fn least(&self) -> u64 {
-        self.least
+    /// Decoded bytes behind the last point before which no other one is due.
+    pub(crate) fn next_look(&self) -> u64 {
+        self.look
     }
 
-    /// True if there should be a point at byte `compressed` of the stream, so many decoded bytes behind the last one.
-    pub(crate) fn is_due(&self, behind_last: u64, compressed: u64) -> bool {
-        let may_spend = compressed / 100 * SHARE;
-        behind_last >= self.most || behind_last >= self.least && self.spent + self.expected + ROW <= may_spend
+    /// Decoded bytes between two points at least where a member begins, which needs no state.
+    pub(crate) fn least_of_members(&self) -> u64 {
+        if self.least < self.most { LEAST_OF_MEMBERS } else { self.most - self.most / 4 }
     }
 
-    /// Takes note of a point with a state of `length` bytes.
-    pub(crate) fn spend(&mut self, length: usize) {
+    /// Takes note of decoded `bytes`, which begin at byte `at` of the stream.
+    pub(crate) fn pass(&mut self, at: u64, bytes: &[u8]) {
+        if let Some(starts) = &mut self.starts {
+            starts.pass(at, bytes);
+        }
+    }
+
+    /// True if there should be a point at byte `compressed` of the stream, so many decoded bytes behind the last one,
+    /// which was at byte `last` of these.
+    pub(crate) fn is_due(&mut self, last: u64, behind_last: u64, compressed: u64) -> bool {
+        if behind_last < self.look {
+            return false;
+        }
+        let is_due = behind_last >= self.most || self.is_worth(last + behind_last, behind_last, compressed);
+        if !is_due {
+            self.look = (behind_last / LOOK + 1) * LOOK;
+        }
+        is_due
+    }
+
+    /// True if it spares enough.
+    fn is_worth(&self, decoded: u64, behind_last: u64, compressed: u64) -> bool {
+        let takes = self.expected + ROW;
+        if self.spent + takes > compressed / 1000 * SHARE {
+            return false;
+        }
+        // How far apart they are where they take a hundredth.
+        let apart = takes as f64 * 100.0 * decoded as f64 / compressed as f64;
+        Starts::is_worth(self.starts.as_ref(), decoded, behind_last, apart)
+    }
+
+    /// Takes note of a point at byte `decoded`, with a state of `length` bytes.
+    pub(crate) fn spend(&mut self, decoded: u64, length: usize) {
         let length = length as u64;
         self.spent += length + ROW;
+        self.look = self.least;
+        if let Some(starts) = &mut self.starts {
+            starts.begin_chunk(decoded);
+        }
         if length > 0 {
             self.expected = (3 * self.expected + length) / 4;
         }
@@ -62,8 +189,8 @@ mod tests {
         let (mut spacing, mut points, mut taken) = (Spacing::new(options), vec![0], 0);
         for decoded in (0..400 << 20).step_by(64 << 10) {
             let last = points.last().copied().unwrap_or(0);
-            if spacing.is_due(decoded - last, decoded / ratio) {
-                spacing.spend(state);
+            if spacing.is_due(last, decoded - last, decoded / ratio) {
+                spacing.spend(decoded, state);
                 points.push(decoded);
                 taken += state;
             }
@@ -86,6 +213,69 @@ mod tests {
         // States that take nothing, and some that take too much.
         assert_eq!(gaps(&points(&options, 1, 1).0), (LEAST, LEAST));
         assert_eq!(gaps(&points(&options, 100, 32 << 10).0).1, options.seek_point_spacing);
+    }
+
+    const TAR: FileStarts = FileStarts { block: 512, at: 257, magic: b"ustar" };
+
+    fn closer() -> Options {
+        Options { closer_seek_points: true, file_starts: Some(TAR), ..Options::default() }
+    }
+
+    #[test]
+    fn starts_are_found_however_the_stream_is_cut() {
+        let mut stream = vec![b'u'; 20 * 512 + 100];
+        for (block, magic) in [(0, "ustar"), (3, "ustar"), (4, "usta "), (7, "ustar  "), (19, "ustar")] {
+            stream[block * 512 + 257..][..magic.len()].copy_from_slice(magic.as_bytes());
+        }
+        // It counts only where it belongs.
+        stream[5 * 512 + 100..][..5].copy_from_slice(b"ustar");
+        for length in [1, 2, 3, 4, 5, 7, 255, 512, 1000, stream.len()] {
+            let mut starts = Starts::new(&closer()).unwrap();
+            for (number, part) in stream.chunks(length).enumerate() {
+                starts.pass((number * length) as u64, part);
+                // What has passed does not count again.
+                starts.pass(0, &stream[..number * length]);
+            }
+            assert_eq!((starts.all, starts.distances), (4, 512 * (3 + 7 + 19) + 4 * 257), "{length}");
+        }
+        // What is left out may have begun a magic.
+        let mut starts = Starts::new(&closer()).unwrap();
+        starts.pass(0, &stream[..259]);
+        starts.pass(259 + 512, b"tar");
+        assert_eq!(starts.all, 0);
+    }
+
+    #[test]
+    fn points_are_closer_where_files_begin() {
+        let options = closer();
+        let mut header = [0; 512];
+        header[257..262].copy_from_slice(TAR.magic);
+        let (mut spacing, mut points, mut taken) = (Spacing::new(&options), vec![0], 0);
+        // Of each 100 MiB the first 30 are files of 8 KiB, the rest one file.
+        let is_small = |decoded: u64| decoded % (100 << 20) < 30 << 20;
+        for decoded in (0..400_u64 << 20).step_by(8 << 10) {
+            let last = points.last().copied().unwrap();
+            if decoded % (32 << 10) == 0 && spacing.is_due(last, decoded - last, decoded * 2 / 5) {
+                spacing.spend(decoded, 2100);
+                points.push(decoded);
+                taken += 2100;
+            }
+            if is_small(decoded) {
+                spacing.pass(decoded, &header);
+            }
+        }
+        assert!(taken * 1000 < (400 << 20) * 2 / 5 * SHARE, "{taken}");
+        let gaps = |small| {
+            let gaps: Vec<u64> =
+                points.windows(2).filter(|two| is_small(two[0]) == small).map(|two| two[1] - two[0]).collect();
+            gaps.iter().sum::<u64>() / gaps.len() as u64
+        };
+        assert!(
+            gaps(true) < 300 << 10 && (700 << 10..1 << 20).contains(&gaps(false)),
+            "{} {}",
+            gaps(true),
+            gaps(false)
+        );
     }
 
     #[test]

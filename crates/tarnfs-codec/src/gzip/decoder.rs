@@ -249,9 +249,7 @@ impl DeflateDecoder {
         self.begin(Checksum::crc32());
         let is_behind_gap = std::mem::take(&mut self.is_behind_gap);
         if let (Some(start), Some(survey)) = (start, &mut self.survey) {
-            // Points that need no window are worth a shorter chunk.
-            let least = survey.spacing.least();
-            let is_due = self.decoded - survey.last >= least - least / 4;
+            let is_due = self.decoded - survey.last >= survey.spacing.least_of_members();
             if is_due || is_behind_gap {
                 survey.mark(SeekPoint { compressed_bit: start * 8, decoded: self.decoded, state: Vec::new() });
             }
@@ -292,7 +290,8 @@ impl DeflateDecoder {
         let room = buffer.len() - done;
         // Stopping at each block costs a copy of the window, so it is asked for only where a point is due or others may
         // have decoded what follows.
-        let due = self.survey.as_ref().map(|survey| survey.spacing.least().saturating_sub(self.decoded - survey.last));
+        let due =
+            self.survey.as_ref().map(|survey| survey.spacing.next_look().saturating_sub(self.decoded - survey.last));
         let (length, stop) = match due {
             None => (room, Stop::Never),
             Some(0) => (room, Stop::AtBlock),
@@ -306,12 +305,14 @@ impl DeflateDecoder {
         let at_end = input.len() < LEAST_INPUT;
         let step = self.inflate.step(input, [&mut buffer[..done + length]], done, stop);
         self.input.consume(step.read);
+        let start = self.decoded;
         self.decoded += step.written as u64;
         if step.written > 0 {
             if let Some(member) = &mut self.member {
                 member.checksum.update(&buffer[done..][..step.written]);
             }
             if let Some(survey) = &mut self.survey {
+                survey.spacing.pass(start, &buffer[done..][..step.written]);
                 survey.findings.points.extend(survey.pending.take());
             }
         }
@@ -386,13 +387,18 @@ impl DeflateDecoder {
         let Served { segment, history, bytes, boundary } = &mut served;
         let start = self.decoded - *bytes as u64;
         let mut is_due = |(before, bit): (usize, u64)| {
-            self.survey.as_mut().is_some_and(|survey| survey.is_due(bit, start + before as u64))
+            let Some(survey) = &mut self.survey else { return false };
+            survey.spacing.pass(start, &segment.bytes()[..before]);
+            survey.is_due(bit, start + before as u64)
         };
         while segment.boundary(*boundary).is_some_and(|boundary| !is_due(boundary)) {
             *boundary += 1;
         }
         let next = segment.boundary(*boundary);
         let end = next.map_or(segment.bytes().len(), |(before, _)| before);
+        if let Some(survey) = &mut self.survey {
+            survey.spacing.pass(start, &segment.bytes()[..end]);
+        }
         let rest = &segment.bytes()[*bytes..end];
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
@@ -685,11 +691,11 @@ impl Survey {
         if self.looked_at.0 != decoded {
             self.looked_at = (decoded, bit);
         }
-        self.looked_at.1 == bit && self.spacing.is_due(decoded - self.last, bit / 8)
+        self.looked_at.1 == bit && self.spacing.is_due(self.last, decoded - self.last, bit / 8)
     }
 
     fn mark(&mut self, point: SeekPoint) {
-        self.spacing.spend(point.state.len());
+        self.spacing.spend(point.decoded, point.state.len());
         (self.last, self.last_compressed) = (point.decoded, point.compressed_bit / 8);
         self.pending = Some(point);
     }

@@ -35,7 +35,8 @@ mod volumes;
 
 use std::io;
 
-use header::{BLOCK, Block, Check, Dialect, Header, check};
+pub use header::{BLOCK, MAGIC, MAGIC_AT};
+use header::{Block, Check, Dialect, Header, check};
 use tarnfs_source::{Cancel, Source};
 
 use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};

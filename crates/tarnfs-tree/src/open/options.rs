@@ -295,6 +295,12 @@ impl Options {
         tarnfs_codec::Options {
             seek_point_spacing: how.seek_point_spacing.unwrap_or(usual.seek_point_spacing),
             closer_seek_points: how.seek_point_spacing.is_none(),
+            // Nobody knows yet what comes of the stream; most are tars.
+            file_starts: Some(tarnfs_codec::FileStarts {
+                block: tarnfs_format::tar::BLOCK as u64,
+                at: tarnfs_format::tar::MAGIC_AT,
+                magic: tarnfs_format::tar::MAGIC,
+            }),
             limits: self.limits,
             dictionaries: how.dictionaries.clone(),
             scratch: how.scratch(self.shape.recursion.is_some()),
