@@ -2,6 +2,7 @@
 //! index. Small ones are read by several threads beside each other, large ones by one walk with all threads; what they
 //! hold themselves comes after them.
 
+mod large;
 mod refused;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use crate::legible::Legible;
 use crate::open::Options;
 use crate::pieces::are_blocks;
 use crate::problem::Problem;
+use large::{Large, MOST_TOGETHER};
 use refused::{is_locked, is_unsupported, tell_of_few, why_not_an_archive};
 
 /// Of that many compressed bytes on, one is read with all threads.
@@ -192,6 +194,8 @@ pub(super) struct Expansion<'a> {
     unlisted: Mutex<Vec<String>>,
     /// Some of the archive could not be read, and what comes before it is served.
     unread: AtomicBool,
+    /// Those with large dictionaries or windows that are being read beside others.
+    large: Large,
 }
 
 impl<'a> Expansion<'a> {
@@ -205,6 +209,7 @@ impl<'a> Expansion<'a> {
         let (amount, holes) = (Arc::new(Amount::new(archive_length)), Holes::new(archive_length));
         let (locked, unsupported) = (AtomicU64::new(0), AtomicU64::new(0));
         let (has_directories, unread, unlisted) = Default::default();
+        let large = Large::new(options.decoding.threads);
         Self {
             names,
             options,
@@ -218,6 +223,7 @@ impl<'a> Expansion<'a> {
             has_directories,
             unlisted,
             unread,
+            large,
         }
     }
 
@@ -567,10 +573,18 @@ impl<'a> Expansion<'a> {
         let may_have_more = *limits != self.options.limits;
         let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
         let mut limits = *limits;
+        let mut one_large = None;
         if may_have_more && let Some(outline) = codec.outline(&bytes, &self.options.cancel).ok().flatten() {
             // Also of a later part: behind the first bytes it is too late.
             if outline.dictionary > Some(limits.lzma_dictionary) || outline.history > Some(limits.decoder_window) {
                 return Ok(receiver.call(Call::PutOff)?);
+            }
+            // A history may be longer than the stream says.
+            if threads.is_some() && outline.dictionary.max(outline.history) > Some(MOST_TOGETHER) {
+                one_large = self.large.one_more();
+                if one_large.is_none() {
+                    return Ok(receiver.call(Call::PutOff)?);
+                }
             }
             if outline.history.is_some() {
                 // A window may be stated that is larger than what it will ever hold.

@@ -115,13 +115,30 @@ fn what_holds_much_of_its_directory_is_read_by_itself() {
     }
 }
 
-#[track_caller]
-fn assert_is_put_off(name: &str, bytes: Vec<u8>, why: &str) {
+/// Two of 64 MiB are not decoded beside each other; but where it is its turn, each of them is.
+#[test]
+fn what_needs_a_large_dictionary_is_read_beside_few_others() {
     let (limits, options) = (Limits::default(), Options::default());
     let names = Names::new(&Shape::default(), &limits).unwrap();
     let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
     let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
-    let candidate = Candidate {
+    let put_off = |dictionary: u32, threads: Option<usize>| {
+        let bytes = [&[0x5D][..], &dictionary.to_le_bytes(), &[0xFF; 8], &[0; 20]].concat();
+        let candidate = of_bytes("a.lzma", bytes, tarnfs_codec::by_name("lzma"));
+        let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
+        let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
+        expansion.read(&candidate, &direct, threads, &expansion.limits_of(&candidate)).unwrap();
+        direct.take_put_off()
+    };
+    assert!(!put_off(64 << 20, Some(1)) && !put_off(64 << 20, Some(1)), "one after the other");
+    let one = expansion.large.one_more().unwrap();
+    assert!(put_off(64 << 20, Some(1)) && !put_off(8 << 20, Some(1)) && !put_off(64 << 20, None));
+    drop(one);
+    assert!(!put_off(64 << 20, Some(1)));
+}
+
+fn of_bytes(name: &str, bytes: Vec<u8>, codec: Option<&'static dyn Codec>) -> Candidate {
+    Candidate {
         input: 0,
         file_in: 0,
         archive: 0,
@@ -131,7 +148,7 @@ fn assert_is_put_off(name: &str, bytes: Vec<u8>, why: &str) {
         damaged: Vec::new(),
         pieces: None,
         split: None,
-        codec: None,
+        codec,
         name: name.into(),
         makes_folder: false,
         file: Box::new(Entry { path: name.into(), ..Entry::default() }),
@@ -141,7 +158,16 @@ fn assert_is_put_off(name: &str, bytes: Vec<u8>, why: &str) {
         is_layer: false,
         place: MemberPlace::default(),
         told_at: 7,
-    };
+    }
+}
+
+#[track_caller]
+fn assert_is_put_off(name: &str, bytes: Vec<u8>, why: &str) {
+    let (limits, options) = (Limits::default(), Options::default());
+    let names = Names::new(&Shape::default(), &limits).unwrap();
+    let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
+    let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
+    let candidate = of_bytes(name, bytes, None);
     let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
     let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
     expansion.read(&candidate, &direct, None, &expansion.limits_of(&candidate)).unwrap();
