@@ -59,6 +59,7 @@ pub static BLOCK_CODERS: &[&dyn BlockCoder] = &[
     &padded::Repeated,
     &padded::ZSTD_BEHIND_ZEROS,
     &padded::ZSTD_IN_FRONT,
+    &padded::Zeros,
 ];
 
 /// The one of that name.

@@ -295,6 +295,25 @@ impl BlockCoder for Repeated {
     }
 }
 
+/// Zeros, whatever is stored: what an image of a disk does not store.
+#[derive(Debug)]
+pub(super) struct Zeros;
+
+impl BlockCoder for Zeros {
+    fn name(&self) -> &'static str {
+        "zeros"
+    }
+
+    fn decode(&self, _: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
+        decoded.fill(0);
+        Ok(decoded.len())
+    }
+
+    fn memory(&self, _: usize) -> usize {
+        0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::block::block_coder_by_name;
@@ -391,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grain_has_its_length_before_it_and_a_pattern_is_repeated() {
+    fn a_grain_has_its_length_before_it_and_a_pattern_and_zeros_need_no_more() {
         let text = text();
         let data = deflate(&text, 15);
         let stored = [&[1; 8][..], &(data.len() as u32).to_le_bytes(), &data, &[9; 300]].concat();
@@ -400,5 +419,6 @@ mod tests {
         assert!(decoded("zlib-behind-length", &stored[..9], text.len()).is_err());
         assert_eq!(decoded("repeated", b"abcd", 7).unwrap(), b"abcdabc");
         assert!(decoded("repeated", b"", 7).is_err());
+        assert_eq!(decoded("zeros", b"", 7).unwrap(), [0; 7]);
     }
 }

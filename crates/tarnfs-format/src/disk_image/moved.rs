@@ -1,7 +1,8 @@
 //! Pieces of files on a disk become pieces of the image that the disk is in.
 //!
 //! What the file system has packed lies in one place of the disk, or in several that it has told to join. Each of these
-//! may lie in several parts of the image, some of which are packed themselves: these are undone, then all are joined.
+//! may lie in several parts of the image, some of which are packed themselves: these are undone, then all are joined. A
+//! cluster of zeros is a hole of the image, also among what is packed.
 //! Where there are more of them than an index keeps, of what was packed in chunks each chunk is a piece by itself.
 
 mod chunks;
@@ -30,6 +31,11 @@ const OF_RUN: u64 = 1 << 10;
 const LONGEST_BLOCK: u64 = 16 << 20;
 
 const TOO_MANY: &str = "a packed block of it lies in too many parts of the image";
+const NOTHING: &str = "the image has a hole where a packed block of it is";
+const LONG_HOLES: &str = "a packed block of it has long holes in the image";
+
+/// What undoes packed blocks of NTFS: of zeros, only zeros come.
+const OF_ZEROS: &[u8] = b"lznt1-block";
 
 /// The pieces of a file, put together from its start to its end.
 #[derive(Debug, Default)]
@@ -187,6 +193,13 @@ fn places(piece: &Piece, coder: &Coder) -> (Vec<(u64, u64)>, bool) {
     (vec![(piece.offset, piece.stored)], false)
 }
 
+/// True if only zeros come of zeros that `coder` undoes.
+fn keeps_zeros(coder: &Coder) -> bool {
+    let Some(last) = coder.steps.last() else { return false };
+    let in_memory = last.properties.get(size_of::<u64>()..).filter(|_| last.codec == "block");
+    in_memory.unwrap_or(last.codec.as_bytes()) == OF_ZEROS
+}
+
 /// What the file system has packed: in one run of the image it is the same; in several, these are joined first.
 fn coded<S: Under>(
     view: &View<S>,
@@ -210,8 +223,12 @@ fn coded<S: Under>(
         }
         // What has more parts was not looked at to its end.
         parts if parts.len() > MOST_PARTS => Err(TOO_MANY.to_owned()),
-        _ if has_hole => Err("a packed block of it has holes in the image".to_owned()),
-        parts => joined(parts, &piece, coder),
+        [] if keeps_zeros(coder) => {
+            to.hole = to.hole.saturating_add(piece.length);
+            return Ok(());
+        }
+        [] => Err(NOTHING.to_owned()),
+        _ => joined(&lies, &piece, coder),
     };
     let joined = match joined {
         Err(why) if why == TOO_MANY => match chunks::apart(view, &piece, coder, &places, (&mut *to, &mut *budget))? {
@@ -227,8 +244,15 @@ fn coded<S: Under>(
     Ok(())
 }
 
-/// What of `piece`, which `coder` has made, lies in `parts` of the image.
-fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String> {
+/// What of `piece`, which `coder` has made, lies in those parts of the image.
+///
+/// Holes among them are zeros, and so is one at their end: where nothing is packed behind it, a coder may need them.
+fn joined(lies: &Moved, piece: &Piece, coder: &Coder) -> Result<Piece, String> {
+    let parts = lies.pieces.as_slice();
+    // They are in memory together.
+    if parts.iter().map(|part| part.hole).fold(lies.hole, u64::saturating_add) > LONGEST_BLOCK {
+        return Err(LONG_HOLES.to_owned());
+    }
     let end = piece.skip.saturating_add(piece.length);
     let (last, decoded) = match coder.steps.as_slice() {
         [block] if block.properties.is_empty() => {
@@ -245,6 +269,7 @@ fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String
     let behind = parts.iter().map(|part| part.offset.saturating_add(part.stored)).max().unwrap_or_default();
     let (mut steps, mut inputs) = (Vec::new(), Vec::new());
     for part in parts {
+        add_zeros(part.hole, &mut steps, &mut inputs);
         let place = Input::Stored { offset: part.offset.saturating_sub(start), length: part.stored };
         let Some(of_image) = &part.coder else {
             inputs.push(place);
@@ -263,8 +288,12 @@ fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String
         });
         inputs.push(Input::Step(steps.len().saturating_sub(1)));
     }
+    add_zeros(lies.hole, &mut steps, &mut inputs);
+    if inputs.len() > MOST_PARTS {
+        return Err(TOO_MANY.to_owned());
+    }
     let (codec, properties) = ("copy".to_owned(), Vec::new());
-    let stored = parts.iter().map(|part| part.length).fold(0, u64::saturating_add);
+    let stored = length_of(parts).saturating_add(lies.hole);
     steps.push(Step { codec, properties, decoded_length: Some(stored), inputs });
     let inputs = vec![Input::Step(steps.len().saturating_sub(1))];
     steps.push(Step { inputs, ..last });
@@ -274,6 +303,14 @@ fn joined(parts: &[Piece], piece: &Piece, coder: &Coder) -> Result<Piece, String
     let coder = Some(Arc::new(Coder { steps, is_behind_header: None }));
     let stored = behind.saturating_sub(start);
     Ok(Piece { length: piece.length, offset: start, stored, coder, decoded, skip: piece.skip, ..Piece::default() })
+}
+
+/// So many zeros, made of nothing that is stored, are joined next.
+fn add_zeros(length: u64, steps: &mut Vec<Step>, inputs: &mut Vec<Input>) {
+    if length > 0 {
+        steps.push(in_memory("zeros", length, length, vec![Input::Stored { offset: 0, length: 0 }]));
+        inputs.push(Input::Step(steps.len().saturating_sub(1)));
+    }
 }
 
 /// A block among other steps: at most `most` bytes come of it, of which `wanted` are needed.
@@ -318,9 +355,9 @@ mod tests {
         moved(&view, pieces.iter().map(plain).collect(), budget).unwrap()
     }
 
-    /// The first so many bytes of the disk are a hole, and so are those of its fifth cluster, if that is wanted.
+    /// The first so many bytes of the disk are a hole, and so are those of one cluster.
     #[derive(Debug)]
-    struct Holes(u64, bool);
+    struct Holes(u64, Option<u64>);
 
     impl Layout for Holes {
         fn length(&self) -> u64 {
@@ -331,32 +368,68 @@ mod tests {
             if at < self.0 {
                 return Ok(Run { length: self.0 - at, place: Place::Hole });
             }
-            let is_hole = self.1 && at / CLUSTER == 4;
+            let is_hole = self.1 == Some(at / CLUSTER);
             let place = if is_hole { Place::Hole } else { Place::At(at + 7000) };
             Ok(Run { length: CLUSTER - at % CLUSTER, place })
         }
+    }
+
+    /// A packed block of a file system, in an image with `layout`: its piece, and why it is not there.
+    fn block_in(layout: impl Layout + 'static, codec: &str) -> (Vec<Piece>, Option<String>) {
+        let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
+        let view = View::new(image, Box::new(layout), Decode::default());
+        let coder = Some(layout::coder(codec));
+        let piece = Piece { length: 9000, stored: 4096, decoded: 9000, coder, ..Piece::default() };
+        moved(&view, vec![piece], &mut Budget::of_image(1 << 20, 1)).unwrap()
     }
 
     /// Zeros in front of packed blocks are a cluster, and images of disks do not store these.
     #[test]
     fn holes_in_front_of_a_packed_block_are_left_out() {
         let of = |holes: Holes, codec: &str| {
-            let image: SharedSource = Arc::new(MemorySource::new(vec![0; 1 << 20], "image"));
-            let view = View::new(image, Box::new(holes), Decode::default());
-            let coder = Some(layout::coder(codec));
-            let piece = Piece { length: 9000, stored: 4096, decoded: 9000, coder, ..Piece::default() };
-            let (pieces, missing) = moved(&view, vec![piece], &mut Budget::of_image(1 << 20, 1)).unwrap();
+            let (pieces, missing) = block_in(holes, codec);
             let [piece] = pieces.as_slice() else { panic!("{pieces:?}") };
             ((piece.length, piece.hole, piece.offset, piece.stored), missing)
         };
-        let whole = of(Holes(0, false), "lz4-behind-zeros");
+        let whole = of(Holes(0, None), "lz4-behind-zeros");
         assert_eq!(whole, ((9000, 0, 7000, 4096), None));
-        let found = of(Holes(1024, false), "lz4-behind-zeros");
+        let found = of(Holes(1024, None), "lz4-behind-zeros");
         assert_eq!(found, ((9000, 0, 8024, 3072), None));
-        for (holes, codec) in [(Holes(1024, false), "lz4"), (Holes(1024, true), "lz4-behind-zeros")] {
-            let missing = of(holes, codec).1;
-            assert!(missing.is_some_and(|why| why.contains("holes in the image")), "{codec}");
-        }
+    }
+
+    /// What is packed may end with a cluster of zeros, or have one in it.
+    #[test]
+    fn holes_in_a_packed_block_are_zeros() {
+        let zeros = |clusters: u64| (vec![Input::Stored { offset: 0, length: 0 }], Some(clusters * CLUSTER));
+        let joined = |holes: Holes, codec: &str| {
+            let (pieces, missing) = block_in(holes, codec);
+            let [piece] = pieces.as_slice() else { panic!("{pieces:?}") };
+            assert_eq!((missing, piece.length, piece.hole), (None, 9000, 0));
+            let mut steps = piece.coder.as_ref().unwrap().steps.clone();
+            let last = steps.pop().unwrap();
+            assert_eq!(last, in_memory(codec, 9000, 9000, vec![Input::Step(steps.len() - 1)]));
+            let copy = steps.pop().unwrap();
+            assert_eq!((copy.codec.as_str(), copy.decoded_length), ("copy", Some(4096)));
+            let of_zeros: Vec<_> = steps
+                .into_iter()
+                .inspect(|step| assert!(step.codec == "block" && step.properties.ends_with(b"zeros")))
+                .map(|step| (step.inputs, step.decoded_length))
+                .collect();
+            (of_zeros, copy.inputs, piece.offset, piece.stored)
+        };
+        let part = |offset, clusters| Input::Stored { offset, length: clusters * CLUSTER };
+        let (step, codec) = (Input::Step(0), "lznt1-block");
+        // At the end, in the middle, and in front.
+        let at_end = (vec![zeros(1)], vec![part(0, 7), step], 7000, 7 * CLUSTER);
+        assert_eq!(joined(Holes(0, Some(7)), codec), at_end);
+        let amid = (vec![zeros(1)], vec![part(0, 4), step, part(5 * CLUSTER, 3)], 7000, 8 * CLUSTER);
+        assert_eq!(joined(Holes(0, Some(4)), codec), amid);
+        let twice = (vec![zeros(2), zeros(1)], vec![step, part(0, 2), Input::Step(1), part(3 * CLUSTER, 3)]);
+        assert_eq!(joined(Holes(1024, Some(4)), "lz4"), (twice.0, twice.1, 8024, 6 * CLUSTER));
+        // Nothing of it is stored.
+        assert_eq!(block_in(Holes(1 << 20, None), codec), (vec![], None));
+        let (pieces, missing) = block_in(Holes(1 << 20, None), "lz4");
+        assert_eq!((pieces.len(), pieces[0].stored, missing.as_deref()), (1, 0, Some(NOTHING)));
     }
 
     /// Of a file that lies in more ways or parts than an index keeps, the first ones are there.

@@ -94,8 +94,8 @@ pub(super) fn time(milliseconds: f64) -> String {
     }
 }
 
-/// Steps that take parts of blocks, and join them.
-const JOINING: &[&str] = &["part", "copy"];
+/// Steps that take parts of blocks, and join them, with the zeros between them.
+const JOINING: &[&str] = &["part", "copy", "zeros"];
 
 /// The steps of a method: "lzma2 + bcj-x86", "stored".
 pub(super) fn name_of_method(method: &Method) -> String {
