@@ -21,6 +21,10 @@ use crate::thread_pool::{Job as _, ThreadPool};
 const MOST_IN_WORK: usize = 64 << 20;
 /// Decoded (or compressed) bytes of the largest frame that is decoded as a whole.
 pub(super) const LARGEST_FRAME: usize = 16 << 20;
+/// The same with one thread: as pzstd makes them. Whoever has one thread is to take little memory.
+const LARGEST_ALONE: usize = 8 << 20;
+/// What is stored of a frame may be longer than what comes of it, by one byte for each so many: blocks have headers.
+const OF_HEADERS: usize = 1 << 10;
 /// Decoded bytes that are worth a thread: smaller frames are taken together. (In the tests a few are.)
 const WORTH: usize = if cfg!(test) { 1000 } else { 2 << 20 };
 /// Frames taken together at most.
@@ -56,6 +60,8 @@ struct Bytes {
     buffer: Vec<u8>,
     filled: usize,
     passed: usize,
+    /// Bytes that the buffer has at most, but for what is wanted.
+    most: usize,
     /// Where in the stream to read on.
     next: u64,
 }
@@ -77,7 +83,9 @@ impl Bytes {
             let end = end.max(self.filled + READ);
             if self.buffer.len() < end {
                 // Grows by more than is read: moving all of it each time would take long.
-                self.buffer.resize(end.max(self.buffer.len() * 2), 0);
+                let length = end.max((self.buffer.len() * 2).min(self.most));
+                self.buffer.reserve_exact(length - self.buffer.len());
+                self.buffer.resize(length, 0);
             }
             let read = source.read_at(&mut self.buffer[self.filled..end], self.next)?;
             self.filled += read;
@@ -100,7 +108,7 @@ impl Bytes {
 
     /// Goes on in `memory`, whatever that holds, with the bytes that have not been looked at. Returns the others.
     fn split(&mut self, memory: Vec<u8>) -> Vec<u8> {
-        let mut rest = Self { buffer: memory, next: self.next, ..Self::default() };
+        let mut rest = Self { buffer: memory, most: self.most, next: self.next, ..Self::default() };
         rest.filled = self.unread().len();
         if rest.buffer.len() < rest.filled {
             rest.buffer.resize(rest.filled, 0);
@@ -183,6 +191,9 @@ pub(super) struct Ahead {
     pool: ThreadPool<Unpacker>,
     /// Threads, with that of the walk.
     threads: usize,
+    /// Decoded bytes of a frame that is decoded as a whole, and compressed ones.
+    largest: usize,
+    largest_stored: usize,
     /// What that one decodes with while it waits, or alone.
     blocks: Option<Loan>,
     /// What it does alone: the one job that there is then.
@@ -212,6 +223,8 @@ impl Ahead {
     /// With one thread, that of the walk decodes whole frames alone.
     pub(super) fn new(source: SharedSource, options: &Options) -> Self {
         let threads = options.threads.max(1);
+        let largest = if threads > 1 { LARGEST_FRAME } else { LARGEST_ALONE };
+        let largest_stored = largest + largest / OF_HEADERS;
         Self {
             source,
             limits: options.limits,
@@ -219,9 +232,11 @@ impl Ahead {
             cancel: options.cancel.clone(),
             pool: ThreadPool::new(Unpacker(options.cancel.clone()), "zstd frames", threads - 1),
             threads,
+            largest,
+            largest_stored,
             blocks: None,
             alone: None,
-            bytes: Bytes::default(),
+            bytes: Bytes { most: largest_stored + READ, ..Bytes::default() },
             stuck: false,
             stuck_at: 0,
             jobs: VecDeque::new(),
@@ -258,7 +273,8 @@ impl Ahead {
             self.jobs.clear();
             self.in_work = 0;
             self.stuck = false;
-            self.bytes = Bytes { next: position, ..Bytes::default() };
+            let most = self.largest_stored + READ;
+            self.bytes = Bytes { most, next: position, ..Bytes::default() };
         }
         self.start_jobs();
         let Some(job) = self.jobs.pop_front() else {
@@ -277,6 +293,8 @@ impl Ahead {
         match decoded {
             Some(Decoded { frames, compressed }) => {
                 self.ready = frames;
+                // Alone it reads on into the same memory.
+                let compressed = if self.has_threads() { compressed } else { self.bytes.split(compressed) };
                 self.keep(0, compressed);
             }
             None => self.left_to_walk = job.to,
@@ -339,7 +357,7 @@ impl Ahead {
     /// Adds frames. Stops at what the walk must see.
     fn gather_frames(&mut self, found: &mut FrameBatch) -> io::Result<()> {
         let mut from = self.bytes.position();
-        while found.most < WORTH && self.bytes.passed < LARGEST_FRAME && found.frames.len() < MOST_TOGETHER {
+        while found.most < WORTH && self.bytes.passed < self.largest && found.frames.len() < MOST_TOGETHER {
             self.cancel.check()?;
             let start = self.bytes.position();
             match Start::parse(self.bytes.fill(LONGEST_HEADER, &self.source)?) {
@@ -357,7 +375,7 @@ impl Ahead {
 
     /// Adds the frame at the position; false if it cannot be decoded as a whole.
     fn gather(&mut self, header: &FrameHeader, from: u64, start: u64, found: &mut FrameBatch) -> io::Result<bool> {
-        let can_be_whole = header.content.is_none_or(|content| content <= LARGEST_FRAME as u64);
+        let can_be_whole = header.content.is_none_or(|content| content <= self.largest as u64);
         let Ok(dictionary) = self.dictionaries.for_frame(header.dictionary) else { return Ok(false) };
         if !can_be_whole || header.window > self.limits.decoder_window {
             return Ok(false);
@@ -376,7 +394,7 @@ impl Ahead {
                 BlockKind::Repeated { count } => count,
                 BlockKind::Compressed => header.largest_block() as usize,
             };
-            if length > LARGEST_FRAME || header.content.is_none() && most > LARGEST_FRAME {
+            if length > self.largest_stored || header.content.is_none() && most > self.largest {
                 return Ok(false);
             }
             if block.last {
@@ -470,6 +488,40 @@ mod tests {
         assert_eq!(source.bytes(), stream.len() as u64);
     }
 
+    /// A frame of blocks of 128 KiB that are stored as they are.
+    fn stored(length: usize) -> Vec<u8> {
+        const BLOCK: usize = 128 << 10;
+        let mut frame = b"\x28\xb5\x2f\xfd\xa0".to_vec();
+        frame.extend((length as u32).to_le_bytes());
+        for start in (0..length).step_by(BLOCK) {
+            let count = BLOCK.min(length - start);
+            let header = (count as u32) << 3 | u32::from(start + count == length);
+            frame.extend(&header.to_le_bytes()[..3]);
+            frame.resize(frame.len() + count, 7);
+        }
+        frame
+    }
+
+    /// Several archives may be read beside each other, each by one thread.
+    #[test]
+    fn one_thread_takes_frames_of_pzstd_and_little_memory() {
+        let lengths = [LARGEST_ALONE, LARGEST_ALONE, LARGEST_ALONE, LARGEST_ALONE + 1];
+        let stream: Vec<u8> = lengths.into_iter().flat_map(stored).collect();
+        let mut ahead = Ahead::new(testing::source(&stream), &Options { threads: 1, ..Options::default() });
+        let (mut position, mut most) = (0, 0);
+        for _ in 0..3 {
+            let frame = ahead.take(position).unwrap().unwrap();
+            assert_eq!(frame.data().len(), LARGEST_ALONE);
+            most = most.max(ahead.memory() + frame.data().len());
+            position = frame.end;
+            ahead.recycle(frame);
+            most = most.max(ahead.memory());
+        }
+        assert!(ahead.take(position).unwrap().is_none());
+        // Once what is stored, and once what comes of it.
+        assert!(most < 2 * LARGEST_ALONE + (2 << 20), "{most}");
+    }
+
     #[test]
     fn frames_to_skip_are_read_once_and_not_for_each_of_them() {
         const SKIPPABLE: &[u8] = b"\x50\x2a\x4d\x18\0\0\0\0";
@@ -491,7 +543,7 @@ mod tests {
     fn bytes_are_read_on_behind_what_is_skipped_and_split_off() {
         let data = testing::sample(3 * READ, 2);
         let source = testing::source(&data);
-        let mut bytes = Bytes { next: 5, ..Bytes::default() };
+        let mut bytes = Bytes { most: usize::MAX, next: 5, ..Bytes::default() };
         assert_eq!(bytes.fill(10, &source).unwrap()[..10], data[5..15]);
         assert!(bytes.skip(95, &source) && bytes.position() == 100);
         let before = bytes.split(vec![7; 50]);

@@ -45,6 +45,8 @@ pub(super) struct FrameDecoder {
     survey: Option<Survey>,
     blocks: Option<Loan>,
     state: FrameState,
+    /// A block was decoded. Who begins in the middle may want no more than that.
+    goes_on: bool,
     /// Decodes whole frames, on other threads if there are some.
     ahead: Option<Ahead>,
     /// Does half of the work of a large frame on another thread.
@@ -176,6 +178,7 @@ impl FrameDecoder {
             survey: None,
             blocks: None,
             state: FrameState::Start,
+            goes_on: false,
             ahead: None,
             entropy: None,
             frame: Frame { header, compressed, decoded, hash: None, is_shared: false },
@@ -368,12 +371,13 @@ impl FrameDecoder {
         if self.input.fill(length)?.len() < length {
             return self.leave_cut_block(position);
         }
-        if self.blocks.as_ref().is_some_and(|blocks| blocks.goes_faster_with_next(block)) {
+        let goes_on = std::mem::replace(&mut self.goes_on, true) || self.survey.is_some();
+        if goes_on && self.blocks.as_ref().is_some_and(|blocks| blocks.goes_faster_with_next(block)) {
             self.fill_next(length);
         }
         let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
         let (content, behind) = self.input.buffered().split_at_checked(length).unwrap_or_default();
-        let behind = if block.last { None } else { BlockHeader::next(behind, &self.frame.header) };
+        let behind = if block.last || !goes_on { None } else { BlockHeader::next(behind, &self.frame.header) };
         if let Err(what) = blocks.decode(block, content.get(BLOCK_HEADER..).unwrap_or_default(), behind) {
             return self.leave_damaged_block(what);
         }

@@ -1,10 +1,12 @@
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tarnfs_source::Limits;
+use tarnfs_source::testing::CountedSource;
 
 use super::Zstd;
-use super::frame::Start;
+use super::frame::{BLOCK_HEADER, BlockHeader, Start};
 use crate::engine::Indexing;
 use crate::testing::{
     Pass, assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, noise, resume, sample,
@@ -85,6 +87,31 @@ fn frames_of_many_sizes_have_seek_points() {
     assert_eq!(at, [0, 200_101, 331_178, 1_462_249, 2_262_250, 2_572_250]);
     assert_points_lead_to(&Zstd, &stream, &pass.points, &data);
     assert!(pass.whole() == data);
+}
+
+/// Two blocks are decoded side by side, but not for who wants some bytes of one.
+#[test]
+fn a_random_read_reads_no_block_behind_the_one_that_it_wants() {
+    // Blocks of some 100 KB, more than is read at once.
+    let data: Vec<u8> = noise(400_000).iter().map(|byte| b'0' + byte % 64).collect();
+    let stream = in_one_frame("zstd -q -c -1", &data);
+    let Start::Frame(header) = Start::parse(&stream) else { panic!("it begins otherwise") };
+    let block = BlockHeader::parse(*stream[header.length..].first_chunk().unwrap(), &header).unwrap();
+    let end = header.length + BLOCK_HEADER + block.length;
+    assert!((60_000..stream.len() / 2).contains(&end), "{end} of {}", stream.len());
+    let counted = Arc::new(CountedSource::new(source(&stream)));
+    let mut decoder = Zstd.resume(counted.clone(), &SeekPoint::default(), &DecodeContext::default()).unwrap();
+    let mut bytes = [0; 10];
+    assert_eq!(decoder.read(&mut bytes).unwrap(), 10);
+    assert!(bytes == data[..10] && counted.bytes() <= end as u64, "{} of {end}", counted.bytes());
+    let mut rest = vec![0; 300_000];
+    let mut filled = 0;
+    while filled < rest.len() {
+        let read = decoder.read(&mut rest[filled..]).unwrap();
+        assert!(read > 0);
+        filled += read;
+    }
+    assert!(rest == data[10..300_010]);
 }
 
 #[test]
