@@ -133,7 +133,8 @@ fn what_was_removed_leaves_nothing() {
     }
 }
 
-/// > What somebody else has put beside what was written stays there, and keeps nothing from being in the archive.
+/// > What somebody else has put beside what was written stays there, but for empty folders, and keeps nothing from
+/// > being in the archive.
 #[test]
 fn what_others_have_put_there_stays() {
     if !can_mount() {

@@ -160,7 +160,13 @@ impl Keeping {
         }
         for (name, value) in wanted.xattrs.iter().filter(|(name, _)| is_late(name)) {
             if self.keeps(name) && (failure.is_none() || !name.starts_with(b"security.")) {
-                self.set(file, name, value);
+                let is_kept = self.set(file, name, value);
+                if !is_kept
+                    && name == ACCESS_ACL
+                    && let Err(error) = fchmod(file, Mode::from_raw_mode(without_list(mode, value)))
+                {
+                    failure.get_or_insert(Failure::new(Code::Failure, format!("its mode cannot be kept: {error}")));
+                }
             } else if name == b"security.capability" && self.owner && self.xattrs && self.include.is_none() {
                 self.add("capabilities are kept with --xattrs-include='*'");
             }
@@ -189,10 +195,10 @@ impl Keeping {
         (wanted, wanted == has)
     }
 
-    fn set(&self, file: &File, name: &[u8], value: &[u8]) {
-        if let Err(error) = fsetxattr(file, name, value, XattrFlags::empty()) {
-            self.lose(name, error);
-        }
+    /// Sets an attribute; false if it cannot be kept, which is noted.
+    fn set(&self, file: &File, name: &[u8], value: &[u8]) -> bool {
+        let set = fsetxattr(file, name, value, XattrFlags::empty());
+        set.inspect_err(|error| self.lose(name, *error)).is_ok()
     }
 
     /// Takes away access lists that come from the folder that `file` was made in.
@@ -240,20 +246,28 @@ impl Keeping {
         }
         if !is_link {
             let mode = if self.permissions { wanted.mode & 0o7777 } else { wanted.mode & 0o777 & !self.umask };
-            let mode = if failure.is_some() { mode & !SPECIAL } else { mode };
+            let mut mode = if failure.is_some() { mode & !SPECIAL } else { mode };
             if self.permissions {
                 // One that comes from the folder. Mostly there is none.
                 let _ = removexattr(&by_descriptor, ACCESS_ACL);
             }
+            let set = |name: &[u8], value: &[u8]| {
+                let set = setxattr(&by_descriptor, name, value, XattrFlags::empty());
+                set.inspect_err(|error| self.lose(name, *error)).is_ok()
+            };
+            let kept = || wanted.xattrs.iter().filter(|(name, _)| self.keeps(name));
+            // Before the mode: without its list, its group would have all that the list allows to anybody in it.
+            for (_, list) in kept().filter(|(name, _)| name == ACCESS_ACL) {
+                if !set(ACCESS_ACL, list) {
+                    mode = without_list(mode, list);
+                }
+            }
             if let Err(error) = chmodat(CWD, &by_descriptor, Mode::from_raw_mode(mode), AtFlags::empty()) {
                 failure.get_or_insert(failed(&format!("its mode cannot be kept: {error}")));
             }
-            // Without its list, its group would have all that the list allows to anybody in it.
-            for (name, value) in wanted.xattrs.iter().filter(|(name, _)| self.keeps(name)) {
-                if (failure.is_none() || !name.starts_with(b"security."))
-                    && let Err(error) = setxattr(&by_descriptor, name.as_slice(), value, XattrFlags::empty())
-                {
-                    self.lose(name, error);
+            for (name, value) in kept().filter(|(name, _)| name != ACCESS_ACL) {
+                if failure.is_none() || !name.starts_with(b"security.") {
+                    set(name, value);
                 }
             }
             let _ = utimensat(CWD, &by_descriptor, &times(wanted), AtFlags::empty());
@@ -308,6 +322,17 @@ impl Keeping {
             );
         }
     }
+}
+
+/// The mode of what cannot have the access list `list` (`linux/posix_acl_xattr.h`) that belongs to `mode`: its group
+/// has what the list allows to it, and not what it allows to anybody at most.
+fn without_list(mode: u32, list: &[u8]) -> u32 {
+    const HEAD: usize = 4;
+    const GROUP: u16 = 0x04;
+    let (entries, _) = list.get(HEAD..).unwrap_or_default().as_chunks::<8>();
+    let of_group = entries.iter().find(|[low, high, ..]| u16::from_le_bytes([*low, *high]) == GROUP);
+    let rights = of_group.map_or(0, |[_, _, rights, ..]| u32::from(*rights) & 7);
+    mode & (!0o070 | rights << 3)
 }
 
 /// These numbers as the kernel takes them; the largest one means to it that nothing changes.
@@ -395,6 +420,33 @@ mod tests {
             let mode = rustix::fs::stat(&path).unwrap().st_mode & 0o7777;
             assert_eq!(mode, 0o660, "{name}");
         }
+    }
+
+    /// Where a list cannot be stored, the mode that goes with it would give the group what others have.
+    #[test]
+    fn without_its_access_list_the_group_has_its_own_rights() {
+        // As above, but without what others have: no kernel takes that.
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights) in [(1_u16, 6_u16), (2, 6), (4, 4), (0x10, 6)] {
+            list.extend([tag, rights, 210, 4].map(u16::to_le_bytes).concat());
+        }
+        let xattrs: Xattrs = vec![(ACCESS_ACL.to_vec(), list.clone())];
+        let time = Time::default();
+        let wanted = Wanted { mode: 0o660, owner: own(), mtime: time, atime: time, xattrs: &xattrs };
+        let folder = tempfile::tempdir().unwrap();
+        let open = File::open(folder.path()).unwrap();
+        rustix::fs::mknodat(&open, "pipe", FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let keeping = keeping(true);
+        keeping.keep_at(open.as_fd(), Path::new("pipe"), &wanted, FileType::Fifo).unwrap();
+        let file = File::create(folder.path().join("file")).unwrap();
+        keeping.keep(&file, &wanted, Finished::File).unwrap();
+        for name in ["pipe", "file"] {
+            let mode = rustix::fs::stat(folder.path().join(name)).unwrap().st_mode & 0o7777;
+            assert_eq!(mode, 0o640, "{name}");
+        }
+        assert_eq!(keeping.lost.lock().unwrap().values().sum::<u64>(), 2);
+        // One in which nothing is told of the group, and none.
+        assert_eq!((without_list(0o4775, &list[..20]), without_list(0o664, &[])), (0o4705, 0o604));
     }
 
     #[test]
