@@ -366,6 +366,11 @@ impl Rewriting<'_> {
         let mut at = 0;
         while at < old.len() {
             self.cancel.check().map_err(|error| of_output(self.to, &error))?;
+            let data = next_data(old, new, at);
+            if data > at {
+                at = data;
+                continue;
+            }
             let length = (old.len() - at).min(BATCH as u64) as usize;
             old.read_exact_at(&mut left[..length], at).map_err(|error| self.of_input(path, &error.into()))?;
             new.read_exact_at(&mut right[..length], at).map_err(|error| match error.kind() {
@@ -379,6 +384,14 @@ impl Rewriting<'_> {
         }
         Ok(())
     }
+}
+
+/// The first byte from `at` on that is not a hole on both sides, which are of one length.
+fn next_data(old: &dyn Source, new: &dyn Source, at: u64) -> u64 {
+    let next = |side: &dyn Source| side.next_data(at).unwrap_or(side.len());
+    // Mostly there are none.
+    let first = next(old);
+    if first > at { first.min(next(new)) } else { at }
 }
 
 pub(super) fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
@@ -411,7 +424,24 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::time::{Duration, SystemTime};
 
+    use tarnfs_source::{Extent, MemorySource, SharedSource, Stencil};
+
     use super::*;
+
+    /// A file may have any length for its holes.
+    #[test]
+    fn what_is_a_hole_on_both_sides_is_passed_over() {
+        const LENGTH: u64 = 1 << 40;
+        let with_bytes_at = |places: &[u64]| {
+            let packed: SharedSource = Arc::new(MemorySource::new(vec![1; places.len()], "packed"));
+            let map = places.iter().map(|&offset| Extent { offset, length: 1, skip: 0 });
+            Stencil::new(packed, map, LENGTH).unwrap()
+        };
+        let (old, new) = (with_bytes_at(&[5, 1 << 30]), with_bytes_at(&[1 << 20, 1 << 30]));
+        let next = |at: u64| next_data(&old, &new, at);
+        assert_eq!([0, 5, 6, 1 << 20].map(next), [5, 5, 1 << 20, 1 << 20]);
+        assert_eq!([(1 << 20) + 1, 1 << 30, (1 << 30) + 1].map(next), [1 << 30, 1 << 30, LENGTH]);
+    }
 
     /// What was changed in place has the same numbers, and may have the same length and the same time.
     #[test]
