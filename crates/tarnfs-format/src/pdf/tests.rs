@@ -275,7 +275,7 @@ fn the_places_of_objects_are_paid_for() {
         Document::open(&source, &options, 0).map(|document| (document.places.weight(), document.budget.bytes))
     };
     let (weight, left) = open(1).unwrap();
-    let taken = crate::image::Budget::new(bytes.len() as u64, 1).bytes - left;
+    let taken = document::budget(bytes.len() as u64, 1).bytes - left;
     assert!(weight > 500 * GAPS as usize && taken >= weight as u64, "{weight} {taken}");
     // One of many documents has not as much.
     assert!(open(1 << 20).unwrap_err().to_string().contains("too often"));
