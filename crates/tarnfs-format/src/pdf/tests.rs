@@ -393,6 +393,22 @@ fn tables_of_colors_may_be_read_backwards() {
     }
 }
 
+/// Three numbers of a colour are not always red, green and blue.
+#[test]
+fn tables_of_other_colors_are_not_shown_as_red_green_and_blue() {
+    for (base, end) in [("/DeviceRGB", "png"), ("[/Lab<<>>]", "raw"), ("[/DeviceN[/A/B/C]/DeviceRGB null]", "raw")] {
+        let image =
+            format!("/Subtype/Image/Width 1/Height 1/BitsPerComponent 8/ColorSpace[/Indexed{base} 1<010203040506>]");
+        let bytes = document(&[
+            (1, CATALOG.to_owned()),
+            (2, "<</Kids[3 0 R]>>".to_owned()),
+            (3, "<</Type/Page/Resources<</XObject<</I 4 0 R>>>>>>".to_owned()),
+            (4, stream(&image, "x")),
+        ]);
+        assert_eq!(told(&bytes), (vec![format!("page_0_I.{end}")], Vec::new()), "{base}");
+    }
+}
+
 /// A decoder that gives so many bytes of each stream and ends with an error, and how often it was asked.
 fn failing(length: usize) -> (Options, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
