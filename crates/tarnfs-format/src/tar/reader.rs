@@ -239,6 +239,9 @@ impl<'run> Reader<'run> {
                 label.truncate(self.options.limits.owner_name);
                 self.pending = Pending::default();
                 self.tell(Event::Label(label))?;
+                if size > 0 {
+                    self.tell_of_unlisted("content behind a label of the archive".to_owned())?;
+                }
                 self.skip_content(at, size)
             }
             _ => self.member(header, size),
