@@ -269,6 +269,45 @@ with open('two.gz.zst', 'wb') as file:
     }
 }
 
+/// Archives whose headers take much memory take turns where they are read beside each other, and none waits for ever.
+#[test]
+fn archives_with_long_headers_take_turns() {
+    const ARCHIVES: usize = 12;
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "python3 -c \"
+import gzip, io, tarfile
+def archive(number):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w', format=tarfile.PAX_FORMAT) as file:
+        for name in ('first', 'second'):
+            info = tarfile.TarInfo('%s-%d' % (name, number))
+            info.pax_headers = {{'comment': 'n' * (2 << 20)}}
+            file.addfile(info)
+    return gzip.compress(out.getvalue(), 1, mtime=0)
+with tarfile.open('in.tar', 'w') as file:
+    for number in range({ARCHIVES}):
+        data = archive(number)
+        info = tarfile.TarInfo('%d.tar.gz' % number)
+        info.size = len(data)
+        file.addfile(info, io.BytesIO(data))\""
+    ));
+    let archive = scratch.path("in.tar");
+    let list = |threads: &str| {
+        let words = ["ls", "-R", "-r", "--json", "--index-file=:memory:", "-P", threads, archive.to_str().unwrap()];
+        let listed = limited(&scratch, "true", &words);
+        assert_eq!(listed.code, 0, "{threads}: {}", listed.err);
+        listed.text()
+    };
+    let one = list("1");
+    for number in 0..ARCHIVES {
+        for name in ["first", "second"] {
+            assert!(one.contains(&format!("\"{number}.tar.gz/{name}-{number}\"")), "{name}-{number}: {one}");
+        }
+    }
+    assert_eq!(list("8"), one);
+}
+
 /// Makes `many.tar`: so many tars, every other one compressed, each with two files that no other has.
 fn make_many(scratch: &Scratch, archives: usize) {
     scratch.shell(&format!(

@@ -145,10 +145,16 @@ pub enum Event {
     /// Something is in the archive that no entry shows, in words, and which [`Format::unlisted`] cannot find without
     /// reading all of it: "12 bytes that belong to none of its files". A reader tells few of these.
     Unlisted(String),
+    /// What comes next may take megabytes of memory: whoever reads archives beside each other may let the reader wait
+    /// here until those before it have ended.
+    Heavy,
     /// The archive ends before this byte, unless another one follows: of formats that have something behind the last
     /// entry that says so.
     End(u64),
 }
+
+/// Bytes of a header, or of what is made of one, from which on [`Event::Heavy`] is told.
+const HEAVY: u64 = 1 << 20;
 
 /// A place at which an archive breaks its format's rules.
 #[derive(Debug, Clone, PartialEq, Eq)]

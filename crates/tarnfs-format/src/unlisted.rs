@@ -189,6 +189,12 @@ mod tests {
             assert_eq!(found.contains("comments"), is_told, "{kind:#x} {text:?}: {found}");
             assert_eq!(found.is_empty(), !is_told, "{kind:#x} {text:?}: {found}");
         }
+        // RAR before 3.0 has them in headers.
+        assert_eq!(
+            others("rar", &sample("../rar/password_rar202.rar")),
+            "a comment that is not read; comments on 2 of its files"
+        );
+        assert_eq!(others("rar", &sample("../rar/readme_154_normal.rar")), "");
         // As `git archive` writes it.
         let mut block = vec![0; 512];
         block[..17].copy_from_slice(b"pax_global_header");

@@ -776,12 +776,14 @@ fn content_of_folders_is_told_once() {
         member(Block::new("f/", b'0').ustar(), &[7; 600]),
         member(Block::new("g/", b'0').ustar(), b""),
         file("a", b"1"),
+        member(Block::new("label", b'V').gnu(), b"2"),
         END.to_vec(),
     ];
     let told = read_whole(&archive.concat());
     assert_eq!(told.paths(), ["d/", "d/", "e/", "f/", "g/", "a"]);
     let lists = "lists of what was in its folders (incremental dumps)";
-    assert_eq!(told.unlisted, [lists, "content of folders, which is not shown"]);
+    let of_label = "content behind a label of the archive";
+    assert_eq!(told.unlisted, [lists, "content of folders, which is not shown", of_label]);
     let without = read_whole(&[&archive[0][..], &archive[4], &archive[5], &END].concat());
     assert!(without.unlisted.is_empty(), "{:?}", without.unlisted);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::header::{HEADER, Header, Name, is_symbols};
 use super::{MAGIC, THIN};
 use crate::name::{bounded_path, excerpt};
-use crate::{Body, Coder, Damage, Entry, Error, Event, Kind, Options, Piece, Receive, Step, Stream, Time};
+use crate::{Body, Coder, Damage, Entry, Error, Event, HEAVY, Kind, Options, Piece, Receive, Step, Stream, Time};
 
 /// Bytes that are looked at together: of names, and while searching for the next header.
 const STEP: usize = 64 << 10;
@@ -112,6 +112,9 @@ impl<'run> Reader<'run> {
             Name::Symbols => return self.symbols(at, offset, size),
             Name::Names => {
                 self.has_symbols.get_or_insert(false);
+                if (HEAVY..=most_of_table).contains(&size) {
+                    self.tell(Event::Heavy)?;
+                }
                 if size > most_of_table {
                     self.damage(at, format!("a table of names of {size} bytes, more than {most_of_table}"))?;
                 } else if let Some(names) = self.read(size, "a table of names", at)? {
@@ -121,6 +124,9 @@ impl<'run> Reader<'run> {
             }
             Name::Short(name) => name.to_vec(),
             Name::Before(length) if length <= size && length <= most_of_table => {
+                if length >= HEAVY {
+                    self.tell(Event::Heavy)?;
+                }
                 let Some(mut name) = self.read(length, "a name", at)? else { return Ok(()) };
                 let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
                 name.truncate(end);

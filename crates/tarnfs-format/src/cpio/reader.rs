@@ -4,7 +4,7 @@ use super::checksum::Summed;
 use super::header::{Dialect, Header, LONGEST, TRAILER, find, is_plausible};
 use super::links::{Links, Told, Waited};
 use crate::name::{bounded_path, excerpt};
-use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Receive, Stream, Time};
+use crate::{Body, Damage, Entry, Error, Event, HEAVY, Kind, Options, Receive, Stream, Time};
 
 /// Bytes that are looked at together: of a name, and while searching for the next header.
 const STEP: usize = 64 << 10;
@@ -108,6 +108,9 @@ impl<'run> Reader<'run> {
         let dialect = header.dialect;
         let length = (dialect.length() as u64).saturating_add(header.name_length);
         self.skip(dialect.length() as u64)?;
+        if header.name_length >= HEAVY {
+            self.tell(Event::Heavy)?;
+        }
         if !self.read(header.name_length, "a name", at)? {
             return Ok(false);
         }

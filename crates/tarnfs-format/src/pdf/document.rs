@@ -56,6 +56,22 @@ pub(super) fn steps(data: u64, shares: u64) -> u64 {
 /// filters may do before anything comes of them takes about as long.
 const WORK_OF_STREAM: u64 = 8 << 10;
 
+/// Sixteenths of a step that decoding may take, and for each byte of the document ([`filters::cost`]). Deflate makes
+/// 1032 bytes of one, and a predictor and another filter behind it take nine each. But filters in each other make any
+/// number of bytes of a few, and an archive may have any number of such documents.
+const DECODING: u64 = 16 << 20;
+const DECODING_FOR_EACH_BYTE: u64 = 16 << 10;
+
+/// Bytes that are read and decoded, beside some for each one that there is. All of a stream may be held.
+const BYTES: Quota = Quota { most: 256 << 20, least: 16 << 20, of_small: 1 << 10 };
+const OF_EACH_BYTE: u64 = 4;
+
+/// What may be read of a document with `data` bytes that are no holes, which is one of `shares`.
+pub(super) fn budget(data: u64, shares: u64) -> Budget {
+    let bytes = BYTES.of(data, shares).saturating_add(data.saturating_mul(OF_EACH_BYTE));
+    Budget { bytes, ..Budget::new(data, shares) }
+}
+
 /// Steps that decrypting a string takes.
 const WORK_OF_STRING: u64 = 256;
 
@@ -135,6 +151,8 @@ pub(super) struct Document<'s> {
     most_objects: usize,
     /// Steps that may still be taken.
     pub(super) work: u64,
+    /// Sixteenths of steps that decoding may still take.
+    decoding: u64,
     /// Objects that who reads it keeps, by what it has told with [`Document::hold`].
     pub(super) held: usize,
 }
@@ -154,13 +172,14 @@ impl<'s> Document<'s> {
             table: 0,
             trailer: Dict::default(),
             encryption: None,
-            budget: Budget::new(data, options.shares),
+            budget: budget(data, options.shares),
             told: Budget::of_image(data, options.shares),
             streams: VecDeque::new(),
             lost: Vec::new(),
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
             work: steps(data, options.shares),
+            decoding: DECODING.saturating_add(data.saturating_mul(DECODING_FOR_EACH_BYTE)),
             held: 0,
         };
         document.find_objects()?;
@@ -239,6 +258,15 @@ impl<'s> Document<'s> {
             self.budget.bytes = 0;
         }
         taken
+    }
+
+    /// So many bytes have come of a stream, of which each takes `cost` sixteenths of a step.
+    fn pay(&mut self, cost: u64, count: usize) -> io::Result<()> {
+        self.decoding = self.decoding.saturating_sub(cost.saturating_mul(count as u64));
+        if self.decoding == 0 {
+            return Err(damaged("far more comes of its streams than is stored of them"));
+        }
+        Ok(())
     }
 
     /// A file with that path is told. What is not paid for is left out, and so is all behind it.
@@ -513,6 +541,8 @@ impl<'s> Document<'s> {
     pub(super) fn decode(&mut self, stages: &[u8], stored: SharedSource, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut kept = std::mem::take(&mut self.streams);
+        // What is not paid for is not held, either.
+        let most = usize::try_from(self.budget.bytes).map_or(most, |left| left.min(most));
         let read = self.each(stages, stored, &mut |part| {
             let length = bytes.len().saturating_add(part.len());
             if length > most {
@@ -536,9 +566,11 @@ impl<'s> Document<'s> {
         receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         self.spend(stored.len())?;
-        let options = self.options;
+        let (options, cost) = (self.options, filters::cost(stages));
+        self.pay(cost, 0)?;
         options.decode.each(&step(stages), stored, &mut |part| {
             options.cancel.check()?;
+            self.pay(cost, part.len())?;
             receive(part)
         })
     }
@@ -594,9 +626,10 @@ impl<'s> Document<'s> {
             }
             return Ok(());
         }
-        let (stored, options) = (self.stored(stream)?, self.options);
+        let (stored, options, cost) = (self.stored(stream)?, self.options, filters::cost(&stages));
         self.spend(stored.len())?;
         options.decode.each(&step(&stages), stored, &mut |part| {
+            self.pay(cost, part.len())?;
             self.take_bytes(part.len())?;
             receive(self, part)
         })

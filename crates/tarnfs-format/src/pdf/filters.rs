@@ -10,6 +10,49 @@ use crate::image::damaged;
 /// Filters of a stream.
 const MOST: usize = 7;
 
+/// Sixteenths of a step that undoing a filter takes for each byte that comes of it: deflate copies what comes again,
+/// the others look at each byte.
+const FAST: u64 = 1;
+const SLOW: u64 = 8;
+
+/// Sixteenths of a step that each byte takes which comes of these stages. Bytes between two of them are no more than a
+/// few for each: the decoder sees to that.
+pub(super) fn cost(stages: &[u8]) -> u64 {
+    let (mut sum, mut rest) = (0_u64, stages);
+    while let Some(&kind) = rest.first() {
+        // Of these, no more comes than four times of what goes in. What is stored is paid for already.
+        let is_paid = rest.len() == stages.len() && matches!(kind, 3 | 4 | 7);
+        let each = if matches!(kind, 1 | 8) { FAST } else { SLOW };
+        sum = sum.saturating_add(if is_paid { 0 } else { each });
+        rest = behind(rest).unwrap_or_default();
+    }
+    sum
+}
+
+/// What is behind the first one of these stages.
+fn behind(stages: &[u8]) -> Option<&[u8]> {
+    /// What is behind the number of the one that decrypts, and how many strings are behind that.
+    const OF_CIPHER: usize = 14;
+    const STRINGS: usize = 5;
+    let (&kind, mut rest) = stages.split_first()?;
+    match (kind, rest) {
+        (2, _) => rest.get(1..),
+        (6, _) => rest.get(7..),
+        (7, _) => {
+            rest = rest.get(OF_CIPHER..)?;
+            for _ in 0..STRINGS {
+                let (&length, string) = rest.split_first()?;
+                rest = string.get(usize::from(length)..)?;
+            }
+            Some(rest)
+        }
+        (8, &[low, high, ref bytes @ ..]) => bytes.get(usize::from(u16::from_le_bytes([low, high]))..),
+        (1 | 3..=5, _) => Some(rest),
+        // A file is made then: nothing is behind that.
+        _ => None,
+    }
+}
+
 /// Filters that are undone, and what is left then.
 #[derive(Debug, PartialEq)]
 pub(super) struct Filters {
@@ -129,4 +172,30 @@ fn predictor(document: &mut Document<'_>, parameters: &Dict, stages: &mut Vec<u8
         document.spend(u64::from(columns).saturating_mul(bits_of_pixel).div_ceil(8))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_cost_what_they_do_with_each_byte() {
+        let cipher = [&[7; 15][..], &[2, 0, 0, 0, 0, 1, 9, 0]].concat();
+        for (stages, expected) in [
+            (&[][..], 0),
+            (&[1], FAST),
+            (&[3, 1], FAST),
+            (&[1, 3], FAST + SLOW),
+            (&[3, 3, 5], 2 * SLOW),
+            (&[1, 6, 1, 1, 1, 1, 0, 0, 0, 4, 1], 2 * FAST + 2 * SLOW),
+            (&[2, 1, 8, 2, 0, 3, 3, 1], SLOW + 2 * FAST),
+            (&[&cipher[..], &[1]].concat(), FAST),
+            (&[&[1][..], &cipher, &[1]].concat(), 2 * FAST + SLOW),
+            // What is no stage costs something, and ends it.
+            (&[1, 7, 3, 1], FAST + SLOW),
+            (&[1, 99, 1], FAST + SLOW),
+        ] {
+            assert_eq!(cost(stages), expected, "{stages:?}");
+        }
+    }
 }

@@ -181,7 +181,11 @@ fn colors(document: &mut Document<'_>, space: Option<&Object>, level: usize) -> 
                     None => Vec::new(),
                 },
             };
-            Colors::Indexed(palette(&base, &bytes))
+            match base {
+                // Three of them need not be red, green and blue.
+                Colors::Other(_) => Colors::Other(1),
+                base => Colors::Indexed(palette(&base, &bytes)),
+            }
         }
         _ => Colors::Gray,
     })

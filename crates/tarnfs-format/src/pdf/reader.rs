@@ -28,7 +28,7 @@ const MOST_REMEMBERED: usize = 1 << 16;
 /// Bytes that an object takes that is kept ([`Document::hold`]).
 const BYTES_OF_HELD: usize = 64;
 
-/// Bytes that are decoded to find out how long files are.
+/// Bytes that are decoded to find out how long files are. What decoding takes is bounded with the document, too.
 const MOST_COUNTED: u64 = 16 << 30;
 
 /// Bytes of text of all pages: they are kept with their names.

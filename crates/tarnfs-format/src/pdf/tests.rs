@@ -275,7 +275,7 @@ fn the_places_of_objects_are_paid_for() {
         Document::open(&source, &options, 0).map(|document| (document.places.weight(), document.budget.bytes))
     };
     let (weight, left) = open(1).unwrap();
-    let taken = crate::image::Budget::new(bytes.len() as u64, 1).bytes - left;
+    let taken = document::budget(bytes.len() as u64, 1).bytes - left;
     assert!(weight > 500 * GAPS as usize && taken >= weight as u64, "{weight} {taken}");
     // One of many documents has not as much.
     assert!(open(1 << 20).unwrap_err().to_string().contains("too often"));
@@ -390,6 +390,22 @@ fn tables_of_colors_may_be_read_backwards() {
             properties.ends_with(&[&expected.len().to_le_bytes()[..2], expected.as_slice()].concat()),
             "{bits} {decode}"
         );
+    }
+}
+
+/// Three numbers of a colour are not always red, green and blue.
+#[test]
+fn tables_of_other_colors_are_not_shown_as_red_green_and_blue() {
+    for (base, end) in [("/DeviceRGB", "png"), ("[/Lab<<>>]", "raw"), ("[/DeviceN[/A/B/C]/DeviceRGB null]", "raw")] {
+        let image =
+            format!("/Subtype/Image/Width 1/Height 1/BitsPerComponent 8/ColorSpace[/Indexed{base} 1<010203040506>]");
+        let bytes = document(&[
+            (1, CATALOG.to_owned()),
+            (2, "<</Kids[3 0 R]>>".to_owned()),
+            (3, "<</Type/Page/Resources<</XObject<</I 4 0 R>>>>>>".to_owned()),
+            (4, stream(&image, "x")),
+        ]);
+        assert_eq!(told(&bytes), (vec![format!("page_0_I.{end}")], Vec::new()), "{base}");
     }
 }
 

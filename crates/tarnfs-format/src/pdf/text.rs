@@ -243,7 +243,12 @@ pub(super) fn of(
             is_partial = true;
             break;
         }
-        drawn.extend(bytes);
+        // Most pages have one stream, which may be long.
+        if drawn.is_empty() {
+            drawn = bytes;
+        } else {
+            drawn.extend(bytes);
+        }
         drawn.push(b'\n');
     }
     let resources = document.resolve(resources.unwrap_or(&Object::Null))?.dict().cloned().unwrap_or_default();

@@ -29,6 +29,8 @@ pub(super) struct File {
     /// The archive says that, for all files but the first.
     pub(super) is_as_archive: bool,
     pub(super) is_encrypted: bool,
+    /// There is a comment on it in the header, which nothing here reads.
+    pub(super) has_comment: bool,
     /// Of its content, or of this part if another one follows.
     pub(super) crc: Option<u32>,
     /// There is a BLAKE2sp in place of it, or a checksum that depends on the password.

@@ -39,7 +39,7 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
     let block = match kind {
         1 => {
             let flags = fields.number()?;
-            Block::Main { is_volume: flags & 1 != 0, is_solid: flags & 4 != 0, locks: None }
+            Block::Main { is_volume: flags & 1 != 0, is_solid: flags & 4 != 0, locks: None, has_comment: false }
         }
         2 | 3 => {
             let mut file = file(fields, extra)?;

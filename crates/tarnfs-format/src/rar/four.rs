@@ -15,13 +15,20 @@ const OLD_SERVICE: u8 = 0x77;
 const SERVICE: u8 = 0x7A;
 const END: u8 = 0x7B;
 
-/// What old services are of.
+/// What old services are of. Attributes of OS/2, Macintosh and BeOS are shown nowhere.
+const OS2_ATTRIBUTES: u16 = 0x100;
 const UNIX_OWNERS: u16 = 0x101;
+const MAC_ATTRIBUTES: u16 = 0x102;
+const BEOS_ATTRIBUTES: u16 = 0x103;
 const ACCESS_LIST: u16 = 0x104;
 const STREAM: u16 = 0x105;
 
 /// Bytes of the main header without what some programs have put into it.
 const LENGTH_OF_MAIN: usize = 13;
+
+/// Versions before 3.0 have a comment in the header of what it is on.
+const MAIN_COMMENT: u16 = 2;
+const FILE_COMMENT: u16 = 8;
 
 /// Bytes of the header that begins so.
 pub(super) fn length(head: &[u8]) -> Option<usize> {
@@ -67,11 +74,13 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
     match kind {
         MAIN => {
             let locks = (flags & 0x80 != 0).then(|| vec![0]);
-            plain(Block::Main { is_volume: flags & 1 != 0, is_solid: flags & 8 != 0, locks })
+            let has_comment = flags & MAIN_COMMENT != 0;
+            plain(Block::Main { is_volume: flags & 1 != 0, is_solid: flags & 8 != 0, locks, has_comment })
         }
         FILE | SERVICE => {
             let (mut file, length) = parse_file(&mut fields, flags, kind == SERVICE)?;
             (file.is_continued, file.goes_on) = (flags & 1 != 0, flags & 2 != 0);
+            file.has_comment = flags & FILE_COMMENT != 0;
             let block = if kind == FILE { Block::File(Box::new(file)) } else { Block::Service(Box::new(file)) };
             Some(Header { block, length })
         }
@@ -81,6 +90,7 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
             match what {
                 UNIX_OWNERS => {}
                 ACCESS_LIST | STREAM => return plain(Block::LeftOut),
+                OS2_ATTRIBUTES | MAC_ATTRIBUTES | BEOS_ATTRIBUTES => return plain(Block::LeftOut),
                 _ => return plain(Block::Other),
             }
             let (user, group) = (behind.u16()?, behind.u16()?);
@@ -188,7 +198,10 @@ mod tests {
         };
         assert!(matches!(owner(UNIX_OWNERS), Block::Owner { user, group } if user == b"jane" && group == b"users"));
         assert!(matches!(owner(STREAM), Block::LeftOut) && matches!(owner(ACCESS_LIST), Block::LeftOut));
-        assert!(matches!(owner(0x102), Block::Other));
+        for what in [OS2_ATTRIBUTES, MAC_ATTRIBUTES, BEOS_ATTRIBUTES] {
+            assert!(matches!(owner(what), Block::LeftOut));
+        }
+        assert!(matches!(owner(0x106), Block::Other));
     }
 
     #[test]

@@ -234,6 +234,7 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     };
     let mut walk = Walk::new(source, start, version, &Decode::default(), cancel);
     let (mut unlisted, mut is_locked, mut left_out) = (Unlisted::default(), false, false);
+    let (mut has_comment, mut comments) = (false, 0_u64);
     loop {
         let found = match walk.next() {
             Ok(Next::Block(found)) => found,
@@ -250,6 +251,14 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
                 left_out = true;
                 continue;
             }
+            Block::Main { has_comment: true, .. } => {
+                has_comment = true;
+                continue;
+            }
+            Block::File(file) => {
+                comments = comments.saturating_add(u64::from(file.has_comment && !file.is_continued));
+                continue;
+            }
             _ => continue,
         };
         if services::is_left_out(service, &found, version == Version::Five, &Limits::default()) {
@@ -264,7 +273,14 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
         }
     }
     if left_out {
-        unlisted.others.push("access lists of NTFS, or streams that cannot be attributes".to_owned());
+        let what = "access lists of NTFS, streams that cannot be attributes, or attributes of OS/2, macOS or BeOS";
+        unlisted.others.push(what.to_owned());
+    }
+    if has_comment {
+        unlisted.others.push("a comment that is not read".to_owned());
+    }
+    if comments > 0 {
+        unlisted.others.push(format!("comments on {comments} of its files"));
     }
     if !is_locked {
         unlisted.others.extend(crate::around(source, start..walk.position(), cancel)?);

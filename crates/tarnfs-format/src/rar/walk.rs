@@ -27,6 +27,8 @@ pub(super) enum Block {
         is_volume: bool,
         is_solid: bool,
         locks: Option<Vec<u8>>,
+        /// There is a comment on the archive in it, which nothing here reads.
+        has_comment: bool,
     },
     /// From here on headers are encrypted.
     Lock(Vec<u8>),
@@ -41,7 +43,7 @@ pub(super) enum Block {
     End {
         is_followed: bool,
     },
-    /// A stream or an access list of NTFS, by a RAR before 3.0.
+    /// A stream or an access list of NTFS, or attributes of another system, by a RAR before 3.0.
     LeftOut,
     Other,
 }

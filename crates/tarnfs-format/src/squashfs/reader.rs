@@ -29,8 +29,9 @@ const LARGE: u64 = 256;
 /// with its bytes, as those may be read again and again.
 const MOST_LARGE: Quota = Quota { most: 1 << 19, least: 4096, of_small: 1 };
 
-/// Bytes of memory that may be taken for folders and for what has several names: an image has them in a few bits each.
-const MOST_MEMORY: usize = 256 << 20;
+/// Bytes of memory that may be taken for folders and for what has several names. An image may have them in a few bits
+/// each; of a real one, a folder with a name takes some ten bytes.
+const MEMORY: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 64 };
 
 /// Bytes of it for a folder, and for an inode that may be met again, beside their names.
 const PER_FOLDER: usize = 128;
@@ -43,7 +44,7 @@ const LONGEST_TARGET: usize = 4096;
 /// Bytes that the paths of all names may take, and each name beside its path: as many of an image as small as one, and
 /// so many more for each byte of it, which is packed. Any number of blocks of a disk may be one of its image, so that
 /// listings lie apart from each other which are the same.
-const NAMES: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 1024 };
+const NAMES: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 128 };
 const NAMES_FOR_EACH_BYTE: u64 = 256;
 const OF_NAME: u64 = 64;
 
@@ -72,8 +73,8 @@ pub(super) struct Reader<'run> {
     known_folders: HashSet<u64>,
     /// All folders. The root is the first.
     folders: Vec<Folder>,
-    /// Bytes of memory for all of these, and whether there was no more.
-    memory: usize,
+    /// Bytes of memory that all of these may still take, and whether there was no more.
+    memory: u64,
     is_full: bool,
 }
 
@@ -189,7 +190,7 @@ impl<'run> Reader<'run> {
             known: HashMap::new(),
             known_folders: HashSet::new(),
             folders: Vec::new(),
-            memory: 0,
+            memory: MEMORY.of(data, 1),
             is_full: false,
         };
         for what in told {
@@ -490,13 +491,10 @@ impl<'run> Reader<'run> {
     /// True if there is memory for one more of what is called `name`. Else a folder is left out, and other names of a
     /// file are files of their own if they have few blocks.
     fn has_memory(&mut self, bytes: usize, name: &[u8]) -> bool {
-        let memory = self.memory.saturating_add(bytes).saturating_add(name.len());
-        let has_memory = memory <= MOST_MEMORY;
-        if has_memory {
-            self.memory = memory;
-        }
-        self.is_full |= !has_memory;
-        has_memory
+        let left = self.memory.checked_sub(bytes.saturating_add(name.len()) as u64);
+        self.memory = left.unwrap_or(self.memory);
+        self.is_full |= left.is_none();
+        left.is_some()
     }
 
     /// What is wrong, of an error that leaves the rest of the image readable.

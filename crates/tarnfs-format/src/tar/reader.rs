@@ -12,7 +12,7 @@ use super::pax::{self, Pax};
 use super::sparse::{self, LineMap};
 use super::volumes::{self, FirstPart};
 use crate::name::excerpt;
-use crate::{Body, Damage, Entry, Error, Event, Options, Receive, Stream};
+use crate::{Body, Damage, Entry, Error, Event, HEAVY, Options, Receive, Stream};
 
 /// Bytes that are looked at together: of an extended header, and while searching for the next one.
 const STEP: usize = 64 << 10;
@@ -25,6 +25,11 @@ const TIME_DIGITS: usize = 11;
 
 /// The map of a sparse file and, if it is told, the length of the file.
 type Map = (Vec<Extent>, Option<u64>);
+
+/// Bytes of the map of a sparse file.
+fn weight(map: &[Extent]) -> u64 {
+    size_of_val(map) as u64
+}
 
 /// One pass over one archive.
 pub(super) struct Reader<'run> {
@@ -239,6 +244,9 @@ impl<'run> Reader<'run> {
                 label.truncate(self.options.limits.owner_name);
                 self.pending = Pending::default();
                 self.tell(Event::Label(label))?;
+                if size > 0 {
+                    self.tell_of_unlisted("content behind a label of the archive".to_owned())?;
+                }
                 self.skip_content(at, size)
             }
             _ => self.member(header, size),
@@ -280,6 +288,9 @@ impl<'run> Reader<'run> {
             self.damage(start, format!("{what} of {size} bytes, more than {most}; it was skipped"))?;
             self.skip(padded(size))?;
             return Ok(false);
+        }
+        if size >= HEAVY {
+            self.tell(Event::Heavy)?;
         }
         // In steps: what a header says is not allocated before the stream has shown that it is there.
         let mut left = size;
@@ -577,8 +588,13 @@ impl<'run> Reader<'run> {
         let (fields, mut more, real_size) = header.sparse(header.dialect());
         let mut map = Vec::new();
         let mut result = sparse::push_fields(&mut map, fields, limits);
+        let mut is_heavy = false;
         // Also behind a problem: the blocks of the map are no content.
         while more {
+            if !is_heavy && weight(&map) >= HEAVY {
+                is_heavy = true;
+                self.tell(Event::Heavy)?;
+            }
             let Some(block) = self.next_block()? else {
                 return Ok(Err("the map of a sparse file is cut by the end of the archive".to_owned()));
             };
@@ -594,8 +610,12 @@ impl<'run> Reader<'run> {
     /// The map before the content of a sparse file of GNU's format 1.0, which takes part of its `size` bytes.
     fn line_map(&mut self, size: u64) -> Result<Result<Vec<Extent>, String>, Error> {
         let mut map = LineMap::default();
-        let mut left = size;
+        let (mut left, mut is_heavy) = (size, false);
         while left >= BLOCK as u64 {
+            if !is_heavy && weight(&map.map) >= HEAVY {
+                is_heavy = true;
+                self.tell(Event::Heavy)?;
+            }
             let Some(block) = self.next_block()? else { break };
             self.skip(BLOCK as u64)?;
             left = left.saturating_sub(BLOCK as u64);

@@ -57,7 +57,7 @@ pub(crate) fn try_read_stream(format: &str, stream: &mut dyn Stream, options: &O
             Event::Damage(damage) => told.damage.push((damage.offset, damage.what)),
             Event::Label(label) => told.labels.push(label),
             Event::Unlisted(what) => told.unlisted.push(what),
-            Event::Ahead(_) | Event::ForAll(_) | Event::End(_) => {}
+            Event::Ahead(_) | Event::ForAll(_) | Event::End(_) | Event::Heavy => {}
             other => panic!("{other:?}"),
         }
         Ok(())

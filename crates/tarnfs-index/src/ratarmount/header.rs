@@ -28,7 +28,7 @@ pub(super) fn entry_at(
     };
     let mut first = None;
     let mut receive = |event, _: &mut dyn Stream| match event {
-        Event::Label(_) | Event::ForAll(_) | Event::Unlisted(_) => Ok(()),
+        Event::Label(_) | Event::ForAll(_) | Event::Unlisted(_) | Event::Heavy => Ok(()),
         Event::Entry(entry) => {
             first = Some(*entry);
             Err(io::ErrorKind::Interrupted.into())

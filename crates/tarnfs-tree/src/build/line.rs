@@ -8,6 +8,7 @@
 //! - Who reads the head waits ([`LinePlace::push`]) for the thread that writes, and for nobody else.
 //! - Who reads an item behind the head waits until what waits behind the head leaves room for more, or until its item
 //!   is the head. It must hold nothing meanwhile that who reads the head may ask for: no lock, no room for decoders.
+//! - The same who wants to have what only one may have at a time ([`LinePlace::wait`]), until its item is the head.
 //! - The thread that writes may read an item itself that was put off: by then nobody else reads it, and it waits for
 //!   nobody.
 //!
@@ -156,6 +157,17 @@ impl<T> LinePlace<'_, T> {
     }
 }
 
+impl<T> LinePlace<'_, T> {
+    /// Waits until its item is the head: what only one may have at a time, this one may have then, up to its end.
+    pub(super) fn wait(&self) -> Result<(), Closed> {
+        let mut state = self.line.lock();
+        while !state.closed && state.head != self.number {
+            state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed { Err(Closed) } else { Ok(()) }
+    }
+}
+
 impl<T> Drop for LinePlace<'_, T> {
     fn drop(&mut self) {
         // What a thread that panics has found is not all there was.
@@ -230,15 +242,39 @@ mod tests {
         });
     }
 
+    /// What takes much memory is read one after the other.
+    #[test]
+    fn who_waits_is_the_head_then() {
+        const ITEMS: usize = 8;
+        let line = Line::new(ITEMS);
+        let there = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..ITEMS {
+                scope.spawn(|| {
+                    let (number, place) = line.next().unwrap();
+                    place.push(number, 1).unwrap();
+                    place.wait().unwrap();
+                    assert_eq!(there.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    std::thread::yield_now();
+                    there.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    place.push(number, 1).unwrap();
+                });
+            }
+            for number in 0..ITEMS {
+                assert_eq!((line.take(), line.take(), line.take()), (Some(number), Some(number), None));
+            }
+        });
+    }
+
     #[test]
     fn nobody_waits_once_it_is_closed() {
         let line = Line::new(2);
         let (first, second) = (line.next().unwrap().1, line.next().unwrap().1);
         second.push(1, MOST_BEHIND).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| second.push(2, 1));
+            let waits = scope.spawn(|| (second.push(2, 1), second.wait()));
             drop(line.close_at_end());
-            assert_eq!(waits.join().unwrap(), Err(Closed));
+            assert_eq!(waits.join().unwrap(), (Err(Closed), Err(Closed)));
         });
         assert_eq!(first.push(1, 1), Err(Closed));
         assert_eq!((line.take(), line.next().is_none()), (None, true));

@@ -12,7 +12,7 @@ use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 use tarnfs_source::Limits;
 
-use super::line::LinePlace;
+use super::line::{Closed, LinePlace};
 use super::nested::Candidate;
 use super::walk::folder_for;
 use crate::unnoticed::Starts;
@@ -73,6 +73,8 @@ pub(super) enum Call {
         /// The length of the decoded stream in bytes.
         decoded_length: u64,
     },
+    /// What comes next takes much memory: only the candidate that is written may have it.
+    Turn,
     /// Instead of all these: the candidate needs more memory than those have that are read beside each other.
     PutOff,
 }
@@ -565,6 +567,7 @@ impl Receiver for Direct {
             Call::Candidate(candidate) => return self.keep(*candidate),
             Call::Begin { shows } => return self.begin(shows),
             Call::End { decoded_length } => return self.end(decoded_length),
+            Call::Turn => {}
             Call::PutOff => self.is_put_off.set(true),
         }
         Ok(())
@@ -587,7 +590,7 @@ impl Told {
             Self::Call(Call::Note(_, text)) => text.len(),
             Self::Call(Call::Damage(damage)) => damage.what.len(),
             Self::Call(Call::Candidate(candidate)) => 1024 + candidate.weight(),
-            Self::Call(Call::Close | Call::Begin { .. } | Call::End { .. } | Call::PutOff) => 0,
+            Self::Call(Call::Close | Call::Begin { .. } | Call::End { .. } | Call::Turn | Call::PutOff) => 0,
         };
         more + 256
     }
@@ -628,13 +631,16 @@ impl<'l> Batches<'l> {
         }
     }
 
+    /// Nobody listens any more where it is closed: the pass has failed elsewhere.
+    fn sent(sent: Result<(), Closed>) -> Result<(), Error> {
+        sent.map_err(|_| Error::Io(std::io::ErrorKind::Interrupted.into()))
+    }
+
     /// Sends what is left. Who calls this, or a method of [`Receiver`], may wait for others and must hold nothing that
     /// these need (`line.rs`).
     pub(super) fn flush(&self) -> Result<(), Error> {
         let found = self.found.take();
-        // Nobody listens any more: the pass has failed elsewhere.
-        let closed = |_| Error::Io(std::io::ErrorKind::Interrupted.into());
-        self.place.push(found, self.weight.take()).map_err(closed)
+        Self::sent(self.place.push(found, self.weight.take()))
     }
 }
 
@@ -644,6 +650,10 @@ impl Receiver for Batches<'_> {
     }
 
     fn call(&self, call: Call) -> Result<(), Error> {
+        if let Call::Turn = call {
+            self.flush()?;
+            return Self::sent(self.place.wait());
+        }
         self.push(Told::Call(call))
     }
 }

@@ -1,7 +1,11 @@
 //! What a document may take of the work of who reads it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::super::document::steps;
-use super::{CATALOG, document, stream, told, work};
+use super::{CATALOG, document, lengths, stream, told, work};
+use crate::{Decode, Options};
 
 #[test]
 fn a_small_document_takes_few_steps() {
@@ -108,4 +112,71 @@ fn pages_behind_a_plot_of_very_many_markers_are_read() {
         (8, stream("", text)),
     ]);
     assert_eq!(told(&bytes), (vec!["page_0.txt".to_owned(), "page_1.txt".to_owned()], Vec::new()));
+}
+
+/// A decoder that makes so many bytes of each stream, and how many were taken.
+fn making(length: u64) -> (Options, Arc<AtomicU64>) {
+    const PART: u64 = 32 << 10;
+    let taken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&taken);
+    let decode = Decode::default().with_each(move |_, _, take| {
+        let part = [b' '; PART as usize];
+        (0..length.div_ceil(PART)).try_for_each(|number| {
+            let length = PART.min(length - number * PART);
+            count.fetch_add(length, Ordering::Relaxed);
+            take(&part[..length as usize])
+        })
+    });
+    (Options { decode, ..Options::default() }, taken)
+}
+
+/// A document with an attached file.
+fn attached(dict: &str, content: &str) -> Vec<u8> {
+    document(&[
+        (1, "<</Type/Catalog/Pages 2 0 R/Names<</EmbeddedFiles<</Names[(a) 3 0 R]>>>>>>".to_owned()),
+        (2, "<</Kids[]>>".to_owned()),
+        (3, "<</UF(a)/EF<</F 4 0 R>>>>".to_owned()),
+        (4, stream(dict, content)),
+    ])
+}
+
+/// Filters in each other make any number of bytes of a few, and some take nanoseconds for each.
+#[test]
+fn what_is_counted_of_a_small_document_is_paid_for() {
+    for (filters, most) in [("/ASCII85Decode", 4 << 20), ("/RunLengthDecode", 4 << 20), ("", 32 << 20)] {
+        let bytes = attached(&format!("/Filter[/FlateDecode/FlateDecode{filters}]"), "x");
+        let (options, taken) = making(16 << 30);
+        let (files, damage) = lengths(&bytes, &options);
+        assert_eq!(files.len(), 1);
+        assert!(damage.iter().any(|what| what.contains("far more comes of its streams")), "{damage:?}");
+        let taken = taken.load(Ordering::Relaxed);
+        assert!((1 << 20..most).contains(&taken), "{filters}: {taken}");
+    }
+}
+
+/// Deflate makes 1032 bytes of one where all are the same, as those of a white picture are.
+#[test]
+fn what_a_document_packs_best_is_counted_to_its_end() {
+    const LENGTH: usize = 30_000;
+    const MADE: u64 = 1032 * LENGTH as u64;
+    let dict = "/Filter/FlateDecode/DecodeParms<</Predictor 12/Columns 1000>>";
+    let (options, _) = making(MADE);
+    let found = lengths(&attached(dict, &"x".repeat(LENGTH)), &options);
+    assert_eq!(found, (vec![("a".to_owned(), MADE)], Vec::new()));
+}
+
+/// All that a page draws is held at once.
+#[test]
+fn a_small_document_holds_little() {
+    let bytes = document(&[
+        (1, CATALOG.to_owned()),
+        (2, "<</Kids[3 0 R]>>".to_owned()),
+        (3, "<</Type/Page/Resources<</Font<</T<</Type/Font>>>>>>/Contents 4 0 R>>".to_owned()),
+        (4, stream("/Filter/FlateDecode", "x")),
+    ]);
+    let (options, taken) = making(63 << 20);
+    let (_, damage) = lengths(&bytes, &options);
+    assert!(damage.iter().any(|what| what.contains("not all that page 0 shows")), "{damage:?}");
+    let taken = taken.load(Ordering::Relaxed);
+    assert!((16 << 20..18 << 20).contains(&taken), "{taken}");
 }
