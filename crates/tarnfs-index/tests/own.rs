@@ -131,7 +131,11 @@ fn long_files_in_pieces_are_found_among_very_many() {
         (entry.body.size, entry.body.pieces) = (length, Some(vec![piece]));
         writer.add(&entry).unwrap();
     }
-    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    drop(writer.finish(summary(), &Destination::File(path.clone())).unwrap());
+    // Who has written it knows without a question.
+    let index = own::open(&path, None, false).unwrap();
     let answers = [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
     assert_eq!(answers, [true, true, false]);
 }

@@ -538,20 +538,41 @@ fn pieces_end_where_their_stream_does() {
     }
 }
 
+/// An index that was written just now, and the same one once it is opened by somebody else.
 #[test]
 fn long_pieces_are_found_wherever_they_are() {
     let long = [stored(0, 5000)];
-    let of_entry = build(&[in_pieces(1, Kind::File, "f", &long)]);
-    let replaced = build(&[in_pieces(1, Kind::File, "f", &long), entry(2, Kind::File, b"f", b"")]);
-    let mut writer = writer(1 << 20);
-    writer.begin_nested(0, 0);
-    writer.add_nested_pieces(0, &long, 5000).unwrap();
-    let nested = writer.finish(summary(), &Destination::Memory).unwrap();
-    for (what, index) in [("an entry", of_entry), ("a replaced one", replaced), ("a stream", nested)] {
-        let answers = [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
-        assert_eq!(answers, [true, true, false], "{what}");
-    }
-    assert!(!build(&[entry(1, Kind::File, b"f", b"")]).has_pieces_above(0).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let answers = |what: &str, entries: &[Entry], tell: &dyn Fn(&mut Writer)| {
+        let path = folder.path().join(what);
+        let mut writer = writer(1 << 20);
+        entries.iter().for_each(|entry| writer.add(entry).unwrap());
+        tell(&mut writer);
+        let written = writer.finish(summary(), &Destination::File(path.clone())).unwrap();
+        let opened = own::open(&path, None, false).unwrap();
+        let answers = |index: &dyn Index| [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
+        assert_eq!(answers(&*written), answers(&*opened), "{what}");
+        answers(&*written)
+    };
+    let file = || in_pieces(1, Kind::File, "f", &long);
+    let nothing = |_: &mut Writer| {};
+    let stream = |writer: &mut Writer| {
+        writer.begin_nested(0, 0);
+        writer.add_nested_pieces(0, &long, 5000).unwrap();
+    };
+    // What came from an archive that was replaced is not in the index.
+    let hidden = |writer: &mut Writer| {
+        let number = writer.add_archive(0, 7, (0, 1)).unwrap();
+        writer.enter_archive(number);
+        writer.add(&file()).unwrap();
+        writer.enter_archive(0);
+        writer.replace_archive_at(7, (0, 9));
+    };
+    assert_eq!(answers("an entry", &[file()], &nothing), [true, true, false]);
+    assert_eq!(answers("a replaced one", &[file(), entry(2, Kind::File, b"f", b"")], &nothing), [true, true, false]);
+    assert_eq!(answers("a stream", &[], &stream), [true, true, false]);
+    assert_eq!(answers("a hidden one", &[], &hidden), [false; 3]);
+    assert_eq!(answers("none", &[entry(1, Kind::File, b"f", b"")], &nothing), [false; 3]);
 }
 
 #[test]

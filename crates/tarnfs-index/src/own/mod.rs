@@ -95,17 +95,26 @@ const HEAD: usize = 100;
 
 /// Opens an index that is believed: [`trust::open`] made `file`, or whoever calls has written it.
 pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
-    open_store(Arc::new(Store::File(file)), None)
+    open_store(Arc::new(Store::File(file)), Known::default())
 }
 
 /// The same of one behind a URL, of which no more is read than is asked for. Whether it belongs to an archive,
 /// [`belongs`] says; nobody's word but that is taken for it.
 pub fn open_source(source: SharedSource) -> Result<Arc<dyn Index>, Error> {
-    open_store(Arc::new(Store::Source(source)), None)
+    open_store(Arc::new(Store::Source(source)), Known::default())
 }
 
-/// The same of an index that may be in memory, and of which some rows may be known.
-pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dyn Index>, Error> {
+/// What is known without asking of an index that was written just now.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The rows, as long as they are kept.
+    pub(crate) rows: Option<Made>,
+    /// Bytes of the longest file, link or nested stream that has pieces; 0 if there is none.
+    pub(crate) longest_in_pieces: Option<u64>,
+}
+
+/// The same of an index that may be in memory, and of which something may be known.
+pub(crate) fn open_store(store: Arc<Store>, known: Known) -> Result<Arc<dyn Index>, Error> {
     // Before SQLite sees anything of it: what is no index needs no look at its tables.
     let mut head = [0; HEAD];
     store.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
@@ -161,7 +170,8 @@ pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dy
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
     let (hidden, xattr_names, owner_names) = Default::default();
-    let this = Own { pool, waits, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names, owner_names };
+    let this =
+        Own { pool, waits, summary, bounds, known, has_damage, has_unverified, hidden, xattr_names, owner_names };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -175,7 +185,7 @@ struct Own {
     waits: bool,
     summary: Summary,
     bounds: Bounds,
-    made: Option<Made>,
+    known: Known,
     has_damage: bool,
     has_unverified: bool,
     /// See [`Index::hide_xattrs`].

@@ -10,6 +10,9 @@ use super::{Own, ROWS};
 impl Own {
     /// [`Index::has_pieces_above`](crate::Index::has_pieces_above).
     pub(super) fn finds_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
+        if let Some(longest) = self.known.longest_in_pieces {
+            return Ok(longest > bytes);
+        }
         /// Most archives have no class of such files, which is known at once.
         const ANY: &str = "SELECT EXISTS (SELECT 1 FROM classes WHERE more & ?1)";
         const NESTED: &str = "SELECT EXISTS (SELECT 1 FROM nested_pieces JOIN layers USING (layer) \
