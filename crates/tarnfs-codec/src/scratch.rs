@@ -49,14 +49,21 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Makes some files, if they can be made: for all that share them, and may not make any later.
+    /// Makes some files, if they can be made: for all that share them, and may not make any later. Others may borrow
+    /// meanwhile.
     pub fn fill(&self) {
-        let mut files = self.lock();
-        while files.len() < FILES {
+        while self.lock().len() < FILES {
             match temporary_file() {
-                Ok(file) => files.push(Arc::new(file)),
+                Ok(file) => self.add(Arc::new(file)),
                 Err(error) => return log::debug!("no files to borrow: {error}"),
             }
+        }
+    }
+
+    fn add(&self, file: Arc<File>) {
+        let mut files = self.lock();
+        if files.len() < FILES {
+            files.push(file);
         }
     }
 
@@ -152,10 +159,7 @@ impl Drop for Borrowed {
         if let Err(error) = self.file.set_len(0) {
             return log::debug!("a file that was borrowed cannot be emptied: {error}");
         }
-        let mut files = self.home.lock();
-        if files.len() < FILES {
-            files.push(Arc::clone(&self.file));
-        }
+        self.home.add(Arc::clone(&self.file));
     }
 }
 
@@ -163,6 +167,20 @@ impl Drop for Borrowed {
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+
+    /// Who needs a file while they are made does not wait for all of them.
+    #[test]
+    fn files_are_made_beside_those_who_borrow() {
+        let scratch = Scratch::default();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| scratch.fill());
+                scope.spawn(|| drop(scratch.borrow().unwrap()));
+            }
+        });
+        scratch.fill();
+        assert_eq!(scratch.waiting(), FILES);
+    }
 
     #[test]
     fn files_come_back_empty() {

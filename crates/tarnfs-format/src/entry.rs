@@ -45,16 +45,16 @@ impl Entry {
     /// Bytes of memory that it takes, roughly.
     pub fn weight(&self) -> usize {
         let Self { path, user, group, link, xattrs, body, .. } = self;
-        let strings =
-            [path, user, group, link].into_iter().chain(xattrs.iter().flat_map(|(name, value)| [name, value]));
+        let strings = [path, user, group, link].into_iter().fold(0, |sum: usize, text| sum.saturating_add(text.len()));
+        let pairs = xattrs.iter().fold(strings, |sum, (name, value)| {
+            let texts = name.len().saturating_add(value.len());
+            sum.saturating_add(texts).saturating_add(size_of::<(Vec<u8>, Vec<u8>)>())
+        });
         let extents = body.extents.as_ref().map_or(0, |extents| extents.len().saturating_mul(size_of::<Extent>()));
         let pieces = body.pieces.as_deref().map_or(0, |pieces| {
             weight_of_coders(pieces).saturating_add(pieces.len().saturating_mul(size_of::<Piece>()))
         });
-        let extents = extents.saturating_add(pieces);
-        let pairs = xattrs.len().saturating_mul(size_of::<(Vec<u8>, Vec<u8>)>());
-        let fixed = size_of::<Self>().saturating_add(extents).saturating_add(pairs);
-        strings.fold(fixed, |sum, string| sum.saturating_add(string.len()))
+        size_of::<Self>().saturating_add(extents).saturating_add(pieces).saturating_add(pairs)
     }
 }
 

@@ -64,12 +64,20 @@ impl<'s> Window<'s> {
     }
 
     /// The bytes of `from..to`, at most `length` of them, and fewer only where `to` or the source ends.
+    #[inline]
     pub(crate) fn bytes(&mut self, from: u64, to: u64, length: usize) -> io::Result<&[u8]> {
+        let is_there = from.saturating_add(length as u64) <= to && self.has(from, length);
+        let length = if is_there { length } else { self.fill(from, to, length)? };
+        let at = from.saturating_sub(self.start) as usize;
+        Ok(self.buffer.get(at..at.saturating_add(length)).unwrap_or_default())
+    }
+
+    /// Sees to it that the bytes of `from..to` are there, at most `length` of them. Returns how many these are.
+    fn fill(&mut self, from: u64, to: u64, length: usize) -> io::Result<usize> {
         let to = to.min(self.source.len());
         let there = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
         let length = length.min(there);
-        let end = self.start.saturating_add(self.buffer.len() as u64);
-        if from < self.start || from.saturating_add(length as u64) > end {
+        if !self.has(from, length) {
             if let Some(cancel) = self.cancel {
                 cancel.check()?;
             }
@@ -96,8 +104,7 @@ impl<'s> Window<'s> {
                 return Err(error);
             }
         }
-        let at = from.saturating_sub(self.start) as usize;
-        Ok(self.buffer.get(at..at.saturating_add(length)).unwrap_or_default())
+        Ok(length)
     }
 
     /// Where in `from..to` the next four bytes lie that begin with `magic` and of which `is_wanted` is true.

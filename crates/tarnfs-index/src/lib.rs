@@ -10,6 +10,8 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+mod history;
+mod in_pieces;
 pub mod location;
 pub mod own;
 mod pieces;
@@ -18,6 +20,7 @@ pub mod ratarmount;
 mod shape;
 mod sqlite;
 mod store;
+mod stream_tables;
 mod sweep;
 pub mod trust;
 mod vfs;
@@ -30,16 +33,16 @@ struct Readme;
 
 use std::fmt::Debug;
 use std::io;
-use std::ops::Range;
-use std::sync::Arc;
 
-use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Coder, Kind, Piece, Time, Xattrs};
+use tarnfs_format::{Kind, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
+pub use history::History;
+pub use in_pieces::{Holder, InPieces};
 pub use own::schema::VERSION as SCHEMA_VERSION;
 pub use rusqlite::version as sqlite_version;
 pub use shape::{DEFAULT_EXTENSIONS, Recursion, Shape};
+pub use stream_tables::StreamTables;
 pub use sweep::{SeekPoints, Swept};
 pub use writer::{Destination, Writer, WriterOptions};
 
@@ -97,7 +100,7 @@ pub struct Row {
     pub body: u64,
     /// True if it has holes: [`Index::extents`] says where.
     pub is_sparse: bool,
-    /// True if it is not simply stored in one run: [`Index::pieces`] says how it is, and `body` is of no meaning. A
+    /// True if it is not simply stored in one run: [`InPieces::pieces`] says how it is, and `body` is of no meaning. A
     /// file, or a symbolic link whose target is stored as the content of a file is.
     pub has_pieces: bool,
     /// True if it has extended attributes.
@@ -131,8 +134,8 @@ pub struct Nested {
     pub length: u64,
 }
 
-/// What a [`Nested`] stream has in place of a codec whose content is a file in pieces: [`Index::nested_pieces`] has
-/// them. It lies between the first byte of any of them and the last one.
+/// What a [`Nested`] stream has in place of a codec whose content is a file in pieces: [`InPieces::pieces`] has them.
+/// It lies between the first byte of any of them and the last one.
 pub const STORED_IN_PIECES: &str = "pieces";
 
 /// Number of the first [`Nested`] stream. Layers of compression around the archive have smaller ones.
@@ -191,7 +194,7 @@ pub struct Summary {
     /// Entries whose path is not the one that they have in the archive ([`tarnfs_format::name`]).
     pub renamed: Renamed,
     /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be
-    /// served says [`Index::damage_in`].)
+    /// served says [`StreamTables::damage_in`].)
     pub notes: Vec<(u64, String)>,
 }
 
@@ -271,13 +274,15 @@ impl Summary {
     }
 }
 
-/// Answers from an index file. Safe to share between threads, which do not wait for each other.
+/// Answers from an index file. Here is what shows, and what is said of each file; [`InPieces`] says what is stored in
+/// pieces, [`History`] what does not show any more, and [`StreamTables`] how streams are decoded. Safe to share between
+/// threads, which do not wait for each other.
 ///
 /// Every value comes from a file that may be broken or lie: an implementor checks each row when it reads it (offsets
 /// inside the stream, names that are one component, known kinds, parents that are folders) and answers
 /// [`Error::Broken`] otherwise.
 #[allow(clippy::type_complexity, reason = "each of these types is used once, where its documentation is")]
-pub trait Index: Send + Sync + Debug {
+pub trait Index: InPieces + History + StreamTables + Send + Sync + Debug {
     /// What is known of the whole.
     fn summary(&self) -> &Summary;
 
@@ -359,58 +364,6 @@ pub trait Index: Send + Sync + Debug {
     /// Extents of a sparse file.
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;
 
-    /// Pieces of a file that has them ([`Row::has_pieces`]).
-    fn pieces(&self, node: Node) -> Result<Vec<Piece>, Error> {
-        Err(Error::Broken(format!("node {} has no pieces", node.0)))
-    }
-
-    /// The pieces of a nested stream that is [`STORED_IN_PIECES`]. Offsets count in the stream that it lies in.
-    fn nested_pieces(&self, number: u32) -> Result<Vec<Piece>, Error> {
-        Err(Error::Broken(format!("stream {number} has no pieces")))
-    }
-
-    /// Hands each piece of a file that has them to `receive`, until that returns false: a list of them may be long.
-    fn each_piece(&self, node: Node, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
-        self.pieces(node)?.iter().all(receive);
-        Ok(())
-    }
-
-    /// The same of a nested stream.
-    fn each_nested_piece(&self, number: u32, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
-        self.nested_pieces(number)?.iter().all(receive);
-        Ok(())
-    }
-
-    /// Bytes in which the pieces of a file are kept that has them, and is no hard link: four for each, or more.
-    fn pieces_take(&self, node: Node) -> Result<u64, Error> {
-        let _ = node;
-        Ok(0)
-    }
-
-    /// The same of a nested stream.
-    fn nested_pieces_take(&self, number: u32) -> Result<u64, Error> {
-        let _ = number;
-        Ok(0)
-    }
-
-    /// True if some file or link that has pieces is longer than so many bytes, also one that a later entry has
-    /// replaced, or whose content is shown in its place.
-    fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
-        let _ = bytes;
-        Ok(false)
-    }
-
-    /// True if there are symbolic links whose target is stored in pieces.
-    fn has_links_in_pieces(&self) -> Result<bool, Error> {
-        Ok(false)
-    }
-
-    /// Hands each coder that pieces of files may have to `receive`, until that returns false.
-    fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {
-        let _ = receive;
-        Ok(())
-    }
-
     /// False if [`Index::extents`] may have to decode, or needs an archive that is not there: who must not wait does
     /// without them.
     fn knows_extents(&self) -> bool {
@@ -432,75 +385,11 @@ pub trait Index: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row.
-    /// Hard links are not among them.
-    fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error>;
-
-    /// How many that are, hard links perhaps among them.
-    fn replaced_count(&self) -> Result<u64, Error> {
-        let mut count = 0_u64;
-        self.replaced(&mut |_, _, _| count = count.saturating_add(1))?;
-        Ok(count)
-    }
-
-    /// Those of [`Index::replaced`] that had this `name` in `folder`, hard links among them, in the order of the
-    /// archive: the byte of the stream at which the entry's own header begins, and what it is. What a hard link is
-    /// that led nowhere, nobody knows: it is left out. The node of a folder is one whose children are what lies at
-    /// this path, if anything does; a folder without a header was named by what lies in it alone. Ends where `receive`
-    /// returns false.
-    ///
-    /// The first `from` are passed over. Returns how many that were: less if there are not so many.
-    fn replaced_of(
-        &self,
-        folder: Node,
-        name: &[u8],
-        from: u64,
-        receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
-    ) -> Result<u64, Error>;
-
-    /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node
-    /// that it shares.
-    fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error>;
-
-    /// The same of hard links that were replaced; the last number is `None` if it led nowhere. An index that does not
-    /// keep them has none.
-    fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
-        let _ = receive;
-        Ok(())
-    }
-
-    /// What is known of nested stream `number` ([`FIRST_NESTED`] and those that follow).
-    fn nested(&self, number: u32) -> Result<Nested, Error> {
-        Err(Error::Broken(format!("there is no stream {number}")))
-    }
-
-    /// Hands every nested stream to `receive`, with its number. An index that keeps none has none.
-    fn each_nested(&self, receive: &mut dyn FnMut(u32, &Nested)) -> Result<(), Error> {
-        let _ = receive;
-        Ok(())
-    }
-
     /// Hands every entry that shows to `receive`, in any order, to be counted: that takes far less time than going
     /// through folders. (A folder behind something else of its name is among them, and so is a link that leads
     /// nowhere.) An error of `receive` ends it.
     fn sweep(&self, receive: &mut dyn FnMut(&Swept<'_>) -> Result<(), Error>) -> Result<(), Error> {
         sweep::through_folders(self, receive)
-    }
-
-    /// What there is to count of the seek points of layer `layer`, or of the nested stream of that number.
-    fn seek_points(self: Arc<Self>, layer: usize) -> Result<SeekPoints, Error> {
-        SeekPoints::of(&*self.chunks(layer)?)
-    }
-
-    /// The chunks of layer `layer` (0 is the outermost), or of the nested stream of that number.
-    fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error>;
-
-    /// Damage of the innermost stream that overlaps `range`.
-    fn damage_in(&self, range: Range<u64>) -> Result<Option<Damage>, Error>;
-
-    /// True if some of the damage can be decoded and only fails a check of its format.
-    fn has_unverified(&self) -> bool {
-        false
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use tarnfs_codec::ChunkTable;
 use tarnfs_format::{Kind, Piece};
 
-use crate::{Error, Index, Node, Row};
+use crate::{Error, Holder, Index, Node, Row};
 
 /// An entry that is counted.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ pub(crate) fn through_folders<I: Index + ?Sized>(
             let is_counted =
                 row.links > 1 && row.kind != Kind::Folder && shared.len() < MOST_SHARED && !shared.insert(row.node);
             let kind = if is_counted { Kind::HardLink } else { row.kind };
-            let pieces = if row.has_pieces && !is_counted { Some(index.pieces(row.node)?) } else { None };
+            let pieces = if row.has_pieces && !is_counted { Some(index.pieces(Holder::File(row.node))?) } else { None };
             receive(&Swept {
                 name: &name,
                 kind,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tarnfs_codec::{Chunk, Damage, PIECE, SeekPoint};
 use tarnfs_format::{Device, Entry, Kind, Piece, Time};
-use tarnfs_index::{Destination, Error, Index, Node, Row, Shape, Summary, own};
+use tarnfs_index::{Destination, Error, Holder, Index, Node, Row, Shape, Summary, own};
 use tarnfs_source::{Extent, Fingerprint};
 
 use common::{build, build_with, entry, layered, summary, walk, writer};
@@ -111,7 +111,7 @@ fn links_whose_target_is_content_come_back() {
     let index = build(&[entry(1, Kind::File, b"f", b""), link, entry(6, Kind::Symlink, b"m", b"target")]);
     let row = find(&*index, "l").unwrap();
     assert_eq!((row.kind, row.size, row.has_pieces, row.is_sparse), (Kind::Symlink, 300, true, false));
-    assert_eq!((index.pieces(row.node).unwrap(), index.link(row.node).unwrap()), (pieces, Vec::new()));
+    assert_eq!((index.pieces(Holder::File(row.node)).unwrap(), index.link(row.node).unwrap()), (pieces, Vec::new()));
     let other = find(&*index, "m").unwrap();
     assert_eq!((other.size, other.has_pieces, index.link(other.node).unwrap()), (6, false, b"target".to_vec()));
     assert!(index.has_links_in_pieces().unwrap());
@@ -131,7 +131,11 @@ fn long_files_in_pieces_are_found_among_very_many() {
         (entry.body.size, entry.body.pieces) = (length, Some(vec![piece]));
         writer.add(&entry).unwrap();
     }
-    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    drop(writer.finish(summary(), &Destination::File(path.clone())).unwrap());
+    // Who has written it knows without a question.
+    let index = own::open(&path, None, false).unwrap();
     let answers = [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
     assert_eq!(answers, [true, true, false]);
 }

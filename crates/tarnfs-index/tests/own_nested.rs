@@ -18,7 +18,7 @@ use common::{LENGTH, build, entry, layered, summary, writer};
 use tarnfs_codec::{Chunk, SeekPoint};
 use tarnfs_format::{Body, Coder, Device, Entry, Kind, Piece, Step};
 use tarnfs_index::{
-    Destination, Error, FIRST_NESTED, Index, Nested, Node, STORED_IN_PIECES, SeekPoints, Swept, Writer, own,
+    Destination, Error, FIRST_NESTED, Holder, Index, Nested, Node, STORED_IN_PIECES, SeekPoints, Swept, Writer, own,
 };
 use tarnfs_source::Extent;
 
@@ -448,21 +448,21 @@ fn pieces_come_back_as_far_as_they_are_wanted() {
     let index = mixed(&path);
     let (pieces, plain) = (child(&*index, "d", "pieces"), child(&*index, "d", "plain"));
     let number = FIRST_NESTED + 1;
-    assert_eq!(index.pieces(pieces).unwrap(), two_pieces());
-    assert_eq!(index.nested_pieces(number).unwrap(), two_pieces());
+    assert_eq!(index.pieces(Holder::File(pieces)).unwrap(), two_pieces());
+    assert_eq!(index.pieces(Holder::Stream(number)).unwrap(), two_pieces());
     let nested = index.nested(number).unwrap();
     assert_eq!((nested.codec.as_str(), nested.decoded_length, nested.input), (STORED_IN_PIECES, 110, 0));
     assert_eq!((nested.start, nested.length), (BEHIND, 2010));
     for most in 1..=3 {
         let (mut of_file, mut of_stream) = (Vec::new(), Vec::new());
         index
-            .each_piece(pieces, &mut |piece| {
+            .each_piece(Holder::File(pieces), &mut |piece| {
                 of_file.push(piece.clone());
                 of_file.len() < most
             })
             .unwrap();
         index
-            .each_nested_piece(number, &mut |piece| {
+            .each_piece(Holder::Stream(number), &mut |piece| {
                 of_stream.push(piece.clone());
                 of_stream.len() < most
             })
@@ -474,12 +474,14 @@ fn pieces_come_back_as_far_as_they_are_wanted() {
     let length = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned();
     let of_file = length(&format!("SELECT length(map) FROM extents WHERE node = {}", pieces.0));
     assert!(of_file >= 8);
-    assert_eq!(index.pieces_take(pieces).unwrap(), of_file);
-    assert_eq!(index.nested_pieces_take(number).unwrap(), length("SELECT length(map) FROM nested_pieces"));
+    assert_eq!(index.pieces_take(Holder::File(pieces)).unwrap(), of_file);
+    assert_eq!(index.pieces_take(Holder::Stream(number)).unwrap(), length("SELECT length(map) FROM nested_pieces"));
     // What has none.
-    assert!(matches!(index.pieces(plain), Err(Error::Broken(what)) if what.contains("no pieces")));
-    assert!(matches!(index.each_piece(plain, &mut |_| true), Err(Error::Broken(what)) if what.contains("no pieces")));
-    assert!(index.nested_pieces(FIRST_NESTED).is_err() && index.nested_pieces(number + 1).is_err());
+    assert!(matches!(index.pieces(Holder::File(plain)), Err(Error::Broken(what)) if what.contains("no pieces")));
+    assert!(
+        matches!(index.each_piece(Holder::File(plain), &mut |_| true), Err(Error::Broken(what)) if what.contains("no pieces"))
+    );
+    assert!(index.pieces(Holder::Stream(FIRST_NESTED)).is_err() && index.pieces(Holder::Stream(number + 1)).is_err());
     // Coders, each once, as far as they are wanted.
     for (most, expected) in [(9, &["other", "one"][..]), (1, &["other"])] {
         let mut names = Vec::new();
@@ -502,9 +504,9 @@ fn pieces_end_where_their_stream_does() {
         let index = own::open_file(File::open(&path).unwrap()).unwrap();
         let (node, number) = (child(&*index, "d", "pieces"), FIRST_NESTED + 1);
         let (all, each) = if of_file {
-            (index.pieces(node).map(drop), index.each_piece(node, &mut |_| true))
+            (index.pieces(Holder::File(node)).map(drop), index.each_piece(Holder::File(node), &mut |_| true))
         } else {
-            (index.nested_pieces(number).map(drop), index.each_nested_piece(number, &mut |_| true))
+            (index.pieces(Holder::Stream(number)).map(drop), index.each_piece(Holder::Stream(number), &mut |_| true))
         };
         assert_eq!(all.as_ref().map_err(ToString::to_string), each.as_ref().map_err(ToString::to_string));
         all.map_err(|error| error.to_string())
@@ -538,20 +540,43 @@ fn pieces_end_where_their_stream_does() {
     }
 }
 
+/// An index that was written just now, and the same one once it is opened by somebody else.
 #[test]
 fn long_pieces_are_found_wherever_they_are() {
     let long = [stored(0, 5000)];
-    let of_entry = build(&[in_pieces(1, Kind::File, "f", &long)]);
-    let replaced = build(&[in_pieces(1, Kind::File, "f", &long), entry(2, Kind::File, b"f", b"")]);
-    let mut writer = writer(1 << 20);
-    writer.begin_nested(0, 0);
-    writer.add_nested_pieces(0, &long, 5000).unwrap();
-    let nested = writer.finish(summary(), &Destination::Memory).unwrap();
-    for (what, index) in [("an entry", of_entry), ("a replaced one", replaced), ("a stream", nested)] {
-        let answers = [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
-        assert_eq!(answers, [true, true, false], "{what}");
-    }
-    assert!(!build(&[entry(1, Kind::File, b"f", b"")]).has_pieces_above(0).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let answers = |what: &str, entries: &[Entry], tell: &dyn Fn(&mut Writer)| {
+        let path = folder.path().join(what);
+        let mut writer = writer(1 << 20);
+        for entry in entries {
+            writer.add(entry).unwrap();
+        }
+        tell(&mut writer);
+        let written = writer.finish(summary(), &Destination::File(path.clone())).unwrap();
+        let opened = own::open(&path, None, false).unwrap();
+        let answers = |index: &dyn Index| [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
+        assert_eq!(answers(&*written), answers(&*opened), "{what}");
+        answers(&*written)
+    };
+    let file = || in_pieces(1, Kind::File, "f", &long);
+    let nothing = |_: &mut Writer| {};
+    let stream = |writer: &mut Writer| {
+        writer.begin_nested(0, 0);
+        writer.add_nested_pieces(0, &long, 5000).unwrap();
+    };
+    // What came from an archive that was replaced is not in the index.
+    let hidden = |writer: &mut Writer| {
+        let number = writer.add_archive(0, 7, (0, 1)).unwrap();
+        writer.enter_archive(number);
+        writer.add(&file()).unwrap();
+        writer.enter_archive(0);
+        writer.replace_archive_at(7, (0, 9));
+    };
+    assert_eq!(answers("an entry", &[file()], &nothing), [true, true, false]);
+    assert_eq!(answers("a replaced one", &[file(), entry(2, Kind::File, b"f", b"")], &nothing), [true, true, false]);
+    assert_eq!(answers("a stream", &[], &stream), [true, true, false]);
+    assert_eq!(answers("a hidden one", &[], &hidden), [false; 3]);
+    assert_eq!(answers("none", &[entry(1, Kind::File, b"f", b"")], &nothing), [false; 3]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use rustix::io::Errno;
-use tarnfs_index::{Index, Row};
+use tarnfs_index::{Holder, Index, Row};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Source as _, Stencil};
 
 pub use self::locked::{Fit, LockedFiles};
@@ -226,7 +226,7 @@ impl ArchiveTree {
         const LEAST_PIECE: u64 = 2048;
         // Of those that have a coder, each takes five bytes of an index, or more.
         const SHORT: u64 = SHORT_IN_INDEX / 5 * LEAST_PIECE;
-        let is_long = || self.index.pieces_take(node).map_or(true, |bytes| !PieceSource::has_few(bytes));
+        let is_long = || self.index.pieces_take(Holder::File(node)).map_or(true, |bytes| !PieceSource::has_few(bytes));
         // What cannot be read now counts as one.
         *self.has_long_lists.get_or_init(|| self.index.has_pieces_above(0).unwrap_or(true))
             && self.row(node).is_ok_and(|row| row.has_pieces && row.size > SHORT)
@@ -253,7 +253,7 @@ impl ArchiveTree {
         if row.has_pieces {
             let (mut number, mut found) = (0, Ok(None));
             let damages = self.streams.damages(row.stream)?;
-            self.index.each_piece(row.node, &mut |piece| {
+            self.index.each_piece(Holder::File(row.node), &mut |piece| {
                 let of_member = self.streams.members().damage(row.node, number);
                 number += 1;
                 let stored = piece.offset..piece.offset.saturating_add(piece.stored);
@@ -450,14 +450,14 @@ impl ArchiveTree {
         let context = self.streams.context().clone();
         let weigh = || -> Result<ListWeight, Error> {
             let mut weight = ListWeight::default();
-            self.index.each_piece(row.node, &mut |piece| {
+            self.index.each_piece(Holder::File(row.node), &mut |piece| {
                 weight.add(piece);
                 true
             })?;
             Ok(weight)
         };
-        let room = PieceSource::room_for(self.index.pieces_take(row.node)?, weigh, &context)?;
-        let pieces = self.index.pieces(row.node)?;
+        let room = PieceSource::room_for(self.index.pieces_take(Holder::File(row.node))?, weigh, &context)?;
+        let pieces = self.index.pieces(Holder::File(row.node))?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }
 
@@ -501,7 +501,7 @@ impl ArchiveTree {
         };
         if row.has_pieces {
             let mut ends_behind = false;
-            self.index.each_piece(row.node, &mut |piece| {
+            self.index.each_piece(Holder::File(row.node), &mut |piece| {
                 ends_behind = piece.offset.saturating_add(piece.stored) > length;
                 !ends_behind
             })?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_codec::{ChunkTable, Codec, DecodeContext};
-use tarnfs_index::{Index, Nested, Node, STORED_IN_PIECES};
+use tarnfs_index::{Holder, Index, Nested, Node, STORED_IN_PIECES};
 use tarnfs_source::{Cancel, Grant, Limits, Setting, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
@@ -278,7 +278,7 @@ impl Streams {
             let damage = damage.map(|damage| damage.what).filter(|_| !self.serves_unverified());
             // The list may be long: it is read when the file is opened, one at a time.
             let mut depth = 0;
-            self.index.each_nested_piece(number, &mut |piece| {
+            self.index.each_piece(Holder::Stream(number), &mut |piece| {
                 depth = depth.max(crate::pieces::depth_of(std::iter::once(piece)));
                 true
             })?;
@@ -398,14 +398,14 @@ impl PiecesStep {
     ) -> Result<PieceSource, Error> {
         let weigh = || -> Result<ListWeight, Error> {
             let mut weight = ListWeight::default();
-            self.index.each_nested_piece(self.number, &mut |piece| {
+            self.index.each_piece(Holder::Stream(self.number), &mut |piece| {
                 weight.add(piece);
                 true
             })?;
             Ok(weight)
         };
-        let room = PieceSource::room_for(self.index.nested_pieces_take(self.number)?, weigh, context)?;
-        let pieces = self.index.nested_pieces(self.number)?;
+        let room = PieceSource::room_for(self.index.pieces_take(Holder::Stream(self.number))?, weigh, context)?;
+        let pieces = self.index.pieces(Holder::Stream(self.number))?;
         let (coded, context) = (Arc::clone(coded), context.clone());
         let file = PieceSource::new((self.input, input), pieces, self.size, coded, context).within(room);
         Ok(file.known_to_be(self.damage))

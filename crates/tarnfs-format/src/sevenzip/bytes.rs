@@ -48,6 +48,15 @@ impl<'h> Bytes<'h> {
         self.header.get(start.at..self.at).unwrap_or_default()
     }
 
+    /// Pairs of bytes up to the next pair of zeros, which is passed.
+    pub(super) fn pairs(&mut self) -> Result<&'h [[u8; 2]], Broken> {
+        let (pairs, _) = self.header.get(self.at..).unwrap_or_default().as_chunks::<2>();
+        let length = pairs.iter().position(|pair| *pair == [0, 0]);
+        let passed = length.map_or(pairs.len(), |length| length.saturating_add(1));
+        self.at = self.at.saturating_add(passed.saturating_mul(2));
+        length.and_then(|length| pairs.get(..length)).ok_or(self.broken("it ends too early"))
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
         let at = *self;
         self.take(N)?.try_into().map_err(|_| at.broken("it ends too early"))

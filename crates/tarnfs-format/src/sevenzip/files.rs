@@ -138,12 +138,12 @@ fn time(ticks: [u8; 8]) -> Time {
 /// The next name, in UTF-16 up to a zero, as UTF-8. Halves of a pair that stand alone are written as if they were
 /// characters (WTF-8).
 fn name(names: &mut Bytes<'_>) -> Result<Vec<u8>, Broken> {
-    let start = *names;
-    while names.take(2)? != [0, 0] {}
-    let (units, _) = names.since(&start).as_chunks::<2>();
-    let units = units.iter().map(|unit| u16::from_le_bytes(*unit)).take_while(|unit| *unit != 0);
-    let mut name = Vec::with_capacity(names.since(&start).len());
-    for character in char::decode_utf16(units) {
+    let units = names.pairs()?;
+    if units.iter().all(|[low, high]| *high == 0 && low.is_ascii()) {
+        return Ok(units.iter().map(|[low, _]| *low).collect());
+    }
+    let mut name = Vec::with_capacity(units.len().saturating_mul(2));
+    for character in char::decode_utf16(units.iter().map(|unit| u16::from_le_bytes(*unit))) {
         match character {
             // 7-Zip's way to keep a byte of a name that is not UTF-8.
             Ok(character @ '\u{ef80}'..='\u{efff}') => name.push((character as u32 & 0xff) as u8),

@@ -4,6 +4,8 @@ use std::io;
 use std::ops::Range;
 
 use super::bytes::{u16_at, u32_at};
+use super::extra::{Extra, Numbers};
+use super::member::Header;
 use crate::window::Window;
 
 /// Length of a header without name, extra fields and comment (APPNOTE 4.3.12).
@@ -11,28 +13,82 @@ pub(super) const HEADER: usize = 46;
 
 pub(super) const SIGNATURE: [u8; 4] = *b"PK\x01\x02";
 
-/// A header as it stands in the directory.
+/// A header as it stands in the directory. What it says is read when it is asked for: a directory may have a million of
+/// them, and not all of each is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Central<'b> {
     /// Byte of the archive at which it stands.
     pub(super) at: u64,
-    /// Who made it: what `external` means.
-    pub(super) host: u8,
-    pub(super) flags: u16,
-    pub(super) method: u16,
-    pub(super) time: u16,
-    pub(super) date: u16,
-    pub(super) crc: u32,
-    /// Sizes and offset as they stand there: all ones if they are among the extra fields.
-    pub(super) stored: u32,
-    pub(super) size: u32,
-    pub(super) offset: u32,
-    /// Number of the volume in which `offset` counts.
-    pub(super) volume: u16,
-    pub(super) external: u32,
-    pub(super) has_comment: bool,
-    pub(super) name: &'b [u8],
-    pub(super) extra: &'b [u8],
+    fixed: &'b [u8; HEADER],
+    /// Name, extra fields and comment.
+    rest: &'b [u8],
+}
+
+impl<'b> Central<'b> {
+    /// What it has in common with a local header.
+    pub(super) fn head(&self) -> Header<'b> {
+        let fixed = self.fixed;
+        Header {
+            // Who made it: what `external` means.
+            host: u16_at(fixed, 4).to_le_bytes()[1],
+            flags: u16_at(fixed, 8),
+            method: u16_at(fixed, 10),
+            time: u16_at(fixed, 12),
+            date: self.date(),
+            crc: u32_at(fixed, 16),
+            external: u32_at(fixed, 38),
+            name: self.name(),
+        }
+    }
+
+    fn date(&self) -> u16 {
+        u16_at(self.fixed, 14)
+    }
+
+    /// Sizes and offset; `None` if one is missing among the extra fields, which are `extra`.
+    pub(super) fn numbers(&self, extra: &Extra<'_>) -> Option<Numbers> {
+        let [size, stored, offset] = self.small_numbers();
+        extra.numbers(size, stored, offset)
+    }
+
+    /// Number of the volume in which the offset counts.
+    pub(super) fn volume(&self, extra: &Extra<'_>) -> u32 {
+        extra.volume(self.small_volume(), self.small_numbers())
+    }
+
+    /// Offset and volume, if none of them is among the extra fields.
+    pub(super) fn plain_offset(&self) -> Option<(u64, u32)> {
+        let ([_, _, offset], volume) = (self.small_numbers(), self.small_volume());
+        (offset != u32::MAX && volume != u16::MAX).then_some((offset.into(), volume.into()))
+    }
+
+    /// Size, stored size and offset as they stand there: all ones if they are among the extra fields.
+    fn small_numbers(&self) -> [u32; 3] {
+        [24, 20, 42].map(|at| u32_at(self.fixed, at))
+    }
+
+    fn small_volume(&self) -> u16 {
+        u16_at(self.fixed, 34)
+    }
+
+    pub(super) fn has_comment(&self) -> bool {
+        u16_at(self.fixed, 32) > 0
+    }
+
+    pub(super) fn name(&self) -> &'b [u8] {
+        self.rest.get(..u16_at(self.fixed, 28).into()).unwrap_or_default()
+    }
+
+    /// The extra fields, not taken apart.
+    pub(super) fn fields(&self) -> &'b [u8] {
+        let name = usize::from(u16_at(self.fixed, 28));
+        let end = name.saturating_add(usize::from(u16_at(self.fixed, 30)));
+        self.rest.get(name..end).unwrap_or_default()
+    }
+
+    pub(super) fn extra(&self) -> Extra<'b> {
+        Extra::read(self.fields(), self.name(), self.date())
+    }
 }
 
 /// What comes next in the directory.
@@ -123,27 +179,7 @@ impl<'s> Walk<'s> {
         let at = place.start;
         let length = place.end.saturating_sub(at) as usize;
         let bytes = self.window.bytes(at, self.range.end, length)?;
-        Ok(bytes.split_at_checked(HEADER).map(|(fixed, rest)| {
-            let name = usize::from(u16_at(fixed, 28));
-            let extra = name.saturating_add(usize::from(u16_at(fixed, 30)));
-            Central {
-                at,
-                host: u16_at(fixed, 4).to_le_bytes()[1],
-                flags: u16_at(fixed, 8),
-                method: u16_at(fixed, 10),
-                time: u16_at(fixed, 12),
-                date: u16_at(fixed, 14),
-                crc: u32_at(fixed, 16),
-                stored: u32_at(fixed, 20),
-                size: u32_at(fixed, 24),
-                volume: u16_at(fixed, 34),
-                external: u32_at(fixed, 38),
-                has_comment: u16_at(fixed, 32) > 0,
-                offset: u32_at(fixed, 42),
-                name: rest.get(..name).unwrap_or_default(),
-                extra: rest.get(name..extra).unwrap_or_default(),
-            }
-        }))
+        Ok(bytes.split_first_chunk().map(|(fixed, rest)| Central { at, fixed, rest }))
     }
 
     /// Where behind `at` the next header is that fits; the end, if none is.

@@ -9,9 +9,9 @@ use super::NAME;
 use super::central::{Central, Next, Walk};
 use super::coders::{Coders, Recipe, unreadable};
 use super::end::{self, Directory, End};
-use super::extra::{Extra, Numbers};
+use super::extra::Numbers;
 use super::local;
-use super::member::{Header, Member, name_in_unknown_encoding};
+use super::member::{Member, name_in_unknown_encoding};
 use super::scan::{Found, Scan};
 use crate::encoding::Encoding;
 use crate::guess::Names;
@@ -95,9 +95,8 @@ impl<'run> Reader<'run> {
         loop {
             match walk.next().map_err(at(directory.range.start))? {
                 Next::Header(header) => {
-                    if self.options.guess_encoding && std::str::from_utf8(header.name).is_err() {
-                        let extra = Extra::read(header.extra, header.name, header.date);
-                        let unknown = name_in_unknown_encoding(&head(&header), &extra);
+                    if self.options.guess_encoding && std::str::from_utf8(header.name()).is_err() {
+                        let unknown = name_in_unknown_encoding(&header.head(), &header.extra());
                         if let Some((name, is_of_dos)) = unknown {
                             names.add(name, is_of_dos);
                         }
@@ -190,14 +189,13 @@ impl<'run> Reader<'run> {
 
     /// The member of a header of the directory, with what is wrong with it; without, if it cannot even be shown.
     fn member(&self, header: &Central<'_>, directory: &Directory) -> Result<Made, Error> {
-        let &Central { at, date, name, .. } = header;
-        let extra = Extra::read(header.extra, name, date);
+        let (at, name, extra) = (header.at, header.name(), header.extra());
         let left_out = |what: &str| Ok((at, None, Some(format!("'{}' is left out: {what}", excerpt(name)))));
-        let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else {
+        let Some(numbers) = header.numbers(&extra) else {
             return left_out("its zip64 field is too short");
         };
-        let volume = extra.volume(header.volume, [header.size, header.stored, header.offset]);
-        let counted = directory.volumes.start(volume).and_then(|start| start.checked_add(numbers.offset));
+        let counted =
+            directory.volumes.start(header.volume(&extra)).and_then(|start| start.checked_add(numbers.offset));
         let Some(offset) = counted.and_then(|at| at.checked_add_signed(directory.shift)) else {
             return left_out("it does not lie in this file");
         };
@@ -211,7 +209,7 @@ impl<'run> Reader<'run> {
         };
         let end = content.saturating_add(numbers.stored);
         let numbers = Numbers { offset, ..numbers };
-        let mut member = Member::new(&head(header), &extra, numbers, end.min(behind), self.encoding);
+        let mut member = Member::new(&header.head(), &extra, numbers, end.min(behind), self.encoding);
         let mut what = member.contradiction();
         if end > behind {
             what = Some(format!("its {} bytes would reach behind the end", numbers.stored));
@@ -352,12 +350,6 @@ impl<'run> Reader<'run> {
     }
 }
 
-/// What a header of the directory has in common with a local one.
-pub(super) fn head<'b>(header: &Central<'b>) -> Header<'b> {
-    let &Central { host, flags, method, time, date, crc, external, name, .. } = header;
-    Header { host, flags, method, time, date, crc, external, name }
-}
-
 /// Where the next header says that its member lies, of those that are headers.
 fn next_header<'w>(walk: &'w mut Walk<'_>, directory: &Directory) -> Result<Option<Central<'w>>, Error> {
     walk.next_header().map_err(at(directory.range.start))
@@ -381,12 +373,11 @@ pub(super) fn shift(source: &dyn Source, directory: &Directory, first: Option<u6
 
 /// Where a header of the directory says that its member begins, before it is shifted.
 pub(super) fn offset(header: &Central<'_>, directory: &Directory) -> Option<u64> {
-    let (offset, volume) = if header.offset == u32::MAX || header.volume == u16::MAX {
-        let extra = Extra::read(header.extra, header.name, header.date);
-        let volume = extra.volume(header.volume, [header.size, header.stored, header.offset]);
-        (extra.numbers(header.size, header.stored, header.offset)?.offset, volume)
+    let (offset, volume) = if let Some(plain) = header.plain_offset() {
+        plain
     } else {
-        (header.offset.into(), header.volume.into())
+        let extra = header.extra();
+        (header.numbers(&extra)?.offset, header.volume(&extra))
     };
     directory.volumes.start(volume)?.checked_add(offset)
 }

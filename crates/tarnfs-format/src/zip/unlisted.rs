@@ -8,10 +8,10 @@ use tarnfs_source::{Cancel, Source};
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::central::{Central, Walk};
 use super::end::{self, Directory, End};
-use super::extra::{self, Extra};
+use super::extra;
 use super::local::Local;
 use super::member::{FLAG_DESCRIPTOR, hides_content, is_hidden};
-use super::reader::{head, offset, shift};
+use super::reader::{offset, shift};
 use crate::Unlisted;
 use crate::name::excerpt;
 use crate::window::Window;
@@ -29,11 +29,11 @@ pub(super) fn unlisted(source: &dyn Source, cancel: &Cancel) -> io::Result<Unlis
     let mut walk = Walk::new(Window::new(source, cancel), directory.range.clone());
     let (mut first, mut lowest, mut commented) = (None, None::<(u64, Vec<u8>)>, 0_u64);
     while let Some(header) = walk.next_header()? {
-        commented = commented.saturating_add(u64::from(header.has_comment));
+        commented = commented.saturating_add(u64::from(header.has_comment()));
         let Some(at) = offset(&header, &directory) else { continue };
         first.get_or_insert(at);
         if lowest.as_ref().is_none_or(|(before, _)| at < *before) {
-            lowest = Some((at, header.name.to_vec()));
+            lowest = Some((at, header.name().to_vec()));
         }
     }
     // A signature of it (APPNOTE 4.3.13) may be in its range or behind that.
@@ -85,11 +85,11 @@ fn beside(
     while let Some(header) = walk.next_header()? {
         let at = offset(&header, directory).and_then(|at| at.checked_add_signed(directory.shift));
         let member = at.map(|at| Local::read(&mut window, at, u64::MAX)).transpose()?.flatten();
-        let extra = Extra::read(header.extra, header.name, header.date);
-        let numbers = extra.numbers(header.size, header.stored, header.offset);
+        let extra = header.extra();
+        let numbers = header.numbers(&extra);
         hidden =
-            hidden.saturating_add(numbers.is_some_and(|numbers| hides_content(&head(&header), &extra, numbers)).into());
-        let says_more = is_hidden(&head(&header)) || extra::says_more(header.extra);
+            hidden.saturating_add(numbers.is_some_and(|numbers| hides_content(&header.head(), &extra, numbers)).into());
+        let says_more = is_hidden(&header.head()) || extra::says_more(header.fields());
         let (Some(at), Some(local)) = (at, member) else {
             is_known = false;
             more = more.saturating_add(says_more.into());
@@ -129,8 +129,7 @@ fn end_of(
     content: u64,
     has_descriptor: bool,
 ) -> io::Result<Option<u64>> {
-    let extra = Extra::read(header.extra, header.name, header.date);
-    let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else { return Ok(None) };
+    let Some(numbers) = header.numbers(&header.extra()) else { return Ok(None) };
     let Some(end) = content.checked_add(numbers.stored) else { return Ok(None) };
     if !has_descriptor {
         return Ok(Some(end));

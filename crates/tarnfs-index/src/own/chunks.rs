@@ -8,7 +8,7 @@ use rusqlite::OptionalExtension;
 use tarnfs_codec::{Chunk, ChunkTable, Damage, PIECE, SeekPoint};
 
 use crate::sqlite::{broken, with_longer};
-use crate::{Error, FIRST_NESTED, Index as _};
+use crate::{Error, FIRST_NESTED, StreamTables as _};
 
 use super::Own;
 use super::session::Session;

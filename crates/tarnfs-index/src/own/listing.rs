@@ -31,7 +31,7 @@ impl Own {
 
     /// Tells `session` of a folder what is known without a query.
     fn know_folder(&self, session: &mut Session, node: u64) -> Result<(), Error> {
-        if let Some(columns) = self.made.as_ref().and_then(|made| made.folder(node)) {
+        if let Some(columns) = self.known.rows.as_ref().and_then(|made| made.folder(node)) {
             session.know(node, Folder::checked(node, columns, &self.bounds)?);
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Own {
             stored.push((row.is_number(node)?, names.len(), is_twin));
             Ok(())
         };
-        if let Some(made) = &self.made {
+        if let Some(made) = &self.known.rows {
             (first..ahead).filter_map(|node| made.row(node)).try_for_each(|(row, name)| take(row, name))?;
         } else {
             let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
@@ -82,7 +82,7 @@ impl Own {
         if stored.len() != most {
             return Err(lies(folder.0, "some of its children are missing"));
         }
-        if self.made.is_some() {
+        if self.known.rows.is_some() {
             stored.iter().try_for_each(|(stored, ..)| self.know_folder(session, stored.node))?;
         } else {
             session.know_folders(stored.iter().map(|(stored, ..)| stored), &self.bounds)?;

@@ -2,14 +2,15 @@
 
 mod chunks;
 mod damage;
+mod in_pieces;
 mod listing;
 pub(crate) mod made;
 mod maps;
 mod owners;
-mod pieces_above;
 mod replaced;
 pub(crate) mod schema;
 mod session;
+mod stream_tables;
 mod sweep;
 
 use std::cmp::Ordering;
@@ -17,25 +18,22 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Coder, Kind, Piece, Xattrs};
+use tarnfs_format::{Kind, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits, SharedSource};
 
-use crate::pieces;
 use crate::pool::Pool;
 use crate::sqlite::broken;
 use crate::store::Store;
 use crate::vfs::Opened;
-use crate::writer::record::{more, read_number};
-use crate::{Error, FIRST_NESTED, Index, Nested, Node, Owner, Row, SeekPoints, Shape, Summary, Swept, trust};
+use crate::writer::record::read_number;
+use crate::{Error, Index, Node, Owner, Row, Shape, Summary, Swept, trust};
 
 use made::Made;
 use owners::OwnerNames;
-use session::{Bounds, Folder, Session, Stored, goes_on, lies, name_of};
+use session::{Bounds, Folder, Session, Stored, lies, name_of};
 
 /// What can be said of the archive that an index is to be used for.
 #[derive(Clone, Copy)]
@@ -95,17 +93,26 @@ const HEAD: usize = 100;
 
 /// Opens an index that is believed: [`trust::open`] made `file`, or whoever calls has written it.
 pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
-    open_store(Arc::new(Store::File(file)), None)
+    open_store(Arc::new(Store::File(file)), Known::default())
 }
 
 /// The same of one behind a URL, of which no more is read than is asked for. Whether it belongs to an archive,
 /// [`belongs`] says; nobody's word but that is taken for it.
 pub fn open_source(source: SharedSource) -> Result<Arc<dyn Index>, Error> {
-    open_store(Arc::new(Store::Source(source)), None)
+    open_store(Arc::new(Store::Source(source)), Known::default())
 }
 
-/// The same of an index that may be in memory, and of which some rows may be known.
-pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dyn Index>, Error> {
+/// What is known without asking of an index that was written just now.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The rows, as long as they are kept.
+    pub(crate) rows: Option<Made>,
+    /// Bytes of the longest file, link or nested stream that has pieces; 0 if there is none.
+    pub(crate) longest_in_pieces: Option<u64>,
+}
+
+/// The same of an index that may be in memory, and of which something may be known.
+pub(crate) fn open_store(store: Arc<Store>, known: Known) -> Result<Arc<dyn Index>, Error> {
     // Before SQLite sees anything of it: what is no index needs no look at its tables.
     let mut head = [0; HEAD];
     store.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
@@ -161,7 +168,8 @@ pub(crate) fn open_store(store: Arc<Store>, made: Option<Made>) -> Result<Arc<dy
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
     let (hidden, xattr_names, owner_names) = Default::default();
-    let this = Own { pool, waits, summary, bounds, made, has_damage, has_unverified, hidden, xattr_names, owner_names };
+    let this =
+        Own { pool, waits, summary, bounds, known, has_damage, has_unverified, hidden, xattr_names, owner_names };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -175,7 +183,7 @@ struct Own {
     waits: bool,
     summary: Summary,
     bounds: Bounds,
-    made: Option<Made>,
+    known: Known,
     has_damage: bool,
     has_unverified: bool,
     /// See [`Index::hide_xattrs`].
@@ -517,77 +525,6 @@ impl Index for Own {
         Ok(extents)
     }
 
-    fn pieces(&self, node: Node) -> Result<Vec<Piece>, Error> {
-        let row = self.row(node)?.ok_or_else(|| lies(node.0, "there is none"))?;
-        if !row.has_pieces {
-            return Err(lies(node.0, "it has no pieces"));
-        }
-        let bytes = self.map_of(row.node)?;
-        self.pool.with(|session| {
-            let length = session.stream_length(row.stream, &self.bounds)?;
-            let end = if self.bounds.is_cut { u64::MAX } else { length };
-            pieces::read(&bytes, row.header.unwrap_or_default(), row.size, end, |number| session.coder(number))
-        })
-    }
-
-    fn nested_pieces(&self, number: u32) -> Result<Vec<Piece>, Error> {
-        let nested = self.nested(number)?;
-        let bytes = self.map("SELECT map FROM nested_pieces WHERE layer = ?", i64::from(number))?;
-        let end = nested.start.saturating_add(nested.length);
-        let coder_of = |number| self.pool.with(|session| session.coder(number));
-        pieces::read(&bytes, nested.start, nested.decoded_length, end, coder_of)
-    }
-
-    fn each_piece(&self, node: Node, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
-        let row = self.row(node)?.ok_or_else(|| lies(node.0, "there is none"))?;
-        if !row.has_pieces {
-            return Err(lies(node.0, "it has no pieces"));
-        }
-        let bytes = self.map_of(row.node)?;
-        let length = self.pool.with(|session| session.stream_length(row.stream, &self.bounds))?;
-        let end = if self.bounds.is_cut { u64::MAX } else { length };
-        // Not under one lock: `receive` may ask as well.
-        let coder_of = |number| self.pool.with(|session| session.coder(number));
-        pieces::each(&bytes, row.header.unwrap_or_default(), row.size, end, coder_of, |piece| receive(&piece))
-    }
-
-    fn each_nested_piece(&self, number: u32, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
-        let nested = self.nested(number)?;
-        let bytes = self.map("SELECT map FROM nested_pieces WHERE layer = ?", i64::from(number))?;
-        let end = nested.start.saturating_add(nested.length);
-        let coder_of = |number| self.pool.with(|session| session.coder(number));
-        pieces::each(&bytes, nested.start, nested.decoded_length, end, coder_of, |piece| receive(&piece))
-    }
-
-    fn pieces_take(&self, node: Node) -> Result<u64, Error> {
-        self.length_of_map("SELECT length(map) FROM extents WHERE node = ?", node.0 as i64)
-    }
-
-    fn nested_pieces_take(&self, number: u32) -> Result<u64, Error> {
-        self.length_of_map("SELECT length(map) FROM nested_pieces WHERE layer = ?", i64::from(number))
-    }
-
-    fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
-        self.finds_pieces_above(bytes)
-    }
-
-    fn has_links_in_pieces(&self) -> Result<bool, Error> {
-        const ANY: &str = "SELECT EXISTS (SELECT 1 FROM classes WHERE more & ?1 AND type = ?2)";
-        let values = [i64::from(more::PIECES), i64::from(schema::type_of(Kind::Symlink))];
-        self.pool.with(|session| session.connection.query_row(ANY, values, |row| row.get(0)).map_err(broken))
-    }
-
-    fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {
-        // They are numbered from 1 on.
-        for number in 1..=u32::MAX {
-            let coder = self.pool.with(|session| session.coder_if_any(number))?;
-            if !coder.is_some_and(|coder| receive(&coder)) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.names_of_owner(node)
     }
@@ -596,182 +533,8 @@ impl Index for Own {
         self.pool.with(|session| session.owners())
     }
 
-    fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
-        let mut after = self.bounds.last as i64;
-        loop {
-            // It may be done twice: so what is found is handed on behind it.
-            let (found, last) = self.pool.with(|session| self.read_all_replaced(session, after))?;
-            for (folder, name, row) in &found {
-                receive(*folder, name, row);
-            }
-            let Some(last) = last else { return Ok(()) };
-            after = last;
-        }
-    }
-
-    fn replaced_count(&self) -> Result<u64, Error> {
-        let ends = self.pool.with(|session| session.replaced())?;
-        Ok(ends.map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
-    }
-
-    fn replaced_of(
-        &self,
-        folder: Node,
-        name: &[u8],
-        from: u64,
-        receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
-    ) -> Result<u64, Error> {
-        let Some(mut rest) = self.pool.with(|session| self.find_replaced(session, folder, name))? else {
-            return Ok(0);
-        };
-        let passed = if from == 0 { 0 } else { self.pass_replaced(&mut rest, from)? };
-        while !rest.is_empty() {
-            let (found, behind) = self.pool.with(|session| {
-                // It may be done twice.
-                let mut rest = rest.clone();
-                let found = self.read_replaced(session, folder, name, &mut rest)?;
-                Ok((found, rest))
-            })?;
-            rest = behind;
-            if !found.iter().all(|(header, row)| receive(*header, row)) {
-                break;
-            }
-        }
-        Ok(passed)
-    }
-
-    fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
-        self.pool.with_once(|session| {
-            let mut folders = session
-                .connection
-                .prepare_cached("SELECT parent, first, count, subfolders, node FROM folders ORDER BY node")
-                .map_err(broken)?;
-            let mut links = session
-                .connection
-                .prepare_cached(
-                    "SELECT name, header, shared, hard_links.node \
-                     FROM hard_links JOIN entries ON entries.rowid = hard_links.node \
-                     WHERE hard_links.node >= ? AND hard_links.node < ? ORDER BY hard_links.node",
-                )
-                .map_err(broken)?;
-            // Folders that lie about which rows are theirs may all have the same ones.
-            let (mut left, mut last_folder) = (session.count_links(self.bounds.last)?, 0);
-            let mut folders = folders.query([]).map_err(broken)?;
-            while let Some(row) = folders.next().map_err(broken)? {
-                let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
-                let node = goes_on(&mut last_folder, get(4)?)?;
-                let folder = Folder::checked(node, [get(0)?, get(1)?, get(2)?, get(3)?], &self.bounds)?;
-                let (first, end) = (folder.first as i64, folder.first.saturating_add(folder.count) as i64);
-                let mut rows = links.query([first, end]).map_err(broken)?;
-                let mut last_link = 0;
-                while let Some(row) = rows.next().map_err(broken)? {
-                    let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
-                    session.patience.renew();
-                    let (header, shared) = (get(1)?, get(2)?);
-                    let link = goes_on(&mut last_link, get(3)?)?;
-                    left = left.checked_sub(1).ok_or_else(|| lies(link, "it is in several folders"))?;
-                    if shared > 0 {
-                        let header = self.bounds.byte(header);
-                        let header = header.filter(|&header| self.bounds.has_nested || header <= self.bounds.stream);
-                        let header = header.ok_or_else(|| lies(link, "it lies behind the end of the archive"))?;
-                        receive(Node(node), name_of(row)?, header, Node(shared as u64));
-                    }
-                }
-                session.patience.renew();
-            }
-            Ok(())
-        })
-    }
-
-    fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
-        // Once: what was handed on must not come again.
-        self.pool.with_once(|session| {
-            let mut query = session
-                .connection
-                .prepare_cached(
-                    // In this order, since most of what was replaced is no link.
-                    "SELECT name, replaced.node, class, header, size, mtime, folder, shared \
-                     FROM hard_links CROSS JOIN replaced USING (node) \
-                     WHERE hard_links.node > ? ORDER BY hard_links.node",
-                )
-                .map_err(broken)?;
-            let mut after = self.bounds.last;
-            let mut rows = query.query([after as i64]).map_err(broken)?;
-            while let Some(row) = rows.next().map_err(broken)? {
-                session.patience.renew();
-                let (stored, name) = (Stored::read(row)?, name_of(row)?);
-                let number = |column: usize| row.get::<_, i64>(column).map_err(broken);
-                let (folder, shared) = (number(6)?, number(7)?);
-                if stored.node <= after {
-                    return Err(lies(stored.node, "it is out of order"));
-                }
-                after = stored.node;
-                let header = stored.header(&self.bounds).ok_or_else(|| lies(after, "it has no header"))?;
-                let (Ok(folder), Ok(shared)) = (u64::try_from(folder), u64::try_from(shared)) else {
-                    return Err(lies(after, "a number is negative"));
-                };
-                receive(Node(folder), name, header, (shared != 0).then_some(Node(shared)));
-            }
-            Ok(())
-        })
-    }
-
-    fn nested(&self, number: u32) -> Result<Nested, Error> {
-        let wrong = |what: &str| Error::Broken(format!("stream {number}: {what}"));
-        if number < FIRST_NESTED {
-            return Err(wrong("it is none that is nested"));
-        }
-        self.pool.with(|session| {
-            let mut query = session
-                .connection
-                .prepare_cached("SELECT codec, decoded_length, input, start, length FROM layers WHERE layer = ?")
-                .map_err(broken)?;
-            let mut rows = query.query([number]).map_err(broken)?;
-            let row = rows.next().map_err(broken)?.ok_or_else(|| wrong("it is missing"))?;
-            let at = |column: usize| -> Result<u64, Error> {
-                u64::try_from(row.get::<_, i64>(column).map_err(broken)?).map_err(|_| wrong("a number is negative"))
-            };
-            let codec = schema::codec_name(row, 0)?;
-            let (decoded_length, start, length) = (at(1)?, at(3)?, at(4)?);
-            // Numbers shrink on the way out, so no way through the streams is endless.
-            let input =
-                u32::try_from(at(2)?).ok().filter(|&input| input == 0 || (FIRST_NESTED..number).contains(&input));
-            let input = input.ok_or_else(|| wrong("it lies in a stream that is not there"))?;
-            drop(rows);
-            drop(query);
-            let outer = session.stream_length(input, &self.bounds)?;
-            if start.checked_add(length).is_none_or(|end| end > outer) {
-                return Err(wrong("it goes past the end of the stream that it lies in"));
-            }
-            Ok(Nested { codec, decoded_length, input, start, length })
-        })
-    }
-
     fn sweep(&self, receive: &mut dyn FnMut(&Swept<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.sweep_all(receive)
-    }
-
-    fn each_nested(&self, receive: &mut dyn FnMut(u32, &Nested)) -> Result<(), Error> {
-        self.all_nested(receive)
-    }
-
-    fn seek_points(self: Arc<Self>, layer: usize) -> Result<SeekPoints, Error> {
-        self.count_seek_points(layer)
-    }
-
-    fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error> {
-        Ok(Arc::new(chunks::Chunks::new(self, layer)?))
-    }
-
-    fn damage_in(&self, range: Range<u64>) -> Result<Option<Damage>, Error> {
-        match self.summary.layers.len().checked_sub(1) {
-            Some(layer) => self.damage_of(layer, range, false),
-            None => Ok(None),
-        }
-    }
-
-    fn has_unverified(&self) -> bool {
-        self.has_unverified
     }
 }
 

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use tarnfs_format::Kind;
 
-use super::session::{Session, Stored, lies, name_of};
+use super::session::{Folder, Session, Stored, goes_on, lies, name_of};
 use super::{InFolder, Own, REPLACED, ROWS};
 use crate::sqlite::broken;
-use crate::{Error, Node, Row};
+use crate::{Error, History, Node, Row};
 
 impl Own {
     /// Where in `replaced` the rows of one name are. The table has the folders in the order in which their children
@@ -173,5 +173,127 @@ impl Replaced {
         }
         let name = row.get_ref(0).map_err(broken)?.as_blob().unwrap_or_default().to_vec();
         Ok(Some(Self { folder: row.get::<_, i64>(6).map_err(broken)? as u64, name, stored }))
+    }
+}
+
+impl History for Own {
+    fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
+        let mut after = self.bounds.last as i64;
+        loop {
+            // It may be done twice: so what is found is handed on behind it.
+            let (found, last) = self.pool.with(|session| self.read_all_replaced(session, after))?;
+            for (folder, name, row) in &found {
+                receive(*folder, name, row);
+            }
+            let Some(last) = last else { return Ok(()) };
+            after = last;
+        }
+    }
+
+    fn replaced_count(&self) -> Result<u64, Error> {
+        let ends = self.pool.with(|session| session.replaced())?;
+        Ok(ends.map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
+    }
+
+    fn replaced_of(
+        &self,
+        folder: Node,
+        name: &[u8],
+        from: u64,
+        receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
+    ) -> Result<u64, Error> {
+        let Some(mut rest) = self.pool.with(|session| self.find_replaced(session, folder, name))? else {
+            return Ok(0);
+        };
+        let passed = if from == 0 { 0 } else { self.pass_replaced(&mut rest, from)? };
+        while !rest.is_empty() {
+            let (found, behind) = self.pool.with(|session| {
+                // It may be done twice.
+                let mut rest = rest.clone();
+                let found = self.read_replaced(session, folder, name, &mut rest)?;
+                Ok((found, rest))
+            })?;
+            rest = behind;
+            if !found.iter().all(|(header, row)| receive(*header, row)) {
+                break;
+            }
+        }
+        Ok(passed)
+    }
+
+    fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
+        self.pool.with_once(|session| {
+            let mut folders = session
+                .connection
+                .prepare_cached("SELECT parent, first, count, subfolders, node FROM folders ORDER BY node")
+                .map_err(broken)?;
+            let mut links = session
+                .connection
+                .prepare_cached(
+                    "SELECT name, header, shared, hard_links.node \
+                     FROM hard_links JOIN entries ON entries.rowid = hard_links.node \
+                     WHERE hard_links.node >= ? AND hard_links.node < ? ORDER BY hard_links.node",
+                )
+                .map_err(broken)?;
+            // Folders that lie about which rows are theirs may all have the same ones.
+            let (mut left, mut last_folder) = (session.count_links(self.bounds.last)?, 0);
+            let mut folders = folders.query([]).map_err(broken)?;
+            while let Some(row) = folders.next().map_err(broken)? {
+                let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
+                let node = goes_on(&mut last_folder, get(4)?)?;
+                let folder = Folder::checked(node, [get(0)?, get(1)?, get(2)?, get(3)?], &self.bounds)?;
+                let (first, end) = (folder.first as i64, folder.first.saturating_add(folder.count) as i64);
+                let mut rows = links.query([first, end]).map_err(broken)?;
+                let mut last_link = 0;
+                while let Some(row) = rows.next().map_err(broken)? {
+                    let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
+                    session.patience.renew();
+                    let (header, shared) = (get(1)?, get(2)?);
+                    let link = goes_on(&mut last_link, get(3)?)?;
+                    left = left.checked_sub(1).ok_or_else(|| lies(link, "it is in several folders"))?;
+                    if shared > 0 {
+                        let header = self.bounds.byte(header);
+                        let header = header.filter(|&header| self.bounds.has_nested || header <= self.bounds.stream);
+                        let header = header.ok_or_else(|| lies(link, "it lies behind the end of the archive"))?;
+                        receive(Node(node), name_of(row)?, header, Node(shared as u64));
+                    }
+                }
+                session.patience.renew();
+            }
+            Ok(())
+        })
+    }
+
+    fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
+        // Once: what was handed on must not come again.
+        self.pool.with_once(|session| {
+            let mut query = session
+                .connection
+                .prepare_cached(
+                    // In this order, since most of what was replaced is no link.
+                    "SELECT name, replaced.node, class, header, size, mtime, folder, shared \
+                     FROM hard_links CROSS JOIN replaced USING (node) \
+                     WHERE hard_links.node > ? ORDER BY hard_links.node",
+                )
+                .map_err(broken)?;
+            let mut after = self.bounds.last;
+            let mut rows = query.query([after as i64]).map_err(broken)?;
+            while let Some(row) = rows.next().map_err(broken)? {
+                session.patience.renew();
+                let (stored, name) = (Stored::read(row)?, name_of(row)?);
+                let number = |column: usize| row.get::<_, i64>(column).map_err(broken);
+                let (folder, shared) = (number(6)?, number(7)?);
+                if stored.node <= after {
+                    return Err(lies(stored.node, "it is out of order"));
+                }
+                after = stored.node;
+                let header = stored.header(&self.bounds).ok_or_else(|| lies(after, "it has no header"))?;
+                let (Ok(folder), Ok(shared)) = (u64::try_from(folder), u64::try_from(shared)) else {
+                    return Err(lies(after, "a number is negative"));
+                };
+                receive(Node(folder), name, header, (shared != 0).then_some(Node(shared)));
+            }
+            Ok(())
+        })
     }
 }

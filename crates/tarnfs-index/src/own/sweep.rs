@@ -120,7 +120,7 @@ impl Own {
         Ok(())
     }
 
-    /// [`Index::seek_points`](crate::Index::seek_points).
+    /// [`StreamTables::seek_points`](crate::StreamTables::seek_points).
     pub(super) fn count_seek_points(&self, layer: usize) -> Result<SeekPoints, Error> {
         self.pool.with(|session| {
             let sql = "SELECT decoded, length FROM chunks WHERE layer = ? ORDER BY decoded";
@@ -141,7 +141,7 @@ impl Own {
         })
     }
 
-    /// [`Index::each_nested`](crate::Index::each_nested).
+    /// [`StreamTables::each_nested`](crate::StreamTables::each_nested).
     pub(super) fn all_nested(&self, receive: &mut dyn FnMut(u32, &Nested)) -> Result<(), Error> {
         // Once: what was handed on must not come again.
         self.pool.with_once(|session| {

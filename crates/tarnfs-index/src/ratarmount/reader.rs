@@ -22,7 +22,7 @@ use crate::own::MOST_XATTR_BYTES;
 use crate::sqlite::broken;
 use crate::store::Store;
 use crate::vfs::Opened;
-use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
+use crate::{Archive, Error, History, InPieces, Index, Layer, Node, Row, Shape, StreamTables, Summary};
 
 /// Memory for decoded headers where nobody has given a stream that they can be read from.
 const HEADER_CACHE: usize = 4 << 20;
@@ -617,7 +617,12 @@ impl Index for RatarmountIndex {
     fn owner_names(&self, _node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((Vec::new(), Vec::new()))
     }
+}
 
+/// It keeps no lists of pieces.
+impl InPieces for RatarmountIndex {}
+
+impl History for RatarmountIndex {
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
         let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
         let mut following = Following::default();
@@ -692,7 +697,9 @@ impl Index for RatarmountIndex {
             Ok(true)
         })
     }
+}
 
+impl StreamTables for RatarmountIndex {
     fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error> {
         match (&self.tables, self.codec) {
             (Some(tables), Some(codec)) if layer == 0 => tables.open(&self.connections, codec, &self.source),

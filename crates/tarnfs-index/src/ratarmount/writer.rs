@@ -593,7 +593,7 @@ struct LastReplaced {
     behind: Option<(Vec<u8>, Option<Node>)>,
 }
 
-/// Hands what [`Index::replaced`] hands out to `work`, until that fails.
+/// Hands what [`History::replaced`](crate::History::replaced) hands out to `work`, until that fails.
 #[allow(clippy::type_complexity, reason = "it is that of the index, and may fail")]
 fn each_replaced(
     index: &Arc<dyn Index>,

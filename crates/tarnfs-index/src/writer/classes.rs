@@ -14,7 +14,7 @@ use crate::sqlite::{failed, prepare};
 use crate::{Error, OVERFLOWN_OWNER};
 
 use super::interner::Interner;
-use super::record::{bits_of, more, read_number, write_number};
+use super::record::{more, read_number, write_number};
 use super::spool::Overflow;
 
 /// The class of folders that no entry names.
@@ -57,8 +57,8 @@ impl Classes {
         self.values.bytes()
     }
 
-    /// The number of the entry's class; its content lies in `stream`.
-    pub(super) fn number(&mut self, entry: &Entry, stream: u32) -> Result<u32, Error> {
+    /// The number of the entry's class; `bits` are those of `more`, its content lies in `stream`.
+    pub(super) fn number(&mut self, entry: &Entry, bits: u16, stream: u32) -> Result<u32, Error> {
         let key = &mut self.key;
         key.clear();
         let number = |number: u64| u32::try_from(number).unwrap_or(OVERFLOWN_OWNER);
@@ -69,7 +69,7 @@ impl Classes {
         // Pieces say themselves where they are.
         let body = if entry.body.pieces.is_some() { 0 } else { entry.body.offset.saturating_sub(entry.header) };
         write_number(key, body);
-        write_number(key, u64::from(bits_of(entry)));
+        write_number(key, u64::from(bits));
         write_number(key, u64::from(stream));
         write_number(key, entry.user.len() as u64);
         key.extend_from_slice(&entry.user);

@@ -19,7 +19,7 @@ use super::{
     BLOCK, Destination, IN_MEMORY, MOST_NAMED, PAGE, SMALL, SMALL_PAGE, Writer, classes, folders, out_of_memory,
 };
 use crate::own::made::Made;
-use crate::own::{self, schema};
+use crate::own::{self, Known, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::store::Store;
 use crate::vfs::Opened;
@@ -74,7 +74,7 @@ impl Writer {
                 }
                 let finished = temporary.reopen()?;
                 temporary.rename_to(choose)?;
-                own::open_store(Arc::new(Store::File(finished)), self.made.take())
+                own::open_store(Arc::new(Store::File(finished)), std::mem::take(&mut self.known))
             }
             Destination::Memory if !self.overflow.has_disk() => {
                 self.write_without_name(summary, &|this| Ok(this.overflow.without_disk()))
@@ -111,7 +111,7 @@ impl Writer {
             let page = if self.bytes() > SMALL { PAGE } else { SMALL_PAGE };
             if self.fill(summary, &Opened::new(Arc::clone(&store), true), page)? {
                 store.complete();
-                return own::open_store(store, self.made.take());
+                return own::open_store(store, std::mem::take(&mut self.known));
             }
         }
     }
@@ -137,7 +137,7 @@ impl Writer {
         let hidden = self.hidden()?;
         let bytes_of_others = self.folders.bytes().saturating_add(self.bytes_of_archives());
         let most_memory = self.most_memory;
-        self.made = None;
+        self.known = Known::default();
         let made = if self.keeps_rows { Made::new(&self.budget) } else { None };
         let shape = Shape { classes: &mut self.classes, xattr_names: &xattr_names, large: &self.builder.large, unit };
         let mut output = Output::new((&mut pages, &roots), &mut later, shape, made)?;
@@ -161,7 +161,9 @@ impl Writer {
             }
         })?;
         let (mut totals, behind) = grouping.finish()?;
-        self.made = output.finish()?;
+        self.known.rows = output.finish()?;
+        // Of what is hidden, no row says how long it is.
+        self.known.longest_in_pieces = hidden.is_none().then_some(self.longest_in_pieces);
         let may_be_missing = self.clashes.is_out_of_order() || hidden.is_some();
         if may_be_missing && !self.is_complete && !behind.is_empty() {
             self.completed.get_or_insert(self.sorter.records());
@@ -262,7 +264,7 @@ impl Writer {
             cancel.check()?;
             if record.tag == Tag::Entry && !hidden.is_gone(&record) {
                 hidden.note(record.folder);
-                if record.attributes().is_folder
+                if record.is_folder()
                     && let Some(own) = folders.find(record.folder, record.name)
                 {
                     hidden.note(own);
@@ -291,12 +293,12 @@ impl Writer {
             let number = Value::Integer;
             let values = [Value::Null, number(parent), number(first), number(count), number(subfolders)];
             table.push(pages, node, &values)?;
-            if let Some(made) = &mut self.made {
+            if let Some(made) = &mut self.known.rows {
                 made.push_folder(node, [parent, first, count, subfolders]);
             }
         }
         table.finish(pages)?;
-        self.made = self.made.take().and_then(Made::complete);
+        self.known.rows = self.known.rows.take().and_then(Made::complete);
         Ok(())
     }
 

@@ -120,7 +120,7 @@ impl<'w, 'c, 's> Grouping<'w, 'c, 's> {
     fn marker(&mut self, number: folders::Number) -> Result<(), Error> {
         self.group.own = Some(number);
         let candidate = &self.group.candidate;
-        let is_folder = !candidate.is_empty() && Record::read(candidate).attributes().is_folder;
+        let is_folder = !candidate.is_empty() && Record::read(candidate).is_folder();
         if !is_folder && !self.group.is_implied {
             self.replace_candidate()?;
             self.group.is_implied = true;
@@ -136,7 +136,7 @@ impl<'w, 'c, 's> Grouping<'w, 'c, 's> {
 
     fn request(&mut self, link: links::Number) {
         let candidate = &self.group.candidate;
-        if !candidate.is_empty() && !Record::read(candidate).attributes().is_folder {
+        if !candidate.is_empty() && !Record::read(candidate).is_folder() {
             self.group.waiting.push(link);
         } else if let Some(target) = self.group.latest {
             self.links.set_target(link, target);
@@ -146,18 +146,21 @@ impl<'w, 'c, 's> Grouping<'w, 'c, 's> {
     }
 
     fn entry(&mut self, record: Record<'_>) -> Result<(), Error> {
-        let attributes = record.attributes();
-        if self.group.own == Some(ROOT) && !attributes.is_folder {
+        let is_folder = record.is_folder();
+        if self.group.own == Some(ROOT) && !is_folder {
             // The root is a folder, whatever the archive says of it.
+            let attributes = record.attributes();
             let before = self.group.latest;
             self.group.latest = Some(self.replaced(record, attributes)?);
             self.set_fallback(attributes, before);
             return Ok(());
         }
         // The entry of a folder that was only known by what is in it so far.
-        let before = if self.group.is_implied && attributes.is_folder { None } else { self.replace_candidate()? };
+        let before = if self.group.is_implied && is_folder { None } else { self.replace_candidate()? };
         self.group.is_implied = false;
-        self.set_fallback(attributes, before);
+        if before.is_some() {
+            self.set_fallback(record.attributes(), before);
+        }
         self.group.candidate.extend_from_slice(record.bytes);
         Ok(())
     }

@@ -32,8 +32,7 @@ use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Body, Coder, Entry, Kind, Piece, Xattrs, name};
 use tarnfs_source::{Budget, Cancel, Limits, Setting};
 
-use crate::own::made::Made;
-use crate::own::{self};
+use crate::own::{self, Known};
 use crate::pieces;
 use crate::{Error, FIRST_NESTED, Nested, Renamed, STORED_IN_PIECES, trust};
 
@@ -45,7 +44,7 @@ use interner::Interner;
 use layers::Layers;
 use links::Links;
 use origins::Origins;
-use record::{Builder, Shared, Tag};
+use record::{Builder, Numbers, Shared, Tag, more};
 use sort::Sorter;
 use spool::Overflow;
 
@@ -94,6 +93,8 @@ pub struct Writer {
     stream: u32,
     has_xattrs: bool,
     has_acls: bool,
+    /// Bytes of the longest file or link that has pieces, and of the longest nested stream; 0 if there is none.
+    longest_in_pieces: u64,
     /// Notes on attributes that are left out.
     left_out: Vec<(u64, String)>,
     reach: Reach,
@@ -122,8 +123,8 @@ pub struct Writer {
     cancel: Cancel,
     /// See [`Writer::keeping_rows`].
     keeps_rows: bool,
-    /// The rows that were written last.
-    made: Option<Made>,
+    /// What is known without asking of the index that was written last.
+    known: Known,
 }
 
 /// Byte at which the content that goes furthest ends.
@@ -214,6 +215,7 @@ impl Writer {
             stream: 0,
             has_xattrs: false,
             has_acls: false,
+            longest_in_pieces: 0,
             left_out: Vec::new(),
             reach: Reach::default(),
             is_in_blocks: true,
@@ -230,7 +232,7 @@ impl Writer {
             most_bytes: MOST_BYTES,
             cancel: options.cancel,
             keeps_rows: false,
-            made: None,
+            known: Known::default(),
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
         this.sorter.push(this.builder.number(ROOT, b"", Tag::Marker, 0, ROOT))?;
@@ -279,13 +281,16 @@ impl Writer {
         if self.sorter.records() >= MOST_RECORDS {
             return Err(io::Error::other("an index of more than a billion entries cannot be made").into());
         }
-        if let Some((things, bytes)) = self.beyond_memory() {
+        let beside_last = self.place_beside_last(&entry.path);
+        // Nothing else makes the tables grow.
+        let may_grow = beside_last.is_none() || matches!(entry.kind, Kind::Folder | Kind::HardLink);
+        if may_grow && let Some((things, bytes)) = self.beyond_memory() {
             let (path, mib) = (name::excerpt(&entry.path), bytes >> 20);
             return Err(out_of_memory(&format!("{path}: {things} up to here take {mib} MiB")));
         }
         self.check_bytes()?;
         self.lie_in(stream);
-        if let Some(last) = self.place_beside_last(&entry.path) {
+        if let Some(last) = beside_last {
             if self.is_last_changed {
                 self.renamed.meet(&entry.path);
             }
@@ -444,7 +449,8 @@ impl Writer {
             }
             None => entry,
         };
-        let class = self.classes.number(entry, stream)?;
+        let bits = record::bits_of(entry);
+        let class = self.classes.number(entry, bits, stream)?;
         self.scratch.xattrs.clear();
         for (name, _) in &entry.xattrs {
             self.has_xattrs = true;
@@ -464,11 +470,14 @@ impl Writer {
         self.scratch.pieces.clear();
         if let Some(list) = &entry.body.pieces {
             self.write_pieces(list, entry.header)?;
+            if bits & more::PIECES != 0 {
+                self.longest_in_pieces = self.longest_in_pieces.max(entry.body.size);
+            }
         } else if entry.kind == Kind::File && entry.body.offset < entry.header {
             return Err(io::Error::other("content before its header has to be told in pieces").into());
         }
         let shared = Shared { xattrs: &self.scratch.xattrs, pieces: &self.scratch.pieces };
-        let record = self.builder.entry(folder, name, entry, class, link, shared)?;
+        let record = self.builder.entry(folder, name, entry, Numbers { class, bits, link }, shared)?;
         self.sorter.push(record)?;
         self.entries = self.entries.saturating_add(1);
         Ok(())
@@ -605,6 +614,7 @@ impl Writer {
         let start = pieces.iter().map(|piece| piece.offset).min().unwrap_or_default();
         let length = pieces::reach(pieces).saturating_sub(start);
         self.write_pieces(pieces, start)?;
+        self.longest_in_pieces = self.longest_in_pieces.max(size);
         let codec = STORED_IN_PIECES.to_owned();
         let nested = Nested { codec, decoded_length: size, input, start, length };
         self.lengths.push(size);

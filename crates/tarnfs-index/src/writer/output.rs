@@ -144,9 +144,11 @@ impl<'w, 's> Output<'w, 's> {
     /// A row of entries.
     fn row(&mut self, node: u32, name: &[u8], common: Common, header: i64) -> Result<(), Error> {
         self.entries.push(self.pages, node, &common.columns(name, header))?;
-        let [size, mtime] = common.numbers();
-        if self.made.as_mut().is_some_and(|made| !made.push(node, name, common.class, [header, size, mtime])) {
-            self.made = None;
+        if let Some(made) = &mut self.made {
+            let [size, mtime] = common.numbers();
+            if !made.push(node, name, common.class, [header, size, mtime]) {
+                self.made = None;
+            }
         }
         Ok(())
     }

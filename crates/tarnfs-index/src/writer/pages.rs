@@ -20,17 +20,6 @@ pub(super) enum Value<'a> {
     Blob(&'a [u8]),
 }
 
-impl Value<'_> {
-    /// Bytes that it takes behind the head of a record.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Null => 0,
-            Self::Integer(number) => kind_of(*number).1,
-            Self::Blob(bytes) => bytes.len(),
-        }
-    }
-}
-
 /// Values of one row that fit into a record's head of one byte.
 const MOST_COLUMNS: usize = 8;
 
@@ -120,6 +109,7 @@ fn read_number(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Puts `what` at byte `at`. What does not fit is left out: there is always room.
+#[inline]
 fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     if let Some(to) = bytes.get_mut(at..at.saturating_add(what.len())) {
         to.copy_from_slice(what);
@@ -161,16 +151,11 @@ impl Table {
         if key <= self.last || values.len() > MOST_COLUMNS {
             return Err(io::Error::other(format!("rows of an index come out of order: {key} behind {}", self.last)));
         }
-        let types = types_of(values);
-        let types = types.0.get(..types.1).unwrap_or_default();
-        let length = values.iter().fold(types.len(), |sum, value| sum.saturating_add(value.bytes()));
+        let (head, length) = lengths_of(values);
         let inside = bytes_inside(length, pages.size);
-        let mut head = ([0; 18], 0);
-        write_varint(&mut head, length as u64);
-        write_varint(&mut head, u64::from(key));
-        let head = head.0.get(..head.1).unwrap_or_default();
         let overflow = if inside < length { 4 } else { 0 };
-        let cell = head.len().saturating_add(inside).saturating_add(overflow);
+        let before = length_of_varint(length as u64).saturating_add(length_of_varint(key.into()));
+        let cell = before.saturating_add(inside).saturating_add(overflow);
         if self.room() < cell.saturating_add(2) {
             self.end_leaf(pages)?;
         }
@@ -179,18 +164,19 @@ impl Table {
         let place = LEAF_HEAD.saturating_add(usize::from(self.cells).saturating_mul(2));
         put(&mut self.leaf, place, &(self.start as u16).to_be_bytes());
         self.cells = self.cells.saturating_add(1);
-        put(&mut self.leaf, self.start, head);
-        let at = self.start.saturating_add(head.len());
+        let mut to = Cursor { bytes: &mut self.leaf, at: self.start };
+        to.varint(length as u64);
+        to.varint(key.into());
         if overflow == 0 {
-            write_record(&mut self.leaf, at, types, values);
+            to.record(head, values);
             return Ok(());
         }
         let mut record = vec![0; length];
-        write_record(&mut record, 0, types, values);
+        Cursor { bytes: &mut record, at: 0 }.record(head, values);
         let (local, rest) = record.split_at_checked(inside).unwrap_or_default();
-        put(&mut self.leaf, at, local);
         let first = write_overflow(pages, rest)?;
-        put(&mut self.leaf, at.saturating_add(inside), &first.to_be_bytes());
+        to.put(local);
+        to.put(&first.to_be_bytes());
         Ok(())
     }
 
@@ -281,12 +267,10 @@ fn interior(children: &[(u32, u32)], size: usize) -> Vec<u8> {
     let (mut start, mut place) = (size, INTERIOR_HEAD);
     let Some((&(rightmost, _), others)) = children.split_last() else { return page };
     for &(number, key) in others {
-        let mut cell = ([0; 18], 0);
-        write_bytes(&mut cell, &number.to_be_bytes());
-        write_varint(&mut cell, u64::from(key));
-        let cell = cell.0.get(..cell.1).unwrap_or_default();
-        start = start.saturating_sub(cell.len());
-        put(&mut page, start, cell);
+        start = start.saturating_sub(length_of_varint(key.into()).saturating_add(4));
+        let mut cell = Cursor { bytes: &mut page, at: start };
+        cell.put(&number.to_be_bytes());
+        cell.varint(key.into());
         put(&mut page, place, &(start as u16).to_be_bytes());
         place = place.saturating_add(2);
     }
@@ -326,39 +310,20 @@ fn write_overflow(pages: &mut Pages<'_>, rest: &[u8]) -> io::Result<u32> {
     Ok(first.unwrap_or_default())
 }
 
-/// The head of a record with these values: its own length, and the type of each.
-fn types_of(values: &[Value<'_>]) -> ([u8; MOST_HEAD], usize) {
-    let mut head = ([0; MOST_HEAD], 1);
+/// Bytes of the head of a record with these values, which says its own length and the type of each; bytes of the whole
+/// record.
+fn lengths_of(values: &[Value<'_>]) -> (usize, usize) {
+    let (mut head, mut length) = (1_usize, 0_usize);
     for value in values {
-        match value {
-            Value::Null => write_bytes(&mut head, &[0]),
-            Value::Integer(number) => write_bytes(&mut head, &[kind_of(*number).0]),
-            Value::Blob(bytes) => write_varint(&mut head, (bytes.len() as u64).saturating_mul(2).saturating_add(12)),
-        }
+        let (of_type, of_value) = match value {
+            Value::Null => (1, 0),
+            Value::Integer(number) => (1, kind_of(*number).1),
+            Value::Blob(blob) => (length_of_varint(type_of_blob(blob)), blob.len()),
+        };
+        (head, length) = (head.saturating_add(of_type), length.saturating_add(of_value));
     }
-    head.0[0] = head.1 as u8;
-    head
+    (head, length.saturating_add(head))
 }
-
-/// Puts a record with these values, and with that head, at byte `at`.
-fn write_record(bytes: &mut [u8], mut at: usize, head: &[u8], values: &[Value<'_>]) {
-    put(bytes, at, head);
-    at = at.saturating_add(head.len());
-    for value in values {
-        match value {
-            Value::Null => {}
-            Value::Integer(number) => {
-                let from = size_of::<i64>().saturating_sub(value.bytes());
-                put(bytes, at, number.to_be_bytes().get(from..).unwrap_or_default());
-            }
-            Value::Blob(blob) => put(bytes, at, blob),
-        }
-        at = at.saturating_add(value.bytes());
-    }
-}
-
-/// Bytes of a record's head: its own length, and of each value up to nine.
-const MOST_HEAD: usize = 1 + 9 * MOST_COLUMNS;
 
 /// The type that a record has for a number, and how many bytes it takes.
 fn kind_of(number: i64) -> (u8, usize) {
@@ -375,21 +340,73 @@ fn kind_of(number: i64) -> (u8, usize) {
     }
 }
 
-/// Appends to bytes of which so many are used.
-fn write_bytes<const ROOM: usize>((bytes, used): &mut ([u8; ROOM], usize), what: &[u8]) {
-    put(bytes, *used, what);
-    *used = used.saturating_add(what.len()).min(ROOM);
+/// The same for bytes.
+fn type_of_blob(blob: &[u8]) -> u64 {
+    (blob.len() as u64).saturating_mul(2).saturating_add(12)
 }
 
-/// The same of a number below 2⁵⁶, seven bits to a byte, the highest first.
-fn write_varint<const ROOM: usize>(to: &mut ([u8; ROOM], usize), number: u64) {
-    if number < 0x80 {
-        return write_bytes(to, &[number as u8]);
+/// Bytes of a number below 2⁵⁶, seven bits to a byte.
+fn length_of_varint(number: u64) -> usize {
+    64_u32.saturating_sub((number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// Where in a page, or in a record, is written next. Bytes go to where they stay: what is gathered elsewhere and copied
+/// from there makes the processor wait, as a row has many short values.
+struct Cursor<'b> {
+    bytes: &'b mut [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn put(&mut self, what: &[u8]) {
+        put(self.bytes, self.at, what);
+        self.at = self.at.saturating_add(what.len());
     }
-    let groups = 64_u32.saturating_sub(number.leading_zeros()).div_ceil(7);
-    for group in (0..groups).rev() {
-        let more = if group == 0 { 0 } else { 0x80 };
-        write_bytes(to, &[(number >> group.saturating_mul(7)) as u8 & 0x7f | more]);
+
+    fn byte(&mut self, byte: u8) {
+        self.put(&[byte]);
+    }
+
+    /// A number below 2⁵⁶, seven bits to a byte, the highest first.
+    fn varint(&mut self, number: u64) {
+        for group in (1..length_of_varint(number) as u32).rev() {
+            self.byte((number >> group.saturating_mul(7)) as u8 | 0x80);
+        }
+        self.byte(number as u8 & 0x7f);
+    }
+
+    /// A number in as few bytes as it takes. Of each length by itself: that which is known where it is copied needs no
+    /// call.
+    fn integer(&mut self, number: i64) {
+        let all = number.to_be_bytes();
+        match kind_of(number).1 {
+            0 => {}
+            1 => self.put(&all[7..]),
+            2 => self.put(&all[6..]),
+            3 => self.put(&all[5..]),
+            4 => self.put(&all[4..]),
+            6 => self.put(&all[2..]),
+            _ => self.put(&all),
+        }
+    }
+
+    /// A record with these values, whose head has so many bytes.
+    fn record(&mut self, head: usize, values: &[Value<'_>]) {
+        self.byte(head as u8);
+        for value in values {
+            match value {
+                Value::Null => self.byte(0),
+                Value::Integer(number) => self.byte(kind_of(*number).0),
+                Value::Blob(blob) => self.varint(type_of_blob(blob)),
+            }
+        }
+        for value in values {
+            match value {
+                Value::Null => {}
+                Value::Integer(number) => self.integer(*number),
+                Value::Blob(blob) => self.put(blob),
+            }
+        }
     }
 }
 

@@ -14,9 +14,10 @@ use super::spool::{Overflow, Spool};
 
 /// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then
 /// requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Tag {
     /// There is a folder of this name, named by an entry or not.
+    #[default]
     Marker,
     /// A hard link wants to know what is here.
     Request,
@@ -46,6 +47,9 @@ pub(crate) mod more {
 /// Nanoseconds since 1970, of a time that is not whole seconds and can be stored so.
 pub(super) fn in_nanoseconds(time: Time) -> Option<i64> {
     let part = Some(i64::from(time.nanoseconds)).filter(|&part| part != 0)?;
+    if let Some(nanoseconds) = time.seconds.checked_mul(1_000_000_000).and_then(|time| time.checked_add(part)) {
+        return Some(nanoseconds);
+    }
     // Before 1970 the seconds may not fit where the time does.
     let nanoseconds = i128::from(time.seconds).checked_mul(1_000_000_000)?.checked_add(i128::from(part))?;
     i64::try_from(nanoseconds).ok()
@@ -98,8 +102,18 @@ const HAS_AROUND: u8 = 64;
 /// Bytes before the name: length of the whole (4), folder (4), length of the name (1), tag (1).
 const HEAD: usize = 10;
 
+/// Bytes of the record at the start of `bytes`.
+pub(super) fn length_of(bytes: &[u8]) -> usize {
+    bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize)
+}
+
+/// The folder of that record.
+pub(super) fn folder_of(bytes: &[u8]) -> u32 {
+    bytes.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |folder| u32::from_le_bytes(*folder))
+}
+
 /// A record, read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Record<'a> {
     /// The whole.
     pub(super) bytes: &'a [u8],
@@ -141,12 +155,11 @@ impl<'a> Record<'a> {
     /// The record at the start of `bytes`. What this writer has made is whole; of anything else it makes an empty
     /// record.
     pub(super) fn read(bytes: &'a [u8]) -> Self {
-        let number = |at: usize| -> u32 {
-            bytes.get(at..at.saturating_add(4)).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
-        };
-        let whole = bytes.get(..number(0) as usize).unwrap_or_default();
-        let name_end = HEAD.saturating_add(usize::from(whole.get(8).copied().unwrap_or_default()));
-        let tag = whole.get(9).copied().unwrap_or_default();
+        let whole = bytes.get(..length_of(bytes)).unwrap_or_default();
+        let Some((head, rest)) = whole.split_first_chunk::<HEAD>() else { return Self::default() };
+        let [_, _, _, _, one, two, three, four, name, tag] = *head;
+        let folder = u32::from_le_bytes([one, two, three, four]);
+        let (name, mut rest) = rest.split_at_checked(name.into()).unwrap_or_default();
         let has_origin = tag & HAS_ORIGIN != 0;
         let has_around = tag & HAS_AROUND != 0;
         let tag = match tag & !(HAS_ORIGIN | HAS_AROUND) {
@@ -154,12 +167,15 @@ impl<'a> Record<'a> {
             1 => Tag::Request,
             _ => Tag::Entry,
         };
-        let mut rest = whole.get(name_end..).unwrap_or_default();
         let rank = read_number(&mut rest);
         let origin = if has_origin { read_number(&mut rest) as u32 } else { 0 };
         let around = if has_around { read_bytes(&mut rest) } else { &[] };
-        let name = whole.get(HEAD..name_end).unwrap_or_default();
-        Self { bytes: whole, folder: number(4), tag, name, rank, around, origin, rest }
+        Self { bytes: whole, folder, tag, name, rank, around, origin, rest }
+    }
+
+    /// Of an entry, whether it is one of a folder.
+    pub(super) fn is_folder(&self) -> bool {
+        self.rest.first().is_some_and(|flags| flags & IS_FOLDER != 0)
     }
 
     /// Which of two records of one name comes first: the one that the archive has first, also if one lies in a file
@@ -270,6 +286,16 @@ pub(super) struct Shared<'a> {
     pub(super) pieces: &'a [u8],
 }
 
+/// What is known of an entry beside what it says.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Numbers {
+    pub(super) class: u32,
+    /// See [`bits_of`].
+    pub(super) bits: u16,
+    /// Number of the hard link, if it is one.
+    pub(super) link: Option<u32>,
+}
+
 /// Makes records, one at a time, in a buffer that it uses again.
 #[derive(Debug)]
 pub(super) struct Builder {
@@ -332,13 +358,12 @@ impl Builder {
         folder: u32,
         name: &[u8],
         entry: &Entry,
-        class: u32,
-        hard_link: Option<u32>,
+        Numbers { class, bits, link: hard_link }: Numbers,
         Shared { xattrs, pieces }: Shared<'_>,
     ) -> io::Result<&[u8]> {
         self.begin(folder, name, Tag::Entry, entry.header);
         let bytes = &mut self.bytes;
-        let mut flags = (bits_of(entry) & !(more::NANOSECONDS | more::INHERITS | more::PIECES)) as u8;
+        let mut flags = (bits & !(more::NANOSECONDS | more::INHERITS | more::PIECES)) as u8;
         if entry.kind == Kind::Folder {
             flags |= IS_FOLDER;
         }
@@ -433,7 +458,19 @@ pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 
 /// Unsigned LEB128 at the start of `bytes`, which is moved behind it. What is cut or does not fit ends as it is:
 /// callers that read foreign bytes check what they get.
+#[inline]
 pub(crate) fn read_number(bytes: &mut &[u8]) -> u64 {
+    // As most are.
+    if let Some((&byte, rest)) = bytes.split_first()
+        && byte < 0x80
+    {
+        *bytes = rest;
+        return byte.into();
+    }
+    read_long_number(bytes)
+}
+
+fn read_long_number(bytes: &mut &[u8]) -> u64 {
     let mut number = 0;
     let mut shift = 0_u32;
     while let Some(&byte) = bytes.split_off_first() {

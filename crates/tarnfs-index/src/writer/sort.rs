@@ -5,7 +5,8 @@
 //! long run in a file for such: whatever is sorted, there are a few files and not many runs in each.
 //!
 //! Folders have small numbers, so records are first counted out by folder, and only those of one folder are compared
-//! with one another; an archive that is in order already costs one look at each.
+//! with one another, when they are asked for: so whoever takes them begins early. An archive that is in order already
+//! costs one look at each.
 
 use std::cmp::Ordering;
 use std::io;
@@ -14,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tarnfs_source::{Budget, Cancel, Grant};
 
-use super::record::Record;
+use super::record::{self, Record};
 use super::spool::{BUFFER, Overflow, Reader, Spool};
 
 /// Gathers records and hands them out in the order of (folder, name, place in the archive, tag); equal ones as they
@@ -113,7 +114,7 @@ impl Sorter {
         self.make_room(0)?;
         let block = &self.block;
         if let Some(level) = self.levels.first_mut() {
-            level.add(|spool| order(block).iter().try_for_each(|&start| spool.write(record_at(block, start).bytes)))?;
+            level.add(|spool| InOrder::of(block).try_for_each(|record| spool.write(record)))?;
         }
         self.block.clear();
         Ok(())
@@ -190,19 +191,16 @@ impl Sorter {
                 receive(Record::read(&current))?;
             }
         }
-        records(&self.block).try_for_each(|(_, record)| receive(record))
+        folders(&self.block).try_for_each(|(start, _)| receive(record_at(&self.block, start)))
     }
 
     fn feed(&self, batches: &mut Batches) -> Result<(), Stopped> {
-        let order = order(&self.block);
+        let mut block = InOrder::of(&self.block);
         if self.levels.is_empty() {
-            for &start in &order {
-                batches.add(record_at(&self.block, start).bytes)?;
-            }
-            return Ok(());
+            return block.try_for_each(|record| batches.add(record));
         }
         let mut heads: Vec<_> = self.levels.iter().rev().flat_map(Level::heads).collect();
-        heads.push(Head::Block { block: &self.block, order: order.iter(), current: &[] });
+        heads.push(Head::Block { block, current: &[] });
         merge(heads, |record| batches.add(record))
     }
 }
@@ -257,59 +255,88 @@ impl Batches {
     }
 }
 
+/// The record that begins at byte `start`.
 fn record_at(block: &[u8], start: u32) -> Record<'_> {
-    Record::read(block.get(start as usize..).unwrap_or_default())
+    Record::read(bytes_from(block, start))
 }
 
-fn records(block: &[u8]) -> impl Iterator<Item = (u32, Record<'_>)> {
+fn bytes_from(block: &[u8], start: u32) -> &[u8] {
+    block.get(start as usize..).unwrap_or_default()
+}
+
+/// Where each record of `block` begins, and the folder that it is in.
+fn folders(block: &[u8]) -> impl Iterator<Item = (u32, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let record = Record::read(block.get(at..).filter(|rest| !rest.is_empty())?);
+        let rest = block.get(at..).filter(|rest| !rest.is_empty())?;
         let start = at as u32;
         // A record is never empty; should one be, moving on by 1 still ends.
-        at = at.saturating_add(record.bytes.len().max(1));
-        Some((start, record))
+        at = at.saturating_add(record::length_of(rest).max(1));
+        Some((start, record::folder_of(rest) as usize))
     })
 }
 
-/// Where the records of `block` begin, in order.
-fn order(block: &[u8]) -> Vec<u32> {
-    // Counting sort by folder: ends[n] becomes where the records of folder n begin, and then, while they are placed,
-    // where they end.
-    let mut ends: Vec<u32> = Vec::new();
-    let mut count = 0_u32;
-    for (_, record) in records(block) {
-        let folder = record.folder as usize;
-        if folder >= ends.len() {
-            ends.resize(folder.saturating_add(1), 0);
-        }
-        if let Some(end) = ends.get_mut(folder) {
-            *end = end.saturating_add(1);
-        }
-        count = count.saturating_add(1);
-    }
-    let mut before = 0_u32;
-    for end in &mut ends {
-        before = before.saturating_add(std::mem::replace(end, before));
-    }
-    let mut order = vec![0_u32; count as usize];
-    for (start, record) in records(block) {
-        if let Some(end) = ends.get_mut(record.folder as usize) {
-            if let Some(place) = order.get_mut(*end as usize) {
-                *place = start;
+/// The records of a block in order.
+struct InOrder<'b> {
+    block: &'b [u8],
+    /// Where each begins, by folder.
+    starts: Vec<u32>,
+    /// Of each folder that was not looked at yet: where its own end among these.
+    ends: std::vec::IntoIter<u32>,
+    next: usize,
+    /// Up to here they are sorted.
+    sorted: usize,
+    /// Used again for each folder.
+    keyed: Vec<(u64, u32)>,
+}
+
+impl<'b> InOrder<'b> {
+    fn of(block: &'b [u8]) -> Self {
+        // Counting sort by folder: ends[n] becomes where the records of folder n begin, and then, while they are
+        // placed, where they end.
+        let mut ends: Vec<u32> = Vec::new();
+        let mut count = 0_u32;
+        for (_, folder) in folders(block) {
+            if folder >= ends.len() {
+                ends.resize(folder.saturating_add(1), 0);
             }
-            *end = end.saturating_add(1);
+            if let Some(end) = ends.get_mut(folder) {
+                *end = end.saturating_add(1);
+            }
+            count = count.saturating_add(1);
         }
-    }
-    let mut keyed = Vec::new();
-    let mut from = 0;
-    for end in ends {
-        if let Some(folder) = order.get_mut(from..end as usize) {
-            sort_folder(block, folder, &mut keyed);
+        let mut before = 0_u32;
+        for end in &mut ends {
+            before = before.saturating_add(std::mem::replace(end, before));
         }
-        from = end as usize;
+        let mut starts = vec![0_u32; count as usize];
+        for (start, folder) in folders(block) {
+            if let Some(end) = ends.get_mut(folder) {
+                if let Some(place) = starts.get_mut(*end as usize) {
+                    *place = start;
+                }
+                *end = end.saturating_add(1);
+            }
+        }
+        Self { block, starts, ends: ends.into_iter(), next: 0, sorted: 0, keyed: Vec::new() }
     }
-    order
+}
+
+impl<'b> Iterator for InOrder<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        while self.next >= self.sorted {
+            let end = self.ends.next()? as usize;
+            if let Some(folder) = self.starts.get_mut(self.sorted..end) {
+                sort_folder(self.block, folder, &mut self.keyed);
+            }
+            self.sorted = end;
+        }
+        let rest = bytes_from(self.block, *self.starts.get(self.next)?);
+        self.next = self.next.saturating_add(1);
+        rest.get(..record::length_of(rest))
+    }
 }
 
 /// Sorts the records of one folder. The first bytes of a name decide nearly always, and they lie beside the record's
@@ -348,7 +375,7 @@ fn compare_in_folder(left: &Record<'_>, right: &Record<'_>) -> Ordering {
 /// The next record of one run.
 enum Head<'a> {
     File { reader: Reader<'a>, current: Vec<u8> },
-    Block { block: &'a [u8], order: std::slice::Iter<'a, u32>, current: &'a [u8] },
+    Block { block: InOrder<'a>, current: &'a [u8] },
 }
 
 impl Head<'_> {
@@ -363,9 +390,9 @@ impl Head<'_> {
     fn advance(&mut self) -> io::Result<bool> {
         match self {
             Self::File { reader, current } => reader.record(current),
-            Self::Block { block, order, current } => Ok(match order.next() {
-                Some(&start) => {
-                    *current = record_at(block, start).bytes;
+            Self::Block { block, current } => Ok(match block.next() {
+                Some(record) => {
+                    *current = record;
                     true
                 }
                 None => false,

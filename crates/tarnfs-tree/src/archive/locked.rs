@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tarnfs_codec::CoderContext;
 use tarnfs_format::{Coder, Piece};
-use tarnfs_index::{Index, Node, Row};
+use tarnfs_index::{Holder, Index, Node, Row};
 use tarnfs_source::{Cancel, MemorySource, SharedSource, Source as _};
 
 use super::ArchiveTree;
@@ -150,7 +150,7 @@ impl ArchiveTree {
         if !row.has_pieces {
             return Ok(None);
         }
-        let mut pieces = self.index.pieces(row.node)?.into_iter();
+        let mut pieces = self.index.pieces(Holder::File(row.node))?.into_iter();
         Ok(pieces.find(|piece| piece.coder.as_deref().is_some_and(is_encrypted)))
     }
 

@@ -14,10 +14,11 @@ use tarnfs_source::SharedSource;
 /// An archive below this many bytes is read before a thread has begun.
 const LEAST: u64 = 128 << 10;
 
-/// Events that are handed on at once, and bytes of them; how many of these may wait.
-const BATCH: usize = 2048;
+/// Events that are handed on at once, and bytes of them; how many of these may wait. All that are on their way fit in
+/// the cache of a processor.
+const BATCH: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
-const WAITING: usize = 2;
+const WAITING: usize = 3;
 
 /// As the thread that starts the program has.
 const STACK: usize = 8 << 20;
@@ -42,7 +43,15 @@ pub(super) fn read(
         // What was allocated by one thread and is freed by another makes both wait for the allocator.
         let (give_back, given_back) = channel();
         let work = move || {
-            let mut batch = Batch { events: Vec::new(), bytes: 0, out: 0, sender, given_back };
+            let mut batch = Batch {
+                events: Vec::new(),
+                bytes: 0,
+                out: 0,
+                taken: Vec::new(),
+                spare: Vec::new(),
+                sender,
+                given_back,
+            };
             let read = format.read(source, options, &mut |event| batch.push(event));
             // If nobody takes them, who took the ones before has failed.
             batch.flush().map_err(Error::Receiver).and(read)
@@ -69,6 +78,11 @@ struct Batch {
     bytes: usize,
     /// Batches that were not given back.
     out: usize,
+    /// Of one that was, the events that are not freed yet. One goes for each that comes: so the allocator has the
+    /// memory of the next one at hand, which it has not behind the end of thousands.
+    taken: Vec<Event>,
+    /// The room of one.
+    spare: Vec<Event>,
     sender: SyncSender<Vec<Event>>,
     /// Those that were taken.
     given_back: Receiver<Vec<Event>>,
@@ -85,6 +99,7 @@ impl Batch {
             self.wait()?;
         }
         self.bytes += bytes;
+        drop(self.taken.pop());
         self.events.push(event);
         if is_large {
             self.flush()?;
@@ -95,13 +110,12 @@ impl Batch {
 
     fn flush(&mut self) -> io::Result<()> {
         self.bytes = 0;
-        let mut next = Vec::new();
         while let Ok(taken) = self.given_back.try_recv() {
             self.out -= 1;
-            next = taken;
-            next.clear();
+            self.spare = std::mem::replace(&mut self.taken, taken);
+            self.spare.clear();
         }
-        let events = std::mem::replace(&mut self.events, next);
+        let events = std::mem::replace(&mut self.events, std::mem::take(&mut self.spare));
         self.sender.send(events).map_err(|_| io::ErrorKind::Interrupted)?;
         self.out += 1;
         Ok(())
@@ -113,6 +127,7 @@ impl Batch {
             drop(self.given_back.recv().map_err(|_| io::ErrorKind::Interrupted)?);
             self.out -= 1;
         }
+        self.taken.clear();
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Coder, Kind, Nature, Piece, Xattrs};
-use tarnfs_index::{Error, Index, Nested, Node, Row, Shape, Summary};
+use tarnfs_index::{Error, History, Holder, InPieces, Index, Nested, Node, Row, Shape, StreamTables, Summary};
 use tarnfs_source::{Extent, SharedSource};
 
 use super::single_file::is_single_file;
@@ -359,28 +359,30 @@ impl Index for ArchivesAsFiles {
         self.index.extents(node)
     }
 
-    fn pieces(&self, node: Node) -> Result<Vec<Piece>, Error> {
-        self.index.pieces(node)
+    fn knows_extents(&self) -> bool {
+        self.index.knows_extents()
     }
 
-    fn nested_pieces(&self, number: u32) -> Result<Vec<Piece>, Error> {
-        self.index.nested_pieces(number)
+    fn read_headers_from(&self, stream: &SharedSource) {
+        self.index.read_headers_from(stream);
     }
 
-    fn each_piece(&self, node: Node, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
-        self.index.each_piece(node, receive)
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        self.index.owner_names(node)
+    }
+}
+
+impl InPieces for ArchivesAsFiles {
+    fn each_piece(&self, holder: Holder, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
+        self.index.each_piece(holder, receive)
     }
 
-    fn each_nested_piece(&self, number: u32, receive: &mut dyn FnMut(&Piece) -> bool) -> Result<(), Error> {
-        self.index.each_nested_piece(number, receive)
+    fn pieces(&self, holder: Holder) -> Result<Vec<Piece>, Error> {
+        self.index.pieces(holder)
     }
 
-    fn pieces_take(&self, node: Node) -> Result<u64, Error> {
-        self.index.pieces_take(node)
-    }
-
-    fn nested_pieces_take(&self, number: u32) -> Result<u64, Error> {
-        self.index.nested_pieces_take(number)
+    fn pieces_take(&self, holder: Holder) -> Result<u64, Error> {
+        self.index.pieces_take(holder)
     }
 
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
@@ -394,19 +396,9 @@ impl Index for ArchivesAsFiles {
     fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {
         self.index.coders(receive)
     }
+}
 
-    fn knows_extents(&self) -> bool {
-        self.index.knows_extents()
-    }
-
-    fn read_headers_from(&self, stream: &SharedSource) {
-        self.index.read_headers_from(stream);
-    }
-
-    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        self.index.owner_names(node)
-    }
-
+impl History for ArchivesAsFiles {
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
         self.index.replaced(receive)
     }
@@ -437,7 +429,9 @@ impl Index for ArchivesAsFiles {
     fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
         self.index.replaced_links(receive)
     }
+}
 
+impl StreamTables for ArchivesAsFiles {
     fn nested(&self, number: u32) -> Result<Nested, Error> {
         self.index.nested(number)
     }

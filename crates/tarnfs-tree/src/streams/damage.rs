@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use tarnfs_codec::ChunkTable;
-use tarnfs_index::{Nested, STORED_IN_PIECES};
+use tarnfs_index::{Holder, Nested, STORED_IN_PIECES};
 
 use super::{MOST_CALLS, MOST_IN_PIECES, Streams, codec_of};
 use crate::Error;
@@ -206,7 +206,7 @@ impl Streams {
             return Ok(places.clone());
         }
         let (mut places, mut end, mut are_few) = (Vec::<Place>::new(), 0_u64, true);
-        self.index.each_nested_piece(number, &mut |piece| {
+        self.index.each_piece(Holder::Stream(number), &mut |piece| {
             let start = end.saturating_add(piece.hole);
             end = start.saturating_add(piece.length);
             let stored = piece.offset..piece.offset.saturating_add(piece.stored);

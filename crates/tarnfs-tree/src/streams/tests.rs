@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tarnfs_codec::{Chunk, ChunkTable, Damage};
 use tarnfs_format::Piece;
-use tarnfs_index::{Archive, FIRST_NESTED, Node, Row, Shape, Summary};
+use tarnfs_index::{Archive, FIRST_NESTED, History, Holder, InPieces, Node, Row, Shape, StreamTables, Summary};
 use tarnfs_source::{Budget, Fingerprint, MemorySource};
 
 use super::*;
@@ -46,6 +46,72 @@ impl Index for Toy {
         &self.summary
     }
 
+    fn lookup(&self, _: Node, _: &[u8]) -> Answer<Option<Row>> {
+        unreachable!()
+    }
+
+    fn children(&self, _: Node, _: u64, _: &mut dyn FnMut(u64, &[u8], &Row) -> bool) -> Answer<()> {
+        unreachable!()
+    }
+
+    fn row(&self, _: Node) -> Answer<Option<Row>> {
+        unreachable!()
+    }
+
+    fn named_row(&self, _: Node) -> Answer<Option<(Row, Vec<u8>)>> {
+        unreachable!()
+    }
+
+    fn parent(&self, _: Node) -> Answer<Node> {
+        unreachable!()
+    }
+
+    fn link(&self, _: Node) -> Answer<Vec<u8>> {
+        unreachable!()
+    }
+
+    fn xattrs(&self, _: Node) -> Answer<tarnfs_format::Xattrs> {
+        unreachable!()
+    }
+
+    fn extents(&self, _: Node) -> Answer<Vec<tarnfs_source::Extent>> {
+        unreachable!()
+    }
+
+    fn owner_names(&self, _: Node) -> Answer<(Vec<u8>, Vec<u8>)> {
+        unreachable!()
+    }
+}
+
+impl InPieces for Toy {
+    fn each_piece(&self, holder: Holder, receive: &mut dyn FnMut(&Piece) -> bool) -> Answer<()> {
+        let Holder::Stream(number) = holder else { unreachable!() };
+        let (length, stored) = (self.length(number), self.length(number) + 5 * self.steps as u64);
+        let step = |step| {
+            let decoded_length = Some(stored - 5 * (step as u64 + 1));
+            tarnfs_format::Step { codec: "deflate".to_owned(), decoded_length, ..Default::default() }
+        };
+        let coder = tarnfs_format::Coder { steps: (0..self.steps).map(step).collect(), ..Default::default() };
+        receive(&Piece { length, stored, decoded: length, coder: Some(Arc::new(coder)), ..Piece::default() });
+        Ok(())
+    }
+}
+
+impl History for Toy {
+    fn replaced(&self, _: &mut dyn FnMut(Node, &[u8], &Row)) -> Answer<()> {
+        unreachable!()
+    }
+
+    fn replaced_of(&self, _: Node, _: &[u8], _: u64, _: &mut dyn FnMut(Option<u64>, &Row) -> bool) -> Answer<u64> {
+        unreachable!()
+    }
+
+    fn hard_links(&self, _: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Answer<()> {
+        unreachable!()
+    }
+}
+
+impl StreamTables for Toy {
     fn nested(&self, number: u32) -> Answer<Nested> {
         self.look();
         let input = if (number - FIRST_NESTED).is_multiple_of(self.chain) { 0 } else { number - 1 };
@@ -56,57 +122,11 @@ impl Index for Toy {
         Ok(Nested { codec: "gzip".to_owned(), decoded_length: 10, input, start: 0, length: 10 })
     }
 
-    fn nested_pieces(&self, number: u32) -> Answer<Vec<Piece>> {
-        let (length, stored) = (self.length(number), self.length(number) + 5 * self.steps as u64);
-        let step = |step| {
-            let decoded_length = Some(stored - 5 * (step as u64 + 1));
-            tarnfs_format::Step { codec: "deflate".to_owned(), decoded_length, ..Default::default() }
-        };
-        let coder = tarnfs_format::Coder { steps: (0..self.steps).map(step).collect(), ..Default::default() };
-        Ok(vec![Piece { length, stored, decoded: length, coder: Some(Arc::new(coder)), ..Piece::default() }])
-    }
-
     fn chunks(self: Arc<Self>, _: usize) -> Answer<Arc<dyn ChunkTable>> {
         self.look();
         Ok(Arc::new(Nothing))
     }
 
-    fn lookup(&self, _: Node, _: &[u8]) -> Answer<Option<Row>> {
-        unreachable!()
-    }
-    fn children(&self, _: Node, _: u64, _: &mut dyn FnMut(u64, &[u8], &Row) -> bool) -> Answer<()> {
-        unreachable!()
-    }
-    fn row(&self, _: Node) -> Answer<Option<Row>> {
-        unreachable!()
-    }
-    fn named_row(&self, _: Node) -> Answer<Option<(Row, Vec<u8>)>> {
-        unreachable!()
-    }
-    fn parent(&self, _: Node) -> Answer<Node> {
-        unreachable!()
-    }
-    fn link(&self, _: Node) -> Answer<Vec<u8>> {
-        unreachable!()
-    }
-    fn xattrs(&self, _: Node) -> Answer<tarnfs_format::Xattrs> {
-        unreachable!()
-    }
-    fn extents(&self, _: Node) -> Answer<Vec<tarnfs_source::Extent>> {
-        unreachable!()
-    }
-    fn owner_names(&self, _: Node) -> Answer<(Vec<u8>, Vec<u8>)> {
-        unreachable!()
-    }
-    fn replaced(&self, _: &mut dyn FnMut(Node, &[u8], &Row)) -> Answer<()> {
-        unreachable!()
-    }
-    fn replaced_of(&self, _: Node, _: &[u8], _: u64, _: &mut dyn FnMut(Option<u64>, &Row) -> bool) -> Answer<u64> {
-        unreachable!()
-    }
-    fn hard_links(&self, _: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Answer<()> {
-        unreachable!()
-    }
     fn damage_in(&self, _: Range<u64>) -> Answer<Option<Damage>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Ok(None)

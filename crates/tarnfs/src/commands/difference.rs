@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::ChunkTable;
 use tarnfs_format::Kind;
-use tarnfs_index::{Error, FIRST_NESTED, Index, Node, Row, STORED_IN_PIECES, Summary};
+use tarnfs_index::{Error, FIRST_NESTED, Holder, Index, Node, Row, STORED_IN_PIECES, Summary};
 use tarnfs_source::Cancel;
 
 use crate::terminal::escaped;
@@ -195,7 +195,7 @@ impl Both<'_> {
             Some("other attributes")
         } else if new.kind == Kind::Symlink && self.old.link(nodes.0)? != self.new.link(nodes.1)? {
             Some("another target")
-        } else if new.has_pieces && self.old.pieces(nodes.0)? != self.new.pieces(nodes.1)? {
+        } else if new.has_pieces && self.old.pieces(Holder::File(nodes.0))? != self.new.pieces(Holder::File(nodes.1))? {
             Some("other pieces")
         } else if new.is_sparse && self.old.extents(nodes.0)? != self.new.extents(nodes.1)? {
             Some("other holes")
@@ -215,7 +215,7 @@ impl Both<'_> {
             return Ok(Some(what));
         }
         if new.codec == STORED_IN_PIECES {
-            let is_same = self.old.nested_pieces(number)? == self.new.nested_pieces(number)?;
+            let is_same = self.old.pieces(Holder::Stream(number))? == self.new.pieces(Holder::Stream(number))?;
             let what = || format!("it says other pieces of the file at byte {} of the archive", new.start);
             return Ok((!is_same).then(what));
         }

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -583,6 +584,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     let composition = request.composition(arguments);
     let asking = Asking::of(&arguments.open);
     let known = overlay::known(&request.sources);
+    // What may be needed later is made while the archive is read. A disk that is busy lets whoever makes files wait.
+    let scratch = options.decoding.scratch.clone();
+    let filling = (sandbox && !arguments.lazy).then(|| thread::Builder::new().spawn(move || scratch.fill()));
     let Opened { assembly, with_sidecar, code } =
         open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
     let Assembly { mut tree, folders, is_lazy, has_images, first } = assembly;
@@ -615,6 +619,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // Whoever opens archives and writes their indexes needs what would be given up.
     let sandbox = sandbox && !is_lazy;
     if sandbox {
+        drop(filling.and_then(Result::ok).map(JoinHandle::join));
         options.decoding.scratch.fill();
     }
     if let Some(place) = &place {
