@@ -538,6 +538,29 @@ fn further_names_of_a_file_cost_what_they_take() {
     assert!(damage.iter().any(|what| what.contains("left out")), "{damage:?}");
 }
 
+/// The parts of a listing are held as long as its folder is open, and may be the same block again and again.
+#[test]
+fn listings_lie_in_no_more_parts_than_the_image_pays_for() {
+    const PARTS: u32 = 30_000;
+    let mut image = ext();
+    image.truncate(1 << 20);
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "a")]);
+    // Folders in each other; two such are open together, and three are too much.
+    for (depth, name) in ["b", "c", "file"].into_iter().enumerate() {
+        let (listing, numbers) = (201 + depth as u32, 400 + 2 * depth as u32);
+        list(&mut image, listing as usize, &[(12 + depth as u32, name)]);
+        put(&mut image, numbers as usize * 1024, &listing.to_le_bytes().repeat(256));
+        put(&mut image, (numbers as usize + 1) * 1024, &numbers.to_le_bytes().repeat(256));
+        let blocks = [vec![listing; 12], vec![numbers, numbers + 1]].concat();
+        inode(&mut image, 11 + depth, (FOLDER, PARTS * 1024, 2), &blocks);
+    }
+    inode(&mut image, 14, (FILE, 0, 1), &[]);
+    let (entries, damage) = told(named("ext"), &image);
+    assert_eq!(paths(&entries), [".", "a", "a/b", "a/b/c"], "{damage:?}");
+    assert!(damage.iter().any(|what| what == "a/b/c: its listing lies in too many parts"), "{damage:?}");
+}
+
 /// A file system of very many groups, of which only the first ones are there; counts how often it is read.
 #[derive(Debug)]
 struct Long(Vec<u8>, AtomicU64);

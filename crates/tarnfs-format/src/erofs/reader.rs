@@ -84,7 +84,7 @@ impl<'run> Reader<'run> {
             options,
             teller,
             attributes: Attributes::default(),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(of_all.0),
             budget: Budget::of_image(of_all.0, of_all.1),
         })
     }
@@ -149,8 +149,9 @@ impl<'run> Reader<'run> {
             self.teller.damage(inode.at, format!("{}: some of its names are lost: {why}", shown(path)))?;
         }
         let parts = content.pieces.len().saturating_mul(size_of::<Piece>().saturating_add(8));
-        // A name takes more than it does in its block.
-        let memory = parts.saturating_add(self.listing_block().saturating_mul(4) as usize);
+        // A name takes more than it does in its block. A short listing lies with its inode, and not in a block.
+        let block = self.listing_block().min(content.size);
+        let memory = parts.saturating_add(block.saturating_mul(4) as usize);
         if !self.inodes.take(memory) {
             self.teller.damage(inode.at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
             return Ok(None);

@@ -105,7 +105,7 @@ impl<'run> Reader<'run> {
             teller: Teller::new(receive),
             window: Window::growing(source),
             attributes: Attributes::new(data, options.shares),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(data),
             budget: Budget::of_image(data, options.shares),
         })
     }

@@ -140,7 +140,7 @@ impl<'run> Reader<'run> {
             teller,
             window: Window::growing(source).until(&options.cancel),
             budget: Budget::of_image(data, options.shares),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(data),
             volume,
             overflow: None,
             attributes: None,
@@ -650,5 +650,17 @@ mod tests {
         }
         reader.budget.bytes = 5;
         assert!(reader.path_of(100).is_err_and(|why| why.contains("too often")));
+    }
+
+    /// Several small images may be read beside each other.
+    #[test]
+    fn of_a_small_image_little_is_held() {
+        let mut image = vec![0; 8192];
+        image[1024..1028].copy_from_slice(b"H+\0\x04");
+        image[1064..1072].copy_from_slice(&[0, 0, 0x10, 0, 0, 0, 0, 2]);
+        let (source, options) = (MemorySource::new(image, "image"), Options::default());
+        let mut ignore = |_| Ok(());
+        let mut reader = Reader::open(&source, &options, &mut ignore).unwrap();
+        assert!(reader.inodes.take(1 << 20) && !reader.inodes.take(1 << 20));
     }
 }
