@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_format::{Entry, Event, FORMATS, Options, Reader};
+use tarnfs_format::{Entry, Event, FORMATS, Kind, Options, Reader};
 use tarnfs_source::{SharedSource, Source};
 
 const SECTOR: usize = 2048;
@@ -159,6 +159,11 @@ impl Image {
     /// A file set in block 0, and a root in block 1 with these names, whose listing begins in block 300.
     fn root(&mut self, names: &[(String, u32)]) {
         self.block(0, &descriptor(FILE_SET, 0, &[(400, &place(1))]));
+        self.folder((1, 300), names);
+    }
+
+    /// A folder whose entry and listing are in these blocks.
+    fn folder(&mut self, (number, content): (u32, u32), names: &[(String, u32)]) {
         let mut listing = Vec::new();
         for (name, block) in names {
             let name = [&b"\x08"[..], name.as_bytes()].concat();
@@ -167,8 +172,8 @@ impl Image {
             listing.extend(descriptor(NAME, 0, &fields));
             listing.resize(listing.len().next_multiple_of(4), 0);
         }
-        self.block(300, &listing);
-        self.entry(1, FOLDER, PLAIN, (listing.len() as u32, 300));
+        self.block(content, &listing);
+        self.entry(number, FOLDER, PLAIN, (listing.len() as u32, content));
     }
 
     /// What is told, and how often the image was read for that.
@@ -262,6 +267,28 @@ fn a_listing_lies_in_no_more_parts_than_the_image_pays_for() {
         let is_told = damage.iter().any(|what| what == "the root: its listing lies in too many parts");
         assert_eq!(is_told, !is_listed, "{damage:?}");
     }
+}
+
+/// Each name in a folder that lies deep has all of its path.
+#[test]
+fn names_cost_what_their_paths_take() {
+    const NAMES: usize = 1000;
+    const LAST: u32 = 30;
+    let mut image = Image { data: 64 << 10, ..Image::new(2048, 4 << 20, &[], 0) };
+    let long = "d".repeat(250);
+    image.root(&[(long.clone(), 11)]);
+    for number in 11..LAST {
+        image.folder((number, 100 + number), &[(long.clone(), number + 1)]);
+    }
+    let names: Vec<_> = (0..NAMES).map(|number| (format!("{number}"), 60)).collect();
+    image.folder((LAST, 200), &names);
+    image.entry(60, FILE, PLAIN, (0, 0));
+    let (entries, damage, _) = image.read();
+    let told = entries.iter().filter(|entry| entry.kind == Kind::File).count();
+    // Of 3.3 MB, 5 KB each.
+    assert!((550..680).contains(&told), "{told}: {:?}", damage.first());
+    assert_eq!(damage.len(), NAMES - told);
+    assert!(damage.iter().all(|what| what.ends_with("the entries of the image are read too often")), "{damage:?}");
 }
 
 /// The table of a virtual partition is searched for in the last 32 MiB: once, however many of them and anchors there

@@ -213,14 +213,17 @@ impl<'run> Reader<'run> {
     fn named(&mut self, named: &Named, path: &[u8]) -> Result<Option<Inode>, Error> {
         let number = named.inode;
         let is_name = !named.name.is_empty() && !named.name.contains(&b'/');
-        let read = if !is_name {
-            Err(damaged("that cannot be a name"))
-        } else if path.len() > self.options.limits.path {
-            Err(damaged("its path is too long"))
-        } else {
-            let budget = self.budget.take_bytes(path.len().saturating_add(size_of::<Entry>()) as u64);
-            budget.and_then(|()| self.volume.inode(number))
-        };
+        // What is none costs no less: blocks of listings may be one and the same.
+        let paid = self.budget.take_bytes(path.len().saturating_add(size_of::<Entry>()) as u64);
+        let read = paid.and_then(|()| {
+            if !is_name {
+                Err(damaged("that cannot be a name"))
+            } else if path.len() > self.options.limits.path {
+                Err(damaged("its path is too long"))
+            } else {
+                self.volume.inode(number)
+            }
+        });
         let read = read.and_then(|inode| match inode.kind() {
             Some(kind) => Ok((inode, kind)),
             None => Err(damaged(format!("inode {number} is none of a file"))),

@@ -290,7 +290,9 @@ impl<'run> Reader<'run> {
             self.teller.damage(0, format!("{} is left out: its path is too long", excerpt(path)))?;
             return Ok(None);
         }
-        let place = found.entry.ok_or_else(|| damaged("nothing says where it is"));
+        // Listings may be the same blocks, and one that lies deep has a long path for each of its names.
+        let paid = self.budget.take_bytes(path.len() as u64);
+        let place = paid.and_then(|()| found.entry.ok_or_else(|| damaged("nothing says where it is")));
         let read = place.and_then(|place| self.known_or_entry(place));
         let entry = match read {
             Ok(Ok(entry)) => entry,
