@@ -47,6 +47,9 @@ const LOST: &str = "lost+found";
 const OF_FOLDER: usize = 96;
 const OF_FILE: usize = 512;
 
+/// Bytes of the budget that it takes to look up one of the folders above a name.
+const OF_STEP: u64 = 32;
+
 /// Records of eight extents each that one file may have.
 const MOST_RECORDS: usize = 1 << 17;
 
@@ -313,7 +316,7 @@ impl<'run> Reader<'run> {
         let (mut at, mut length) = (folder, 0_usize);
         let lost;
         while at != ROOT {
-            if self.budget.take_bytes(1).is_err() {
+            if self.budget.take_bytes(OF_STEP).is_err() {
                 return Err("where folders are is looked up too often");
             }
             let Some(above) = self.folders.get(&at) else {
@@ -638,7 +641,7 @@ mod tests {
         let most = options.limits.path_components as u64;
         let mut paid = |folder: u32| {
             let before = reader.budget.bytes;
-            (reader.path_of(folder), before - reader.budget.bytes)
+            (reader.path_of(folder), (before - reader.budget.bytes) / OF_STEP)
         };
         assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 2));
         assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 0));
@@ -648,7 +651,7 @@ mod tests {
             let (path, steps) = paid(folder);
             assert!(path.is_err() && steps == 0, "{steps}");
         }
-        reader.budget.bytes = 5;
+        reader.budget.bytes = 5 * OF_STEP;
         assert!(reader.path_of(100).is_err_and(|why| why.contains("too often")));
     }
 
