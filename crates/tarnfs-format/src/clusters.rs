@@ -8,7 +8,7 @@ use tarnfs_source::{Cancel, Source};
 
 use crate::boot::{FILE_MODE, FOLDER_MODE};
 use crate::content::Content;
-use crate::image::{Budget, Quota, Teller, data_of, is_damage, shown};
+use crate::image::{Budget, Quota, Teller, damaged, data_of, is_damage, shown};
 use crate::little::{u16_at, u32_at};
 use crate::name::excerpt;
 use crate::pages::{OF_PAGE, Pages};
@@ -38,6 +38,10 @@ const TOO_LONG: &str = "the chains of the image are too long";
 const MEMORY: Quota = Quota { most: 256 << 20, least: 1 << 20, of_small: 5 };
 /// Of it, for each beside the names in it.
 const PER_FOLDER: usize = 16;
+
+/// Bytes of the budget that a name counts for beside its path. Chains of any number of folders may lead into one
+/// listing: one of 2 MB had 9 million names. On a damaged disk some do, and what is there had better be shown.
+const OF_NAME: usize = 512;
 
 /// How many bits the number of a cluster has in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -453,8 +457,10 @@ impl<'run, L: Listings> Reader<'run, L> {
     /// Tells what has a name. Returns the listing of a folder.
     fn named(&mut self, found: &Found, header: u64, path: &[u8], depth: usize) -> Result<Option<Open>, Error> {
         let limits = &self.options.limits;
-        if path.len() > limits.path {
-            self.teller.damage(header, format!("{} is left out: its path is too long", excerpt(path)))?;
+        let paid = self.budget.take_bytes(path.len().saturating_add(OF_NAME) as u64);
+        let is_short = || if path.len() > limits.path { Err(damaged("its path is too long")) } else { Ok(()) };
+        if let Err(why) = paid.and_then(|()| is_short()) {
+            self.teller.damage(header, format!("{} is left out: {why}", excerpt(path)))?;
             return Ok(None);
         }
         let mut told = entry(path, Kind::File, if found.is_read_only { READ_ONLY_MODE } else { FILE_MODE }, header);
@@ -613,23 +619,78 @@ mod tests {
         assert_eq!((content.left(), content.pieces.len(), content.missing), (0, 7, None));
     }
 
+    fn found(name: Vec<u8>, at: usize) -> Found {
+        Found {
+            name,
+            at,
+            is_folder: false,
+            is_read_only: false,
+            mtime: None,
+            atime: None,
+            first: 0,
+            size: 0,
+            written: 0,
+            is_run: false,
+        }
+    }
+
+    /// Whatever is in it, each record of its root has a name.
+    struct Numbers(Clusters);
+
+    impl Listings for Numbers {
+        const NAME: &'static str = "numbers";
+        const LONGEST: u64 = 1 << 20;
+        const ENDS: Ends = Ends::WithLength;
+        const AT_ONCE: u64 = 1 << 20;
+
+        fn clusters(&self) -> &Clusters {
+            &self.0
+        }
+
+        fn root(&self) -> Root {
+            Root::At(0, self.0.start)
+        }
+
+        fn list(&self, part: Part<'_>, listed: &mut Listed, _: &mut Budget) -> usize {
+            for at in (0..part.bytes.len()).step_by(RECORD) {
+                listed.add(found(format!("{at:0100}").into_bytes(), at));
+            }
+            part.bytes.len()
+        }
+    }
+
+    /// Chains of any number of folders may lead into one listing.
+    #[test]
+    fn names_cost_what_they_take() {
+        const COUNT: u64 = 1000;
+        const LISTING: u64 = COUNT * RECORD as u64;
+        for (of_names, expected) in [(u64::MAX / 2, 1000..=1000), (70_000, 100..=140)] {
+            let source = MemorySource::new(vec![0; LISTING as usize], "image");
+            let clusters = Clusters { width: Width::ThirtyTwo, table: 0, start: LISTING, length: 512, count: 1 };
+            let (options, mut names, mut damage) = (Options::default(), 0, Vec::new());
+            let mut receive = |event| {
+                match event {
+                    Event::Entry(entry) => names += usize::from(entry.kind == Kind::File),
+                    Event::Damage(told) => damage.push(told.what),
+                    _ => {}
+                }
+                Ok(())
+            };
+            let mut reader = Reader::new(&source, Numbers(clusters), &options, &mut receive);
+            reader.budget.bytes = LISTING + of_names;
+            reader.run().unwrap();
+            assert!(expected.contains(&names), "{names}");
+            let lost = damage.iter().filter(|what| what.contains("is left out: ")).count();
+            assert_eq!(lost, COUNT as usize - names, "{:?}", damage.first());
+        }
+    }
+
     /// A folder of 4 MiB, whose clusters are one: what is held of it follows from what is stored.
     #[test]
     fn names_take_no_more_memory_than_the_image_pays_for() {
         let told = |data: u64| {
             let mut listed = Listed::with_room(MEMORY.of(data, 1) as usize);
-            let found = Found {
-                name: vec![b'x'; 12],
-                at: 0,
-                is_folder: false,
-                is_read_only: false,
-                mtime: None,
-                atime: None,
-                first: 0,
-                size: 0,
-                written: 0,
-                is_run: false,
-            };
+            let found = found(vec![b'x'; 12], 0);
             while !listed.is_done && listed.found.len() < 1 << 16 {
                 listed.add(found.clone());
             }

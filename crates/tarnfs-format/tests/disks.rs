@@ -509,12 +509,28 @@ fn maps_that_lead_to_themselves_cost_no_more_than_the_image() {
 #[test]
 fn further_names_of_a_file_cost_what_they_take() {
     const LONG: usize = 200;
+    let (links, damage) = told_of_one_block(LONG, 2);
+    assert!((1000..(6 << 20) / (2 * LONG)).contains(&links), "{links}");
+    assert!(damage.iter().any(|what| what.contains("left out")), "{damage:?}");
+}
+
+/// The same of names of files that have one.
+#[test]
+fn names_of_files_cost_what_they_take() {
+    const LONG: usize = 200;
+    let (names, damage) = told_of_one_block(LONG, 1);
+    assert!((1000..(6 << 20) / (512 + LONG)).contains(&names), "{names}");
+    assert!(damage.iter().any(|what| what.contains("left out")), "{damage:?}");
+}
+
+/// What is told of a folder whose blocks are one, with four names of so many bytes of a file that says that it has
+/// `links` names: how many names, and what is damaged.
+fn told_of_one_block(length: usize, links: u16) -> (usize, Vec<String>) {
     let mut image = ext();
     image.truncate(1 << 20);
-    let names: Vec<_> = (0..4).map(|number| format!("{number}{}", "n".repeat(LONG - 1))).collect();
-    let names: Vec<_> = names.iter().map(|name| (11, name.as_str())).collect();
-    list(&mut image, 200, &names);
-    inode(&mut image, 11, (FILE, 0, 2), &[]);
+    let long: Vec<_> = (0..4).map(|number| format!("{number}{}", "n".repeat(length - 1))).collect();
+    list(&mut image, 200, &long.iter().map(|name| (11, name.as_str())).collect::<Vec<_>>());
+    inode(&mut image, 11, (FILE, 0, links), &[]);
     for (block, below) in [(400, 200_u32), (401, 400)] {
         put(&mut image, block * 1024, &below.to_le_bytes().repeat(256));
     }
@@ -522,20 +538,42 @@ fn further_names_of_a_file_cost_what_they_take() {
     inode(&mut image, 2, (FOLDER, 12_000 * 1024, 2), &blocks);
     let source: SharedSource = Arc::new(MemorySource::new(image, "image"));
     let options = Options { shares: 256, ..Options::default() };
-    let (mut links, mut damage) = (0_usize, Vec::new());
+    let (mut names, mut damage) = (0_usize, Vec::new());
     let Reader::Random(reader) = named("ext").reader() else { panic!("ext is read forwards") };
     reader
         .read(&source, &options, &mut |event| {
             match event {
-                Event::Entry(entry) => links += usize::from(!entry.link.is_empty()),
+                Event::Entry(_) => names += 1,
                 Event::Damage(told) => damage.push(told.what),
                 _ => {}
             }
             Ok(())
         })
         .unwrap();
-    assert!((1000..(6 << 20) / (2 * LONG)).contains(&links), "{links}");
-    assert!(damage.iter().any(|what| what.contains("left out")), "{damage:?}");
+    (names, damage)
+}
+
+/// The parts of a listing are held as long as its folder is open, and may be the same block again and again.
+#[test]
+fn listings_lie_in_no_more_parts_than_the_image_pays_for() {
+    const PARTS: u32 = 30_000;
+    let mut image = ext();
+    image.truncate(1 << 20);
+    inode(&mut image, 2, (FOLDER, 1024, 2), &[200]);
+    list(&mut image, 200, &[(2, "."), (2, ".."), (11, "a")]);
+    // Folders in each other; two such are open together, and three are too much.
+    for (depth, name) in ["b", "c", "file"].into_iter().enumerate() {
+        let (listing, numbers) = (201 + depth as u32, 400 + 2 * depth as u32);
+        list(&mut image, listing as usize, &[(12 + depth as u32, name)]);
+        put(&mut image, numbers as usize * 1024, &listing.to_le_bytes().repeat(256));
+        put(&mut image, (numbers as usize + 1) * 1024, &numbers.to_le_bytes().repeat(256));
+        let blocks = [vec![listing; 12], vec![numbers, numbers + 1]].concat();
+        inode(&mut image, 11 + depth, (FOLDER, PARTS * 1024, 2), &blocks);
+    }
+    inode(&mut image, 14, (FILE, 0, 1), &[]);
+    let (entries, damage) = told(named("ext"), &image);
+    assert_eq!(paths(&entries), [".", "a", "a/b", "a/b/c"], "{damage:?}");
+    assert!(damage.iter().any(|what| what == "a/b/c: its listing lies in too many parts"), "{damage:?}");
 }
 
 /// A file system of very many groups, of which only the first ones are there; counts how often it is read.

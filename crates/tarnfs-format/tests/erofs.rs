@@ -160,6 +160,36 @@ fn empty_attributes_are_no_more_than_the_image_may_have() {
     assert!(damage.len() == 98 && damage.iter().all(|what| what.contains("too often")), "{:?}", damage.first());
 }
 
+/// The parts of a listing are held as long as its folder is open, and may be the same block again and again.
+#[test]
+fn a_listing_lies_in_no_more_parts_than_the_image_pays_for() {
+    for (parts, is_listed) in [(20_000, true), (30_000, false)] {
+        let mut image = image(64, 0x4);
+        put(&mut image, 40 * BLOCK, &list(&[(4000, "file")]));
+        let at = inode(&mut image, 0, (FOLDER, parts * BLOCK as u32, 2), (CHUNKS, 0));
+        put(&mut image, at, &40_u32.to_le_bytes().repeat(parts as usize));
+        inode(&mut image, 4000, (FILE, 0, 1), (PLAIN, 0));
+        let (entries, damage) = told(&image);
+        assert_eq!(entries.iter().any(|entry| entry.path == b"file"), is_listed, "{damage:?}");
+        let is_told = damage.iter().any(|what| what.ends_with("what is in it is left out: it is too much"));
+        assert_eq!(is_told, !is_listed, "{damage:?}");
+    }
+}
+
+/// Thousands of folders may be in each other, each with a short listing behind its inode.
+#[test]
+fn short_listings_in_each_other_take_little() {
+    const DEEP: usize = 120;
+    let mut image = image(16, 0);
+    for depth in 0..=DEEP {
+        let listing = if depth < DEEP { list(&[(2 * depth as u64 + 2, "n")]) } else { Vec::new() };
+        let at = inode(&mut image, 2 * depth, (FOLDER, listing.len() as u32, 2), (INSIDE, 0));
+        put(&mut image, at, &listing);
+    }
+    let (entries, damage) = told(&image);
+    assert_eq!((entries.len(), damage), (DEEP + 1, vec![]));
+}
+
 /// Short entries of an index, as two and as sixteen in a pack, are where the kernel has them.
 #[test]
 fn an_index_is_read() {

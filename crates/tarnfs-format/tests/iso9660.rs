@@ -365,6 +365,37 @@ fn attributes_that_are_stored_once_are_not_told_of_every_file() {
     assert!(damage.len() == 36 - with.len() && damage[0].contains("too many"), "{damage:?}");
 }
 
+/// Of files that have several names, the first path of each is held. A record is short, however long that is.
+#[test]
+fn paths_of_files_with_several_names_are_held_as_far_as_the_image_pays_for_them() {
+    const DEEP: usize = 19;
+    const LISTED: usize = 20 + DEEP - 1;
+    let mut image = Image::new(SECTOR);
+    let own = with_fields(record(&[0], FOLDER, ROOT, SECTOR), &[b'S', b'P', 7, 1, 0xbe, 0xef, 0]);
+    let posix = [&[b'P', b'X', 36, 1][..], &both(0o100_644), &both(2), &both(0), &both(0)].concat();
+    // Folders in each other, and in the last of these, files; a folder beside has all but the first ones, too.
+    let name = [b'D'; 200];
+    let first = record(&name, FOLDER, 20, SECTOR);
+    let beside = record(b"Z", FOLDER, LISTED + 1, 16 * SECTOR);
+    image.put(ROOT, 0, &[own, record(&[1], FOLDER, ROOT, SECTOR), first, beside].concat());
+    for sector in 20..LISTED {
+        let length = if sector + 1 < LISTED { SECTOR } else { 17 * SECTOR };
+        image.list(sector, &[record(&name, FOLDER, sector + 1, length)]);
+    }
+    let file = |number: usize| with_fields(record(format!("F{number:03}").as_bytes(), 0, 60, 1 + number), &posix);
+    let files: Vec<_> = (0..26 + 16 * 27).map(file).collect();
+    image.list(LISTED, &files[..26]);
+    for (number, files) in files[26..].chunks(27).enumerate() {
+        image.put(LISTED + 1 + number, 0, &files.concat());
+    }
+    let source: SharedSource = Arc::new(MemorySource::new(&image.0[..], "image"));
+    let (entries, damage) = told(&source);
+    assert_eq!((entries.len(), damage), (1 + DEEP + files.len() + 1 + 16 * 27, vec![]));
+    // Those of which the path is not held are files of their own.
+    let links = entries.iter().filter(|entry| !entry.link.is_empty()).count();
+    assert!((300..400).contains(&links), "{links}");
+}
+
 /// What a record says of a file holds for all its extents.
 #[test]
 fn a_file_of_several_extents_is_as_unreadable_as_one_of_a_single_one() {

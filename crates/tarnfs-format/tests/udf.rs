@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_format::{Entry, Event, FORMATS, Options, Reader};
+use tarnfs_format::{Entry, Event, FORMATS, Kind, Options, Reader};
 use tarnfs_source::{SharedSource, Source};
 
 const SECTOR: usize = 2048;
@@ -17,6 +17,7 @@ const PARTITION: usize = 512;
 /// Kinds of descriptors.
 const FILE_SET: u16 = 256;
 const NAME: u16 = 257;
+const ALLOCATION: u16 = 258;
 const INDIRECT: u16 = 259;
 const ENTRY: u16 = 261;
 
@@ -31,6 +32,8 @@ struct Image {
     /// Bytes of a block.
     block: usize,
     length: u64,
+    /// Bytes of it that are different ones.
+    data: u64,
     reads: AtomicU64,
 }
 
@@ -47,6 +50,10 @@ impl Source for Image {
 
     fn len(&self) -> u64 {
         self.length
+    }
+
+    fn most_data(&self) -> u64 {
+        self.data
     }
 
     fn describe(&self) -> String {
@@ -80,7 +87,8 @@ impl Image {
     /// One whose partition has blocks of so many bytes, with these maps behind that of the partition. Its file set
     /// would be in block `file_set`.
     fn new(block: usize, length: u64, maps: &[u8], file_set: u32) -> Self {
-        let mut image = Self { bytes: vec![0; (PARTITION + 600) * SECTOR], block, length, reads: AtomicU64::new(0) };
+        let bytes = vec![0; (PARTITION + 600) * SECTOR];
+        let mut image = Self { bytes, block, length, data: length, reads: AtomicU64::new(0) };
         for (number, mark) in [b"\0BEA01\x01", b"\0NSR02\x01", b"\0TEA01\x01"].into_iter().enumerate() {
             image.put((16 + number) * SECTOR, mark);
         }
@@ -124,6 +132,11 @@ impl Image {
     /// An entry of a file whose content is so many bytes from block `content` on.
     fn entry(&mut self, number: u32, kind: u8, strategy: u8, (length, content): (u32, u32)) {
         let allocation = if length > 0 { numbers(&[length, content]) } else { Vec::new() };
+        self.entry_of(number, kind, strategy, length, &allocation);
+    }
+
+    /// The same, with these descriptors of its parts.
+    fn entry_of(&mut self, number: u32, kind: u8, strategy: u8, length: u32, allocation: &[u8]) {
         let fields: [(usize, &[u8]); 7] = [
             (20, &[strategy_low(strategy), strategy_high(strategy)]),
             (27, &[kind]),
@@ -131,7 +144,7 @@ impl Image {
             (48, &[1]),
             (56, &numbers(&[length, 0])),
             (168, &numbers(&[0, allocation.len() as u32])),
-            (176, &allocation),
+            (176, allocation),
         ];
         let entry = descriptor(ENTRY, number as usize, &fields);
         self.block(number, &entry);
@@ -146,6 +159,11 @@ impl Image {
     /// A file set in block 0, and a root in block 1 with these names, whose listing begins in block 300.
     fn root(&mut self, names: &[(String, u32)]) {
         self.block(0, &descriptor(FILE_SET, 0, &[(400, &place(1))]));
+        self.folder((1, 300), names);
+    }
+
+    /// A folder whose entry and listing are in these blocks.
+    fn folder(&mut self, (number, content): (u32, u32), names: &[(String, u32)]) {
         let mut listing = Vec::new();
         for (name, block) in names {
             let name = [&b"\x08"[..], name.as_bytes()].concat();
@@ -154,8 +172,8 @@ impl Image {
             listing.extend(descriptor(NAME, 0, &fields));
             listing.resize(listing.len().next_multiple_of(4), 0);
         }
-        self.block(300, &listing);
-        self.entry(1, FOLDER, PLAIN, (listing.len() as u32, 300));
+        self.block(content, &listing);
+        self.entry(number, FOLDER, PLAIN, (listing.len() as u32, content));
     }
 
     /// What is told, and how often the image was read for that.
@@ -222,6 +240,55 @@ fn entries_that_replace_each_other_are_read_once_for_a_name() {
     assert_eq!((paths(&entries), damage.len()), (vec![".".to_owned()], NAMES), "{:?}", damage.first());
     assert!(damage.iter().all(|what| what.ends_with("its entry was replaced by itself")), "{:?}", damage.first());
     assert!(reads < 5 * NAMES as u64, "{reads}");
+}
+
+/// The parts of a listing are held as long as its folder is open, and may be the same block again and again.
+#[test]
+fn a_listing_lies_in_no_more_parts_than_the_image_pays_for() {
+    const IN_BLOCK: u32 = 250;
+    const FIRST: u32 = 400;
+    let next = |block: u32| numbers(&[3 << 30 | 2048, block]);
+    for (blocks, is_listed) in [(60, true), (80, false)] {
+        let mut image = Image { data: 64 << 10, ..Image::new(2048, 4 << 20, &[], 0) };
+        image.root(&[("file".to_owned(), 10)]);
+        image.entry(10, FILE, PLAIN, (0, 0));
+        image.entry_of(1, FOLDER, PLAIN, blocks * IN_BLOCK * 2048, &next(FIRST));
+        for block in FIRST..FIRST + blocks {
+            let mut parts = numbers(&[2048, 300]).repeat(IN_BLOCK as usize);
+            if block + 1 < FIRST + blocks {
+                parts.extend(next(block + 1));
+            }
+            let fields = [(20, numbers(&[parts.len() as u32])), (24, parts)];
+            let fields: Vec<_> = fields.iter().map(|(at, field)| (*at, field.as_slice())).collect();
+            image.block(block, &descriptor(ALLOCATION, block as usize, &fields));
+        }
+        let (entries, damage, _) = image.read();
+        assert_eq!(entries.iter().any(|entry| entry.path == b"file"), is_listed, "{damage:?}");
+        let is_told = damage.iter().any(|what| what == "the root: its listing lies in too many parts");
+        assert_eq!(is_told, !is_listed, "{damage:?}");
+    }
+}
+
+/// Each name in a folder that lies deep has all of its path.
+#[test]
+fn names_cost_what_their_paths_take() {
+    const NAMES: usize = 1000;
+    const LAST: u32 = 30;
+    let mut image = Image { data: 64 << 10, ..Image::new(2048, 4 << 20, &[], 0) };
+    let long = "d".repeat(250);
+    image.root(&[(long.clone(), 11)]);
+    for number in 11..LAST {
+        image.folder((number, 100 + number), &[(long.clone(), number + 1)]);
+    }
+    let names: Vec<_> = (0..NAMES).map(|number| (format!("{number}"), 60)).collect();
+    image.folder((LAST, 200), &names);
+    image.entry(60, FILE, PLAIN, (0, 0));
+    let (entries, damage, _) = image.read();
+    let told = entries.iter().filter(|entry| entry.kind == Kind::File).count();
+    // Of 3.3 MB, 5 KB each.
+    assert!((550..680).contains(&told), "{told}: {:?}", damage.first());
+    assert_eq!(damage.len(), NAMES - told);
+    assert!(damage.iter().all(|what| what.ends_with("the entries of the image are read too often")), "{damage:?}");
 }
 
 /// The table of a virtual partition is searched for in the last 32 MiB: once, however many of them and anchors there

@@ -84,7 +84,7 @@ impl<'run> Reader<'run> {
             options,
             teller,
             attributes: Attributes::default(),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(of_all.0),
             budget: Budget::of_image(of_all.0, of_all.1),
         })
     }
@@ -149,8 +149,9 @@ impl<'run> Reader<'run> {
             self.teller.damage(inode.at, format!("{}: some of its names are lost: {why}", shown(path)))?;
         }
         let parts = content.pieces.len().saturating_mul(size_of::<Piece>().saturating_add(8));
-        // A name takes more than it does in its block.
-        let memory = parts.saturating_add(self.listing_block().saturating_mul(4) as usize);
+        // A name takes more than it does in its block. A short listing lies with its inode, and not in a block.
+        let block = self.listing_block().min(content.size);
+        let memory = parts.saturating_add(block.saturating_mul(4) as usize);
         if !self.inodes.take(memory) {
             self.teller.damage(inode.at, format!("{}: what is in it is left out: it is too much", shown(path)))?;
             return Ok(None);
@@ -212,14 +213,17 @@ impl<'run> Reader<'run> {
     fn named(&mut self, named: &Named, path: &[u8]) -> Result<Option<Inode>, Error> {
         let number = named.inode;
         let is_name = !named.name.is_empty() && !named.name.contains(&b'/');
-        let read = if !is_name {
-            Err(damaged("that cannot be a name"))
-        } else if path.len() > self.options.limits.path {
-            Err(damaged("its path is too long"))
-        } else {
-            let budget = self.budget.take_bytes(path.len().saturating_add(size_of::<Entry>()) as u64);
-            budget.and_then(|()| self.volume.inode(number))
-        };
+        // What is none costs no less: blocks of listings may be one and the same.
+        let paid = self.budget.take_bytes(path.len().saturating_add(size_of::<Entry>()) as u64);
+        let read = paid.and_then(|()| {
+            if !is_name {
+                Err(damaged("that cannot be a name"))
+            } else if path.len() > self.options.limits.path {
+                Err(damaged("its path is too long"))
+            } else {
+                self.volume.inode(number)
+            }
+        });
         let read = read.and_then(|inode| match inode.kind() {
             Some(kind) => Ok((inode, kind)),
             None => Err(damaged(format!("inode {number} is none of a file"))),

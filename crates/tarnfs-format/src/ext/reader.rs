@@ -26,6 +26,9 @@ const ROOT: u32 = 2;
 /// Targets that are shorter stand in the inode.
 const SHORT_TARGET: u64 = 60;
 
+/// Bytes that a name counts for beside its path, if its inode has fewer: blocks of listings may be one and the same.
+const OF_NAME: u64 = 512;
+
 /// One pass over one image.
 pub(super) struct Reader<'run> {
     volume: Volume<'run>,
@@ -105,7 +108,7 @@ impl<'run> Reader<'run> {
             teller: Teller::new(receive),
             window: Window::growing(source),
             attributes: Attributes::new(data, options.shares),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(data),
             budget: Budget::of_image(data, options.shares),
         })
     }
@@ -297,17 +300,22 @@ impl<'run> Reader<'run> {
     fn named(&mut self, named: &Named, path: &[u8]) -> Result<Option<Inode>, Error> {
         let number = named.inode;
         let is_name = !named.name.is_empty() && !named.name.iter().any(|byte| matches!(byte, 0 | b'/'));
-        let read = if !is_name {
-            Err(damaged("that cannot be a name"))
-        } else if path.len() > self.options.limits.path {
-            Err(damaged("its path is too long"))
-        } else if number < self.volume.superblock.first_inode {
-            Err(damaged(format!("inode {number} is none of a file")))
-        } else if self.inodes.path(number.into()).is_some() {
+        let is_long = path.len() > self.options.limits.path;
+        if is_name && !is_long && self.inodes.path(number.into()).is_some() {
             return self.tell_link(number, path).map(|()| None);
-        } else {
-            self.budget.take_bytes(self.volume.superblock.inode.into()).and_then(|()| self.volume.inode(number))
-        };
+        }
+        let weight = OF_NAME.max(self.volume.superblock.inode.into()).saturating_add(path.len() as u64);
+        let read = self.budget.take_bytes(weight).and_then(|()| {
+            if !is_name {
+                Err(damaged("that cannot be a name"))
+            } else if is_long {
+                Err(damaged("its path is too long"))
+            } else if number < self.volume.superblock.first_inode {
+                Err(damaged(format!("inode {number} is none of a file")))
+            } else {
+                self.volume.inode(number)
+            }
+        });
         let read = read.and_then(|inode| match inode.kind() {
             _ if inode.links == 0 => Err(damaged(format!("its inode {number} was deleted"))),
             Some(kind) if !inode.has(flag::ATTRIBUTE) => Ok((inode, kind)),

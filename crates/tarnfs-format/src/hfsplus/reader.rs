@@ -47,6 +47,9 @@ const LOST: &str = "lost+found";
 const OF_FOLDER: usize = 96;
 const OF_FILE: usize = 512;
 
+/// Bytes of the budget that it takes to look up one of the folders above a name.
+const OF_STEP: u64 = 32;
+
 /// Records of eight extents each that one file may have.
 const MOST_RECORDS: usize = 1 << 17;
 
@@ -140,7 +143,7 @@ impl<'run> Reader<'run> {
             teller,
             window: Window::growing(source).until(&options.cancel),
             budget: Budget::of_image(data, options.shares),
-            inodes: Inodes::default(),
+            inodes: Inodes::of_image(data),
             volume,
             overflow: None,
             attributes: None,
@@ -313,7 +316,7 @@ impl<'run> Reader<'run> {
         let (mut at, mut length) = (folder, 0_usize);
         let lost;
         while at != ROOT {
-            if self.budget.take_bytes(1).is_err() {
+            if self.budget.take_bytes(OF_STEP).is_err() {
                 return Err("where folders are is looked up too often");
             }
             let Some(above) = self.folders.get(&at) else {
@@ -638,7 +641,7 @@ mod tests {
         let most = options.limits.path_components as u64;
         let mut paid = |folder: u32| {
             let before = reader.budget.bytes;
-            (reader.path_of(folder), before - reader.budget.bytes)
+            (reader.path_of(folder), (before - reader.budget.bytes) / OF_STEP)
         };
         assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 2));
         assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 0));
@@ -648,7 +651,19 @@ mod tests {
             let (path, steps) = paid(folder);
             assert!(path.is_err() && steps == 0, "{steps}");
         }
-        reader.budget.bytes = 5;
+        reader.budget.bytes = 5 * OF_STEP;
         assert!(reader.path_of(100).is_err_and(|why| why.contains("too often")));
+    }
+
+    /// Several small images may be read beside each other.
+    #[test]
+    fn of_a_small_image_little_is_held() {
+        let mut image = vec![0; 8192];
+        image[1024..1028].copy_from_slice(b"H+\0\x04");
+        image[1064..1072].copy_from_slice(&[0, 0, 0x10, 0, 0, 0, 0, 2]);
+        let (source, options) = (MemorySource::new(image, "image"), Options::default());
+        let mut ignore = |_| Ok(());
+        let mut reader = Reader::open(&source, &options, &mut ignore).unwrap();
+        assert!(reader.inodes.take(1 << 20) && !reader.inodes.take(1 << 20));
     }
 }

@@ -12,6 +12,7 @@ use super::record::Record;
 use super::rock_ridge::{self, Area, Fields, Posix};
 use crate::boot::{self, FILE_MODE, FOLDER_MODE};
 use crate::image::{BYTES, PARTS, Quota, Teller, damaged, data_of, shown};
+use crate::inodes::{LONGEST_TARGET, Memory};
 use crate::name::excerpt;
 use crate::window::Window;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Time};
@@ -29,15 +30,10 @@ const SMALLEST_BLOCK: u64 = 512;
 /// Bytes of a name: 103 characters of Joliet may be more than Linux takes.
 const LONGEST_NAME: usize = 1024;
 
-/// Bytes of a path that a further name of a file may lead to (PATH_MAX).
-const LONGEST_TARGET: usize = 4096;
-
 /// Bytes of the path of a folder: each record in it has that once more, and may itself have 34 bytes.
 const LONGEST_PATH: usize = 16 << 10;
 
-/// Bytes of memory for folders that were told and for files that may be met again; and of it for each folder, and for
-/// each file beside its path.
-const MOST_MEMORY: usize = 256 << 20;
+/// Bytes of memory for a folder that was told, and for a file that may be met again, beside its path.
 const PER_FOLDER: usize = 32;
 const PER_FILE: usize = 128;
 
@@ -75,7 +71,7 @@ pub(super) struct Reader<'run> {
     folders: HashSet<u64>,
     /// Files that have several names, and the first path and header of each.
     known: HashMap<File, (Box<[u8]>, u64)>,
-    memory: usize,
+    memory: Memory,
     /// Bytes of listings that may still be read, and of fields outside of them.
     of_listings: u64,
     outside: u64,
@@ -204,7 +200,7 @@ impl<'run> Reader<'run> {
             areas: Window::growing(source),
             folders: HashSet::new(),
             known: HashMap::new(),
-            memory: 0,
+            memory: Memory::of_image(data),
             of_listings: data,
             outside: OUTSIDE.of(data, options.shares).saturating_add(data.saturating_mul(OUTSIDE_FOR_EACH_BYTE)),
             of_attributes: data.saturating_add(OF_ATTRIBUTES.checked_div(options.shares).unwrap_or(OF_ATTRIBUTES)),
@@ -297,7 +293,7 @@ impl<'run> Reader<'run> {
             "it is not there"
         } else if self.folders.contains(&at) {
             "it is left out: it is that of another folder"
-        } else if !self.has_memory(PER_FOLDER) {
+        } else if !self.memory.take(PER_FOLDER) {
             "it is left out: there are too many folders and hard links"
         } else {
             self.folders.insert(at);
@@ -540,20 +536,10 @@ impl<'run> Reader<'run> {
                 ..Entry::default()
             });
         }
-        if path.len() <= LONGEST_TARGET && self.has_memory(path.len().saturating_add(PER_FILE)) {
+        if path.len() <= LONGEST_TARGET && self.memory.take(path.len().saturating_add(PER_FILE)) {
             self.known.insert(file, (path.into(), found.header));
         }
         None
-    }
-
-    /// True if there is memory for so many more bytes, which then are taken.
-    fn has_memory(&mut self, bytes: usize) -> bool {
-        let memory = self.memory.saturating_add(bytes);
-        let has_memory = memory <= MOST_MEMORY;
-        if has_memory {
-            self.memory = memory;
-        }
-        has_memory
     }
 
     /// What all records say.

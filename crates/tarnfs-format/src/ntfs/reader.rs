@@ -51,6 +51,10 @@ const LOST: &str = "lost+found";
 const OF_FOLDER: usize = 96;
 const OF_FILE: usize = 512;
 
+/// Bytes of the budget that it takes to look up one of the folders above a name. Any number of records may be the same
+/// bytes, and name in turn two folders that are deep, or in themselves.
+const OF_STEP: u64 = 32;
+
 /// Kinds of what Windows keeps for a driver: a file that Windows has compressed, and sockets, pipes and devices of
 /// Linux.
 const COMPRESSED: u32 = 0x8000_0017;
@@ -248,7 +252,7 @@ impl<'run> Reader<'run> {
         let (mut at, mut length) = (folder, 0_usize);
         let lost;
         while at.number != ROOT {
-            if self.budget.take_bytes(1).is_err() {
+            if self.budget.take_bytes(OF_STEP).is_err() {
                 return Err(NoPath::Wrong("where folders are is looked up too often"));
             }
             if at.number == OF_SYSTEM {
@@ -628,5 +632,39 @@ fn told<T>(read: io::Result<Option<T>>, what: &str, at: u64, wrong: &mut Option<
             Ok(None)
         }
         Err(error) => Err(Error::Read { offset: at, error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_source::MemorySource;
+
+    /// Any number of records may be in folders that are in themselves: each cost as many look-ups as a path may have,
+    /// for a byte each.
+    #[test]
+    fn look_ups_of_folders_in_themselves_are_paid_for() {
+        let (source, options) = (MemorySource::new(boot::tests::good(), "image"), Options::default());
+        let mut ignore = |_| Ok(());
+        let mut reader = Reader::open(&source, &options, &mut ignore).unwrap();
+        let place = |number: u64| Reference { number, sequence: 0 };
+        for (number, parent) in [(100, 101), (101, 100), (30, 40), (40, ROOT)] {
+            let name = number.to_string().into_bytes().into();
+            reader.folders.insert(number, Folder { sequence: 1, parent: place(parent), name });
+        }
+        let mut paid = |number: u64| {
+            let before = reader.budget.bytes;
+            (reader.path_of(place(number)), before - reader.budget.bytes)
+        };
+        assert_eq!(paid(30), (Ok(b"40/30".to_vec()), 2 * OF_STEP));
+        assert_eq!(paid(30), (Ok(b"40/30".to_vec()), 0));
+        for folder in [100, 101, 100] {
+            let (path, taken) = paid(folder);
+            assert!(matches!(path, Err(NoPath::Wrong(why)) if why.contains("in itself")));
+            assert!(taken > 16 * options.limits.path_components as u64, "{taken}");
+        }
+        reader.budget.bytes = 5 * OF_STEP;
+        let late = reader.path_of(place(101));
+        assert!(matches!(late, Err(NoPath::Wrong(why)) if why.contains("too often")));
     }
 }

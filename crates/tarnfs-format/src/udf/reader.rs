@@ -17,14 +17,11 @@ use super::volume::missing;
 use crate::boot;
 use crate::content::Content;
 use crate::image::{Budget, OfAttributes, Teller, data_of, shown};
+use crate::inodes::{LONGEST_TARGET, Memory};
 use crate::name::excerpt;
 use crate::{Body, Device, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Xattrs};
 
-/// Bytes of a path that a further name of a file may lead to (PATH_MAX).
-const LONGEST_TARGET: usize = 4096;
-
-/// Bytes of memory for folders and for files that may be met again, and of it for one of each beside its path.
-const MOST_MEMORY: usize = 256 << 20;
+/// Bytes of memory for a folder, and for a file that may be met again, beside its path.
 const PER_FOLDER: usize = 32;
 const PER_FILE: usize = 64;
 
@@ -50,7 +47,8 @@ pub(super) struct Reader<'run> {
     folders: HashSet<u64>,
     /// Where the entries of files lie that have several names, and the first path of each.
     known: HashMap<u64, Box<[u8]>>,
-    memory: usize,
+    /// For these, and for the listings of open folders.
+    memory: Memory,
     /// Bytes of listings that may still be read.
     of_listings: u64,
     budget: Budget,
@@ -177,7 +175,7 @@ impl<'run> Reader<'run> {
             teller: Teller::new(receive).with_attributes(OfAttributes::new(data, options.shares)),
             folders: HashSet::new(),
             known: HashMap::new(),
-            memory: 0,
+            memory: Memory::of_image(data),
             of_listings: data.saturating_mul(READ_LISTINGS),
             budget,
             left_out: LeftOut::default(),
@@ -233,7 +231,7 @@ impl<'run> Reader<'run> {
                         self.teller.damage(0, what)?;
                     }
                     path.truncate(folder.path);
-                    self.memory = self.memory.saturating_sub(folder.memory);
+                    self.memory.give_back(folder.memory);
                     open.pop();
                     continue;
                 }
@@ -264,11 +262,10 @@ impl<'run> Reader<'run> {
         let content = self.disc.content(entry, &mut self.budget).map_err(|error| failed(entry, error))?;
         let listing = Listing::new(content);
         let memory = listing.parts().saturating_mul(size_of::<Piece>().saturating_add(8));
-        if self.memory.saturating_add(memory) > MOST_MEMORY {
+        if !self.memory.take(memory) {
             self.teller.damage(entry.at, format!("{}: its listing lies in too many parts", shown(path)))?;
             return Ok(None);
         }
-        self.memory = self.memory.saturating_add(memory);
         Ok(Some(Open { listing, path: 0, memory }))
     }
 
@@ -293,7 +290,9 @@ impl<'run> Reader<'run> {
             self.teller.damage(0, format!("{} is left out: its path is too long", excerpt(path)))?;
             return Ok(None);
         }
-        let place = found.entry.ok_or_else(|| damaged("nothing says where it is"));
+        // Listings may be the same blocks, and one that lies deep has a long path for each of its names.
+        let paid = self.budget.take_bytes(path.len() as u64);
+        let place = paid.and_then(|()| found.entry.ok_or_else(|| damaged("nothing says where it is")));
         let read = place.and_then(|place| self.known_or_entry(place));
         let entry = match read {
             Ok(Ok(entry)) => entry,
@@ -305,15 +304,14 @@ impl<'run> Reader<'run> {
             Err(error) => return Err(Error::Read { offset: 0, error }),
         };
         if entry.kind == kind::FOLDER {
-            let memory = self.memory.saturating_add(PER_FOLDER);
-            let wrong = if memory > MOST_MEMORY {
-                "there are too many folders"
-            } else if self.folders.insert(entry.at) {
-                self.memory = memory;
+            let wrong = if self.folders.contains(&entry.at) {
+                "it is another folder, too"
+            } else if self.memory.take(PER_FOLDER) {
+                self.folders.insert(entry.at);
                 self.tell_entry(&entry, path, Kind::Folder)?;
                 return Ok(Some(entry));
             } else {
-                "it is another folder, too"
+                "there are too many folders"
             };
             self.teller.damage(entry.at, format!("{} is left out: {wrong}", excerpt(path)))?;
             return Ok(None);
@@ -364,9 +362,8 @@ impl<'run> Reader<'run> {
             }
         };
         self.tell_entry(entry, path, kind)?;
-        let memory = self.memory.saturating_add(path.len()).saturating_add(PER_FILE);
-        if entry.links > 1 && path.len() <= LONGEST_TARGET && memory <= MOST_MEMORY {
-            self.memory = memory;
+        let memory = path.len().saturating_add(PER_FILE);
+        if entry.links > 1 && path.len() <= LONGEST_TARGET && self.memory.take(memory) {
             self.known.insert(entry.at, path.into());
         }
         Ok(())

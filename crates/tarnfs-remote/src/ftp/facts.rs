@@ -10,7 +10,9 @@ use crate::time::of_parts;
 
 /// What stands in a line of facts, and the name behind them. `None` of what is none.
 pub(super) fn of_line(line: &str) -> Option<(About, &str)> {
-    let (facts, name) = line.trim_start().split_once(' ')?;
+    // A fact may have blanks: the target of a link, in what some servers say.
+    let line = line.trim_start();
+    let (facts, name) = line.split_once("; ").or_else(|| line.split_once(' '))?;
     let mut about = About { is_folder: false, size: None, modified: None };
     for fact in facts.split(';') {
         let Some((key, value)) = fact.split_once('=') else { continue };
@@ -72,10 +74,12 @@ mod tests {
     fn lists_are_read() {
         let list =
             b"type=cdir;modify=20260101000000; .\r\ntype=file;size=12;modify=20130524000000.5;perm=r; a b;c\xff\r\n\
-                     Type=dir;Modify=20130524000000; d\r\ntype=OS.unix=slink:/x;size=3; l\r\nnonsense\r\n";
+                     Type=dir;Modify=20130524000000; d\r\ntype=OS.unix=slink:/x;size=3; l\r\nnonsense\r\n\
+                     type=OS.unix=slink:/a b; m n\r\n";
         let found = of_list(list, true);
         let names: Vec<_> = found.iter().map(|(name, about, asks)| (&name[..], about.is_folder, *asks)).collect();
-        assert_eq!(names, [(&b"a b;c\xff"[..], false, false), (b"d", true, false), (b"l", false, true)]);
+        let links = [(&b"l"[..], false, true), (b"m n", false, true)];
+        assert_eq!(names, [&[(&b"a b;c\xff"[..], false, false), (b"d", true, false)][..], &links].concat());
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
         assert_eq!(found[0].1, About { is_folder: false, size: Some(12), modified: Some(then) });
         let list = b"total 3\r\ndrwxr-xr-x    2 1 1   4096 May 24 2013 d\r\n-rw-r--r-- 1 0 0 12 May 24 2013 a b\r\n\

@@ -269,13 +269,21 @@ impl Connections {
         let mut idle = lock(&self.idle);
         match connection {
             Some(connection) => {
+                let mut is_gone = false;
                 while let Some(number) = idle.closed.pop() {
-                    if wire::send_now(&connection.socket, wire::CLOSE, &wire::of_numbers(&[number])).is_err() {
+                    let sent = wire::send_now(&connection.socket, wire::CLOSE, &wire::of_numbers(&[number]));
+                    if let Err(error) = sent {
+                        // What would follow half a message is no message.
+                        is_gone = error.kind() != io::ErrorKind::WouldBlock;
                         idle.closed.push(number);
                         break;
                     }
                 }
-                idle.free.push(connection);
+                if is_gone {
+                    idle.left -= 1;
+                } else {
+                    idle.free.push(connection);
+                }
             }
             None => idle.left -= 1,
         }
@@ -610,17 +618,32 @@ mod tests {
         assert_eq!(lock(&distant.connections.idle).left, CONNECTIONS);
     }
 
-    #[test]
-    fn what_was_opened_too_late_is_closed() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
+    /// One connection, and its other end.
+    fn one() -> (Arc<Connections>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let connection = Connection { socket: ours, incoming: Incoming::default() };
-        let all = Arc::new(Connections {
+        let all = Connections {
             cancel: Cancel::default(),
             beside: Mutex::new(None),
             idle: Mutex::new(Idle { free: vec![connection], left: 1, closed: Vec::new() }),
             freed: Condvar::new(),
-        });
+        };
+        (Arc::new(all), theirs)
+    }
+
+    #[test]
+    fn what_cannot_be_sent_over_costs_the_connection() {
+        let (all, theirs) = one();
+        drop(theirs);
+        all.close(7);
+        let idle = lock(&all.idle);
+        assert_eq!((idle.free.len(), idle.left, &idle.closed[..]), (0, 0, &[7][..]));
+    }
+
+    #[test]
+    fn what_was_opened_too_late_is_closed() {
+        let (all, mut theirs) = one();
         let error = all.ask(wire::BELOW, |_| wire::of_numbers(&[0]), Instant::now()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(wire::receive(&mut theirs).unwrap().0, wire::BELOW);
