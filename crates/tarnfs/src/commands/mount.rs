@@ -597,7 +597,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         None => None,
     };
     let commits = match (&request.commits, &written) {
-        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder())?),
+        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder(), mountpoint)?),
         _ => None,
     };
     if let Some(written) = &written {
