@@ -305,7 +305,7 @@ fn not_shown(folder: &Path, shown_folders: &[Arc<FolderTree>]) -> Result<(), Fai
 /// A new folder in `parent` that goes with the mount.
 fn temporary(parent: &Path, watcher: Option<&Watcher>) -> Result<Temporary, Failure> {
     remove_left(parent);
-    let number = rustix_random();
+    let number = random();
     let path = parent.join(format!("{NAME}{number:016x}"));
     let made = DirBuilder::new().mode(0o700).create(&path).and_then(|()| Temporary::find(&path));
     let made = made.map_err(|error| cannot(&path, &error))?;
@@ -315,7 +315,8 @@ fn temporary(parent: &Path, watcher: Option<&Watcher>) -> Result<Temporary, Fail
     Ok(made)
 }
 
-fn rustix_random() -> u64 {
+/// Another number each time.
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
@@ -432,7 +433,7 @@ impl Commits {
             }
             // At once, so that who opens it meanwhile makes another one, and nothing of that is removed.
             // Its own name may be as long as a name can be.
-            let hidden = self.folder.with_file_name(format!(".tarnfs-{:016x}.removed", rustix_random()));
+            let hidden = self.folder.with_file_name(format!(".tarnfs-{:016x}.removed", random()));
             std::fs::rename(&self.folder, &hidden)?;
             std::fs::remove_dir_all(&hidden)
         });
