@@ -292,6 +292,9 @@ impl XzDecoder {
             let zeros = bytes.chunks_exact(4).take_while(|word| **word == [0; 4]).count() * 4;
             if zeros > 0 {
                 self.input.consume(zeros);
+                if self.input.buffered().len() < 4 {
+                    self.input.skip_hole(4);
+                }
                 return Ok(());
             }
         }

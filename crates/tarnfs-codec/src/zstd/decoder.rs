@@ -547,6 +547,7 @@ impl FrameDecoder {
             }
             let count = bytes.len();
             self.input.consume(count);
+            self.input.skip_hole(1);
         }
     }
 
