@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+use crate::served::Served;
 use crate::support::{Compare, Mounted, Scratch, can_mount, run, survey};
 use crate::{assert_same, changed, commit, left, shown};
 
@@ -84,6 +85,47 @@ fn what_was_written_is_appended() {
     assert_eq!(fs::read_to_string(reader.path("d/2")).unwrap(), "old 2\n");
     reader.unmount();
     assert_eq!(run(&scratch, ["cat".as_ref(), scratch.path("a.tar").as_os_str(), "more".as_ref()]).ok().text(), "1\n");
+}
+
+/// > Nothing is appended to an archive that a mount or `tarnfs serve` shows: they go on with what it was.
+#[test]
+fn what_somebody_reads_is_written_anew() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    changed(&scratch, "a.tar", "echo new > new");
+    let does = |what: &str, expects: &str| {
+        let dry = commit(&scratch, "a.tar", &["--dry-run"]).ok().text();
+        assert!(dry.contains(expects), "{what}: {dry}");
+    };
+    does("nobody", "is appended to");
+    let path = |name: &str| scratch.path(name).display().to_string();
+    // Their names are too long for the table to have all of them.
+    scratch.shell("mkdir many; for i in $(seq 20); do tar -cf many/$(printf '%0240d' $i).tar -C tree/d 1; done");
+    let many = fs::read_dir(scratch.path("many")).unwrap().map(|entry| entry.unwrap().path().display().to_string());
+    let many: Vec<String> = many.collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let whole = path("");
+    for (what, archive, options) in [
+        ("called something else", path("a.tar"), &["-o", "fsname=something"][..]),
+        ("one of many", path("a.tar"), &many[..]),
+        ("in a folder", whole.clone(), &["-r", "-l"]),
+    ] {
+        let reader = Mounted::new(&scratch, archive, options);
+        does(what, "is written anew");
+        reader.unmount();
+    }
+    let as_file = Mounted::new(&scratch, whole, &[]);
+    does("a folder whose archives stay files", "is appended to");
+    as_file.unmount();
+    let served = Served::new(&scratch, [path("a.tar")]);
+    does("served", "is written anew");
+    commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();
+    assert_eq!(served.get("/d/2").body, b"old 2\n");
+    assert_eq!(served.end(), Some(0));
+    assert_eq!(run(&scratch, ["cat", &path("a.tar"), "new"]).ok().text(), "new\n");
 }
 
 /// What has another place is not appended, also where it looks the same; nor is anything to a file with other names.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../support/served.rs"]
+mod served;
 #[path = "../support/strace.rs"]
 mod strace;
 #[path = "../support/mod.rs"]

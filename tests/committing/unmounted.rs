@@ -186,6 +186,26 @@ fn a_failure_is_told_whatever_the_mount_is_called() {
     }
 }
 
+/// Who unmounts a mount of the same archive does not wait for the one that is written in: that may stay for long, or be
+/// unmounted next.
+#[test]
+fn another_mount_is_not_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch, "a.tar");
+    let reader = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
+    let writer = Mounted::new(&scratch, scratch.path("a.tar"), &["--write"]);
+    fs::write(writer.path("new"), "new\n").unwrap();
+    let mut command = crate::support::tarnfs(&scratch);
+    let mut child = command.arg("-u").args([&reader.at, &writer.at]).spawn().unwrap();
+    wait_until("both are unmounted", || child.try_wait().unwrap().is_some());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(scratch.shell("tar -xOf a.tar ./new"), "new\n");
+    assert!(!scratch.path("a.tar.changes").exists());
+}
+
 /// A mount that follows at once, while what was written still goes into the archive, never shows the archive as it was
 /// before that.
 #[test]

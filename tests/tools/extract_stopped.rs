@@ -113,6 +113,20 @@ fn after_an_interrupt_all_is_whole_and_the_next_call_goes_on() {
     stopped_by(Signal::INT, rounds(3, 50));
 }
 
+/// A symbolic link gets its time a moment after it was made.
+#[test]
+fn a_link_that_was_made_last_gets_its_time() {
+    let scratch = Scratch::new();
+    let to = scratch.folder("to");
+    scratch.shell(
+        "mkdir tree; ln -s target tree/link; touch -h -d 2001-01-01T12:00 tree/link; tar -C tree -cf a.tar .
+         ln -s target to/link",
+    );
+    resume(&scratch, "a.tar", &to).ok();
+    let time = |link: &Path| fs::symlink_metadata(link).unwrap().modified().unwrap();
+    assert_eq!(time(&to.join("link")), time(&scratch.path("tree/link")));
+}
+
 /// > Ctrl-C leaves nothing behind.
 ///
 /// Also where it takes longer to remove what there is than anything else is waited for.

@@ -107,6 +107,13 @@ impl Input {
         }
     }
 
+    /// Moves on over a hole of the source at the position, by a multiple of `step` bytes, without reading it.
+    pub(crate) fn skip_hole(&mut self, step: u64) {
+        let data = self.source.next_data(self.position).unwrap_or_else(|| self.source.len());
+        let hole = data.saturating_sub(self.position);
+        self.seek(self.position + hole.checked_rem(step).map_or(0, |rest| hole - rest));
+    }
+
     /// Bytes of memory that the buffer takes.
     pub(crate) fn memory(&self) -> usize {
         self.buffer.capacity()

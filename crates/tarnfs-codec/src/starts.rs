@@ -19,6 +19,9 @@ use tarnfs_source::{Cancel, SharedSource};
 /// that keeps to them lets it go on behind.
 pub(crate) const GAP: usize = 512;
 
+/// Whoever decodes over what cannot be read looks through it again: behind so many bytes of it there is a seek point.
+pub(crate) const LONG_GAP: u64 = 1 << 20;
+
 /// Bytes that are looked at behind a stream of next to nothing. Behind others it is as many as were read before it and
 /// these: a small file at the start of a large disk does not cost a look at all of that.
 pub(crate) const LOOKED_AT: u64 = 64 << 20;

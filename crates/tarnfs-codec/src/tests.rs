@@ -2,11 +2,12 @@
 
 mod behind_damage;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_source::testing::{Fault, FaultySource, When};
-use tarnfs_source::{Cancel, SharedSource};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::testing::{Broken, decode, length_before_damage, noise, sample, source, to_the_end, tool};
 use crate::{DecodeContext, Decoder, Options, PIECE, by_name};
@@ -74,6 +75,64 @@ fn what_cannot_be_read_now_is_no_damage() {
                 Err(error) => assert!(error.to_string().contains("os error 5"), "{codec}, read {number}: {error}"),
             }
         }
+    }
+}
+
+/// Bytes, and a hole behind them.
+#[derive(Debug)]
+struct Sparse {
+    bytes: Vec<u8>,
+    hole: u64,
+    read: AtomicU64,
+}
+
+impl Source for Sparse {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let length = (buffer.len() as u64).min(self.len().saturating_sub(offset)) as usize;
+        let bytes = self.bytes.get(offset as usize..).unwrap_or_default();
+        let stored = bytes.len().min(length);
+        buffer[..stored].copy_from_slice(&bytes[..stored]);
+        buffer[stored..length].fill(0);
+        self.read.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64 + self.hole
+    }
+
+    fn describe(&self) -> String {
+        "a sparse file".into()
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        (offset < self.bytes.len() as u64).then_some(offset)
+    }
+}
+
+/// A file that was made longer, by `truncate` say, costs what is in it.
+#[test]
+fn a_hole_behind_a_stream_is_not_read() {
+    const HOLE: u64 = 1 << 30;
+    let data = sample(200_000, 43);
+    for (codec, command) in [
+        ("bzip2", "bzip2 -c"),
+        ("gzip", "gzip -nc"),
+        ("lz4", "lz4 -qc"),
+        ("lzip", "lzip -qc0"),
+        ("xz", "xz -qc0"),
+        ("zstd", "zstd -qc"),
+    ] {
+        let source = Arc::new(Sparse { bytes: tool(command, &data), hole: HOLE, read: AtomicU64::new(0) });
+        let options = Options { threads: 1, ..Options::default() };
+        let shared = Arc::clone(&source) as SharedSource;
+        let mut pass = by_name(codec).unwrap().first_pass(shared, &options).unwrap();
+        assert!(to_the_end(&mut *pass, PIECE).unwrap() == data, "{codec}");
+        let mut damage = Vec::new();
+        pass.take_damage(&mut damage);
+        assert_eq!(damage, [], "{codec}");
+        let read = source.read.load(Ordering::Relaxed);
+        assert!(read < HOLE / 16, "{codec}: {read} bytes");
     }
 }
 

@@ -20,6 +20,7 @@ mod mountpoint;
 mod overlay;
 mod progress;
 mod prompt;
+mod reading;
 mod remote;
 mod run;
 mod sandbox;

@@ -2,10 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Metadata};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -39,8 +39,11 @@ const UNUSED: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Locked from the mount on until what was written is in the archive. Then it is removed.
+/// Locked from the mount on until what was written is in the archive. Then it is removed. It says where the mount is.
 const COMMITS: &str = ".tarnfs-overlay.commits";
+
+/// No path of a mount point is longer (`PATH_MAX`).
+const LONGEST_PATH: u64 = 4096;
 
 /// Names of the files of an overlay that is empty begin so.
 const OWN: &[u8] = b".tarnfs-overlay";
@@ -302,7 +305,7 @@ fn not_shown(folder: &Path, shown_folders: &[Arc<FolderTree>]) -> Result<(), Fai
 /// A new folder in `parent` that goes with the mount.
 fn temporary(parent: &Path, watcher: Option<&Watcher>) -> Result<Temporary, Failure> {
     remove_left(parent);
-    let number = rustix_random();
+    let number = random();
     let path = parent.join(format!("{NAME}{number:016x}"));
     let made = DirBuilder::new().mode(0o700).create(&path).and_then(|()| Temporary::find(&path));
     let made = made.map_err(|error| cannot(&path, &error))?;
@@ -312,7 +315,8 @@ fn temporary(parent: &Path, watcher: Option<&Watcher>) -> Result<Temporary, Fail
     Ok(made)
 }
 
-fn rustix_random() -> u64 {
+/// Another number each time.
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
@@ -384,8 +388,8 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    /// Begins with what is written to `folder`.
-    pub(crate) fn begin(folder: &Path) -> Result<Self, Failure> {
+    /// Begins with what is written to `folder` in the mount at `mountpoint`.
+    pub(crate) fn begin(folder: &Path, mountpoint: &Path) -> Result<Self, Failure> {
         let path = folder.join(COMMITS);
         let open = || {
             let options = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -401,6 +405,12 @@ impl Commits {
             }
             error => cannot(&path, &io::Error::from(error)),
         })?;
+        let noted = lock.set_len(0).and_then(|()| lock.write_all_at(resolved(mountpoint).as_os_str().as_bytes(), 0));
+        if let Err(error) = noted {
+            // Of one that says nothing, all think that it is theirs.
+            log::debug!("{}: {error}", path.display());
+            let _ = lock.set_len(0);
+        }
         Ok(Self { folder: folder.to_owned(), _lock: lock })
     }
 
@@ -423,7 +433,7 @@ impl Commits {
             }
             // At once, so that who opens it meanwhile makes another one, and nothing of that is removed.
             // Its own name may be as long as a name can be.
-            let hidden = self.folder.with_file_name(format!(".tarnfs-{:016x}.removed", rustix_random()));
+            let hidden = self.folder.with_file_name(format!(".tarnfs-{:016x}.removed", random()));
             std::fs::rename(&self.folder, &hidden)?;
             std::fs::remove_dir_all(&hidden)
         });
@@ -433,19 +443,49 @@ impl Commits {
     }
 }
 
-/// True while a mount that puts what was written into the `archive` is there, or is at that.
-pub(crate) fn is_committing(archive: &Path) -> bool {
-    let lock = File::open(changes_of(archive).join(COMMITS));
-    lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+/// A mount that puts what was written into its archive, as other processes see it.
+#[derive(Debug)]
+pub(crate) struct Committing {
+    folder: PathBuf,
+    lock: File,
 }
 
-/// Waits until a mount that has ended has put what was written into its `archive`. Returns the folder where that is if
-/// it could not be put there.
-pub(crate) fn wait_for_commit(archive: &Path) -> Option<PathBuf> {
-    while is_committing(archive) {
-        thread::sleep(LOOK);
+impl Committing {
+    /// The one of `archive` at `mount_point`, which has no symbolic links, if it is there. One that is elsewhere has an
+    /// end of its own, which may be far away.
+    pub(crate) fn find(archive: &Path, mount_point: &Path) -> Option<Self> {
+        let folder = changes_of(archive);
+        let committing = Self { lock: File::open(folder.join(COMMITS)).ok()?, folder };
+        let mut place = Vec::new();
+        (&committing.lock).take(LONGEST_PATH).read_to_end(&mut place).ok()?;
+        let is_it = place.is_empty() || place == mount_point.as_os_str().as_bytes();
+        (is_it && committing.is_locked()).then_some(committing)
     }
-    Some(changes_of(archive)).filter(|folder| folder.join(COMMITS).exists())
+
+    fn is_locked(&self) -> bool {
+        match flock(&self.lock, FlockOperation::NonBlockingLockShared) {
+            Err(error) => error == Errno::WOULDBLOCK,
+            Ok(()) => {
+                // The next mount takes it.
+                let _ = flock(&self.lock, FlockOperation::Unlock);
+                false
+            }
+        }
+    }
+
+    /// Waits until the mount, which has ended, has put what was written into its archive. Returns the folder where that
+    /// is if it could not be put there.
+    pub(crate) fn wait(self) -> Option<PathBuf> {
+        while self.is_locked() {
+            thread::sleep(LOOK);
+        }
+        // The next mount has one of its own.
+        let is_it = |found: Metadata| {
+            self.lock.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+        };
+        let is_left = std::fs::symlink_metadata(self.folder.join(COMMITS)).is_ok_and(is_it);
+        is_left.then_some(self.folder)
+    }
 }
 
 impl Drop for Written {
@@ -462,6 +502,35 @@ impl Drop for Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_its_own_mount_waits_for_a_commit() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().canonicalize().unwrap();
+        let archive = folder.join("a.tar");
+        let (changes, at, elsewhere) = (changes_of(&archive), folder.join("at"), folder.join("elsewhere"));
+        std::fs::create_dir(&changes).unwrap();
+        assert!(Committing::find(&archive, &at).is_none());
+        // What another one has left, of a mount with a longer name.
+        std::fs::write(changes.join(COMMITS), "/a/mount/that/was/killed".repeat(20)).unwrap();
+        let commits = Commits::begin(&changes, &at).unwrap();
+        assert!(Committing::find(&archive, &elsewhere).is_none());
+        let find = || Committing::find(&archive, &at).unwrap();
+        let kept = find();
+        assert!(kept.is_locked());
+        drop(commits);
+        assert_eq!(kept.wait(), Some(changes.clone()), "nobody has put it into the archive");
+        let commits = Commits::begin(&changes, &at).unwrap();
+        let put = find();
+        commits.finish();
+        drop(commits);
+        std::fs::create_dir(&changes).unwrap();
+        let _next = Commits::begin(&changes, &at).unwrap();
+        assert_eq!(put.wait(), None, "that of the next mount is another one");
+        // One of an earlier version does not say where it is.
+        std::fs::write(changes.join(COMMITS), "").unwrap();
+        assert!(Committing::find(&archive, &elsewhere).is_some());
+    }
 
     /// > An archive that was changed or replaced since it was mounted with the overlay is only committed into if
     /// > somebody says so.

@@ -113,7 +113,14 @@ impl BitReader {
             let from = self.bit / 8;
             match self.buffer[from..self.filled].iter().position(|&byte| byte != 0) {
                 Some(zeros) => return Ok(Some(self.start + (from + zeros) as u64)),
-                None => self.bit = self.filled * 8,
+                None => {
+                    let read = self.start.saturating_add(self.filled as u64);
+                    match self.source.next_data(read).unwrap_or_else(|| self.source.len()) {
+                        // A hole is not read.
+                        data if data > read => (self.start, self.filled, self.bit, self.at_end) = (data, 0, 0, false),
+                        _ => self.bit = self.filled * 8,
+                    }
+                }
             }
             cancel.check()?;
         }

@@ -479,6 +479,7 @@ impl DeflateDecoder {
             if more {
                 break false;
             }
+            self.input.skip_hole();
         };
         let start = self.input.position();
         if let Some((member, length)) = self.is_off.take() {

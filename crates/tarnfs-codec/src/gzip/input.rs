@@ -68,6 +68,15 @@ impl Input {
         self.next = (self.next + count).min(self.block.len());
     }
 
+    /// Goes on over a hole of the source behind what was read, without reading it.
+    pub(super) fn skip_hole(&mut self) {
+        let data = self.source.next_data(self.block_end).unwrap_or_else(|| self.source.len());
+        if self.next == self.block.len() && data > self.block_end {
+            self.block.clear();
+            (self.next, self.block_end) = (0, data);
+        }
+    }
+
     /// The next byte, consumed; `None` at the end of the source.
     pub(super) fn byte(&mut self) -> io::Result<Option<u8>> {
         let byte = self.fill()?.first().copied();

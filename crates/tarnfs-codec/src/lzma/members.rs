@@ -469,6 +469,9 @@ impl<C: Container> MemberDecoder<C> {
             self.state = MemberState::Start;
         } else if zeros > 0 {
             self.input.consume(zeros);
+            if self.input.buffered().is_empty() {
+                self.input.skip_hole(1);
+            }
         } else {
             let position = self.member_compressed;
             if C::MANY && Self::mended(position, &bytes[..bytes.len().min(C::HEADER)]).is_some() {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tarnfs_source::testing::CountedSource;
 use tarnfs_source::{Cancel, MemorySource, Source};
 
+use crate::starts::LONG_GAP;
 use crate::testing::{Pass, assert_points_lead_to, decode, noise, resume, sample, source, tool};
 use crate::{Codec, DecodeContext, Options, by_name};
 
@@ -102,6 +103,21 @@ fn behind_a_start_that_is_lost_the_next_one_is_found() {
         let lost = if name == "lzip" { 200_000 } else { 512 };
         assert_eq!(pass.data.len(), 700_000 + lost, "{name}");
         assert_eq!(pass.shifts, if name == "lzip" { vec![] } else { vec![300_000 + lost as u64] }, "{name}");
+    }
+}
+
+/// Else each read there would look through what lies between again.
+#[test]
+fn behind_a_long_gap_is_a_seek_point() {
+    for (name, command) in [("xz", "xz -qc"), ("zstd", "zstd -qc")] {
+        let (parts, [first, second, third]) = parts(command);
+        let stream = [&first[..], &noise(LONG_GAP as usize + 100), &second, &third].concat();
+        let pass = decode(codec(name), &stream);
+        let behind = [&parts[1][..], &parts[2]].concat();
+        assert_served_around(codec(name), &stream, &pass, &parts[0], &behind, name);
+        let start = (pass.data.len() - behind.len()) as u64;
+        let there = pass.points.iter().filter(|point| point.decoded == start).count();
+        assert_eq!(there, 1, "{name}: {start}");
     }
 }
 

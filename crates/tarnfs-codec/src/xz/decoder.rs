@@ -15,7 +15,7 @@ use super::parts::{Place, check_behind_damaged_magic, chunk, parts};
 use crate::faults::{cut, invalid, unsupported};
 use crate::input::Input;
 use crate::lzma::LzmaPoint;
-use crate::starts::{self, Effort, GAP, Proof, Walk};
+use crate::starts::{self, Effort, GAP, LONG_GAP, Proof, Walk};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -71,6 +71,8 @@ pub(super) struct XzDecoder {
     decoded: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
+    /// The end of a gap that stands for much, in the decoded stream: a block that begins there is a seek point.
+    behind_gap: Option<u64>,
     findings: Findings,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
@@ -225,6 +227,7 @@ impl XzDecoder {
             inner_points: VecDeque::new(),
             decoded,
             last_point: decoded,
+            behind_gap: None,
             findings: Findings::default(),
             failure: None,
         }
@@ -292,6 +295,9 @@ impl XzDecoder {
             let zeros = bytes.chunks_exact(4).take_while(|word| **word == [0; 4]).count() * 4;
             if zeros > 0 {
                 self.input.consume(zeros);
+                if self.input.buffered().len() < 4 {
+                    self.input.skip_hole(4);
+                }
                 return Ok(());
             }
         }
@@ -368,6 +374,7 @@ impl XzDecoder {
         if self.first_pass {
             self.findings.shift(end);
         }
+        self.behind_gap = Some(end).filter(|_| next.saturating_sub(position) >= LONG_GAP);
         self.input.seek(next);
         self.inner_points.clear();
         // No seek point leads here.
@@ -700,8 +707,9 @@ impl XzDecoder {
 
     /// Counts `written` bytes, and makes the block that they belong to a seek point if the last one is far enough away.
     fn advance(&mut self, written: usize) {
-        if self.first_pass && written > 0 && self.block_decoded.saturating_sub(self.last_point) >= PIECE as u64 {
-            self.last_point = self.block_decoded;
+        let is_far = self.block_decoded.saturating_sub(self.last_point) >= PIECE as u64;
+        if self.first_pass && written > 0 && (is_far || self.behind_gap == Some(self.block_decoded)) {
+            (self.last_point, self.behind_gap) = (self.block_decoded, None);
             self.findings.points.push(SeekPoint {
                 compressed_bit: self.block_compressed.saturating_mul(8),
                 decoded: self.block_decoded,

@@ -16,7 +16,7 @@ use super::idle::Loan;
 use super::survey::Survey;
 use crate::faults::{cut, invalid};
 use crate::input::Input;
-use crate::starts::{self, Behind, Effort, GAP, Proof, Walk};
+use crate::starts::{self, Behind, Effort, GAP, LONG_GAP, Proof, Walk};
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -58,6 +58,8 @@ pub(super) struct FrameDecoder {
     verified: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
+    /// The end of a gap that stands for much, in the decoded stream: a frame that begins there is a seek point.
+    behind_gap: Option<u64>,
     /// What it has cost to find out what lies behind damage. Or damaged frames whose blocks all lead far would take a
     /// time that is quadratic.
     effort: Effort,
@@ -185,6 +187,7 @@ impl FrameDecoder {
             decoded,
             verified: 0,
             last_point: decoded,
+            behind_gap: None,
             effort: Effort::default(),
             findings: Findings::default(),
             failure: None,
@@ -551,6 +554,7 @@ impl FrameDecoder {
             }
             let count = bytes.len();
             self.input.consume(count);
+            self.input.skip_hole(1);
         }
     }
 
@@ -575,6 +579,7 @@ impl FrameDecoder {
         if self.survey.is_some() {
             self.findings.shift(end);
         }
+        self.behind_gap = Some(end).filter(|_| next.saturating_sub(position) >= LONG_GAP);
         self.input.seek(next);
         self.state = FrameState::Gap { left: GAP as u64 };
     }
@@ -667,9 +672,10 @@ impl FrameDecoder {
     fn advance(&mut self, written: usize) {
         if let Some(survey) = &mut self.survey
             && written > 0
-            && self.frame.decoded >= self.last_point.saturating_add(PIECE as u64)
+            && (self.frame.decoded >= self.last_point.saturating_add(PIECE as u64)
+                || self.behind_gap == Some(self.frame.decoded))
         {
-            self.last_point = self.frame.decoded;
+            (self.last_point, self.behind_gap) = (self.frame.decoded, None);
             survey.passed(self.frame.decoded);
             self.findings.points.push(SeekPoint {
                 compressed_bit: self.frame.compressed.saturating_mul(8),

@@ -29,6 +29,7 @@ use crate::indexer::Indexer;
 use crate::mountpoint::{self, Mountpoint, resolved};
 use crate::overlay::{self, Commits, Place, Written};
 use crate::progress::Bar;
+use crate::reading::Reading;
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
 use crate::{inside, logging, memory, sandbox, terminal, typos};
@@ -591,6 +592,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
     let Assembly { mut tree, folders, is_lazy, has_images, first } = assembly;
     let has_folders = !folders.is_empty();
+    let mut reading = Reading::begin(&request.sources, options.shape.recursion.is_some());
     let written = match &request.written {
         Some(place) => {
             let of = (request.sources.as_slice(), folders.as_slice(), mountpoint.as_path());
@@ -601,7 +603,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         None => None,
     };
     let commits = match (&request.commits, &written) {
-        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder())?),
+        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder(), mountpoint)?),
         _ => None,
     };
     if let Some(written) = &written {
@@ -700,6 +702,8 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         sandbox::give_up_calls(has_folders, written.is_some());
     }
     let ended = mount.wait().map_err(cannot);
+    // Before the commit of this mount, or of its overlay, asks for it.
+    reading.end();
     drop((running, idle));
     if let Some(written) = &written {
         written.finish();

@@ -362,7 +362,9 @@ impl Rewriting<'_> {
         if old.len() != new.len() {
             return Err(self.is_not_it(format!("{place}its length is another one")));
         }
-        let (mut left, mut right) = (vec![0; BATCH], vec![0; BATCH]);
+        // There may be very many small files.
+        let most = old.len().min(BATCH as u64) as usize;
+        let (mut left, mut right) = (vec![0; most], vec![0; most]);
         let mut at = 0;
         while at < old.len() {
             self.cancel.check().map_err(|error| of_output(self.to, &error))?;

@@ -17,6 +17,7 @@ use tarnfs_tree::{Composition, filling};
 use crate::args::{Keys, Serve, secret, secrets, shown};
 use crate::commands::mount::{named_after, open_all, title};
 use crate::exit::{Code, Failure};
+use crate::reading::Reading;
 use crate::signals::Ending;
 use crate::{inside, logging, memory, sandbox, terminal};
 
@@ -76,6 +77,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     };
     let opened = open_all(&arguments.archives, &composition, &mut options, false, None)?;
     let (assembly, code) = (opened.assembly, opened.code);
+    let reading = Reading::begin(&arguments.archives, options.shape.recursion.is_some());
     if is_for_all && (keys.has_passwords() || arguments.archives.iter().any(|archive| is_private(archive))) {
         // A mount shows it to its user alone.
         let what = "what is private is served to every user of this machine";
@@ -101,7 +103,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     logging::write_behind();
     filling::begin();
     let served = server.run().map_err(failed);
-    drop(idle);
+    drop((idle, reading));
     logging::flush();
     served.map(|()| code)
 }

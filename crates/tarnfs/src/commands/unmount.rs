@@ -8,7 +8,7 @@ use super::mounts::{PATIENCE, is_called, sources};
 use crate::args::shown;
 use crate::exit::{Code, Failure};
 use crate::made;
-use crate::overlay;
+use crate::overlay::Committing;
 use crate::terminal::{self, Colour};
 
 /// Unmounts all of them, `lazily` also those that are in use; the last failure decides the exit code.
@@ -42,10 +42,10 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
             Some([archive]) => Some(archive.canonicalize().unwrap_or_else(|_| archive.clone())),
             _ => None,
         };
-        let archive = archive.filter(|archive| overlay::is_committing(archive));
+        let committing = archive.and_then(|archive| Some((Committing::find(&archive, whole)?, archive)));
         let unmounted = tarnfs_fuse::unmount(mountpoint, lazily);
-        if let Some(archive) = archive.filter(|_| unmounted.is_ok())
-            && let Some(folder) = overlay::wait_for_commit(&archive)
+        if let Some((committing, archive)) = committing.filter(|_| unmounted.is_ok())
+            && let Some(folder) = committing.wait()
         {
             code = Code::Failure;
             terminal::report(&Failure::new(code, kept_in(&archive, &folder)), Colour::default());

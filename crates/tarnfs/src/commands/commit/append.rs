@@ -13,6 +13,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use tarnfs_source::{FileSource, Fingerprint, Joined, MemorySource, SharedSource, Slice, Source};
@@ -29,6 +31,7 @@ use crate::commands::mounts;
 use crate::commands::rewriting::{children, is_same_file, is_unchanged, joined};
 use crate::exit::{Code, Failure};
 use crate::inside;
+use crate::reading::is_read;
 use crate::terminal::escaped;
 
 /// Bytes of a tar's block, and of what its length is a multiple of, as `tar` has it.
@@ -73,7 +76,7 @@ impl Job<'_> {
             return Ok(None);
         }
         let is_clear = || Ok(self.left.is_some() || is_zero(&**stream, end..length)?);
-        if !is_clear().map_err(|error: io::Error| unread(error.into()))? || is_mounted(self.new.from, known) {
+        if !is_clear().map_err(|error: io::Error| unread(error.into()))? || is_shown(self.new.from, known) {
             return Ok(None);
         }
         for moved in moved {
@@ -513,14 +516,26 @@ fn is_zero(source: &dyn Source, mut range: std::ops::Range<u64>) -> io::Result<b
     Ok(true)
 }
 
-/// True if a mount shows the archive, or nobody knows: it would have to say that the archive has changed, where one
-/// that is written anew leaves the old one to it.
-fn is_mounted(archive: &Path, known: &Metadata) -> bool {
+/// True if a mount or a server shows the archive, or nobody knows: it would have to say that the archive has changed,
+/// where one that is written anew leaves the old one to it.
+fn is_shown(archive: &Path, known: &Metadata) -> bool {
     let real = archive.canonicalize().unwrap_or_else(|_| archive.to_owned());
     let is_file = |found: &Metadata| (found.dev(), found.ino()) == (known.dev(), known.ino());
     let is_it = |source: &std::path::PathBuf| {
         source.canonicalize().is_ok_and(|source| source == real) || source.metadata().is_ok_and(|found| is_file(&found))
     };
     let shows = |mount: &tarnfs_fuse::MountedTree| mounts::sources(&mount.source).0.iter().any(is_it);
-    tarnfs_fuse::mounts().map_or(true, |mounts| mounts.iter().any(shows))
+    tarnfs_fuse::mounts().map_or(true, |mounts| mounts.iter().any(shows)) || stays_read(&|| is_read(archive, known))
+}
+
+/// True if `is_read` stays so: a mount that was just unmounted says for a moment more that it reads the archive.
+fn stays_read(is_read: &dyn Fn() -> bool) -> bool {
+    const LOOKS: u32 = 10;
+    const BETWEEN: Duration = Duration::from_millis(50);
+    (0..LOOKS).all(|look| {
+        if look > 0 {
+            thread::sleep(BETWEEN);
+        }
+        is_read()
+    })
 }

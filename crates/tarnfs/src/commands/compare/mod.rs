@@ -158,7 +158,8 @@ fn with<S: Side>(
         side = Some((Arc::clone(&opened), code));
         if compares_content {
             let selection = Selection::new(&arguments.patterns, options.limits);
-            passing = Some(Arc::new(Passing::new(&opened, selection, options.limits, options.decoding.threads)));
+            let limits = (options.limits, options.decoding.threads);
+            passing = Some(Arc::new(Passing::new(&opened, selection, limits, &options.cancel)));
         }
         Ok(passing.clone().map(|passing| passing as Arc<dyn Contents>))
     });

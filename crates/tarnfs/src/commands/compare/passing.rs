@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use tarnfs_format::{Entry, Kind, name};
-use tarnfs_source::{Extent, Limits};
+use tarnfs_source::{Cancel, Extent, Limits};
 use tarnfs_tree::open::Contents;
 
 use super::content::difference;
@@ -92,6 +92,7 @@ struct Work<S> {
     side: Arc<S>,
     notes: Arc<Notes>,
     has_panicked: AtomicBool,
+    cancel: Cancel,
 }
 
 struct Small {
@@ -134,6 +135,7 @@ struct Large<F: Readable> {
     is_whole: AtomicBool,
     has_failed: AtomicBool,
     notes: Arc<Notes>,
+    cancel: Cancel,
 }
 
 impl<F: Readable> Large<F> {
@@ -155,6 +157,11 @@ impl<F: Readable> Large<F> {
     /// Compares a hole of the archive.
     fn compare_zeros(&self, mut at: u64, end: u64, buffer: &mut Vec<u8>) {
         while at < end {
+            // A hole may be very long, and what stands there on the other side be stored.
+            if self.cancel.is_cancelled() {
+                self.has_failed.store(true, Ordering::Relaxed);
+                return;
+            }
             let data = if self.seen.is_sparse { self.file.next_data(at).unwrap_or(end) } else { at };
             at = data.max(at);
             let length = end.saturating_sub(at).min(ZEROS as u64);
@@ -187,8 +194,14 @@ enum Job<S: Side> {
 
 impl<S: Side> Passing<S> {
     /// Compares what is selected with `side`, on so many threads.
-    pub(super) fn new(side: &Arc<S>, selection: Selection, limits: Limits, threads: usize) -> Self {
-        let work = Work { side: Arc::clone(side), notes: Arc::default(), has_panicked: AtomicBool::new(false) };
+    pub(super) fn new(
+        side: &Arc<S>,
+        selection: Selection,
+        (limits, threads): (Limits, usize),
+        cancel: &Cancel,
+    ) -> Self {
+        let (side, cancel) = (Arc::clone(side), cancel.clone());
+        let work = Work { side, notes: Arc::default(), has_panicked: AtomicBool::new(false), cancel };
         let threads_now = Threads { jobs: None, running: Vec::new(), small: Vec::new(), bytes: Vec::new() };
         Self {
             selection,
@@ -440,9 +453,9 @@ impl<S: Side> Work<S> {
         // What fails is found out again, and told, when the names are known.
         let seen = self.side.look(folder, name).ok().flatten().filter(|seen| seen.kind == Kind::File)?;
         let file = self.side.open(folder, name, &seen).ok()?;
-        let notes = Arc::clone(&self.notes);
+        let (notes, cancel) = (Arc::clone(&self.notes), self.cancel.clone());
         let (first, is_whole, has_failed) = (AtomicU64::new(SAME), AtomicBool::new(false), AtomicBool::new(false));
-        Some(Large { file, seen, header, first, is_whole, has_failed, notes })
+        Some(Large { file, seen, header, first, is_whole, has_failed, notes, cancel })
     }
 
     fn small_files(&self, files: &[Small], mut bytes: &[u8], buffer: &mut Vec<u8>) {
@@ -461,5 +474,70 @@ impl<S: Side> Work<S> {
                 large.compare(0, content, buffer);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_format::Told;
+    use tarnfs_tree::Time;
+
+    use super::*;
+
+    /// Zeros that are stored. Somebody asks for the end while they are read for the first time.
+    struct Dense(Cancel, AtomicU64);
+
+    impl Readable for Dense {
+        fn read_at(&self, buffer: &mut [u8], _at: u64) -> io::Result<usize> {
+            buffer.fill(0);
+            self.0.cancel();
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(buffer.len())
+        }
+
+        fn next_data(&self, at: u64) -> Option<u64> {
+            Some(at)
+        }
+
+        fn is_still(&self, _seen: &Seen) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn verify(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_long_hole_is_not_waited_for() {
+        let (size, cancel, notes) = (1 << 40, Cancel::default(), Arc::new(Notes::default()));
+        let seen = Seen {
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            size,
+            mtime: Time { seconds: 0, nanoseconds: 0 },
+            links: 1,
+            is_sparse: false,
+            file: (1, 2),
+            ctime: (0, 0),
+            told: Told::NOTHING,
+            has_links: true,
+        };
+        let large = Large {
+            file: Dense(cancel.clone(), AtomicU64::new(0)),
+            seen,
+            header: 0,
+            first: AtomicU64::new(SAME),
+            is_whole: AtomicBool::new(true),
+            has_failed: AtomicBool::new(false),
+            notes: Arc::clone(&notes),
+            cancel,
+        };
+        large.compare_zeros(0, size, &mut Vec::new());
+        assert_eq!(large.file.1.load(Ordering::Relaxed), 1);
+        drop(large);
+        assert!(notes.lock().is_empty(), "nothing is known of the rest");
     }
 }

@@ -1,6 +1,6 @@
 # Completions of tarnfs for bash. The program itself says what may come next.
 _tarnfs() {
-    local IFS=$'\n' program=$1 current=$2 line words
+    local IFS=$'\n' program=$1 current=$2 line word words
     # An alias means the program that it begins with.
     [[ -n ${BASH_ALIASES[$1]-} ]] && program=${BASH_ALIASES[$1]%% *}
     words=("${COMP_WORDS[@]:0:COMP_CWORD}")

@@ -348,6 +348,12 @@ fn times(wanted: &Wanted<'_>) -> Timestamps {
     Timestamps { last_access, last_modification: time(wanted.mtime) }
 }
 
+/// Gives a symbolic link the time of its last change. That it cannot have it harms nobody.
+pub(super) fn keep_time(folder: BorrowedFd<'_>, name: &[u8], mtime: Time) {
+    let wanted = Wanted { mode: 0, owner: (0, 0), mtime, atime: mtime, xattrs: &Xattrs::new() };
+    let _ = utimensat(folder, name, &times(&wanted), AtFlags::SYMLINK_NOFOLLOW);
+}
+
 fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
     let wrong =
         |error: &globset::Error| Failure::new(Code::Usage, format!("--xattrs-include and --xattrs-exclude: {error}"));

@@ -41,6 +41,8 @@ pub(super) enum Decision {
     Replace,
     /// What is there stays, as was asked for.
     Leave,
+    /// It is a symbolic link that an earlier call has made, and perhaps not given its time.
+    GiveTime,
     /// It is there, and nobody has said what to do. In words.
     Refuse(String),
 }
@@ -79,7 +81,8 @@ impl Existing {
             self.since.is_none_or(|since| (there.st_ctime, there.st_ctime_nsec as i64) < (since.tv_sec, since.tv_nsec));
         let resumes = self.resumes && is_of_earlier;
         if (resumes || item.kind == What::Symlink) && is_as_stored(destination, folder, item, &there, target) {
-            return Ok(Decision::Leave);
+            let is_complete = !resumes || item.kind != What::Symlink || time_of(&there) == item.mtime;
+            return Ok(if is_complete { Decision::Leave } else { Decision::GiveTime });
         }
         let is_folder = FileType::from_raw_mode(there.st_mode).is_dir();
         match self.policy {

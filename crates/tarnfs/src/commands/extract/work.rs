@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, chownat, fchown, fstat, linkat
 use tarnfs_source::Source;
 use tarnfs_tree::{Error, Node, Time, Tree, Xattrs, with_memory};
 
-use super::attributes::{Finished, Wanted};
+use super::attributes::{Finished, Wanted, keep_time};
 use super::content::{CopyError, copy, copy_what_can_be_read, is_damage};
 use super::destination::{NewFile, NewName, is_apart, stat};
 use super::existing::{Decision, Policy};
@@ -171,6 +171,10 @@ impl Worker<'_> {
                 Decision::Make => false,
                 Decision::Replace => true,
                 Decision::Leave => return self.left(item, &folder),
+                Decision::GiveTime => {
+                    keep_time(folder.as_fd(), &item.name, item.mtime);
+                    return self.left(item, &folder);
+                }
                 Decision::Refuse(why) => return Err(Trouble::This(Failure::new(Code::Failure, why))),
             };
             match self.try_once(item, &folder, &target, replaces) {

@@ -162,7 +162,7 @@ fn brackets(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(String, 
         out.push('^');
         rest = behind;
     }
-    let mut is_first = true;
+    let (mut is_first, mut ends_range) = (true, false);
     loop {
         match rest {
             [b']', behind @ ..] if !is_first => {
@@ -181,9 +181,11 @@ fn brackets(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(String, 
                 rest = &behind[character.len()..];
             }
             // Between two characters it says that those between them are meant.
-            [b'-', behind @ ..] if !is_first && !matches!(behind, [b']', ..] | []) => {
+            [b'-', behind @ ..] if !is_first && !ends_range && !matches!(behind, [b']', ..] | []) => {
                 out.push('-');
                 rest = behind;
+                ends_range = true;
+                continue;
             }
             [_, ..] => {
                 let character = first(rest, is_text);
@@ -192,7 +194,7 @@ fn brackets(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(String, 
             }
             [] => return None,
         }
-        is_first = false;
+        (is_first, ends_range) = (false, false);
     }
 }
 
@@ -309,6 +311,9 @@ mod tests {
             ("[!a-c]x", "bx", false),
             ("[]x]", "]", true),
             ("[a-]", "-", true),
+            ("[+--x]", ",", true),
+            ("[+--x]", "x", true),
+            ("[+--x]", "y", false),
             ("[[:digit:]]*", "7up", true),
             ("\\*", "*", true),
             ("\\*", "x", false),

@@ -16,6 +16,10 @@ use crate::terminal::{Output, escaped};
 /// Longer files are only said to differ: lines of both are in memory.
 const LONGEST: u64 = 8 << 20;
 
+/// More lines are one change if each of them is there more often than that.
+const MOST_REPEATED: usize = 100_000;
+const REPEATED: usize = 16;
+
 /// Bytes in which a zero says that it is no text, as for git.
 const LOOKED_AT: usize = 8000;
 
@@ -384,13 +388,12 @@ impl Job<'_> {
     fn lines(&mut self, names: &[String; 2], old: &[u8], new: &[u8]) -> io::Result<()> {
         writeln!(self.out, "--- {}\n+++ {}", names[0], names[1])?;
         let input = InternedInput::new(old, new);
-        let mut diff = Diff::compute(Algorithm::Histogram, &input);
-        diff.postprocess_lines(&input);
+        let hunks = hunks(&input);
         let lines = |from: &[imara_diff::Token], range: Range<u32>| {
             from[range.start as usize..range.end as usize].iter().map(|&line| input.interner[line]).collect::<Vec<_>>()
         };
         let total = input.before.len() as u32;
-        let mut hunks = diff.hunks().peekable();
+        let mut hunks = hunks.into_iter().peekable();
         while let Some(first) = hunks.next() {
             let mut group: Vec<Hunk> = vec![first];
             while let Some(last) = group.last().map(|last| last.before.end)
@@ -426,6 +429,23 @@ impl Job<'_> {
         }
         Ok(())
     }
+}
+
+/// What differs. Very many lines that are mostly the same few are one change: looking for the best ones would take
+/// minutes.
+fn hunks(input: &InternedInput<&[u8]>) -> Vec<Hunk> {
+    let (before, after) = (&input.before, &input.after);
+    let same = before.iter().zip(after).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&before[same..], &after[same..]);
+    let same_below = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let lines = old.len() + new.len() - 2 * same_below;
+    if lines > MOST_REPEATED && lines / REPEATED > input.interner.num_tokens() as usize {
+        let changed = |all: &[imara_diff::Token]| same as u32..(all.len() - same_below) as u32;
+        return vec![Hunk { before: changed(before), after: changed(after) }];
+    }
+    let mut diff = Diff::compute(Algorithm::Histogram, input);
+    diff.postprocess_lines(input);
+    diff.hunks().collect()
 }
 
 /// What a file holds, if that is text.
@@ -465,4 +485,28 @@ fn quoted(side: &str, path: &[u8]) -> String {
     }
     all.push('"');
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn very_many_lines_that_repeat_are_one_change() {
+        let text = |lines: usize, by: usize| {
+            let middle: String = (0..lines).map(|at| if at * at / by % 3 == 0 { "a\n" } else { "b\n" }).collect();
+            format!("first\n{middle}last\n")
+        };
+        let changes = |lines: usize| {
+            let (before, after) = (text(lines, 7), text(lines, 5));
+            let input = InternedInput::new(before.as_bytes(), after.as_bytes());
+            let found = hunks(&input);
+            let of = |side: fn(&Hunk) -> &Range<u32>| found.iter().map(|hunk| side(hunk).len()).sum::<usize>();
+            let stays = (input.before.len() - of(|hunk| &hunk.before), input.after.len() - of(|hunk| &hunk.after));
+            assert!(stays.0 == stays.1 && stays.0 >= 2, "{stays:?}");
+            found.len()
+        };
+        assert!(changes(1000) > 1);
+        assert_eq!(changes(MOST_REPEATED), 1);
+    }
 }
