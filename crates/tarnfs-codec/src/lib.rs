@@ -193,8 +193,8 @@ pub struct Options {
     pub seek_point_spacing: u64,
     /// Points may be closer together than that where they take little of the compressed stream (gzip).
     pub closer_seek_points: bool,
-    /// Where files begin in what is decoded: these are read at random more often than what lies inside of large ones, so
-    /// points before them are closer together.
+    /// Where files begin in what is decoded: these are read at random more often than what lies inside of large ones,
+    /// so points before them are closer together.
     pub file_starts: Option<FileStarts>,
     /// Bounds on what the stream may ask for.
     pub limits: Limits,

@@ -1,17 +1,17 @@
 //! How far apart the seek points of a first pass are.
 //!
-//! Where points may be closer than they must be, their states take about a hundredth of the compressed stream. Files are
-//! mostly read from their start. So what a point costs is compared with what it spares: the bytes that are decoded in vain
-//! before each file that begins behind the last point, and before other bytes, which count less. Where small files are
-//! many, points are closer; inside of large files they are further apart.
+//! Where points may be closer than they must be, their states take about a hundredth of the compressed stream. Files
+//! are mostly read from their start. So what a point costs is compared with what it spares: the bytes that are decoded
+//! in vain before each file that begins behind the last point, and before other bytes, which count less. Where small
+//! files are many, points are closer; inside of large files they are further apart.
 
 use crate::{FileStarts, Options};
 
 /// Of 1000 bytes of the compressed stream, what all states up to there may take where points are closer than they must
 /// be. A whole stream takes about 10, unless files begin everywhere.
 const SHARE: u64 = 20;
-/// Decoded bytes between two points at least, where points may be closer than they must be. Resuming, and decoding to the
-/// end of a piece, takes about as long as decoding 256 KiB, so that closer ones would gain little.
+/// Decoded bytes between two points at least, where points may be closer than they must be. Resuming, and decoding to
+/// the end of a piece, takes about as long as decoding 256 KiB, so that closer ones would gain little.
 const LEAST: u64 = 128 << 10;
 /// The same where members begin.
 const LEAST_OF_MEMBERS: u64 = 384 << 10;

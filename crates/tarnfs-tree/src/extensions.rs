@@ -184,8 +184,8 @@ fn end_of_first_part(name: &[u8]) -> Option<usize> {
     is_first.then_some(dot)
 }
 
-/// True of a name that a message has in a maildir: `1700000001.M12P34.host:2,S`, where what begins with the colon may be
-/// absent. See <https://cr.yp.to/proto/maildir.html>. Its flags are no ending that could be taken away.
+/// True of a name that a message has in a maildir: `1700000001.M12P34.host:2,S`, where what begins with the colon may
+/// be absent. See <https://cr.yp.to/proto/maildir.html>. Its flags are no ending that could be taken away.
 fn is_of_maildir(name: &[u8]) -> bool {
     // A second since 1970 has that many digits since 1973.
     const DIGITS: std::ops::RangeInclusive<usize> = 9..=12;

@@ -1,7 +1,7 @@
 //! Mounts and servers say which archives they read: the table of mounts does not name all of them, and no server.
 //!
-//! Each has a socket whose name says which file it is, and to which nobody connects. It goes with its process and leaves
-//! nothing on a disk. Every user finds it, and unlike a lock it is in the way of no other program.
+//! Each has a socket whose name says which file it is, and to which nobody connects. It goes with its process and
+//! leaves nothing on a disk. Every user finds it, and unlike a lock it is in the way of no other program.
 
 use std::fs::{self, Metadata};
 use std::io;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a dictionary or window that any number of threads may need. Eight members of 1 KB each, with dictionaries of
-/// 64 MiB, took 550 MB.
+/// Bytes of a dictionary or window that any number of threads may need. Eight members of 1 KB each, with dictionaries
+/// of 64 MiB, took 550 MB.
 pub(super) const MOST_TOGETHER: u64 = 8 << 20;
 
 /// One of so many threads may need more; at least one of all.
