@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::overlay::random;
 
 /// What the names begin with.
@@ -18,8 +20,9 @@ const NAME: &str = "tarnfs-reads";
 /// The sockets of this machine, one in each line.
 const SOCKETS: &str = "/proc/net/unix";
 
-/// Of so many files it is said: each takes a descriptor.
-const MOST: usize = 1000;
+/// Of so many files it is said at most: each takes a descriptor, and of those that there may be one in eight.
+const MOST: u64 = 1000;
+const OF_DESCRIPTORS: u64 = 8;
 
 /// Says it until it is dropped.
 #[derive(Debug)]
@@ -30,7 +33,9 @@ impl Reading {
     pub(crate) fn begin(sources: &[PathBuf], with_folders: bool) -> Self {
         let files = sources.iter().filter_map(|source| source.metadata().ok());
         let files = files.filter(|found| found.is_file() || with_folders && found.is_dir());
-        let said: io::Result<_> = files.take(MOST).map(|found| say(&found)).collect();
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = MOST.min(descriptors / OF_DESCRIPTORS) as usize;
+        let said: io::Result<_> = files.take(most).map(|found| say(&found)).collect();
         Self(said.unwrap_or_else(|error| {
             // Then the table of mounts has to do.
             log::debug!("that it is read is not said to others: {error}");
