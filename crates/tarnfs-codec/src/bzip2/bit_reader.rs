@@ -111,16 +111,14 @@ impl BitReader {
     pub(super) fn find_nonzero(&mut self, cancel: &Cancel) -> io::Result<Option<u64>> {
         while !self.is_at_end()? {
             let from = self.bit / 8;
-            match self.buffer[from..self.filled].iter().position(|&byte| byte != 0) {
-                Some(zeros) => return Ok(Some(self.start + (from + zeros) as u64)),
-                None => {
-                    let read = self.start.saturating_add(self.filled as u64);
-                    match self.source.next_data(read).unwrap_or_else(|| self.source.len()) {
-                        // A hole is not read.
-                        data if data > read => (self.start, self.filled, self.bit, self.at_end) = (data, 0, 0, false),
-                        _ => self.bit = self.filled * 8,
-                    }
-                }
+            if let Some(zeros) = self.buffer[from..self.filled].iter().position(|&byte| byte != 0) {
+                return Ok(Some(self.start + (from + zeros) as u64));
+            }
+            let read = self.start.saturating_add(self.filled as u64);
+            match self.source.next_data(read).unwrap_or_else(|| self.source.len()) {
+                // A hole is not read.
+                data if data > read => (self.start, self.filled, self.bit, self.at_end) = (data, 0, 0, false),
+                _ => self.bit = self.filled * 8,
             }
             cancel.check()?;
         }

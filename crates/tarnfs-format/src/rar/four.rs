@@ -89,8 +89,9 @@ pub(super) fn parse(header: &[u8]) -> Option<Header> {
             let (what, _level) = (behind.u16()?, behind.u8()?);
             match what {
                 UNIX_OWNERS => {}
-                ACCESS_LIST | STREAM => return plain(Block::LeftOut),
-                OS2_ATTRIBUTES | MAC_ATTRIBUTES | BEOS_ATTRIBUTES => return plain(Block::LeftOut),
+                ACCESS_LIST | STREAM | OS2_ATTRIBUTES | MAC_ATTRIBUTES | BEOS_ATTRIBUTES => {
+                    return plain(Block::LeftOut);
+                }
                 _ => return plain(Block::Other),
             }
             let (user, group) = (behind.u16()?, behind.u16()?);

@@ -573,7 +573,8 @@ impl<'a> Expansion<'a> {
         let may_have_more = *limits != self.options.limits;
         let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
         let mut limits = *limits;
-        let mut one_large = None;
+        // Until all of it is read.
+        let one_large;
         if may_have_more && let Some(outline) = codec.outline(&bytes, &self.options.cancel).ok().flatten() {
             // Also of a later part: behind the first bytes it is too late.
             if outline.dictionary > Some(limits.lzma_dictionary) || outline.history > Some(limits.decoder_window) {

@@ -120,7 +120,7 @@ fn making(length: u64) -> (Options, Arc<AtomicU64>) {
     let taken = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&taken);
     let decode = Decode::default().with_each(move |_, _, take| {
-        let part = [b' '; PART as usize];
+        let part = vec![b' '; PART as usize];
         (0..length.div_ceil(PART)).try_for_each(|number| {
             let length = PART.min(length - number * PART);
             count.fetch_add(length, Ordering::Relaxed);
