@@ -588,8 +588,16 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // What may be needed later is made while the archive is read. A disk that is busy lets whoever makes files wait.
     let scratch = options.decoding.scratch.clone();
     let filling = (sandbox && !arguments.lazy).then(|| thread::Builder::new().spawn(move || scratch.fill()));
-    let Opened { assembly, with_sidecar, code } =
-        open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
+    let opened = open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking);
+    let filling = filling.and_then(Result::ok);
+    let Opened { assembly, with_sidecar, code } = match opened {
+        Ok(opened) => opened,
+        Err(failure) => {
+            // Where files have names for a moment, none stays.
+            drop(filling.map(JoinHandle::join));
+            return Err(failure);
+        }
+    };
     let Assembly { mut tree, folders, is_lazy, has_images, first } = assembly;
     let has_folders = !folders.is_empty();
     let mut reading = Reading::begin(&request.sources, options.shape.recursion.is_some());
@@ -621,7 +629,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // Whoever opens archives and writes their indexes needs what would be given up.
     let sandbox = sandbox && !is_lazy;
     if sandbox {
-        drop(filling.and_then(Result::ok).map(JoinHandle::join));
+        drop(filling.map(JoinHandle::join));
         options.decoding.scratch.fill();
     }
     if let Some(place) = &place {
