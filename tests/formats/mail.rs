@@ -220,7 +220,7 @@ open("box/new/1700000001.notes.txt", "w").write("no mail")
     scratch.shell("tar -cf box.tar box; zip -qr0 box.zip box");
     for archive in ["box", "box.tar", "box.zip"] {
         let mounted =
-            Mounted::any(&scratch, scratch.path(archive), &["-r", "--recursive-extensions", "/archive,/mail"]);
+            Mounted::any(&scratch, scratch.path(archive), &["-r", "--recursive-extensions", "/archive,/mailbox"]);
         let root = mounted.path(if archive == "box" { "" } else { "box" });
         let mut attached = Vec::new();
         for folder in ["cur", "new"] {

@@ -498,6 +498,23 @@ pub trait ReadForwards: Send + Sync {
         let _ = head;
         None
     }
+
+    /// How a stream of it tells where files begin, for whoever wants to know that without reading it. `None` where that
+    /// is not told at places that are known before.
+    fn file_starts(&self) -> Option<FileStarts> {
+        None
+    }
+}
+
+/// Where files begin in a stream: with `magic` at byte `at` of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStarts {
+    /// Bytes of a block. The stream is made of those.
+    pub block: u64,
+    /// Where in the first block of a file the magic is.
+    pub at: u64,
+    /// The magic. Something in a file may look like that, too.
+    pub magic: &'static [u8],
 }
 
 /// Takes what a format finds in a directory; see [`ReadRandom::read`]. An error ends the reading.

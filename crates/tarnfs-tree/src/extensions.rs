@@ -40,7 +40,7 @@ const SETS: &[(&str, &str)] = &[
          ods odt oxps pbit pbix pdf potm potx ppsm ppsx pptm pptx scdoc semblio slx smpk usdz vsdm vsdx vssm vssx vstm vstx \
          wacz warc xlsm xlsx xltm xltx xps",
     ),
-    (MAIL, "eml mbox mbx"),
+    (MAILBOX, "eml mbox mbx"),
     ("multimedia", "avi mk3d mka mks mkv mp4 ogm ogv rmb rmvb webm"),
 ];
 
@@ -48,7 +48,7 @@ const SETS: &[(&str, &str)] = &[
 const SPLIT: &str = "split";
 
 /// The name of the set of mail, to which the messages of a maildir belong.
-const MAIL: &str = "mail";
+const MAILBOX: &str = "mailbox";
 
 /// What stands for the members of the archive itself, whatever their names are; not those of archives in it. Nobody
 /// types it: it is what an archive with container images is read with.
@@ -89,7 +89,7 @@ impl Extensions {
             if set == "all" {
                 rules.push(Rule::FirstPart(takes_in));
             }
-            if set == "all" || set == MAIL {
+            if set == "all" || set == MAILBOX {
                 rules.push(Rule::Maildir(takes_in));
             }
         }
@@ -291,14 +291,14 @@ mod tests {
             (&["[!a-c]z"], "x.dz", Some("x")),
             (&["[!a-c]z"], "x.bz", None),
             (&[".gz/-/-"], "x.gz", Some("x")),
-            (&["/mail"], "x.MBOX", Some("x")),
-            (&["/mail"], "1700000001.M1P1.host:2,RS", Some("1700000001.M1P1.host:2,RS")),
-            (&["/mail"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
+            (&["/mailbox"], "x.MBOX", Some("x")),
+            (&["/mailbox"], "1700000001.M1P1.host:2,RS", Some("1700000001.M1P1.host:2,RS")),
+            (&["/mailbox"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
             (&["/all"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
-            (&["/mail,/mail/-"], "1700000001.M1P1.host", None),
-            (&["/mail"], "20240101.data.txt", None),
-            (&["/mail"], "1700000001.txt", None),
-            (&["/mail"], "1700000001..host", None),
+            (&["/mailbox,/mailbox/-"], "1700000001.M1P1.host", None),
+            (&["/mailbox"], "20240101.data.txt", None),
+            (&["/mailbox"], "1700000001.txt", None),
+            (&["/mailbox"], "1700000001..host", None),
             (default, "1700000001.M1P1.host", None),
             (default, "x.mbox", None),
         ] {

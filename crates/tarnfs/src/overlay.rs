@@ -463,14 +463,12 @@ impl Committing {
     }
 
     fn is_locked(&self) -> bool {
-        match flock(&self.lock, FlockOperation::NonBlockingLockShared) {
-            Err(error) => error == Errno::WOULDBLOCK,
-            Ok(()) => {
-                // The next mount takes it.
-                let _ = flock(&self.lock, FlockOperation::Unlock);
-                false
-            }
+        let locked = flock(&self.lock, FlockOperation::NonBlockingLockShared);
+        if locked.is_ok() {
+            // The next mount takes it.
+            let _ = flock(&self.lock, FlockOperation::Unlock);
         }
+        locked == Err(Errno::WOULDBLOCK)
     }
 
     /// Waits until the mount, which has ended, has put what was written into its archive. Returns the folder where that

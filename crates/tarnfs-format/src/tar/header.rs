@@ -3,14 +3,8 @@
 use super::numbers::number;
 use crate::{Device, Time};
 
-/// Bytes of a block. Everything in a tar is a whole number of blocks.
-pub const BLOCK: usize = 512;
-
-/// What the magic begins with in headers of POSIX and of GNU.
-pub const MAGIC: &[u8] = b"ustar";
-
-/// The byte of its block at which the magic begins.
-pub const MAGIC_AT: u64 = 257;
+/// Everything in a tar is a whole number of blocks.
+pub(super) const BLOCK: usize = 512;
 
 /// A block of the archive.
 pub(super) type Block = [u8; BLOCK];

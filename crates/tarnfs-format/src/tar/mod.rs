@@ -35,11 +35,10 @@ mod volumes;
 
 use std::io;
 
-pub use header::{BLOCK, MAGIC, MAGIC_AT};
-use header::{Block, Check, Dialect, Header, check};
+use header::{BLOCK, Block, Check, Dialect, Header, check};
 use tarnfs_source::{Cancel, Source};
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
+use crate::{Error, FileStarts, Format, Options, Probe, ReadForwards, Reader, Receive, Stream, Unlisted};
 
 /// All dialects of tar.
 #[derive(Debug)]
@@ -116,6 +115,11 @@ impl ReadForwards for Tar {
         // A global header says something of every entry behind it.
         let first = head.first_chunk()?;
         (Header(first).typeflag() != b'g').then_some(BLOCK as u64)
+    }
+
+    fn file_starts(&self) -> Option<FileStarts> {
+        // Headers of POSIX and of GNU.
+        Some(FileStarts { block: BLOCK as u64, at: 257, magic: b"ustar" })
     }
 }
 

@@ -287,6 +287,13 @@ impl DecodingOptions {
     }
 }
 
+/// What files begin with in the format that tells it. Nobody knows yet what comes of a stream.
+fn file_starts() -> Option<tarnfs_codec::FileStarts> {
+    let found = tarnfs_format::FORMATS.iter().find_map(|format| format.forwards()?.file_starts());
+    let tarnfs_format::FileStarts { block, at, magic } = found?;
+    Some(tarnfs_codec::FileStarts { block, at, magic })
+}
+
 impl Options {
     /// What shapes a first pass, but for its threads.
     pub(crate) fn first_pass(&self) -> tarnfs_codec::Options {
@@ -295,12 +302,7 @@ impl Options {
         tarnfs_codec::Options {
             seek_point_spacing: how.seek_point_spacing.unwrap_or(usual.seek_point_spacing),
             closer_seek_points: how.seek_point_spacing.is_none(),
-            // Nobody knows yet what comes of the stream; most are tars.
-            file_starts: Some(tarnfs_codec::FileStarts {
-                block: tarnfs_format::tar::BLOCK as u64,
-                at: tarnfs_format::tar::MAGIC_AT,
-                magic: tarnfs_format::tar::MAGIC,
-            }),
+            file_starts: file_starts(),
             limits: self.limits,
             dictionaries: how.dictionaries.clone(),
             scratch: how.scratch(self.shape.recursion.is_some()),

@@ -307,7 +307,7 @@ pub(crate) struct Open {
     pub(crate) recursion_depth: Option<i64>,
 
     /// Which files may be archives: globs for the end of the name, separated by commas. There are sets: /archive,
-    /// /binary, /compressed, /disk, /document, /mail, /multimedia, /split, /all. Put `/-` behind a glob or set to
+    /// /binary, /compressed, /disk, /document, /mailbox, /multimedia, /split, /all. Put `/-` behind a glob or set to
     /// exclude it. `*` means all files, and `,,` means a comma
     #[arg(
         hide_short_help = true,

@@ -494,7 +494,8 @@ mod tests {
     #[test]
     fn very_many_lines_that_repeat_are_one_change() {
         let text = |lines: usize, by: usize| {
-            let middle: String = (0..lines).map(|at| if at * at / by % 3 == 0 { "a\n" } else { "b\n" }).collect();
+            let middle: String =
+                (0..lines).map(|at| if (at * at / by).is_multiple_of(3) { "a\n" } else { "b\n" }).collect();
             format!("first\n{middle}last\n")
         };
         let changes = |lines: usize| {
