@@ -323,7 +323,7 @@ fn the_same_bytes_for_any_threads_and_with_reproducible_anywhere() {
 fn the_index_is_that_of_a_first_mount() {
     let scratch = Scratch::new();
     tree(&scratch);
-    scratch.shell("mkdir tree/many; cd tree/many; for i in $(seq 1200); do echo $i > $i; done; seq 1 1500000 > ../text; setfattr -n user.k -v v 7");
+    scratch.shell("mkdir tree/many; cd tree/many; for i in $(seq 1200); do echo $i > $i; done; for i in $(seq 800); do head -c 4000 /dev/urandom > r$i; done; seq 1 1500000 > ../text; setfattr -n user.k -v v 7");
     for (suffix, _) in TARS {
         let name = format!("x.{suffix}");
         let index = scratch.path(format!("{name}.tarnfs.sqlite"));

@@ -15,6 +15,8 @@ const SHARE: u64 = 20;
 const LEAST: u64 = 128 << 10;
 /// The same where members begin.
 const LEAST_OF_MEMBERS: u64 = 384 << 10;
+/// The same behind the start of a member, as the next one may be near and needs no state.
+const LEAST_BEHIND_MEMBER: u64 = 512 << 10;
 /// Decoded bytes from one look to the next: looking takes time of a first pass that has one thread.
 const LOOK: u64 = 128 << 10;
 /// So many bytes inside of files count as one start of a file.
@@ -33,6 +35,8 @@ pub(crate) struct Spacing {
     most: u64,
     /// Decoded bytes behind the last point at which it looks next.
     look: u64,
+    /// A member has begun behind the last point.
+    has_member: bool,
     /// Bytes that points have taken.
     spent: u64,
     /// Bytes that the state of the next one will take, as far as one can tell.
@@ -95,7 +99,9 @@ impl Starts {
                 self.matched = matched + common;
             } else {
                 self.all += 1;
-                self.distances += at.saturating_sub(matched as u64).saturating_sub(self.last);
+                let distance = at.saturating_sub(matched as u64).saturating_sub(self.last);
+                // One block may be any length, and there is no point inside of it.
+                self.distances = self.distances.saturating_add(distance);
             }
         }
         common
@@ -122,17 +128,22 @@ impl Spacing {
         let most = options.seek_point_spacing.max(1);
         let least = if options.closer_seek_points { most.min(LEAST) } else { most };
         let starts = Starts::new(options);
-        Self { least, most, look: least, spent: 0, expected: GUESS, starts }
+        Self { least, most, look: least, has_member: false, spent: 0, expected: GUESS, starts }
     }
 
     /// Decoded bytes behind the last point before which no other one is due.
     pub(crate) fn next_look(&self) -> u64 {
-        self.look
+        if self.has_member { self.look.max(LEAST_BEHIND_MEMBER.min(self.most)) } else { self.look }
     }
 
     /// Decoded bytes between two points at least where a member begins, which needs no state.
     pub(crate) fn least_of_members(&self) -> u64 {
         if self.least < self.most { LEAST_OF_MEMBERS } else { self.most - self.most / 4 }
+    }
+
+    /// Takes note of a member that begins, and gets no point.
+    pub(crate) fn begin_member(&mut self) {
+        self.has_member = true;
     }
 
     /// Takes note of decoded `bytes`, which begin at byte `at` of the stream.
@@ -145,7 +156,7 @@ impl Spacing {
     /// True if there should be a point at byte `compressed` of the stream, so many decoded bytes behind the last one,
     /// which was at byte `last` of these.
     pub(crate) fn is_due(&mut self, last: u64, behind_last: u64, compressed: u64) -> bool {
-        if behind_last < self.look {
+        if behind_last < self.next_look() {
             return false;
         }
         let is_due = behind_last >= self.most || self.is_worth(last + behind_last, behind_last, compressed);
@@ -170,7 +181,7 @@ impl Spacing {
     pub(crate) fn spend(&mut self, decoded: u64, length: usize) {
         let length = length as u64;
         self.spent += length + ROW;
-        self.look = self.least;
+        (self.look, self.has_member) = (self.least, false);
         if let Some(starts) = &mut self.starts {
             starts.begin_chunk(decoded);
         }
@@ -238,6 +249,11 @@ mod tests {
             }
             assert_eq!((starts.all, starts.distances), (4, 512 * (3 + 7 + 19) + 4 * 257), "{length}");
         }
+        // However many there are in one block.
+        let mut starts = Starts::new(&closer()).unwrap();
+        starts.distances = u64::MAX - 1;
+        starts.pass(0, &stream);
+        assert_eq!(starts.distances, u64::MAX);
         // What is left out may have begun a magic.
         let mut starts = Starts::new(&closer()).unwrap();
         starts.pass(0, &stream[..259]);
@@ -276,6 +292,30 @@ mod tests {
             gaps(true),
             gaps(false)
         );
+    }
+
+    /// Members of bgzf, pigz and our own begin so often that no state is worth it.
+    #[test]
+    fn members_that_are_near_come_first() {
+        let (mut spacing, mut last, mut points) = (Spacing::new(&closer()), 0, (0, 0));
+        let mut header = [0; 512];
+        header[257..262].copy_from_slice(TAR.magic);
+        for decoded in (0..64_u64 << 20).step_by(16 << 10) {
+            let behind_last = decoded - last;
+            if decoded % (128 << 10) == 0 && decoded > 0 {
+                if behind_last >= spacing.least_of_members() {
+                    spacing.spend(decoded, 0);
+                    (last, points.0) = (decoded, points.0 + 1);
+                } else {
+                    spacing.begin_member();
+                }
+            } else if spacing.is_due(last, behind_last, decoded / 2) {
+                spacing.spend(decoded, 2000);
+                (last, points.1) = (decoded, points.1 + 1);
+            }
+            spacing.pass(decoded, &header);
+        }
+        assert_eq!(points, ((64 << 20) / (384 << 10), 0));
     }
 
     #[test]

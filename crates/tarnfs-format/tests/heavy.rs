@@ -75,7 +75,7 @@ fn long_names_of_other_formats_are_told_before_they_are_read() {
     assert_eq!(told("ar", &archive), [of("long-n")]);
     let entry = |name: &str| {
         let numbers = [1, 0o100_644, 0, 0, 1, 0, 0, 0, 0, 0, 0, name.len() as u32 + 1, 0];
-        let numbers: String = numbers.iter().map(|number| format!("{number:08x}")).collect();
+        let numbers = numbers.map(|number: u32| format!("{number:08x}")).concat();
         let mut bytes = format!("070701{numbers}{name}\0").into_bytes();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes

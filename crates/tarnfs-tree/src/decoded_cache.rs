@@ -255,11 +255,13 @@ impl DecodedCache {
         }
         found.sort();
         let limit = self.limit(folder);
-        let bytes_of_others = found.iter().filter(|(.., name)| *name != *own).map(|(_, length, ..)| *length);
-        let mut sum = bytes_of_others.fold(0, u64::saturating_add);
+        let others_have = found.iter().filter(|(.., name)| *name != *own).map(|(_, length, ..)| *length);
+        let others_have = others_have.fold(0, u64::saturating_add);
+        // Not all at once, where somebody has set a low limit for once.
+        let mut wanted = others_have.saturating_sub(limit - limit / ROOM).min(limit / ROOM);
         found.retain(|(_, length, path, name)| {
-            let stays = sum <= limit - limit / ROOM || is_of_members(name) || *name == *own || !remove_unlocked(path);
-            sum -= if stays { 0 } else { *length };
+            let stays = wanted == 0 || is_of_members(name) || *name == *own || !remove_unlocked(path);
+            wanted = wanted.saturating_sub(if stays { 0 } else { *length });
             stays
         });
         if found.len() > MOST_OTHERS {

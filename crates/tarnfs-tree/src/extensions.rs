@@ -120,6 +120,10 @@ impl Extensions {
         let lower = name.to_ascii_lowercase();
         let mut stem: Option<usize> = None;
         for rule in &self.0 {
+            // A name that is known by its end is none of a message.
+            if matches!(rule, Rule::Maildir(_)) && stem.is_some_and(|length| length < name.len()) {
+                continue;
+            }
             let (end, takes_in) = match rule {
                 Rule::Glob(glob, takes_in) => (end_that_matches(glob, &lower), *takes_in),
                 Rule::FirstPart(takes_in) => (end_of_first_part(&lower), *takes_in),
@@ -296,6 +300,8 @@ mod tests {
             (&["/mailbox"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
             (&["/all"], "1700000001.M1P1.host", Some("1700000001.M1P1.host")),
             (&["/mailbox,/mailbox/-"], "1700000001.M1P1.host", None),
+            (&["/archive,/mailbox/-"], "1700000001.backup.tar", Some("1700000001.backup")),
+            (&["/archive,/mailbox"], "1700000001.backup.tar", Some("1700000001.backup")),
             (&["/mailbox"], "20240101.data.txt", None),
             (&["/mailbox"], "1700000001.txt", None),
             (&["/mailbox"], "1700000001..host", None),

@@ -252,6 +252,8 @@ impl DeflateDecoder {
             let is_due = self.decoded - survey.last >= survey.spacing.least_of_members();
             if is_due || is_behind_gap {
                 survey.mark(SeekPoint { compressed_bit: start * 8, decoded: self.decoded, state: Vec::new() });
+            } else {
+                survey.spacing.begin_member();
             }
         }
         Ok(())
