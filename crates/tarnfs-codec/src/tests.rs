@@ -130,7 +130,8 @@ fn a_hole_behind_a_stream_is_not_read() {
         assert!(to_the_end(&mut *pass, PIECE).unwrap() == data, "{codec}");
         let mut damage = Vec::new();
         pass.take_damage(&mut damage);
-        assert_eq!(damage, [], "{codec}");
+        // Of lz4 they are told.
+        assert_eq!(damage.len(), usize::from(codec == "lz4"), "{codec}: {damage:?}");
         let read = source.read.load(Ordering::Relaxed);
         assert!(read < HOLE / 16, "{codec}: {read} bytes");
     }
