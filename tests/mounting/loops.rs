@@ -189,12 +189,12 @@ fn the_own_mount_is_not_entered() {
     let names = in_time(&scratch, "ls f/mnt");
     assert!(names.contains("mnt\n") && names.contains("later\n") && names.contains("sub\n"), "{names}");
     assert_eq!(in_time(&scratch, "cat f/mnt/sub/file").trim(), "text");
-    scratch.shell("umount f/later");
+    scratch.unmount("f/later");
     // What others have mounted is shown.
     scratch.shell("mount -t tmpfs none f/later; echo other > f/later/file");
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(in_time(&scratch, "cat f/mnt/later/file").trim(), "other");
-    scratch.shell("umount f/later");
+    scratch.unmount("f/later");
     run(&scratch, [Path::new("-u"), &scratch.path("f/mnt")]).ok();
     assert_eq!(fs::read_dir(scratch.path("f/mnt")).unwrap().count(), 0);
 }
