@@ -4,6 +4,7 @@
 #
 #   fuzz/seeds.sh && cargo +nightly fuzz run tar -- -max_len=524288 -timeout=10 -rss_limit_mb=1024
 #
+# It needs what tests/prepare.sh installs, and udftools.
 # Targets other than tar and index (131072) do with -max_len=65536. With clang, the C libraries can be watched as well:
 #   CC=clang CFLAGS="-fsanitize=address -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp" cargo +nightly fuzz build
 set -euo pipefail
@@ -12,7 +13,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar cpio ar zip rpm deb cab xar asar warc wim mtree sqlar lha arj rar rar_decoder sevenzip iso9660 disk_image erofs udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows mail html ogg pdf text containers; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip rpm deb cab xar asar warc wim mtree sqlar lha arj rar rar_decoder sevenzip squashfs iso9660 disk_image erofs udf differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows mail html ogg pdf text containers; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -79,7 +80,7 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     tar --format=gnu -S -C tree -b1 -cf sparse-gnu.tar sparse
     tar --format=gnu -g snapshot -C tree -b1 -cf incremental.tar .
     for format in bin odc newc crc; do (cd tree; find folder link empty file | cpio -o --quiet -H $format) > $format.cpio; done
-    cat newc.cpio odc.cpio > several.cpio; (cd tree; ar rcU ../gnu.ar empty file); bsdtar --format=arbsd -C tree -cf bsd.ar empty file
+    cat newc.cpio odc.cpio > several.cpio; (cd tree; ar rcU ../gnu.ar random file); bsdtar --format=arbsd -C tree -cf bsd.ar random file
     tar --format=gnu -V label -C tree -b1 -cf label.tar folder
     tar --format=pax --pax-option=globexthdr.name=g,comment:=c,uid:=7 -C tree -b1 -cf global.tar folder
     (
@@ -131,7 +132,10 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     for method in copy lzma2 ppmd; do 7zz a -bd -snl -mhc=off -m0=$method -mtc=on -mta=on $method.7z tree mixed > /dev/null; done
     7zz a -bd -snl -ms=off -mf=arm64 single.7z tree > /dev/null
     7zz a -bd -mhc=off -m0=bcj2 -m1=lzma -m2=lzma -m3=lzma bcj2.7z text mixed > /dev/null
-    for options in '' -R -J '-R -J' '-iso-level 4' '-R -z' '-R -udf'; do genisoimage -quiet -no-pad $options -o "image$options.iso" tree 2> log; done
+    for options in '-comp gzip' '-comp xz -Xbcj x86' '-comp zstd' '-comp lz4' '-comp lzo -noI -noF' '-comp gzip -no-fragments -no-duplicates' '-comp gzip -always-use-fragments -exports -tailends'; do
+        mksquashfs tree mixed "image$options.squashfs" -quiet -no-progress -nopad -noappend -b 4096 $options > log
+    done
+    for options in '' -R -J '-R -J' '-iso-level 4' '-R -z' '-R -udf'; do genisoimage -quiet -no-pad -input-charset iso8859-1 $options -o "image$options.iso" tree 2> log; done
     for revision in 0x0102 0x0150 0x0201; do truncate -s 1M $revision.img; mkudffs -r $revision -b 512 $revision.img > log; done
     export LRZIP=NOCONFIG
     for method in lzma gzip bzip2 lzo no-compress; do lrzip -Q -T --$method < mixed > $method.lrz; done
@@ -173,6 +177,7 @@ seed ar "$scratch"/*.ar
 cp corpus/tar/* corpus/differential/
 seed zip "$scratch"/*.zip
 seed sevenzip "$scratch"/*.7z
+seed squashfs "$scratch"/*.squashfs
 seed iso9660 "$scratch"/image*.iso
 seed udf "$scratch"/*.udf
 for target in rar rar_decoder; do seed $target ../tests/archives/rar/*.*; done
