@@ -37,6 +37,7 @@ mod guess;
 pub mod hfsplus;
 pub mod html;
 mod image;
+mod in_time;
 mod inodes;
 pub mod iso9660;
 pub mod lha;
@@ -84,6 +85,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 pub use decode::{Decode, IsRight, Take};
 pub use entry::{Body, Coder, Device, Entry, Input, Kind, MOST_OF_CODERS, Piece, Shown, Step, Time, Told, Xattrs};
+pub use in_time::read_in_time;
 pub use probe::Probe;
 pub use stream::{ForwardStream, SourceStream, Stream};
 pub use unlisted::{Unlisted, around};

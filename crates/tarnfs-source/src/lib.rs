@@ -38,7 +38,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use budget::{Alone, Budget, Grant};
-pub use cancel::Cancel;
+pub use cancel::{Cancel, TimeLimit};
 pub use changed::{FileIdentity, Fingerprint};
 pub use crc32c::crc32c;
 pub use file::{FileSource, of_system};

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 /// How far a number that comes from a file is believed. One value is passed down to every parser and decoder.
 ///
 /// Each field names the attack that it stops; the defaults are far above what real archives hold.
@@ -39,6 +41,9 @@ pub struct Limits {
     /// Bytes that a reader may hold before it has told the first entry, as of a directory that is decoded whole. Six
     /// archives of 10 KB that are read beside each other took 1.8 GB; those that need more are read by themselves.
     pub held: u64,
+    /// Processor time in which a directory is read, beside some for each entry that comes of it and for each byte of the
+    /// archive. An image of 5 MB, in which a file of 700 000 parts had 12 000 names, took 15 minutes.
+    pub directory_time: Duration,
 }
 
 impl Limits {
@@ -59,6 +64,7 @@ impl Limits {
         nested: 1 << 17,
         waiting_names: 128 << 20,
         held: u64::MAX,
+        directory_time: Duration::from_secs(20),
     };
 }
 

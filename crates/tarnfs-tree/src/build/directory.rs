@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
-use tarnfs_format::{Error, Event, Options, ReadRandom};
+use tarnfs_format::{Error, Event, Options, ReadRandom, read_in_time};
 use tarnfs_source::SharedSource;
 
 /// An archive below this many bytes is read before a thread has begun.
@@ -26,7 +26,7 @@ const STACK: usize = 8 << 20;
 /// Takes an event, and leaves what it does not need. An error ends the reading.
 pub(super) type Take<'t> = dyn FnMut(&mut Event) -> io::Result<()> + 't;
 
-/// Reads the archive in `source` as [`ReadRandom::read`] does, which runs on a thread of its own if there are `threads`
+/// Reads the archive in `source` as [`read_in_time`] does, which runs on a thread of its own if there are `threads`
 /// for it.
 pub(super) fn read(
     format: &dyn ReadRandom,
@@ -36,7 +36,7 @@ pub(super) fn read(
     take: &mut Take<'_>,
 ) -> Result<(), Error> {
     if threads < 2 || source.len() < LEAST {
-        return format.read(source, options, &mut |mut event| take(&mut event));
+        return read_in_time(format, source, options, &mut |mut event| take(&mut event));
     }
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel(WAITING);
@@ -52,13 +52,13 @@ pub(super) fn read(
                 sender,
                 given_back,
             };
-            let read = format.read(source, options, &mut |event| batch.push(event));
+            let read = read_in_time(format, source, options, &mut |event| batch.push(event));
             // If nobody takes them, who took the ones before has failed.
             batch.flush().map_err(Error::Receiver).and(read)
         };
         let builder = thread::Builder::new().name("directory".to_owned()).stack_size(STACK);
         let Ok(reading) = builder.spawn_scoped(scope, work) else {
-            return format.read(source, options, &mut |mut event| take(&mut event));
+            return read_in_time(format, source, options, &mut |mut event| take(&mut event));
         };
         let told = receiver.iter().try_for_each(|mut events: Vec<Event>| {
             let told = events.iter_mut().try_for_each(&mut *take);

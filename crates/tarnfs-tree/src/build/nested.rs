@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
@@ -49,6 +50,9 @@ const MOST_BEHIND: u64 = 64 << 20;
 /// The most that a smaller one may hold of its directory while others are read beside it. Of formats that may hold more
 /// ([`ReadRandom::heeds_held`](tarnfs_format::ReadRandom::heeds_held)), one is read at a time.
 const HELD_BEHIND: u64 = 16 << 20;
+
+/// The least processor time for the directory of one: there may be thousands.
+const TIME_OF_ONE: Duration = Duration::from_secs(5);
 
 /// Candidates that may wait before they are read; each takes about a kilobyte.
 const MOST_WAITING: usize = 1024;
@@ -302,7 +306,8 @@ impl<'a> Expansion<'a> {
         let (most, held) = if candidate.is_small() { (MOST_BEHIND, HELD_BEHIND) } else { (u64::MAX, u64::MAX) };
         let held = limits.held.min(held);
         let (lzma_dictionary, decoder_window) = (limits.lzma_dictionary.min(most), limits.decoder_window.min(most));
-        Limits { lzma_dictionary, decoder_window, held, ..limits }
+        let directory_time = limits.directory_time.min(TIME_OF_ONE);
+        Limits { lzma_dictionary, decoder_window, held, directory_time, ..limits }
     }
 
     fn read_if_put_off(&self, candidate: &Candidate, direct: &Direct) -> Result<(), Problem> {

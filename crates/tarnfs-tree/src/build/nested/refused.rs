@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_format::{Event, ReadRandom, name};
+use tarnfs_format::{Event, ReadRandom, name, read_in_time};
 use tarnfs_source::SharedSource;
 
 use super::Candidate;
@@ -41,7 +41,7 @@ pub(super) fn why_not_an_archive(
     options: &tarnfs_format::Options,
 ) -> Result<Option<String>, (u64, io::Error)> {
     let mut damage = None;
-    let result = format.read(source, options, &mut |event| match event {
+    let result = read_in_time(format, source, options, &mut |event| match event {
         Event::Entry(_) => Err(io::ErrorKind::Interrupted.into()),
         Event::Damage(found) => {
             damage.get_or_insert(found.what);
