@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, openat, rmdir, statfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use tarnfs_fuse::MountedTree;
 use tarnfs_source::FileSource;
 use tarnfs_tree::{Error, FolderTree, MountedOver, OverlayError, OverlayTree, Tree};
@@ -451,11 +452,18 @@ pub(crate) struct Committing {
 }
 
 impl Committing {
-    /// The one of `archive` at `mount_point`, which has no symbolic links, if it is there. One that is elsewhere has an
-    /// end of its own, which may be far away.
-    pub(crate) fn find(archive: &Path, mount_point: &Path) -> Option<Self> {
+    /// The one of `archive` that `user` has mounted at `mount_point`, which has no symbolic links, if it is there. One
+    /// that is elsewhere has an end of its own, which may be far away.
+    pub(crate) fn find(archive: &Path, mount_point: &Path, user: Option<u32>) -> Option<Self> {
         let folder = changes_of(archive);
-        let committing = Self { lock: File::open(folder.join(COMMITS)).ok()?, folder };
+        // Others may be able to make names there. Nobody waits for what they lock, or for who writes to their pipe.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let committing = Self { lock: openat(CWD, folder.join(COMMITS), flags, Mode::empty()).ok()?.into(), folder };
+        let found = committing.lock.metadata().ok()?;
+        let is_of_mount = found.uid() == geteuid().as_raw() || Some(found.uid()) == user;
+        if !found.is_file() || !is_of_mount {
+            return None;
+        }
         let mut place = Vec::new();
         (&committing.lock).take(LONGEST_PATH).read_to_end(&mut place).ok()?;
         let is_it = place.is_empty() || place == mount_point.as_os_str().as_bytes();
@@ -508,12 +516,13 @@ mod tests {
         let archive = folder.join("a.tar");
         let (changes, at, elsewhere) = (changes_of(&archive), folder.join("at"), folder.join("elsewhere"));
         std::fs::create_dir(&changes).unwrap();
-        assert!(Committing::find(&archive, &at).is_none());
+        let find_at = |place: &Path| Committing::find(&archive, place, None);
+        assert!(find_at(&at).is_none());
         // What another one has left, of a mount with a longer name.
         std::fs::write(changes.join(COMMITS), "/a/mount/that/was/killed".repeat(20)).unwrap();
         let commits = Commits::begin(&changes, &at).unwrap();
-        assert!(Committing::find(&archive, &elsewhere).is_none());
-        let find = || Committing::find(&archive, &at).unwrap();
+        assert!(find_at(&elsewhere).is_none());
+        let find = || find_at(&at).unwrap();
         let kept = find();
         assert!(kept.is_locked());
         drop(commits);
@@ -527,7 +536,40 @@ mod tests {
         assert_eq!(put.wait(), None, "that of the next mount is another one");
         // One of an earlier version does not say where it is.
         std::fs::write(changes.join(COMMITS), "").unwrap();
-        assert!(Committing::find(&archive, &elsewhere).is_some());
+        assert!(find_at(&elsewhere).is_some());
+    }
+
+    /// > Nobody waits in `tarnfs -u` for what another user has put beside the archive.
+    #[test]
+    fn nobody_waits_for_what_others_have_put_beside_the_archive() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().canonicalize().unwrap();
+        let (archive, at) = (folder.join("a.tar"), folder.join("at"));
+        let (changes, theirs) = (changes_of(&archive), folder.join("theirs"));
+        std::fs::create_dir(&changes).unwrap();
+        let path = changes.join(COMMITS);
+        rustix::fs::mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let (send, found) = std::sync::mpsc::channel();
+        let find = {
+            let (archive, at) = (archive.clone(), at.clone());
+            move || Committing::find(&archive, &at, None).is_some()
+        };
+        // A thread of its own: who waits for a writer does so for ever.
+        thread::spawn(move || send.send(find()));
+        assert_eq!(found.recv_timeout(Duration::from_secs(10)), Ok(false));
+        std::fs::remove_file(&path).unwrap();
+        let other = File::create(&theirs).unwrap();
+        flock(&other, FlockOperation::LockExclusive).unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        assert!(Committing::find(&archive, &at, None).is_none(), "a link");
+        std::fs::rename(&theirs, &path).unwrap();
+        assert!(Committing::find(&archive, &at, None).is_some());
+        // Only root can give a file away.
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+            assert!(Committing::find(&archive, &at, None).is_none());
+            assert!(Committing::find(&archive, &at, Some(12345)).is_some());
+        }
     }
 
     /// > An archive that was changed or replaced since it was mounted with the overlay is only committed into if
