@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, openat, rmdir, statfs};
+use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, fstat, openat, rmdir, statfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use tarnfs_fuse::MountedTree;
@@ -169,6 +169,14 @@ impl Written {
             // The next commit says that the archive is another one then.
             Err(error) => log::warn!("--write-overlay {error}"),
         }
+    }
+
+    /// Fails if it lies in a folder of others, beside the `archive` that it goes into: see [`are_own_changes`]. It may
+    /// have been put there while the archive was read.
+    pub(crate) fn is_own(&self, archive: &Path) -> Result<(), Failure> {
+        let folder = self.tree.folder();
+        let owner = fstat(self.tree.as_fd()).map_err(|error| cannot(folder, &error))?.st_uid;
+        of_trusted(owner, archive, folder)
     }
 
     /// What was written is brought to the disk, where it stays.
@@ -381,6 +389,38 @@ pub(crate) fn changes_of(archive: &Path) -> PathBuf {
     path.into()
 }
 
+/// Fails if `changes`, where that goes, lie elsewhere or are not of this user, of root, or of who owns the archive.
+/// Nobody has named this folder: what others have put there must not get into the archive.
+pub(crate) fn are_own_changes(archive: &Path, changes: &Path) -> Result<(), Failure> {
+    let Ok(found) = changes.symlink_metadata() else { return Ok(()) };
+    if found.is_symlink() {
+        let what = "is a symbolic link, and what is written goes to no other place unasked: remove it, or name a \
+                    folder with --write-overlay DIR, which `tarnfs commit` puts into the archive";
+        return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(changes.as_os_str()))));
+    }
+    of_trusted(found.uid(), archive, changes)
+}
+
+/// The same of a folder of which the owner is known.
+fn of_trusted(owner: u32, archive: &Path, folder: &Path) -> Result<(), Failure> {
+    let own = geteuid();
+    // Who owns the archive may put into it what they like. And there are disks on which all has one owner.
+    if owner == own.as_raw() || owner == 0 || archive.metadata().is_ok_and(|archive| archive.uid() == owner) {
+        return Ok(());
+    }
+    let (archive, folder) = (shown(archive.as_os_str()), shown(folder.as_os_str()));
+    let as_it_is = if own.is_root() {
+        format!("; `tarnfs commit {archive} --overlay {folder}` takes it all the same")
+    } else {
+        String::new()
+    };
+    let what = format!(
+        "{folder}: belongs to user {owner}, and what is in it would go into {archive}: move it away, or name a folder \
+         of your own with --write-overlay DIR, which `tarnfs commit` puts into the archive{as_it_is}"
+    );
+    Err(Failure::new(Code::CannotOpen, what))
+}
+
 /// A mount that puts what was written into its archive in the end.
 #[derive(Debug)]
 pub(crate) struct Commits {
@@ -569,6 +609,34 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
             assert!(Committing::find(&archive, &at, None).is_none());
             assert!(Committing::find(&archive, &at, Some(12345)).is_some());
+        }
+    }
+
+    /// > What is written with `--write` goes into no folder beside the archive that another user has put there, nor
+    /// > into one that a link leads to.
+    #[test]
+    fn a_folder_of_another_user_beside_the_archive_is_not_taken() {
+        let scratch = tempfile::tempdir().unwrap();
+        let archive = scratch.path().join("a.tar");
+        std::fs::write(&archive, "").unwrap();
+        let changes = changes_of(&archive);
+        are_own_changes(&archive, &changes).unwrap();
+        std::fs::create_dir(&changes).unwrap();
+        are_own_changes(&archive, &changes).unwrap();
+        let elsewhere = scratch.path().join("elsewhere");
+        std::fs::rename(&changes, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &changes).unwrap();
+        let refused = are_own_changes(&archive, &changes).unwrap_err().message;
+        assert!(refused.contains("symbolic link") && refused.contains("--write-overlay"), "{refused}");
+        if geteuid().is_root() {
+            std::fs::remove_file(&changes).unwrap();
+            std::fs::create_dir(&changes).unwrap();
+            std::os::unix::fs::chown(&changes, Some(12345), None).unwrap();
+            let refused = are_own_changes(&archive, &changes).unwrap_err().message;
+            assert!(refused.contains("user 12345") && refused.contains("tarnfs commit"), "{refused}");
+            // Who owns the archive may put into it what he likes.
+            std::os::unix::fs::chown(&archive, Some(12345), None).unwrap();
+            are_own_changes(&archive, &changes).unwrap();
         }
     }
 

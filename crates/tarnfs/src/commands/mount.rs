@@ -611,7 +611,10 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         None => None,
     };
     let commits = match (&request.commits, &written) {
-        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder(), mountpoint)?),
+        (Some(archive), Some(written)) => {
+            written.is_own(archive)?;
+            Some(Commits::begin(written.tree.folder(), mountpoint)?)
+        }
         _ => None,
     };
     if let Some(written) = &written {

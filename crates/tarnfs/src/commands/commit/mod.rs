@@ -136,6 +136,7 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
     }
     options.index.use_sidecars = false;
     let changes = overlay::changes_of(&archive);
+    overlay::are_own_changes(&archive, &changes)?;
     if Left::of(&archive, &changes)?.is_some_and(|left| left.bytes > 0) {
         // Unless a commit is at it. With that behind its end it would be refused.
         let _lock = lock(&archive)?;
