@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 use tarnfs_source::{Cancel, FileSource};
 use tarnfs_tree::open::{OpenArchive, Options, is_url, parts_of};
@@ -474,7 +474,13 @@ fn is_overlay(folder: &Path) -> Result<(), Failure> {
 
 /// Nobody else commits into the archive meanwhile.
 fn lock(archive: &Path) -> Result<File, Failure> {
-    let file = File::open(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
+    // Nobody may ever write to a pipe.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let failed = |error: std::io::Error| cannot(archive, format!("cannot be opened: {error}"));
+    let file = File::from(openat(CWD, archive, flags, Mode::empty()).map_err(|error| failed(error.into()))?);
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(cannot(archive, "is not a file"));
+    }
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             Err(cannot(archive, "another program has locked it, perhaps another commit: wait for that"))
