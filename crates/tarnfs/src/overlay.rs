@@ -459,11 +459,16 @@ impl Commits {
         &self.folder
     }
 
+    /// What is there as long as not all of it is in the archive.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(COMMITS)
+    }
+
     /// All of it is in the archive: the folder goes, unless somebody has put something else into it. The lock of the
     /// overlay has to be held: who waits for that would be given the folder otherwise, and lose what is written there.
     pub(crate) fn finish(&self) {
         // Who unmounts looks whether it is there: the folder may stay.
-        if let Err(error) = std::fs::remove_file(self.folder.join(COMMITS)) {
+        if let Err(error) = std::fs::remove_file(self.path()) {
             log::warn!("{}: {COMMITS}: {error}", shown(self.folder.as_os_str()));
         }
         let others = |name: &OsStr| !name.as_bytes().starts_with(OWN);

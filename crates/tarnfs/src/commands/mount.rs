@@ -716,6 +716,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         sandbox::give_up_calls(has_folders, written.is_some());
     }
     let ended = mount.wait().map_err(cannot);
+    if let (Some(archive), Some(commits)) = (&request.commits, &commits) {
+        ending.goes_on((commits.path(), commit::kept_in(archive, commits.folder())));
+    }
     // Before the commit of this mount, or of its overlay, asks for it.
     reading.end();
     drop((running, idle));
@@ -723,7 +726,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         written.finish();
     }
     if let (Some(archive), Some(commits), Some(written)) = (&request.commits, &commits, &written) {
-        commit::when_unmounted(archive, commits, &written.tree, &arguments.open)?;
+        commit::when_unmounted(archive, commits, &written.tree, (&arguments.open, &ending))?;
     }
     drop(written);
     ended?;

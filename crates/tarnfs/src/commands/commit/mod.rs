@@ -59,8 +59,8 @@ struct Task<'a> {
     how: Compress,
     threads: usize,
     open: &'a Open,
-    /// The mount that was written in. Its folder goes when all is in the archive.
-    commits: Option<&'a Commits>,
+    /// The mount that was written in, whose folder goes when all is in the archive, and what a signal ends.
+    commits: Option<(&'a Commits, &'a Ending)>,
 }
 
 impl<'a> Task<'a> {
@@ -176,10 +176,10 @@ pub(crate) fn when_unmounted(
     archive: &Path,
     commits: &Commits,
     written: &OverlayTree,
-    open: &Open,
+    (open, ending): (&Open, &Ending),
 ) -> Result<(), Failure> {
     let folder = commits.folder().to_owned();
-    let task = Task { commits: Some(commits), ..Task::of_unmount(archive, &folder, open) };
+    let task = Task { commits: Some((commits, ending)), ..Task::of_unmount(archive, &folder, open) };
     match written.release().map_err(failed).and_then(|()| commit(&task)) {
         Ok(_) => Ok(()),
         Err(mut failure) => {
@@ -202,7 +202,7 @@ pub(crate) fn kept_in(archive: &Path, folder: &Path) -> String {
 fn commit(task: &Task<'_>) -> Result<Code, Failure> {
     is_one_file(task)?;
     let keys = Keys::read(task.open)?;
-    let ending = Ending::default();
+    let ending = task.commits.map(|(_, ending)| ending.clone()).unwrap_or_default();
     let mut options = inside::options(task.open, &keys, &ending.cancel())?;
     if options.shape.recursion.is_some() || options.shape.transform.is_some() {
         let what = "-r and --transform do not go with it: only what is stored in the archive itself can be written";
@@ -279,7 +279,7 @@ fn attempt(
     }
     let code = commit_opened(task, (&opened, &known, left, before), target, &overlay, (options, ending))?;
     if code == Some(Code::Success)
-        && let Some(commits) = task.commits
+        && let Some((commits, _)) = task.commits
     {
         // While the overlay is ours.
         overlay.remove_empty_folders();
@@ -358,7 +358,10 @@ fn commit_opened(
     if !task.yes && !is_confirmed()? {
         return Err(Failure::new(Code::Failure, "nothing was committed"));
     }
-    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    // That of a mount does so since it has begun.
+    if task.commits.is_none() {
+        ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    }
     let length = match &tail {
         Some(tail) => job.append(tail, known, options)?,
         None => job.rewrite(&older, known, options, ending)?,
