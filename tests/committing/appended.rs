@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::served::Served;
-use crate::support::{Compare, Mounted, Scratch, can_mount, run, survey};
+use crate::support::{Compare, Mounted, Scratch, can_mount, run, survey, wait_until};
 use crate::{assert_same, changed, commit, left, shown};
 
 fn archive(scratch: &Scratch) {
@@ -120,6 +120,22 @@ fn what_somebody_reads_is_written_anew() {
     let as_file = Mounted::new(&scratch, whole, &[]);
     does("a folder whose archives stay files", "is appended to");
     as_file.unmount();
+    // What is added to a mount, until it is taken out.
+    scratch.shell("mkdir empty; tar -C empty -cf empty.tar .");
+    let controlled = Mounted::new(&scratch, path("empty.tar"), &["--control-interface"]);
+    let control = controlled.path(".ratarmount-control");
+    let archive = path("a.tar");
+    for (number, (line, expects)) in
+        [(format!("tarnfs {archive} added"), "is written anew"), ("tarnfs unmount added".to_owned(), "is appended to")]
+            .into_iter()
+            .enumerate()
+    {
+        fs::write(control.join("command"), format!("{line}\n")).unwrap();
+        let end = format!("command {}: done\n", number + 1);
+        wait_until(&end, || fs::read_to_string(control.join("output")).unwrap().ends_with(&end));
+        does(&line, expects);
+    }
+    controlled.unmount();
     let served = Served::new(&scratch, [path("a.tar")]);
     does("served", "is written anew");
     commit(&scratch, "a.tar", &["--yes", "--lossy"]).ok();

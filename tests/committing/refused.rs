@@ -29,12 +29,14 @@ fn what_cannot_be_committed_into_is_refused() {
     scratch.shell(
         "mkdir tree; seq 100000 > tree/a; echo b > tree/b; tar -C tree -cf a.tar .; gzip -k a.tar; cp a.tar.gz cut.tar.gz
         truncate -s -100 cut.tar.gz; mkdir folder; (cd tree; find . | cpio -o --quiet -H newc > ../a.cpio); lzip -k a.tar
-        split -b 200k -d a.tar p.tar.; gzip -kc tree/a > a.gz; cp a.tar i.tar; gzip -c a.tar.gz > twice.tar.gz.gz",
+        split -b 200k -d a.tar p.tar.; gzip -kc tree/a > a.gz; cp a.tar i.tar; gzip -c a.tar.gz > twice.tar.gz.gz
+        mkfifo pipe",
     );
     changed(&scratch, "a.tar", "echo new > new");
     refused(&scratch, "cut.tar.gz", &[], &["damaged", "stays as it is"]);
     refused(&scratch, "cut.tar.gz", &["--force"], &["--force", "extract --force"]);
     refused(&scratch, "folder", &[], &["is a folder", "copy"]);
+    refused(&scratch, "pipe", &[], &["is not a file"]);
     refused(&scratch, "a.cpio", &[], &["cpio can be read, but not written", "tarnfs convert"]);
     refused(&scratch, "a.tar.lz", &[], &["tar, in lzip can be read, but not written", "tarnfs convert"]);
     refused(&scratch, "a.gz", &[], &["a single file, in gzip can be read, but not written"]);

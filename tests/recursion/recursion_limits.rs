@@ -462,3 +462,40 @@ fn a_later_part_with_a_large_dictionary_is_read() {
         assert!(read.out == fs::read(scratch.path("whole")).unwrap(), "{name}: {}", read.err);
     }
 }
+
+/// A copy of its path for each folder on the way down would take memory with the square of how deep they lie.
+#[test]
+fn what_lies_very_deep_is_listed_in_little_memory() {
+    const MOST: u64 = 100 << 20;
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import io, tarfile
+data = b'x'
+for _ in range(4):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode='w', format=tarfile.PAX_FORMAT) as tar:
+        inner = tarfile.TarInfo('/'.join(['d' * 250] * 255 + ['n.tar']))
+        inner.size = len(data)
+        tar.addfile(inner, io.BytesIO(data))
+    data = buffer.getvalue()
+open('deep.tar', 'wb').write(data)\"",
+    );
+    for words in ["ls -r -R", "ls -r -R -t", "find -r", "find -r -depth"] {
+        let (command, options) = words.split_once(' ').unwrap();
+        // What find(1) calls an expression stands behind the archive.
+        let (before, behind) = options.split_once(" -depth").map_or((options, ""), |(before, _)| (before, "-depth"));
+        let peak = scratch.shell(&format!(
+            "XDG_CACHE_HOME=$PWD/cache python3 -c \"
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=open('out', 'wb'), check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\" {} {command} {before} deep.tar {behind}",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        let peak = peak.trim().parse::<u64>().unwrap() << 10;
+        println!("{words}: {} MiB at most", peak >> 20);
+        // Each path from the first folder on, of which there are 255 in each archive.
+        assert!(fs::metadata(scratch.path("out")).unwrap().len() > 100 << 20, "{words}");
+        assert!(peak < MOST, "{words}: {} MiB", peak >> 20);
+    }
+}

@@ -26,6 +26,8 @@ pub(crate) struct MountEntry {
     pub(crate) source: OsString,
     /// The user who mounted it, where the file system tells.
     pub(crate) user: Option<u32>,
+    /// The file system takes what is written.
+    pub(crate) is_writable: bool,
 }
 
 impl MountEntry {
@@ -103,6 +105,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let kind = fields.nth(1)?;
     let source = fields.next()?;
     let options = fields.next().and_then(|options| std::str::from_utf8(options).ok()).unwrap_or_default();
+    let is_writable = options.split(',').any(|option| option == "rw");
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
         id,
@@ -111,6 +114,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         kind: String::from_utf8_lossy(kind).into_owned(),
         source: OsString::from_vec(unescape(source)),
         user,
+        is_writable,
     })
 }
 
@@ -147,6 +151,8 @@ mod tests {
         assert_eq!(entry.mount_point, Path::new(r"/mnt/a b\c"));
         assert_eq!((entry.kind.as_str(), entry.user), ("fuse.tarnfs", Some(17)));
         assert_eq!(entry.source, "/x y.tar");
+        assert!(!entry.is_writable, "rw is said of the mount alone");
+        assert!(parse(b"36 35 0:45 / /m ro - fuse.tarnfs /x rw,user_id=0").unwrap().is_writable);
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"36 35 0:45 / /mnt rw shared:1"), None);
     }

@@ -28,6 +28,10 @@ pub struct MountedTree {
     ///
     /// [`find_since`]: crate::find_since
     pub since: Option<SystemTime>,
+    /// Who has mounted it.
+    pub user: Option<u32>,
+    /// What is written there is taken.
+    pub is_writable: bool,
     /// The file system's `st_dev`.
     pub(crate) device: Option<(u32, u32)>,
 }
@@ -37,7 +41,8 @@ pub fn mounts() -> Result<Vec<MountedTree>, Error> {
     let entries = mountinfo::of_kind(MOUNT_TYPE)?;
     let mounted = |entry: mountinfo::MountEntry| {
         let (since, device) = (entry.since(), entry.numbers());
-        MountedTree { source: entry.source, mount_point: entry.mount_point, since, device }
+        let (user, is_writable) = (entry.user, entry.is_writable);
+        MountedTree { source: entry.source, mount_point: entry.mount_point, since, user, is_writable, device }
     };
     Ok(entries.into_iter().map(mounted).collect())
 }

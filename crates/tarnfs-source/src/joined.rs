@@ -26,11 +26,15 @@ impl Joined {
         Ok(Self { parts, starts, length, name: name.into() })
     }
 
+    /// Number of the part that has byte `offset`.
+    fn part_at(&self, offset: u64) -> usize {
+        self.starts.partition_point(|&start| start <= offset).saturating_sub(1)
+    }
+
     /// The parts that have bytes in `offset..offset + length`: each with where in it, and how many bytes.
     fn within(&self, offset: u64, length: u64) -> impl Iterator<Item = (&SharedSource, u64, u64)> {
         let end = offset.saturating_add(length).min(self.length);
-        let first = self.starts.partition_point(|&start| start <= offset).saturating_sub(1);
-        let places = self.parts.iter().zip(&self.starts).skip(first);
+        let places = self.parts.iter().zip(&self.starts).skip(self.part_at(offset));
         places.take_while(move |(_, start)| **start < end).filter_map(move |(part, &start)| {
             let from = offset.saturating_sub(start);
             let to = (end - start).min(part.len());
@@ -84,15 +88,14 @@ impl Source for Joined {
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        self.parts.iter().zip(&self.starts).find_map(|(part, &start)| {
+        self.parts.iter().zip(&self.starts).skip(self.part_at(offset)).find_map(|(part, &start)| {
             let from = offset.saturating_sub(start);
             part.next_data(from).filter(|&data| data < part.len()).map(|data| start + data)
         })
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
-        let first = self.starts.partition_point(|&start| start <= offset).saturating_sub(1);
-        for (part, &start) in self.parts.iter().zip(&self.starts).skip(first) {
+        for (part, &start) in self.parts.iter().zip(&self.starts).skip(self.part_at(offset)) {
             let hole = part.next_hole(offset.saturating_sub(start));
             // The end of a part is none.
             if hole < part.len() {

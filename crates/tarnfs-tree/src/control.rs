@@ -12,6 +12,7 @@ mod command;
 mod editing;
 mod output;
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,6 +116,7 @@ struct AddedPlace {
     tree: Arc<dyn Tree>,
     /// What its root was when somebody asked last: who lists the folder that it stands in must not wait for it.
     root: Arc<Mutex<Option<Attributes>>>,
+    _kept: Arc<dyn Any + Send + Sync>,
 }
 
 /// How old what is known of the root may be before somebody who waits for the tree asks again.
@@ -266,9 +268,14 @@ impl ControlTree {
 
     /// Puts `tree` at `path` in the mount. The folder that it is to be in must be there, and nothing of its name.
     pub fn add(&self, path: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
+        self.add_with(path, tree, Arc::new(()))
+    }
+
+    /// The same. What is `kept` is dropped when the tree is taken out, or with this one.
+    pub fn add_with(&self, path: &[u8], tree: Arc<dyn Tree>, kept: Arc<dyn Any + Send + Sync>) -> Result<(), Refusal> {
         let (folder, name) = split(path)?;
         let found = path::find(self, folder, true)?;
-        let result = self.check_in(&found, name).and_then(|()| self.add_in(found.node, name, tree));
+        let result = self.check_in(&found, name).and_then(|()| self.add_in(found.node, name, (tree, kept)));
         if result.is_err() {
             self.release(found.node);
         }
@@ -290,7 +297,12 @@ impl ControlTree {
         }
     }
 
-    fn add_in(&self, folder: Node, name: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
+    fn add_in(
+        &self,
+        folder: Node,
+        name: &[u8],
+        (tree, kept): (Arc<dyn Tree>, Arc<dyn Any + Send + Sync>),
+    ) -> Result<(), Refusal> {
         let root = Arc::new(Mutex::new(tree.attributes(Node::ROOT).ok()));
         let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = Added::clone(&added);
@@ -302,7 +314,7 @@ impl ControlTree {
         // In this order they are listed.
         let numbers = next.by_folder.entry(folder).or_default();
         numbers.insert(numbers.partition_point(|&other| other < number), number);
-        next.places[number] = Some(AddedPlace { folder, name: name.to_vec(), tree, root });
+        next.places[number] = Some(AddedPlace { folder, name: name.to_vec(), tree, root, _kept: kept });
         *added = Arc::new(next);
         Ok(())
     }

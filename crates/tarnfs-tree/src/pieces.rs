@@ -676,8 +676,12 @@ impl Source for PieceSource {
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
+        let first = self.at(offset).map_or(self.pieces.len(), |(first, ..)| first);
         let mut end = offset;
-        while let Some((_, start, piece)) = self.at(end).filter(|(_, start, _)| *start <= end) {
+        for (start, piece) in &self.pieces[first..] {
+            if *start > end {
+                break;
+            }
             end = start.saturating_add(piece.length);
         }
         end.min(self.size).max(offset)

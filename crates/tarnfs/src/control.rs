@@ -26,6 +26,7 @@ use tarnfs_tree::{ControlTree, Error, Tree};
 use crate::args::{Cli, Command, DEBUG, Keys, Mount, parse_quietly, shown};
 use crate::commands::mount::{Request, open_all};
 use crate::exit::Failure;
+use crate::reading::Reading;
 use crate::remote::is_far;
 use crate::{hide, inside, logging};
 use children::Children;
@@ -231,8 +232,10 @@ impl Runner {
             commits: None,
         };
         let composition = request.composition(mount);
+        // Before it is opened: from then on nobody may change it under the mount.
+        let reading = Reading::begin(&request.sources, options.shape.recursion.is_some());
         let tree = open_all(&request.sources, &composition, &mut options, false, None).map_err(failed)?.assembly.tree;
-        self.tree.add(&place, tree).map_err(refused)?;
+        self.tree.add_with(&place, tree, Arc::new(reading)).map_err(refused)?;
         Ok(Done::Here)
     }
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, openat, rmdir, statfs};
+use rustix::fs::{Advice, CWD, FlockOperation, Mode, OFlags, fadvise, flock, fstat, openat, rmdir, statfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use tarnfs_fuse::MountedTree;
 use tarnfs_source::FileSource;
 use tarnfs_tree::{Error, FolderTree, MountedOver, OverlayError, OverlayTree, Tree};
@@ -168,6 +169,14 @@ impl Written {
             // The next commit says that the archive is another one then.
             Err(error) => log::warn!("--write-overlay {error}"),
         }
+    }
+
+    /// Fails if it lies in a folder of others, beside the `archive` that it goes into: see [`are_own_changes`]. It may
+    /// have been put there while the archive was read.
+    pub(crate) fn is_own(&self, archive: &Path) -> Result<(), Failure> {
+        let folder = self.tree.folder();
+        let owner = fstat(self.tree.as_fd()).map_err(|error| cannot(folder, &error))?.st_uid;
+        of_trusted(owner, archive, folder)
     }
 
     /// What was written is brought to the disk, where it stays.
@@ -380,6 +389,38 @@ pub(crate) fn changes_of(archive: &Path) -> PathBuf {
     path.into()
 }
 
+/// Fails if `changes`, where that goes, lie elsewhere or are not of this user, of root, or of who owns the archive.
+/// Nobody has named this folder: what others have put there must not get into the archive.
+pub(crate) fn are_own_changes(archive: &Path, changes: &Path) -> Result<(), Failure> {
+    let Ok(found) = changes.symlink_metadata() else { return Ok(()) };
+    if found.is_symlink() {
+        let what = "is a symbolic link, and what is written goes to no other place unasked: remove it, or name a \
+                    folder with --write-overlay DIR, which `tarnfs commit` puts into the archive";
+        return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(changes.as_os_str()))));
+    }
+    of_trusted(found.uid(), archive, changes)
+}
+
+/// The same of a folder of which the owner is known.
+fn of_trusted(owner: u32, archive: &Path, folder: &Path) -> Result<(), Failure> {
+    let own = geteuid();
+    // Who owns the archive may put into it what they like. And there are disks on which all has one owner.
+    if owner == own.as_raw() || owner == 0 || archive.metadata().is_ok_and(|archive| archive.uid() == owner) {
+        return Ok(());
+    }
+    let (archive, folder) = (shown(archive.as_os_str()), shown(folder.as_os_str()));
+    let as_it_is = if own.is_root() {
+        format!("; `tarnfs commit {archive} --overlay {folder}` takes it all the same")
+    } else {
+        String::new()
+    };
+    let what = format!(
+        "{folder}: belongs to user {owner}, and what is in it would go into {archive}: move it away, or name a folder \
+         of your own with --write-overlay DIR, which `tarnfs commit` puts into the archive{as_it_is}"
+    );
+    Err(Failure::new(Code::CannotOpen, what))
+}
+
 /// A mount that puts what was written into its archive in the end.
 #[derive(Debug)]
 pub(crate) struct Commits {
@@ -418,11 +459,16 @@ impl Commits {
         &self.folder
     }
 
+    /// What is there as long as not all of it is in the archive.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(COMMITS)
+    }
+
     /// All of it is in the archive: the folder goes, unless somebody has put something else into it. The lock of the
     /// overlay has to be held: who waits for that would be given the folder otherwise, and lose what is written there.
     pub(crate) fn finish(&self) {
         // Who unmounts looks whether it is there: the folder may stay.
-        if let Err(error) = std::fs::remove_file(self.folder.join(COMMITS)) {
+        if let Err(error) = std::fs::remove_file(self.path()) {
             log::warn!("{}: {COMMITS}: {error}", shown(self.folder.as_os_str()));
         }
         let others = |name: &OsStr| !name.as_bytes().starts_with(OWN);
@@ -451,11 +497,18 @@ pub(crate) struct Committing {
 }
 
 impl Committing {
-    /// The one of `archive` at `mount_point`, which has no symbolic links, if it is there. One that is elsewhere has an
-    /// end of its own, which may be far away.
-    pub(crate) fn find(archive: &Path, mount_point: &Path) -> Option<Self> {
+    /// The one of `archive` that `user` has mounted at `mount_point`, which has no symbolic links, if it is there. One
+    /// that is elsewhere has an end of its own, which may be far away.
+    pub(crate) fn find(archive: &Path, mount_point: &Path, user: Option<u32>) -> Option<Self> {
         let folder = changes_of(archive);
-        let committing = Self { lock: File::open(folder.join(COMMITS)).ok()?, folder };
+        // Others may be able to make names there. Nobody waits for what they lock, or for who writes to their pipe.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let committing = Self { lock: openat(CWD, folder.join(COMMITS), flags, Mode::empty()).ok()?.into(), folder };
+        let found = committing.lock.metadata().ok()?;
+        let is_of_mount = found.uid() == geteuid().as_raw() || Some(found.uid()) == user;
+        if !found.is_file() || !is_of_mount {
+            return None;
+        }
         let mut place = Vec::new();
         (&committing.lock).take(LONGEST_PATH).read_to_end(&mut place).ok()?;
         let is_it = place.is_empty() || place == mount_point.as_os_str().as_bytes();
@@ -508,12 +561,13 @@ mod tests {
         let archive = folder.join("a.tar");
         let (changes, at, elsewhere) = (changes_of(&archive), folder.join("at"), folder.join("elsewhere"));
         std::fs::create_dir(&changes).unwrap();
-        assert!(Committing::find(&archive, &at).is_none());
+        let find_at = |place: &Path| Committing::find(&archive, place, None);
+        assert!(find_at(&at).is_none());
         // What another one has left, of a mount with a longer name.
         std::fs::write(changes.join(COMMITS), "/a/mount/that/was/killed".repeat(20)).unwrap();
         let commits = Commits::begin(&changes, &at).unwrap();
-        assert!(Committing::find(&archive, &elsewhere).is_none());
-        let find = || Committing::find(&archive, &at).unwrap();
+        assert!(find_at(&elsewhere).is_none());
+        let find = || find_at(&at).unwrap();
         let kept = find();
         assert!(kept.is_locked());
         drop(commits);
@@ -527,7 +581,68 @@ mod tests {
         assert_eq!(put.wait(), None, "that of the next mount is another one");
         // One of an earlier version does not say where it is.
         std::fs::write(changes.join(COMMITS), "").unwrap();
-        assert!(Committing::find(&archive, &elsewhere).is_some());
+        assert!(find_at(&elsewhere).is_some());
+    }
+
+    /// > Nobody waits in `tarnfs -u` for what another user has put beside the archive.
+    #[test]
+    fn nobody_waits_for_what_others_have_put_beside_the_archive() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().canonicalize().unwrap();
+        let (archive, at) = (folder.join("a.tar"), folder.join("at"));
+        let (changes, theirs) = (changes_of(&archive), folder.join("theirs"));
+        std::fs::create_dir(&changes).unwrap();
+        let path = changes.join(COMMITS);
+        rustix::fs::mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let (send, found) = std::sync::mpsc::channel();
+        let find = {
+            let (archive, at) = (archive.clone(), at.clone());
+            move || Committing::find(&archive, &at, None).is_some()
+        };
+        // A thread of its own: who waits for a writer does so for ever.
+        thread::spawn(move || send.send(find()));
+        assert_eq!(found.recv_timeout(Duration::from_secs(10)), Ok(false));
+        std::fs::remove_file(&path).unwrap();
+        let other = File::create(&theirs).unwrap();
+        flock(&other, FlockOperation::LockExclusive).unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        assert!(Committing::find(&archive, &at, None).is_none(), "a link");
+        std::fs::rename(&theirs, &path).unwrap();
+        assert!(Committing::find(&archive, &at, None).is_some());
+        // Only root can give a file away.
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+            assert!(Committing::find(&archive, &at, None).is_none());
+            assert!(Committing::find(&archive, &at, Some(12345)).is_some());
+        }
+    }
+
+    /// > What is written with `--write` goes into no folder beside the archive that another user has put there, nor
+    /// > into one that a link leads to.
+    #[test]
+    fn a_folder_of_another_user_beside_the_archive_is_not_taken() {
+        let scratch = tempfile::tempdir().unwrap();
+        let archive = scratch.path().join("a.tar");
+        std::fs::write(&archive, "").unwrap();
+        let changes = changes_of(&archive);
+        are_own_changes(&archive, &changes).unwrap();
+        std::fs::create_dir(&changes).unwrap();
+        are_own_changes(&archive, &changes).unwrap();
+        let elsewhere = scratch.path().join("elsewhere");
+        std::fs::rename(&changes, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &changes).unwrap();
+        let refused = are_own_changes(&archive, &changes).unwrap_err().message;
+        assert!(refused.contains("symbolic link") && refused.contains("--write-overlay"), "{refused}");
+        if geteuid().is_root() {
+            std::fs::remove_file(&changes).unwrap();
+            std::fs::create_dir(&changes).unwrap();
+            std::os::unix::fs::chown(&changes, Some(12345), None).unwrap();
+            let refused = are_own_changes(&archive, &changes).unwrap_err().message;
+            assert!(refused.contains("user 12345") && refused.contains("tarnfs commit"), "{refused}");
+            // Who owns the archive may put into it what he likes.
+            std::os::unix::fs::chown(&archive, Some(12345), None).unwrap();
+            are_own_changes(&archive, &changes).unwrap();
+        }
     }
 
     /// > An archive that was changed or replaced since it was mounted with the overlay is only committed into if

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "masks and dispositions of signals, which no safe crate here offers")]
 
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -124,6 +125,8 @@ struct SignalState {
     made_folder: Option<Arc<Made>>,
     /// Removes what is not finished, if the process ends by itself.
     remover: Option<Remover>,
+    /// See [`Ending::goes_on`].
+    last_words: Option<(PathBuf, String)>,
     asked: bool,
 }
 
@@ -161,6 +164,16 @@ impl Ending {
         }
         state.mounted = Some(stopper);
         state.is_told = terminal::is_told();
+    }
+
+    /// The mount is gone, and other work goes on: the next signal is the first one again, and asks that to end.
+    /// `last_words` are said if the process is ended without waiting for it, as long as there is something at the path.
+    pub(crate) fn goes_on(&self, last_words: (PathBuf, String)) {
+        let mut state = self.state();
+        state.asked = false;
+        state.mounted = None;
+        state.cancel = Cancel::default();
+        state.last_words = Some(last_words);
     }
 
     /// A signal also calls `tell`; one that came before does so at once. What is told ends soon, as all work.
@@ -249,7 +262,7 @@ impl Ending {
             drop(state);
             // Where nobody has a file open, the process has ended by then.
             std::thread::sleep(AT_ONCE);
-            if is_told {
+            if is_told && self.state().mounted.is_some() {
                 terminal::say("files are in use: it ends in 5 s, or at once with Ctrl-C once more");
             }
             return;
@@ -314,7 +327,8 @@ fn end_now(state: &SignalState) -> ! {
         let _ = folder.remove();
     }
     if state.mounted.is_none() {
-        terminal::say_interrupted();
+        let words = state.last_words.as_ref().filter(|(path, _)| path.symlink_metadata().is_ok());
+        terminal::say_interrupted(words.map(|(_, words)| words.as_str()));
     }
     std::process::exit(Code::Interrupted as i32)
 }
@@ -322,6 +336,7 @@ fn end_now(state: &SignalState) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::process::Command;
 
     /// Set in the process in which signals are taken: handlers are those of a whole process.
@@ -363,6 +378,37 @@ mod tests {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let ended = command.args([&test, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
         assert_eq!(ended.status.code(), Some(Code::Interrupted as i32), "{ended:?}");
+    }
+
+    /// While a mount that has ended is committed, a signal is the first one again; and who is ended says where what was
+    /// written is.
+    #[test]
+    fn what_goes_on_behind_a_mount_is_asked_before_it_is_ended() {
+        const ASKED_AGAIN: &str = "asked again";
+        if std::env::var_os(CHILD).is_some() {
+            let ending = Ending::default();
+            ending.listen().unwrap();
+            // SAFETY: sends this process a signal, for which it has a handler.
+            let ask = || assert_eq!(unsafe { libc::kill(libc::getpid(), SIGTERM) }, 0);
+            for _ in 0..2 {
+                let cancel = ending.cancel();
+                ask();
+                while !cancel.is_cancelled() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                ending.goes_on(("/".into(), "it is kept".to_owned()));
+            }
+            let _ = writeln!(std::io::stderr(), "{ASKED_AGAIN}");
+            ask();
+            ask();
+            return std::thread::sleep(Duration::from_secs(120));
+        }
+        let test = std::thread::current().name().unwrap().to_owned();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let ended = command.args([&test, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert_eq!(ended.status.code(), Some(Code::Interrupted as i32), "{ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains(ASKED_AGAIN) && said.contains("it is kept"), "{ended:?}");
     }
 
     fn child() {

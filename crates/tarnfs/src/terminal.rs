@@ -56,17 +56,19 @@ pub(crate) fn with_how_to_ask(message: String) -> String {
 /// True once it was said that a signal has ended the command.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Says that a signal ends the command, unless it has said so itself. Whoever is to read that is not waited for long.
-pub(crate) fn say_interrupted() {
+/// Says that a signal ends the command, and `more`, unless it has said so itself. Whoever is to read that is not waited
+/// for long.
+pub(crate) fn say_interrupted(more: Option<&str>) {
     const PATIENCE: Duration = Duration::from_millis(200);
     if INTERRUPTED.swap(true, Ordering::Relaxed) {
         return;
     }
     // On a terminal there may be a progress bar.
     let start = if is_told() { "\r\x1b[2K" } else { "" };
+    let more = more.map_or_else(String::new, |more| format!("; {}", harmless(more)));
     let (done, is_done) = mpsc::sync_channel(1);
     let say = move || {
-        logging::print(format!("{start}tarnfs: interrupted\n"));
+        logging::print(format!("{start}tarnfs: interrupted{more}\n"));
         let _ = done.send(());
     };
     if thread::Builder::new().name("interrupted".into()).spawn(say).is_ok() {

@@ -232,6 +232,17 @@ fn commands_are_written_to_one_file_alone() {
     }
 }
 
+#[test]
+fn what_is_kept_with_a_tree_goes_with_it() {
+    let tree = ControlTree::new(empty(), sync_channel(1).0).unwrap();
+    let kept: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());
+    tree.add_with(b"added", empty(), Arc::clone(&kept)).unwrap();
+    tree.add_with(b"added", empty(), Arc::clone(&kept)).unwrap_err();
+    assert_eq!(Arc::strong_count(&kept), 2);
+    tree.remove(b"added").unwrap();
+    assert_eq!(Arc::strong_count(&kept), 1);
+}
+
 /// > A folder in which something was mounted is not empty.
 #[test]
 fn a_folder_with_a_tree_in_it_is_not_removed() {

@@ -252,18 +252,22 @@ impl Listing<'_> {
     /// The same in another order. The entries of one folder, and of those that it lies in, are in memory.
     fn sorted(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
         self.room = ROOM;
-        let mut open = vec![(self.entries(folder)?, prefix)];
+        // One path for all: of each folder on the way down only its length is kept.
+        let mut path = prefix;
+        let mut open = vec![(self.entries(folder)?, path.len())];
         while let Some(((entries, taken), prefix)) = open.last_mut() {
             let Some((name, attributes)) = entries.next() else {
                 self.room += *taken;
                 open.pop();
                 continue;
             };
-            let path = [prefix.as_slice(), &name].concat();
+            path.truncate(*prefix);
+            path.extend_from_slice(&name);
             self.line(&path, &attributes)?;
             if self.arguments.all_levels && attributes.kind == Kind::Folder {
                 let inner = self.entries(attributes.node)?;
-                open.push((inner, [path.as_slice(), b"/"].concat()));
+                path.push(b'/');
+                open.push((inner, path.len()));
             }
         }
         Ok(())

@@ -540,6 +540,16 @@ impl Unmounter for Helper {
     }
 }
 
+/// Makes what may be needed later. Where files have names for a moment, none stays when this one ends.
+struct Filling(Option<JoinHandle<()>>);
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        // A panic of it has been told.
+        drop(self.0.take().map(JoinHandle::join));
+    }
+}
+
 fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>) -> Result<Code, Failure> {
     // Forked before there are threads.
     let has_url = request.sources.iter().any(|source| is_remote(source));
@@ -588,16 +598,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // What may be needed later is made while the archive is read. A disk that is busy lets whoever makes files wait.
     let scratch = options.decoding.scratch.clone();
     let filling = (sandbox && !arguments.lazy).then(|| thread::Builder::new().spawn(move || scratch.fill()));
-    let opened = open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking);
-    let filling = filling.and_then(Result::ok);
-    let Opened { assembly, with_sidecar, code } = match opened {
-        Ok(opened) => opened,
-        Err(failure) => {
-            // Where files have names for a moment, none stays.
-            drop(filling.map(JoinHandle::join));
-            return Err(failure);
-        }
-    };
+    let filling = Filling(filling.and_then(Result::ok));
+    let opened = open_all(&request.sources, &composition, &mut options, indexer.is_some(), asking)?;
+    let Opened { assembly, with_sidecar, code } = opened;
     let Assembly { mut tree, folders, is_lazy, has_images, first } = assembly;
     let has_folders = !folders.is_empty();
     let mut reading = Reading::begin(&request.sources, options.shape.recursion.is_some());
@@ -611,7 +614,10 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         None => None,
     };
     let commits = match (&request.commits, &written) {
-        (Some(_), Some(written)) => Some(Commits::begin(written.tree.folder(), mountpoint)?),
+        (Some(archive), Some(written)) => {
+            written.is_own(archive)?;
+            Some(Commits::begin(written.tree.folder(), mountpoint)?)
+        }
         _ => None,
     };
     if let Some(written) = &written {
@@ -629,7 +635,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // Whoever opens archives and writes their indexes needs what would be given up.
     let sandbox = sandbox && !is_lazy;
     if sandbox {
-        drop(filling.map(JoinHandle::join));
+        drop(filling);
         options.decoding.scratch.fill();
     }
     if let Some(place) = &place {
@@ -710,6 +716,9 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         sandbox::give_up_calls(has_folders, written.is_some());
     }
     let ended = mount.wait().map_err(cannot);
+    if let (Some(archive), Some(commits)) = (&request.commits, &commits) {
+        ending.goes_on((commits.path(), commit::kept_in(archive, commits.folder())));
+    }
     // Before the commit of this mount, or of its overlay, asks for it.
     reading.end();
     drop((running, idle));
@@ -717,7 +726,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         written.finish();
     }
     if let (Some(archive), Some(commits), Some(written)) = (&request.commits, &commits, &written) {
-        commit::when_unmounted(archive, commits, &written.tree, &arguments.open)?;
+        commit::when_unmounted(archive, commits, &written.tree, (&arguments.open, &ending))?;
     }
     drop(written);
     ended?;

@@ -37,12 +37,14 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     }
     for (mountpoint, whole) in &places {
         let of_mount = (!lazily).then(|| mounts.iter().rfind(|mount| mount.mount_point == *whole)).flatten();
+        let of_mount = of_mount.filter(|mount| mount.is_writable);
         // What was written goes into the archive (`--write`).
         let archive = match of_mount.map(what_is_mounted).as_deref() {
             Some([archive]) => Some(archive.canonicalize().unwrap_or_else(|_| archive.clone())),
             _ => None,
         };
-        let committing = archive.and_then(|archive| Some((Committing::find(&archive, whole)?, archive)));
+        let user = of_mount.and_then(|mount| mount.user);
+        let committing = archive.and_then(|archive| Some((Committing::find(&archive, whole, user)?, archive)));
         let unmounted = tarnfs_fuse::unmount(mountpoint, lazily);
         if let Some((committing, archive)) = committing.filter(|_| unmounted.is_ok())
             && let Some(folder) = committing.wait()

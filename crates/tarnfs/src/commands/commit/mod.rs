@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 use tarnfs_source::{Cancel, FileSource};
 use tarnfs_tree::open::{OpenArchive, Options, is_url, parts_of};
@@ -59,8 +59,8 @@ struct Task<'a> {
     how: Compress,
     threads: usize,
     open: &'a Open,
-    /// The mount that was written in. Its folder goes when all is in the archive.
-    commits: Option<&'a Commits>,
+    /// The mount that was written in, whose folder goes when all is in the archive, and what a signal ends.
+    commits: Option<(&'a Commits, &'a Ending)>,
 }
 
 impl<'a> Task<'a> {
@@ -136,6 +136,7 @@ pub(crate) fn can_be_written(sources: &[PathBuf], mount: &Mount) -> Result<PathB
     }
     options.index.use_sidecars = false;
     let changes = overlay::changes_of(&archive);
+    overlay::are_own_changes(&archive, &changes)?;
     if Left::of(&archive, &changes)?.is_some_and(|left| left.bytes > 0) {
         // Unless a commit is at it. With that behind its end it would be refused.
         let _lock = lock(&archive)?;
@@ -175,10 +176,10 @@ pub(crate) fn when_unmounted(
     archive: &Path,
     commits: &Commits,
     written: &OverlayTree,
-    open: &Open,
+    (open, ending): (&Open, &Ending),
 ) -> Result<(), Failure> {
     let folder = commits.folder().to_owned();
-    let task = Task { commits: Some(commits), ..Task::of_unmount(archive, &folder, open) };
+    let task = Task { commits: Some((commits, ending)), ..Task::of_unmount(archive, &folder, open) };
     match written.release().map_err(failed).and_then(|()| commit(&task)) {
         Ok(_) => Ok(()),
         Err(mut failure) => {
@@ -201,7 +202,7 @@ pub(crate) fn kept_in(archive: &Path, folder: &Path) -> String {
 fn commit(task: &Task<'_>) -> Result<Code, Failure> {
     is_one_file(task)?;
     let keys = Keys::read(task.open)?;
-    let ending = Ending::default();
+    let ending = task.commits.map(|(_, ending)| ending.clone()).unwrap_or_default();
     let mut options = inside::options(task.open, &keys, &ending.cancel())?;
     if options.shape.recursion.is_some() || options.shape.transform.is_some() {
         let what = "-r and --transform do not go with it: only what is stored in the archive itself can be written";
@@ -278,7 +279,7 @@ fn attempt(
     }
     let code = commit_opened(task, (&opened, &known, left, before), target, &overlay, (options, ending))?;
     if code == Some(Code::Success)
-        && let Some(commits) = task.commits
+        && let Some((commits, _)) = task.commits
     {
         // While the overlay is ours.
         overlay.remove_empty_folders();
@@ -357,7 +358,10 @@ fn commit_opened(
     if !task.yes && !is_confirmed()? {
         return Err(Failure::new(Code::Failure, "nothing was committed"));
     }
-    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    // That of a mount does so since it has begun.
+    if task.commits.is_none() {
+        ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    }
     let length = match &tail {
         Some(tail) => job.append(tail, known, options)?,
         None => job.rewrite(&older, known, options, ending)?,
@@ -473,7 +477,13 @@ fn is_overlay(folder: &Path) -> Result<(), Failure> {
 
 /// Nobody else commits into the archive meanwhile.
 fn lock(archive: &Path) -> Result<File, Failure> {
-    let file = File::open(archive).map_err(|error| cannot(archive, format!("cannot be opened: {error}")))?;
+    // Nobody may ever write to a pipe.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let failed = |error: std::io::Error| cannot(archive, format!("cannot be opened: {error}"));
+    let file = File::from(openat(CWD, archive, flags, Mode::empty()).map_err(|error| failed(error.into()))?);
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(cannot(archive, "is not a file"));
+    }
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             Err(cannot(archive, "another program has locked it, perhaps another commit: wait for that"))

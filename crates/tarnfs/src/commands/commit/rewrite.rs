@@ -21,8 +21,8 @@ use super::older::Older;
 use super::{Task, failed, would_be_less};
 use crate::args::shown;
 use crate::commands::create::{self, of_output};
+use crate::commands::extract::attributes::without_list;
 use crate::commands::rewriting::{Rewriting, is_unchanged, joined, lost_with_layers, unlisted};
-
 use crate::exit::{Code, Failure};
 use crate::inside;
 use crate::signals::Ending;
@@ -214,9 +214,22 @@ impl<'a> Job<'a> {
         let xattrs = files::xattrs_at(path.as_os_str().as_bytes()).map_err(|error| of_output(archive, &error))?;
         // One that comes from the folder. Mostly there is none.
         let _ = fremovexattr(file, ACCESS_LIST);
+        // Without its list, its group would have all that the list allows to anybody in it.
+        let (list, others): (Vec<_>, Vec<_>) = xattrs.into_iter().partition(|(name, _)| name == ACCESS_LIST.as_bytes());
+        for (_, list) in list {
+            // That of another owner says something else.
+            let is_given = lost.borrow().is_empty();
+            let set = if is_given { fsetxattr(file, ACCESS_LIST, &list, XattrFlags::empty()) } else { Ok(()) };
+            if !is_given || set.is_err() {
+                mode = without_list(mode, &list);
+            }
+            if let Err(error) = set {
+                let what = format!("its access list cannot be kept: {}", io::Error::from(error));
+                lost.borrow_mut().push(what);
+            }
+        }
         fchmod(file, Mode::from_raw_mode(mode)).map_err(|error| of_output(archive, &error.into()))?;
-        let is_given = lost.borrow().is_empty();
-        for (name, value) in xattrs.into_iter().filter(|(name, _)| is_given || name != ACCESS_LIST.as_bytes()) {
+        for (name, value) in others {
             let shown_name = escaped(&name);
             match fsetxattr(file, &*name, &value, XattrFlags::empty()) {
                 Ok(()) => {}

@@ -36,7 +36,8 @@ pub(super) fn first_difference(
     progress: &Progress,
 ) -> Result<Option<u64>, Unreadable> {
     let size = source.len();
-    let mut at = 0;
+    // Up to `run` the archive's side has no hole. It is asked once for each run, as it may look at all of its parts.
+    let (mut at, mut run) = (0, 0);
     let mut found = None;
     let most = BATCH.min(usize::try_from(size).unwrap_or(BATCH));
     if buffers.archive.len() < most {
@@ -46,7 +47,7 @@ pub(super) fn first_difference(
     while at < size {
         cancel.check().map_err(Unreadable::Archive)?;
         let from = at;
-        let data = if has_holes { source.next_data(at).unwrap_or(size) } else { at };
+        let data = if has_holes && at >= run { source.next_data(at).unwrap_or(size) } else { at };
         let other_data = if has_other_holes && data > at { other.next_data(at).unwrap_or(size) } else { at };
         at = data.min(other_data).min(size);
         if at == from {
@@ -54,7 +55,10 @@ pub(super) fn first_difference(
             let end = if data > at {
                 data
             } else if has_holes {
-                source.next_hole(at)
+                if at >= run {
+                    run = source.next_hole(at);
+                }
+                run
             } else {
                 size
             };
@@ -97,4 +101,51 @@ pub(super) fn difference(one: &[u8], other: &[u8]) -> Option<u64> {
     }
     let place = one.iter().zip(other).position(|(one, other)| one != other);
     Some(place.unwrap_or(one.len().min(other.len())) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_source::Stencil;
+
+    use super::super::side::Seen;
+    use super::*;
+    use crate::commands::extract::content::tests::sparse;
+
+    struct Other(Stencil);
+
+    impl Readable for Other {
+        fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+            self.0.read_at(buffer, at)
+        }
+
+        fn next_data(&self, at: u64) -> Option<u64> {
+            self.0.next_data(at)
+        }
+
+        fn is_still(&self, _: &Seen) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn verify(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_source_is_asked_once_for_each_run_where_its_holes_are() {
+        let long = 10 * BATCH as u64 + 7;
+        for (extents, expected) in [
+            (vec![(1 << 20, long), (16 << 20, 5)], None),
+            (vec![(1 << 20, long), (16 << 20, 4)], Some((16 << 20) + 4)),
+            (vec![(1 << 20, long - 1)], Some((1 << 20) + long - 1)),
+        ] {
+            let (source, _) = sparse(&[(1 << 20, long), (16 << 20, 5)], 20 << 20);
+            let other = Other(sparse(&extents, 20 << 20).0.0);
+            let (cancel, progress) = (Cancel::default(), Progress::default());
+            let found =
+                first_difference((&source, true), (&other, true), &mut Buffers::default(), &cancel, &progress).unwrap();
+            assert_eq!(found, expected);
+            assert_eq!(source.1.into_inner(), if extents.len() > 1 { 2 } else { 1 });
+        }
+    }
 }

@@ -148,25 +148,24 @@ impl Keeping {
         for (name, value) in wanted.xattrs.iter().filter(|(name, _)| !is_late(name) && self.keeps(name)) {
             self.set(file, name, value);
         }
-        let (mode, is_as_made) = match what {
+        let (mut mode, mut is_as_made) = match what {
             Finished::File if self.permissions => (mode, mode == as_made.map_or(0o600, |stat| stat.st_mode & 0o7777)),
             Finished::File if self.owner => (mode & 0o777 & !self.umask, mode & 0o777 & !self.umask == 0o600),
             Finished::File => (mode & 0o777 & !self.umask, mode & 0o600 == 0o600),
             _ if self.permissions => (mode, false),
             Finished::Folder { is_made } => self.mode_of_folder(file, mode, is_made),
         };
+        // Before the mode: without its list, its group would have all that the list allows to anybody in it.
+        let list = wanted.xattrs.iter().find(|(name, _)| name == ACCESS_ACL && self.keeps(name));
+        if let Some((_, list)) = list.filter(|(name, list)| !self.set(file, name, list)) {
+            (mode, is_as_made) = (without_list(mode, list), false);
+        }
         if !is_as_made && let Err(error) = fchmod(file, Mode::from_raw_mode(mode)) {
             failure.get_or_insert(Failure::new(Code::Failure, format!("its mode {mode:o} cannot be kept: {error}")));
         }
-        for (name, value) in wanted.xattrs.iter().filter(|(name, _)| is_late(name)) {
+        for (name, value) in wanted.xattrs.iter().filter(|(name, _)| is_late(name) && name != ACCESS_ACL) {
             if self.keeps(name) && (failure.is_none() || !name.starts_with(b"security.")) {
-                let is_kept = self.set(file, name, value);
-                if !is_kept
-                    && name == ACCESS_ACL
-                    && let Err(error) = fchmod(file, Mode::from_raw_mode(without_list(mode, value)))
-                {
-                    failure.get_or_insert(Failure::new(Code::Failure, format!("its mode cannot be kept: {error}")));
-                }
+                self.set(file, name, value);
             } else if name == b"security.capability" && self.owner && self.xattrs && self.include.is_none() {
                 self.add("capabilities are kept with --xattrs-include='*'");
             }
@@ -326,7 +325,7 @@ impl Keeping {
 
 /// The mode of what cannot have the access list `list` (`linux/posix_acl_xattr.h`) that belongs to `mode`: its group
 /// has what the list allows to it, and not what it allows to anybody at most.
-fn without_list(mode: u32, list: &[u8]) -> u32 {
+pub(in crate::commands) fn without_list(mode: u32, list: &[u8]) -> u32 {
     const HEAD: usize = 4;
     const GROUP: u16 = 0x04;
     let (entries, _) = list.get(HEAD..).unwrap_or_default().as_chunks::<8>();
@@ -426,6 +425,28 @@ mod tests {
             let mode = rustix::fs::stat(&path).unwrap().st_mode & 0o7777;
             assert_eq!(mode, 0o660, "{name}");
         }
+    }
+
+    /// A folder has its name already: between its mode and its list, the group would have what the mode says of all in
+    /// the list.
+    #[test]
+    fn a_folder_gets_its_access_list_before_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = File::open(folder.path()).unwrap();
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in [(1_u16, 7_u16, u32::MAX), (2, 7, 1234), (4, 0, u32::MAX), (0x10, 7, u32::MAX)] {
+            list.extend([tag, rights].map(u16::to_le_bytes).concat());
+            list.extend(id.to_le_bytes());
+        }
+        list.extend([0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        let xattrs: Xattrs = vec![(ACCESS_ACL.to_vec(), list)];
+        let time = Time::default();
+        // What comes last decides what all in the list have at most.
+        let wanted = Wanted { mode: 0o750, owner: own(), mtime: time, atime: time, xattrs: &xattrs };
+        let keeping = keeping(true);
+        keeping.keep(&open, &wanted, Finished::Folder { is_made: true }).unwrap();
+        assert!(keeping.lost.lock().unwrap().is_empty());
+        assert_eq!(fstat(&open).unwrap().st_mode & 0o7777, 0o750);
     }
 
     /// Where a list cannot be stored, the mode that goes with it would give the group what others have.

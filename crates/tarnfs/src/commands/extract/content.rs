@@ -41,16 +41,19 @@ pub(super) fn copy(
         return Ok(());
     }
     buffer.resize(BATCH, 0);
-    let mut written = 0;
+    // Up to `end` there is no hole. To say that, a source may look at all of its parts: it is asked once for each run.
+    let (mut written, mut end) = (0, 0);
     while at < size {
         cancel.check().map_err(CopyError::Read)?;
-        let data = source.next_data(at).unwrap_or(size);
-        if data > at {
-            progress.bytes.fetch_add(data - at, Ordering::Relaxed);
-            at = data;
-            continue;
+        if at >= end {
+            let data = source.next_data(at).unwrap_or(size);
+            if data > at {
+                progress.bytes.fetch_add(data - at, Ordering::Relaxed);
+                at = data;
+                continue;
+            }
+            end = source.next_hole(at).min(size);
         }
-        let end = source.next_hole(at).min(size);
         let length = (end - at).min(BATCH as u64) as usize;
         let read = match source.read_at(&mut buffer[..length], at) {
             Ok(0) => return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into())),
@@ -140,4 +143,65 @@ pub(super) fn ends_all(error: &io::Error) -> bool {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem
     ) || Errno::from_io_error(error) == Some(Errno::IO)
         || error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<super::destination::Replaced>)
+}
+
+#[cfg(test)]
+pub(in crate::commands) mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use tarnfs_source::{Extent, MemorySource, Stencil};
+
+    use super::*;
+
+    /// Counts how often it is asked where its next hole is.
+    #[derive(Debug)]
+    pub(in crate::commands) struct Asked(pub(in crate::commands) Stencil, pub(in crate::commands) AtomicUsize);
+
+    impl Source for Asked {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+
+        fn next_data(&self, offset: u64) -> Option<u64> {
+            self.0.next_data(offset)
+        }
+
+        fn next_hole(&self, offset: u64) -> u64 {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.next_hole(offset)
+        }
+    }
+
+    /// A file with these extents, given by where they begin and how long they are; and what is stored of it.
+    pub(in crate::commands) fn sparse(extents: &[(u64, u64)], length: u64) -> (Asked, Vec<u8>) {
+        let stored = extents.iter().map(|(_, length)| length).sum();
+        let bytes: Vec<u8> = (0..stored).map(|at: u64| (at / 1000) as u8 | 1).collect();
+        let extents = extents.iter().map(|&(offset, length)| Extent { offset, length, skip: 0 });
+        let packed = Arc::new(MemorySource::new(bytes.clone(), "packed"));
+        (Asked(Stencil::new(packed, extents, length).unwrap(), AtomicUsize::new(0)), bytes)
+    }
+
+    #[test]
+    fn a_source_is_asked_once_for_each_run_where_its_holes_are() {
+        let long = 10 * BATCH as u64 + 7;
+        let (source, bytes) = sparse(&[(1 << 20, long), (16 << 20, 5)], 20 << 20);
+        let file = tempfile::tempfile().unwrap();
+        copy(&source, &file, &mut Vec::new(), &Cancel::default(), &Progress::default()).unwrap();
+        assert_eq!((source.1.into_inner(), file.metadata().unwrap().len()), (2, 20 << 20));
+        let (long, short) = bytes.split_at(bytes.len() - 5);
+        for (offset, expected) in [(1 << 20, long), (16 << 20, short), (12 << 20, &[0; 100][..])] {
+            let mut found = vec![0; expected.len()];
+            file.read_exact_at(&mut found, offset).unwrap();
+            assert!(found == expected, "{offset}");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! attributes (`finishing.rs`). `destination.rs` is all that makes and names things; `existing.rs` says what becomes of
 //! what is there.
 
-mod attributes;
+pub(super) mod attributes;
 pub(super) mod content;
 mod destination;
 mod existing;

@@ -154,48 +154,97 @@ fn of_glob(glob: &[u8], is_text: bool) -> String {
     out
 }
 
+/// What stands between brackets.
+enum Item<'a> {
+    /// A character, which may begin a range.
+    Character(&'a [u8]),
+    /// One that begins none: `[=a=]`.
+    Alone(&'a [u8]),
+    /// `[:digit:]`
+    Class(&'a str),
+}
+
+/// What comes next between brackets, and what comes behind it. `None` at the end of the text.
+fn item(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(Item<'_>, &[u8])> {
+    let single = |text| {
+        let character = first(text, is_text);
+        (character, &text[character.len()..])
+    };
+    if let [b'[', b':', behind @ ..] = text
+        && let Some(end) = behind.windows(2).position(|two| two == b":]")
+        && let Ok(name) = std::str::from_utf8(&behind[..end])
+    {
+        return Some((Item::Class(name), &behind[end + 2..]));
+    }
+    if let [b'[', mark @ (b'.' | b'='), behind @ ..] = text
+        && let (character, [end, b']', after @ ..]) = single(behind)
+        && !character.is_empty()
+        && end == mark
+    {
+        return Some((if *mark == b'.' { Item::Character(character) } else { Item::Alone(character) }, after));
+    }
+    let (character, after) = match text {
+        [] => return None,
+        [b'\\', behind @ [_, ..]] if has_backslash => single(behind),
+        text => single(text),
+    };
+    Some((Item::Character(character), after))
+}
+
+/// The last character of a range, and what comes behind it. No class ends one.
+fn range_end(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(&[u8], &[u8])> {
+    match item(text, is_text, has_backslash)? {
+        (Item::Character(character), after) => Some((character, after)),
+        _ => Some(text.split_at(1)),
+    }
+}
+
 /// What stands behind a `[`, as a set of the `regex` crate, and what comes behind its end. `None` if it has no end.
-fn brackets(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(String, &[u8])> {
+/// `is_glob`: a backslash takes away what a character means, and a range that goes backwards has nothing in it, where a
+/// regular expression is wrong.
+fn brackets(text: &[u8], is_text: bool, is_glob: bool) -> Option<(String, &[u8])> {
     let mut out = String::from("[");
     let mut rest = text;
     if let [b'!' | b'^', behind @ ..] = rest {
         out.push('^');
         rest = behind;
     }
-    let (mut is_first, mut ends_range) = (true, false);
+    let (start, mut is_first) = (out.len(), true);
     loop {
-        match rest {
-            [b']', behind @ ..] if !is_first => {
-                out.push(']');
-                return Some((out, behind));
+        if let ([b']', behind @ ..], false) = (rest, is_first) {
+            if out.len() == start {
+                // Nothing is both.
+                out.push_str("a&&b");
             }
-            [b'[', b':', behind @ ..] => {
-                let end = behind.windows(2).position(|two| two == b":]")?;
-                let name = std::str::from_utf8(&behind[..end]).ok()?;
+            out.push(']');
+            return Some((out, behind));
+        }
+        is_first = false;
+        let (found, after) = item(rest, is_text, is_glob)?;
+        rest = after;
+        match (found, after) {
+            (Item::Class(name), _) => {
                 let _ = write!(out, "[:{name}:]");
-                rest = &behind[end + 2..];
-            }
-            [b'\\', behind @ ..] if has_backslash && !behind.is_empty() => {
-                let character = first(behind, is_text);
-                member(&mut out, character, is_text);
-                rest = &behind[character.len()..];
             }
             // Between two characters it says that those between them are meant.
-            [b'-', behind @ ..] if !is_first && !ends_range && !matches!(behind, [b']', ..] | []) => {
-                out.push('-');
-                rest = behind;
-                ends_range = true;
-                continue;
+            (Item::Character(from), [b'-', behind @ ..]) if !matches!(behind, [b']', ..] | []) => {
+                let (to, after) = range_end(behind, is_text, is_glob)?;
+                rest = after;
+                if !is_glob || place_of(from) <= place_of(to) {
+                    member(&mut out, from, is_text);
+                    out.push('-');
+                    member(&mut out, to, is_text);
+                }
             }
-            [_, ..] => {
-                let character = first(rest, is_text);
-                member(&mut out, character, is_text);
-                rest = &rest[character.len()..];
-            }
-            [] => return None,
+            (Item::Character(character) | Item::Alone(character), _) => member(&mut out, character, is_text),
         }
-        (is_first, ends_range) = (false, false);
     }
+}
+
+/// Where a character is among all.
+fn place_of(character: &[u8]) -> u32 {
+    let text = std::str::from_utf8(character).ok().and_then(|text| text.chars().next());
+    text.map_or_else(|| character.first().copied().unwrap_or_default().into(), u32::from)
 }
 
 /// A character in a set.
@@ -320,6 +369,25 @@ mod tests {
             ("[x", "[x", true),
             ("a.c", "abc", false),
             ("[\\]]", "]", true),
+            ("[a-c-e]", "-", true),
+            ("[a-c-e]", "d", false),
+            ("[z-a]", "m", false),
+            ("[!z-a]", "m", true),
+            ("[z-ax]", "x", true),
+            ("[\u{e4}-a]", "b", false),
+            ("[a-\\c]", "b", true),
+            ("[a-[:digit:]]", "5", false),
+            ("[a-[:digit:]]", "d]", true),
+            ("[[:digit:]-z]", "-", true),
+            ("[[:digit:]-z]", "y", false),
+            ("[[=a=]x]", "a", true),
+            ("[[=a=]x]", "=", false),
+            ("[[=a=]-c]", "b", false),
+            ("[[.-.]]", "-", true),
+            ("[[.-.]]", ".", false),
+            ("[[.a.]-[.c.]]", "b", true),
+            ("[[:digit]", "d", true),
+            ("[[=a]", "=", true),
         ] {
             let pattern = Pattern::glob(glob.as_bytes(), false).unwrap();
             assert_eq!(pattern.matches(text.as_bytes()), matches, "{glob} {text}");
@@ -356,11 +424,12 @@ mod tests {
             ("a+?b", Emacs, "b", true),
             ("[^/]*x", Extended, "a/x", false),
             ("\u{e4}.", Extended, "\u{e4}\u{f6}", true),
+            ("[[=a=][.-.]]", Basic, "-", true),
         ] {
             let pattern = Pattern::regex(text.as_bytes(), syntax, false).unwrap();
             assert_eq!(pattern.matches(name.as_bytes()), matches, "{text} {syntax:?} {name}");
         }
-        for text in ["\\(a\\)\\1", "[a", "a\\", "\\(a"] {
+        for text in ["\\(a\\)\\1", "[a", "[z-a]", "a\\", "\\(a"] {
             assert!(Pattern::regex(text.as_bytes(), Emacs, false).is_err(), "{text}");
         }
         assert!(Pattern::regex(b"(a{1000}){1000}", Extended, false).is_err());

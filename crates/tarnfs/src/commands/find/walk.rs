@@ -36,11 +36,45 @@ fn most_bytes(depth: usize) -> usize {
     ((1 << 20) / depth.max(1)).max(16 << 10)
 }
 
+/// A folder on the way to others. Each has but its own name: a path for each folder that is open would take memory with
+/// the square of how deep they lie.
+struct Above {
+    folder: Option<Arc<Self>>,
+    name: Vec<u8>,
+}
+
+impl Above {
+    /// The path of it, with a slash.
+    fn path(&self) -> Vec<u8> {
+        let folders = std::iter::successors(Some(self), |inner| inner.folder.as_deref());
+        let names: Vec<_> = folders.map(|folder| folder.name.as_slice()).collect();
+        let mut path = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+        for name in names.into_iter().rev() {
+            path.extend_from_slice(name);
+            // One that was typed may have it.
+            if path.last() != Some(&b'/') {
+                path.push(b'/');
+            }
+        }
+        path
+    }
+}
+
+impl Drop for Above {
+    /// Without recursion, however deep it lies.
+    fn drop(&mut self) {
+        let mut next = self.folder.take();
+        while let Some(mut folder) = next.and_then(Arc::into_inner) {
+            next = folder.folder.take();
+        }
+    }
+}
+
 /// What is in a folder, from a position on.
 struct Task {
     folder: Node,
-    /// The path of the folder that it is in, with a slash, and its name: those that wait share the former.
-    above: Arc<[u8]>,
+    /// The folder that it is in, and its name: those that wait share the former.
+    above: Option<Arc<Above>>,
     name: Vec<u8>,
     /// Bytes of the path that were typed.
     start: usize,
@@ -276,7 +310,7 @@ fn first(search: &Search<'_>, path: &[u8], found: &Attributes) -> Vec<Part> {
     let visit = Visit { path, start: path.len(), name: &name, depth: 0, attributes: found };
     let task = || {
         let (start, folder) = (path.len(), found.node);
-        Task { folder, above: Arc::default(), name: path.to_vec(), start, depth: 1, from: 0 }
+        Task { folder, above: None, name: path.to_vec(), start, depth: 1, from: 0 }
     };
     child(&mut looker, &mut made, &visit, task);
     finish(looker, &mut made);
@@ -286,23 +320,22 @@ fn first(search: &Search<'_>, path: &[u8], found: &Attributes) -> Vec<Part> {
 /// Lists a folder. What is in the folders in it is done later.
 fn list(search: &Search<'_>, task: Task) -> Made {
     let mut looker = Looker::new(search);
-    let mut path = [&task.above[..], &task.name].concat();
-    if path.last() != Some(&b'/') {
-        path.push(b'/');
-    }
-    let above: Arc<[u8]> = path.as_slice().into();
+    let above = Arc::new(Above { folder: task.above.clone(), name: task.name.clone() });
+    let mut path = above.path();
+    let length = path.len();
     // All tasks in it hold that.
-    let mut made = Made { parts: Vec::new(), memory: above.len() };
-    let most = above.len() + most_bytes(task.depth);
+    let memory = size_of::<Above>() + task.name.len();
+    let mut made = Made { parts: Vec::new(), memory };
+    let most = memory + most_bytes(task.depth);
     let (mut next, mut folders, mut was_left) = (None, 0, false);
     let listed = search.tree.read_dir(task.folder, task.from, &mut |entry| {
-        path.truncate(above.len());
+        path.truncate(length);
         path.extend_from_slice(entry.name);
         let attributes = &entry.attributes;
         let visit = Visit { path: &path, start: task.start, name: entry.name, depth: task.depth, attributes };
         let inner = || {
             let (start, depth, folder) = (task.start, task.depth + 1, attributes.node);
-            Task { folder, above: Arc::clone(&above), name: entry.name.to_vec(), start, depth, from: 0 }
+            Task { folder, above: Some(Arc::clone(&above)), name: entry.name.to_vec(), start, depth, from: 0 }
         };
         folders += usize::from(child(&mut looker, &mut made, &visit, inner));
         next = Some(entry.next);
@@ -311,7 +344,7 @@ fn list(search: &Search<'_>, task: Task) -> Made {
     });
     was_left &= !looker.quits;
     if let Err(error) = listed {
-        looker.cannot_be_read(&above[..above.len() - 1], error);
+        looker.cannot_be_read(&path[..length - 1], error);
         next = None;
     }
     finish(looker, &mut made);

@@ -16,6 +16,9 @@ use crate::terminal::{Output, escaped};
 /// Longer files are only said to differ: lines of both are in memory.
 const LONGEST: u64 = 8 << 20;
 
+/// Of more lines the best difference takes time with their square.
+const MOST_BY_HISTOGRAM: usize = 20_000;
+
 /// More lines are one change if each of them is there more often than that.
 const MOST_REPEATED: usize = 100_000;
 const REPEATED: usize = 16;
@@ -443,7 +446,8 @@ fn hunks(input: &InternedInput<&[u8]>) -> Vec<Hunk> {
         let changed = |all: &[imara_diff::Token]| same as u32..(all.len() - same_below) as u32;
         return vec![Hunk { before: changed(before), after: changed(after) }];
     }
-    let mut diff = Diff::compute(Algorithm::Histogram, input);
+    let algorithm = if lines > MOST_BY_HISTOGRAM { Algorithm::Myers } else { Algorithm::Histogram };
+    let mut diff = Diff::compute(algorithm, input);
     diff.postprocess_lines(input);
     diff.hunks().collect()
 }
@@ -490,6 +494,17 @@ fn quoted(side: &str, path: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_lines_of_which_every_second_one_differs_take_no_minutes() {
+        const LINES: usize = 150_000;
+        let text = |what: &str| -> String { (0..LINES).map(|at| format!("{at}\n{what} {at}\n")).collect() };
+        let (before, after) = (text("old"), text("new"));
+        let input = InternedInput::new(before.as_bytes(), after.as_bytes());
+        let start = std::time::Instant::now();
+        assert_eq!(hunks(&input).len(), LINES);
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    }
 
     #[test]
     fn very_many_lines_that_repeat_are_one_change() {
