@@ -435,8 +435,7 @@ open('bomb.tar', 'wb').write(data)\"",
     assert!(fs::metadata(scratch.path("bomb.tar.tarnfs.sqlite")).unwrap().len() < 1 << 30);
 }
 
-/// What is read with small dictionaries first is read with large ones where a later part states one, also one that is
-/// larger than the part itself.
+/// A later part may state a larger dictionary than the first one, also one that is larger than the part itself.
 #[test]
 fn a_later_part_with_a_large_dictionary_is_read() {
     let scratch = Scratch::new();

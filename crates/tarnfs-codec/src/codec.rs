@@ -76,7 +76,8 @@ pub trait Codec: Send + Sync {
         false
     }
 
-    /// False if only decoding tells how much memory it takes; else the headers do.
+    /// False if one read may take much memory before [`Decoder::memory_after`] tells of it, as for a block of any
+    /// length that is decoded at once. Those are decoded one at a time.
     fn tells_memory(&self) -> bool {
         true
     }

@@ -31,6 +31,11 @@ impl Codec for Lzop {
         "lzop"
     }
 
+    fn tells_memory(&self) -> bool {
+        // A block may have 64 MiB.
+        false
+    }
+
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }

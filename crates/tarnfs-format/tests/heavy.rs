@@ -73,14 +73,46 @@ fn long_names_of_other_formats_are_told_before_they_are_read() {
     assert_eq!(told("ar", &archive), [heavy(68), of("long-n")]);
     let archive = [b"!<arch>\n".to_vec(), member("//", b"long-name.txt/\n\n"), member("/0", b"1\n")].concat();
     assert_eq!(told("ar", &archive), [of("long-n")]);
-    let entry = |name: &str| {
-        let numbers = [1, 0o100_644, 0, 0, 1, 0, 0, 0, 0, 0, 0, name.len() as u32 + 1, 0];
-        let numbers = numbers.map(|number: u32| format!("{number:08x}")).concat();
-        let mut bytes = format!("070701{numbers}{name}\0").into_bytes();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    };
+    let entry = |name: &str| cpio(name, 1, 1, 1);
     let archive = [entry(&"n".repeat(2 << 20)), entry("TRAILER!!!")].concat();
     assert_eq!(told("cpio", &archive), [heavy(110), of("nnnnnn")]);
     assert_eq!(told("cpio", &[entry("n"), entry("TRAILER!!!")].concat()), [of("n")]);
+}
+
+/// A file of cpio that is empty, and has so many names.
+fn cpio(name: &str, inode: u32, kind: u32, names: u32) -> Vec<u8> {
+    let numbers = [inode, kind << 15 | 0o644, 0, 0, names, 0, 0, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+    let numbers = numbers.map(|number: u32| format!("{number:08x}")).concat();
+    let mut bytes = format!("070701{numbers}{name}\0").into_bytes();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+#[test]
+fn names_that_wait_are_told_once_there_are_many() {
+    for (files, expected) in [(100, 0), (2000, 1)] {
+        let name = |number: u32| format!("{number:06}/{}", "n".repeat(2000));
+        let mut archive: Vec<u8> = (0..files).flat_map(|number| cpio(&name(number), number, 1, 2)).collect();
+        archive.extend(cpio("TRAILER!!!", 0, 0, 1));
+        let told = told("cpio", &archive);
+        let before = told.iter().take_while(|(name, _)| name != "heavy").count();
+        assert_eq!(told.iter().filter(|(name, _)| name == "heavy").count(), expected);
+        // Before the names are told, which is at the end.
+        assert_eq!((told.len(), before), (files as usize + expected, if expected > 0 { 0 } else { 100 }));
+    }
+}
+
+#[test]
+fn long_headers_of_rpm_are_told_before_they_are_read() {
+    // One tag, which is a string, and other bytes.
+    let header = |bytes: usize| {
+        let numbers = [1, bytes as u32, 1000, 6, 0, 1].map(u32::to_be_bytes).concat();
+        [&b"\x8e\xad\xe8\x01\0\0\0\0"[..], &numbers, b"x", &vec![0; bytes - 1]].concat()
+    };
+    let payload = [cpio("./f", 1, 1, 1), cpio("TRAILER!!!", 0, 0, 1)].concat();
+    for (bytes, is_told) in [(8, false), (2 << 20, true)] {
+        let package = [header(8), header(bytes), payload.clone()].concat();
+        let expected = if is_told { vec![heavy(40), of("./f")] } else { vec![of("./f")] };
+        assert_eq!(told("rpm", &package), expected, "{bytes}");
+    }
 }

@@ -334,11 +334,7 @@ fn is_of_members(name: &OsStr) -> bool {
 
 /// Whoever writes one holds a lock on it. True if it is gone.
 fn remove_unlocked(path: &Path) -> bool {
-    let removed = OpenOptions::new().read(true).open(path).and_then(|file| {
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        std::fs::remove_file(path)
-    });
-    match removed {
+    match OpenOptions::new().read(true).open(path).and_then(|file| remove_if_unlocked(path, &file)) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => {
@@ -346,6 +342,12 @@ fn remove_unlocked(path: &Path) -> bool {
             false
         }
     }
+}
+
+/// The same of one that was opened at `path`. Another one may have come there, and whoever writes that needs it.
+fn remove_if_unlocked(path: &Path, file: &File) -> io::Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)?;
+    if file.metadata()?.nlink() == 0 { Ok(()) } else { std::fs::remove_file(path) }
 }
 
 /// The folder as the space of one file in it. It works with what is open: the sandbox of a mount lets it open nothing,
@@ -543,6 +545,22 @@ mod tests {
         let left = names(&cache);
         let of = |number: u64| format!("{number:016x}-{number}.toy.decoded");
         assert_eq!(left, [of(2), of(3), of(4), "0123.part".to_owned(), "other".to_owned()]);
+    }
+
+    #[test]
+    fn what_has_come_to_the_name_of_a_file_that_is_gone_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let old = File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "new").unwrap();
+        remove_if_unlocked(&path, &old).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let locked = File::open(&path).unwrap();
+        flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(!remove_unlocked(&path) && path.exists());
+        drop(locked);
+        assert!(remove_unlocked(&path) && !path.exists() && remove_unlocked(&path));
     }
 
     #[test]

@@ -143,6 +143,11 @@ impl Indexing {
         self.pass.memory()
     }
 
+    /// The same once it has decoded so many bytes more.
+    pub fn memory_after(&self, bytes: u64) -> usize {
+        self.pass.memory_after(bytes)
+    }
+
     /// Bytes of the decoded stream handed out so far.
     pub fn decoded_position(&self) -> u64 {
         self.decoded

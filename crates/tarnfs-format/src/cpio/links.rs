@@ -9,7 +9,7 @@ use std::mem::{replace, size_of, take};
 use std::rc::Rc;
 
 use super::header::Header;
-use crate::{Body, Device, Entry, Kind};
+use crate::{Body, Device, Entry, HEAVY, Kind};
 
 /// Bytes of a path that others are links to: no file has a longer one (PATH_MAX), and each link has it as its target.
 const LONGEST: usize = 4096;
@@ -141,6 +141,11 @@ impl Links {
     /// `most` is how many bytes of memory all of them may take.
     pub(super) fn new(most: usize) -> Self {
         Self { files: HashMap::new(), bytes: 0, most, is_short: false }
+    }
+
+    /// True once they take much memory.
+    pub(super) fn are_heavy(&self) -> bool {
+        self.bytes as u64 >= HEAVY
     }
 
     /// Takes the next entry, whose header is `header`. What was found of others is told with [`Links::behind`], once

@@ -33,6 +33,8 @@ pub(super) struct Reader<'run> {
     /// Of the archive that is being read.
     dialect: Option<Dialect>,
     links: Links,
+    /// Whether it was told that these take much memory.
+    is_heavy: bool,
     /// Nothing of this archive was lost so far.
     is_whole: bool,
     /// Archives that have ended.
@@ -53,6 +55,7 @@ impl<'run> Reader<'run> {
             receive,
             dialect: None,
             links: Links::new(options.limits.waiting_names),
+            is_heavy: false,
             is_whole: true,
             archives: 0,
             found: false,
@@ -173,6 +176,10 @@ impl<'run> Reader<'run> {
             }
             Told::Entry(entry) => self.tell(Event::Entry(entry))?,
             Told::Waits => {}
+        }
+        if !self.is_heavy && self.links.are_heavy() {
+            self.is_heavy = true;
+            self.tell(Event::Heavy)?;
         }
         self.end_content(at, offset, header)?;
         let waited = if header.names > 1 { self.links.behind(header) } else { Waited::default() };

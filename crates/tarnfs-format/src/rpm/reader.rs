@@ -9,7 +9,7 @@ use super::header::{self, Header, INTRODUCTION};
 use crate::cpio::Cpio;
 use crate::name::{bounded_path, excerpt};
 use crate::stream::MOST_PEEKED;
-use crate::{Body, Damage, Entry, Error, Event, Kind, Options, ReadForwards, Receive, Stream};
+use crate::{Body, Damage, Entry, Error, Event, HEAVY, Kind, Options, ReadForwards, Receive, Stream};
 
 /// What an entry of a payload begins with that has the number of its file, and not all that cpio has.
 const NUMBERED: &[u8] = b"07070X";
@@ -31,6 +31,9 @@ pub(super) fn read(stream: &mut dyn Stream, options: &Options, receive: &mut Rec
     let offset = stream.position();
     let bytes = usize::try_from(length).ok().filter(|length| *length <= MOST_PEEKED);
     let bytes = bytes.ok_or_else(|| unreadable(format!("its header has {length} bytes")))?;
+    if length >= HEAVY {
+        receive(Event::Heavy, &mut *stream).map_err(Error::Receiver)?;
+    }
     let bytes = stream.peek(bytes).map_err(|error| Error::Read { offset, error })?.to_vec();
     if (bytes.len() as u64) < length {
         return Err(unreadable(format!(

@@ -13,7 +13,7 @@ use tarnfs_source::Cancel;
 
 use super::amount::TOO_MUCH;
 use super::held_back::HeldBack;
-use super::nested::is_damage;
+use super::nested::{Room, is_damage};
 use super::receiver::{Call, MOST_NOTES, Receiver};
 use crate::open::{Sink, is_bad_block};
 
@@ -120,6 +120,8 @@ pub(super) struct DecodingStream<'a> {
     crc: Option<crc32fast::Hasher>,
     /// Bytes that may be decoded, where what it is decoded from may be stored nowhere.
     most: u64,
+    /// What the decoder may take, where others work beside it.
+    room: Option<Room<'a>>,
     /// What a disk cannot read ends it as damage does, and that is noted here.
     unread: Option<&'a AtomicBool>,
     /// Damage that was not told yet, and all of it, for people.
@@ -154,6 +156,7 @@ impl<'a> DecodingStream<'a> {
             chunks: Vec::new(),
             crc: None,
             most: u64::MAX,
+            room: None,
             unread: None,
             untold: Vec::new(),
             damage: Vec::new(),
@@ -168,6 +171,11 @@ impl<'a> DecodingStream<'a> {
     /// Ends behind so many bytes, and says that this is too much.
     pub(super) fn up_to(self, most: u64) -> Self {
         Self { most, ..self }
+    }
+
+    /// Waits where the decoder needs more memory than `room` has for it.
+    pub(super) fn within(self, room: Option<Room<'a>>) -> Self {
+        Self { room, ..self }
     }
 
     /// Computes the CRC-32 of what is decoded from here on.
@@ -221,6 +229,10 @@ impl<'a> DecodingStream<'a> {
     /// Decodes more behind what is buffered.
     fn fill(&mut self) -> io::Result<()> {
         self.cancel.check()?;
+        if let Some(room) = &mut self.room {
+            let bytes = self.indexing.memory_after(Self::BATCH as u64);
+            room.ask(bytes, self.receiver).map_err(io::Error::other)?;
+        }
         self.buffer.copy_within(self.from..self.end, 0);
         let kept = self.buffered();
         if self.buffer.len() < kept + Self::BATCH {

@@ -8,7 +8,8 @@
 //! - Who reads the head waits ([`LinePlace::push`]) for the thread that writes, and for nobody else.
 //! - Who reads an item behind the head waits until what waits behind the head leaves room for more, or until its item
 //!   is the head. It must hold nothing meanwhile that who reads the head may ask for: no lock, no room for decoders.
-//! - The same who wants to have what only one may have at a time ([`LinePlace::wait`]), until its item is the head.
+//! - The same who wants to have what only one may have at a time ([`LinePlace::wait`]), until its item is the head, or
+//!   until somebody whose item has ended left room for it elsewhere.
 //! - The thread that writes may read an item itself that was put off: by then nobody else reads it, and it waits for
 //!   nobody.
 //!
@@ -158,10 +159,11 @@ impl<T> LinePlace<'_, T> {
 }
 
 impl<T> LinePlace<'_, T> {
-    /// Waits until its item is the head: what only one may have at a time, this one may have then, up to its end.
-    pub(super) fn wait(&self) -> Result<(), Closed> {
+    /// Waits until its item is the head: what only one may have at a time, this one may have then, up to its end. Or
+    /// until `has_room`, which waits for nobody and is asked again each time that an item ends.
+    pub(super) fn wait(&self, has_room: &mut dyn FnMut() -> bool) -> Result<(), Closed> {
         let mut state = self.line.lock();
-        while !state.closed && state.head != self.number {
+        while !state.closed && state.head != self.number && !has_room() {
             state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed { Err(Closed) } else { Ok(()) }
@@ -253,7 +255,7 @@ mod tests {
                 scope.spawn(|| {
                     let (number, place) = line.next().unwrap();
                     place.push(number, 1).unwrap();
-                    place.wait().unwrap();
+                    place.wait(&mut || false).unwrap();
                     assert_eq!(there.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
                     std::thread::yield_now();
                     there.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
@@ -266,13 +268,28 @@ mod tests {
         });
     }
 
+    /// What one that has ended has left, the next may have.
+    #[test]
+    fn who_waits_goes_on_where_there_is_room() {
+        let line = Line::<u8>::new(3);
+        let has_room = std::sync::atomic::AtomicBool::new(false);
+        let (_first, second, third) = (line.next().unwrap().1, line.next().unwrap().1, line.next().unwrap().1);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| third.wait(&mut || has_room.load(std::sync::atomic::Ordering::SeqCst)));
+            has_room.store(true, std::sync::atomic::Ordering::SeqCst);
+            drop(second);
+            assert_eq!(waits.join().unwrap(), Ok(()));
+        });
+        assert_eq!(line.lock().head, 0);
+    }
+
     #[test]
     fn nobody_waits_once_it_is_closed() {
         let line = Line::new(2);
         let (first, second) = (line.next().unwrap().1, line.next().unwrap().1);
         second.push(1, MOST_BEHIND).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| (second.push(2, 1), second.wait()));
+            let waits = scope.spawn(|| (second.push(2, 1), second.wait(&mut || false)));
             drop(line.close_at_end());
             assert_eq!(waits.join().unwrap(), (Err(Closed), Err(Closed)));
         });

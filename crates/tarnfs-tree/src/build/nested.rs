@@ -37,15 +37,12 @@ use crate::legible::Legible;
 use crate::open::Options;
 use crate::pieces::are_blocks;
 use crate::problem::Problem;
-use large::{Large, MOST_TOGETHER};
+use large::Large;
+pub(super) use large::Room;
 use refused::{is_locked, is_unsupported, tell_of_few, why_not_an_archive};
 
 /// Of that many compressed bytes on, one is read with all threads.
 const LARGE: u64 = 4 << 20;
-
-/// The most that the dictionary or the window of a smaller one may be, in bytes, while others are read beside it: that
-/// of `xz -9`. One that needs more is read when it is its turn, by itself.
-const MOST_BEHIND: u64 = 64 << 20;
 
 /// The most that a smaller one may hold of its directory while others are read beside it. Of formats that may hold more
 /// ([`ReadRandom::heeds_held`](tarnfs_format::ReadRandom::heeds_held)), one is read at a time.
@@ -198,7 +195,7 @@ pub(super) struct Expansion<'a> {
     unlisted: Mutex<Vec<String>>,
     /// Some of the archive could not be read, and what comes before it is served.
     unread: AtomicBool,
-    /// Those with large dictionaries or windows that are being read beside others.
+    /// Those whose decoders need much memory while others are read beside them.
     large: Large,
 }
 
@@ -303,11 +300,9 @@ impl<'a> Expansion<'a> {
     /// would.
     fn limits_of(&self, candidate: &Candidate) -> Limits {
         let limits = self.options.limits;
-        let (most, held) = if candidate.is_small() { (MOST_BEHIND, HELD_BEHIND) } else { (u64::MAX, u64::MAX) };
-        let held = limits.held.min(held);
-        let (lzma_dictionary, decoder_window) = (limits.lzma_dictionary.min(most), limits.decoder_window.min(most));
+        let held = limits.held.min(if candidate.is_small() { HELD_BEHIND } else { u64::MAX });
         let directory_time = limits.directory_time.min(TIME_OF_ONE);
-        Limits { lzma_dictionary, decoder_window, held, directory_time, ..limits }
+        Limits { held, directory_time, ..limits }
     }
 
     fn read_if_put_off(&self, candidate: &Candidate, direct: &Direct) -> Result<(), Problem> {
@@ -380,7 +375,7 @@ impl<'a> Expansion<'a> {
     ) -> Result<(), Problem> {
         let shifts = RefCell::default();
         match candidate.codec {
-            Some(codec) => self.compressed(candidate, codec, receiver, &shifts, (threads, limits)),
+            Some(codec) => self.compressed(candidate, codec, receiver, &shifts, threads),
             None => self.plain(candidate, receiver, &shifts, (threads, limits)),
         }
     }
@@ -560,7 +555,7 @@ impl<'a> Expansion<'a> {
         codec: &'static dyn Codec,
         receiver: &dyn Receiver,
         shifts: &RefCell<Shifts>,
-        (threads, limits): (Option<usize>, &Limits),
+        threads: Option<usize>,
     ) -> Result<(), Problem> {
         // Where candidates are read beside each other, each has one thread.
         let walk = Walk {
@@ -574,42 +569,24 @@ impl<'a> Expansion<'a> {
         if !self.amount.add(data) {
             return note(format!("it stays a file: {TOO_MUCH}"));
         }
+        // There may be more for one that is read by itself.
+        let no_memory = |error: &io::Error| match threads {
+            Some(_) => receiver.call(Call::PutOff).map_err(Problem::from),
+            None => note(stays_a_file(error)),
+        };
         let bytes = candidate.padded();
-        let may_have_more = *limits != self.options.limits;
-        let is_put_off = |error: &io::Error| may_have_more && error.kind() == io::ErrorKind::Unsupported;
-        let mut limits = *limits;
-        // Until all of it is read.
-        let one_large;
-        if may_have_more && let Some(outline) = codec.outline(&bytes, &self.options.cancel).ok().flatten() {
-            // Also of a later part: behind the first bytes it is too late.
-            if outline.dictionary > Some(limits.lzma_dictionary) || outline.history > Some(limits.decoder_window) {
-                return Ok(receiver.call(Call::PutOff)?);
-            }
-            // A history may be longer than the stream says.
-            if threads.is_some() && outline.dictionary.max(outline.history) > Some(MOST_TOGETHER) {
-                one_large = self.large.one_more();
-                if one_large.is_none() {
-                    return Ok(receiver.call(Call::PutOff)?);
-                }
-            }
-            if outline.history.is_some() {
-                // A window may be stated that is larger than what it will ever hold.
-                limits.decoder_window = self.options.limits.decoder_window;
-            }
-        }
         let options = tarnfs_codec::Options {
             threads: threads.unwrap_or_else(|| self.options.decoding.threads_for(codec.name())),
-            limits,
             ..self.options.first_pass()
         };
         let indexing = match Indexing::new(codec, bytes, &options) {
-            Err(error) if is_put_off(&error) => return Ok(receiver.call(Call::PutOff)?),
             Ok(indexing) => indexing,
             Err(error) if is_damage(&error) => return note(format!("{}: {error}; it stays a file", codec.name())),
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return no_memory(&error),
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
-        let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel);
+        let room = threads.map(|_| self.large.room());
+        let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel).within(room);
         if self.options.decoding.force {
             stream = stream.up_to_bad_blocks(&self.unread);
         }
@@ -625,12 +602,9 @@ impl<'a> Expansion<'a> {
         let inner_name = if candidate.content.is_some() { None } else { without_suffix(&candidate.name) };
         let inner_name = inner_name.unwrap_or_else(|| candidate.name.clone());
         let head = match stream.peek(head_length(&inner_name)).map(<[u8]>::to_vec) {
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return note(stays_a_file(&error)),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return no_memory(&error),
             head => head.map_err(|error| failed(0, error))?,
         };
-        if stream.ended_by.as_ref().is_some_and(|(_, error)| is_put_off(error)) {
-            return Ok(receiver.call(Call::PutOff)?);
-        }
         if let Some((_, error)) = stream.ended_by.take_if(|_| head.is_empty()) {
             return note(format!("{}: {error}; it stays a file", codec.name()));
         }

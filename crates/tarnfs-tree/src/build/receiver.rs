@@ -73,8 +73,6 @@ pub(super) enum Call {
         /// The length of the decoded stream in bytes.
         decoded_length: u64,
     },
-    /// What comes next takes much memory: only the candidate that is written may have it.
-    Turn,
     /// Instead of all these: the candidate needs more memory than those have that are read beside each other.
     PutOff,
 }
@@ -86,6 +84,13 @@ pub(super) trait Receiver {
 
     /// Something else is told.
     fn call(&self, call: Call) -> Result<(), Error>;
+
+    /// What comes next takes much memory: waits until that may be had, which is so of the candidate that is written, or
+    /// once `has_room` says so.
+    fn wait(&self, has_room: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        let _ = has_room;
+        Ok(())
+    }
 
     /// See [`About::Entry`].
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
@@ -567,7 +572,6 @@ impl Receiver for Direct {
             Call::Candidate(candidate) => return self.keep(*candidate),
             Call::Begin { shows } => return self.begin(shows),
             Call::End { decoded_length } => return self.end(decoded_length),
-            Call::Turn => {}
             Call::PutOff => self.is_put_off.set(true),
         }
         Ok(())
@@ -590,7 +594,7 @@ impl Told {
             Self::Call(Call::Note(_, text)) => text.len(),
             Self::Call(Call::Damage(damage)) => damage.what.len(),
             Self::Call(Call::Candidate(candidate)) => 1024 + candidate.weight(),
-            Self::Call(Call::Close | Call::Begin { .. } | Call::End { .. } | Call::Turn | Call::PutOff) => 0,
+            Self::Call(Call::Close | Call::Begin { .. } | Call::End { .. } | Call::PutOff) => 0,
         };
         more + 256
     }
@@ -650,11 +654,12 @@ impl Receiver for Batches<'_> {
     }
 
     fn call(&self, call: Call) -> Result<(), Error> {
-        if let Call::Turn = call {
-            self.flush()?;
-            return Self::sent(self.place.wait());
-        }
         self.push(Told::Call(call))
+    }
+
+    fn wait(&self, has_room: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        self.flush()?;
+        Self::sent(self.place.wait(has_room))
     }
 }
 

@@ -363,7 +363,7 @@ impl Walk<'_> {
                     last = Some(entry);
                 }
                 Event::Damage(damage) => self.damage(damage, place)?,
-                Event::Heavy => self.receiver.call(Call::Turn).map_err(io::Error::other)?,
+                Event::Heavy => self.receiver.wait(&mut || false).map_err(io::Error::other)?,
                 Event::End(end) if calls == 0 => {
                     let furthest = members.borrow().end.max(end);
                     members.borrow_mut().end = furthest;

@@ -133,6 +133,14 @@ impl Content {
         }
     }
 
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        match self.source() {
+            Ok(source) => source.next_data(offset),
+            // Whoever reads it is told why.
+            Err(_) => Some(offset),
+        }
+    }
+
     /// How far copying it is, while it is copied.
     pub(super) fn copying(&self) -> Option<u64> {
         self.is_copying.load(Ordering::SeqCst).then(|| self.copied.load(Ordering::SeqCst))
@@ -218,7 +226,7 @@ impl Source for OpenedFile {
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        self.content.source().ok()?.next_data(offset)
+        self.content.next_data(offset)
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
@@ -479,6 +487,22 @@ fn copy_bytes(
 mod tests {
     use super::*;
     use std::cell::RefCell;
+
+    #[test]
+    fn what_cannot_be_read_is_no_hole() {
+        let content = |lower: Option<SharedSource>| Content {
+            node: Node::ROOT,
+            overlay: Weak::new(),
+            lower,
+            upper: OnceLock::new(),
+            copying: Mutex::default(),
+            copied: AtomicU64::new(0),
+            is_copying: AtomicBool::new(false),
+        };
+        assert_eq!(content(None).next_data(5), Some(5));
+        let lower = content(Some(Arc::new(MemorySource::new(b"bytes", "below"))));
+        assert_eq!((lower.next_data(4), lower.next_data(5)), (Some(4), None));
+    }
 
     /// To bring all of it to the disk at the end takes longer than anybody waits for what does not get on.
     #[test]

@@ -1,3 +1,4 @@
+use super::super::receiver::About;
 use super::*;
 use crate::open::DecodingOptions;
 use tarnfs_index::{Shape, Writer, WriterOptions};
@@ -115,26 +116,132 @@ fn what_holds_much_of_its_directory_is_read_by_itself() {
     }
 }
 
-/// Two of 64 MiB are not decoded beside each other; but where it is its turn, each of them is.
+/// A frame of zstd with a window of two to the power of `window` bytes, in which one byte comes so many times 128 KiB.
+fn zstd(window: u8, blocks: u32) -> Vec<u8> {
+    let block = |number: u32| (u32::from(number + 1 == blocks) | 1 << 1 | (128 << 10) << 3).to_le_bytes();
+    let blocks = (0..blocks).flat_map(|number| [&block(number)[..3], b"z"].concat());
+    [0x28, 0xB5, 0x2F, 0xFD, 0, (window - 10) << 3].into_iter().chain(blocks).collect()
+}
+
+/// An xz whose blocks have dictionaries of such sizes, as their headers state them, and hold so many times 64 KiB that
+/// are stored as they are.
+fn xz(blocks: &[(u8, usize)]) -> Vec<u8> {
+    let with_crc = |bytes: &[u8]| [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat();
+    let padded = |mut bytes: Vec<u8>| {
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let number = |mut value: usize, bytes: &mut Vec<u8>| {
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+    };
+    let content = vec![b'x'; 64 << 10];
+    let mut file = [b"\xfd7zXZ\0".to_vec(), with_crc(&[0, 1])].concat();
+    let mut index = vec![0];
+    number(blocks.len(), &mut index);
+    for &(dictionary, times) in blocks {
+        let start = file.len();
+        file.extend(with_crc(&[2, 0, 0x21, 1, dictionary, 0, 0, 0]));
+        for chunk in 0..times {
+            file.extend([if chunk == 0 { 1 } else { 2 }, 0xFF, 0xFF]);
+            file.extend(&content);
+        }
+        file.push(0);
+        number(file.len() - start + 4, &mut index);
+        number(times * content.len(), &mut index);
+        file = padded(file);
+        file.extend(crc32fast::hash(&content.repeat(times)).to_le_bytes());
+    }
+    let index = with_crc(&padded(index));
+    let footer = [&(index.len() as u32 / 4 - 1).to_le_bytes()[..], &[0, 1]].concat();
+    [file, index, crc32fast::hash(&footer).to_le_bytes().to_vec(), footer, b"YZ".to_vec()].concat()
+}
+
+/// As the headers of an xz state the sizes of dictionaries.
+const OF_4_KIB: u8 = 0;
+const OF_64_MIB: u8 = 28;
+const OF_256_MIB: u8 = 32;
+
+/// Knows whether it was asked for memory that there was no room for.
+#[derive(Default)]
+struct Asked {
+    waits: Cell<bool>,
+}
+
+impl Receiver for Asked {
+    fn about(&self, _: About, _: &Entry) -> Result<(), tarnfs_index::Error> {
+        Ok(())
+    }
+
+    fn call(&self, call: Call) -> Result<(), tarnfs_index::Error> {
+        assert!(!matches!(call, Call::PutOff));
+        Ok(())
+    }
+
+    fn wait(&self, has_room: &mut dyn FnMut() -> bool) -> Result<(), tarnfs_index::Error> {
+        self.waits.set(self.waits.get() || !has_room());
+        Ok(())
+    }
+}
+
+/// What its decoder takes counts, whatever is known of it beforehand.
 #[test]
-fn what_needs_a_large_dictionary_is_read_beside_few_others() {
-    let (limits, options) = (Limits::default(), Options::default());
+fn what_needs_much_memory_is_decoded_beside_few_others() {
+    let decoding = DecodingOptions { threads: 4, ..DecodingOptions::default() };
+    let (limits, options) = (Limits::default(), Options { decoding, ..Options::default() });
     let names = Names::new(&Shape::default(), &limits).unwrap();
     let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
     let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
-    let put_off = |dictionary: u32, threads: Option<usize>| {
-        let bytes = [&[0x5D][..], &dictionary.to_le_bytes(), &[0xFF; 8], &[0; 20]].concat();
-        let candidate = of_bytes("a.lzma", bytes, tarnfs_codec::by_name("lzma"));
+    let waits = |codec: &str, bytes: &[u8]| {
+        let (candidate, asked) = (of_bytes("a", bytes.to_vec(), tarnfs_codec::by_name(codec)), Asked::default());
+        expansion.read(&candidate, &asked, Some(1), &expansion.limits_of(&candidate)).unwrap();
+        asked.waits.get()
+    };
+    let second = xz(&[(OF_4_KIB, 1), (OF_64_MIB, 11 << 4)]);
+    let large = [
+        ("zstd", zstd(26, 4)),
+        ("zstd", [zstd(17, 1), b"!".to_vec(), zstd(26, 4)].concat()),
+        ("xz", second[..second.len() - 20].to_vec()),
+        ("xz", second),
+    ];
+    for (codec, bytes) in &large {
+        assert!(!waits(codec, bytes), "{codec}: the only one");
+    }
+    let share = expansion.large.share().unwrap();
+    for (codec, bytes) in &large {
+        assert!(waits(codec, bytes), "{codec}: another one has the room for it");
+    }
+    // What is stated is not all used.
+    let tiny = [&[0x5D][..], &(64_u32 << 20).to_le_bytes(), &[0xFF; 8], &[0; 20]].concat();
+    for (codec, bytes) in [("zstd", zstd(23, 100)), ("xz", xz(&[(OF_64_MIB, 100)])), ("lzma", tiny)] {
+        assert!(!waits(codec, &bytes), "{codec}: as many as there are threads");
+    }
+    drop(share);
+    assert!(waits("zstd", &zstd(27, 4)) && !waits("zstd", &zstd(26, 4)), "one at a time");
+}
+
+/// A later part may need more than the first one: what shows is the same for any number of threads.
+#[test]
+fn a_large_dictionary_in_a_later_part_is_read() {
+    for threads in [1, 4] {
+        let decoding = DecodingOptions { threads, ..DecodingOptions::default() };
+        let (limits, options) = (Limits::default(), Options { decoding, ..Options::default() });
+        let names = Names::new(&Shape::default(), &limits).unwrap();
+        let (format_options, bodies) = (options.of_formats(), Bodies::new(1 << 20));
+        let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
         let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
         let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
-        expansion.read(&candidate, &direct, threads, &expansion.limits_of(&candidate)).unwrap();
-        direct.take_put_off()
-    };
-    assert!(!put_off(64 << 20, Some(1)) && !put_off(64 << 20, Some(1)), "one after the other");
-    let one = expansion.large.one_more().unwrap();
-    assert!(put_off(64 << 20, Some(1)) && !put_off(8 << 20, Some(1)) && !put_off(64 << 20, None));
-    drop(one);
-    assert!(!put_off(64 << 20, Some(1)));
+        for _ in 0..6 {
+            let bytes = xz(&[(OF_4_KIB, 1), (OF_256_MIB, 1)]);
+            direct.candidate(of_bytes("a.xz", bytes, tarnfs_codec::by_name("xz"))).unwrap();
+        }
+        expansion.run(&direct).unwrap();
+        let notes = direct.into_parts().1;
+        assert!(notes.is_empty(), "{threads} threads: {notes:?}");
+    }
 }
 
 fn of_bytes(name: &str, bytes: Vec<u8>, codec: Option<&'static dyn Codec>) -> Candidate {
