@@ -51,6 +51,17 @@ impl Decode {
         Self(self.0, self.1, Some(Arc::new(decode)))
     }
 
+    /// The same, of which no block is decoded before `count` was given the bytes that come of it.
+    #[must_use]
+    pub fn counting_blocks(self, count: impl Fn(usize) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        let Self(function, Some(block), each) = self else { return self };
+        let counted = move |coder: &Coder, stored: &[u8], decoded: &mut [u8]| {
+            count(decoded.len())?;
+            block(coder, stored, decoded)
+        };
+        Self(function, Some(Arc::new(counted)), each)
+    }
+
     /// Hands all that `step` makes of `stored` to `take`.
     pub fn each(&self, step: &Step, stored: SharedSource, take: Take<'_>) -> io::Result<()> {
         let none = || io::Error::new(io::ErrorKind::Unsupported, "nothing here decodes it");

@@ -143,7 +143,7 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
     for what in others {
         log::info!("{}: {what} not shown", source.describe());
     }
-    let disk = Arc::new(View::new(Arc::clone(source), layout, options.decode.clone()));
+    let disk = Arc::new(View::new(Arc::clone(source), layout, options.decode.clone()).until(&options.cancel));
     let mut budget = Budget::of_image(data_of(&**source), options.shares);
     let format = match format_of(&*disk, |format| format.nature().is_of_disk()) {
         Err(error) if is_damage(&error) => {

@@ -6,24 +6,25 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::layout::{Layout, Packed, Place, Run};
-use crate::image::{damaged, data_of};
+use crate::image::{Quota, damaged, data_of};
 use crate::{Coder, Decode};
 
 /// Packed blocks that are kept when they were decoded, and bytes of them.
 const KEPT: usize = 64;
 const MOST_KEPT: usize = 16 << 20;
 
-/// Runs that are looked at in all to say where holes are, and one more for so many bytes of the image: only bounds need
-/// to know it, once for each file system on the disk. Of an image that is packed, each cluster is one.
-const MOST_RUNS: u64 = 1 << 18;
+/// Bytes of the image for which one more run is looked at to say where holes are, and how many are beside: only bounds
+/// need to know it, once for each file system on the disk. Of an image that is packed, each cluster is one. A run of
+/// holes may have thousands of entries, and all of them may be in one table.
 const BYTES_FOR_EACH_RUN: u64 = 512;
+const RUNS: Quota = Quota { most: 1 << 18, least: 1 << 10, of_small: 2 };
 
 /// Bytes that are decoded to list what is on the disk, and so many more for each byte of the image: any number of its
 /// nodes and tables may lie in the same blocks.
-const MOST_DECODED: u64 = 64 << 20;
+const DECODED: Quota = Quota { most: 64 << 20, least: 16 << 20, of_small: 512 };
 const DECODED_FOR_EACH_BYTE: u64 = 128;
 
 /// Bytes of a disk that one byte of its image may stand for where it is packed.
@@ -56,6 +57,7 @@ pub(super) struct View<S> {
     image: S,
     layout: Box<dyn Layout>,
     decode: Decode,
+    cancel: Cancel,
     /// The last one first.
     blocks: Mutex<VecDeque<(Key, Arc<[u8]>)>>,
     /// How many runs may still be looked at for holes.
@@ -71,10 +73,17 @@ pub(super) struct View<S> {
 impl<S: Under> View<S> {
     pub(super) fn new(image: S, layout: Box<dyn Layout>, decode: Decode) -> Self {
         let data = data_of(image.image());
-        let runs = AtomicU64::new(MOST_RUNS.saturating_add(data / BYTES_FOR_EACH_RUN));
-        let to_decode = AtomicU64::new(MOST_DECODED.saturating_add(data.saturating_mul(DECODED_FOR_EACH_BYTE)));
-        let is_packed = AtomicBool::new(false);
-        Self { image, layout, decode, blocks: Mutex::default(), runs, to_decode, data, is_packed }
+        let each = data / BYTES_FOR_EACH_RUN;
+        let runs = AtomicU64::new(RUNS.of(each, 1).saturating_add(each));
+        let decoded = DECODED.of(data, 1).saturating_add(data.saturating_mul(DECODED_FOR_EACH_BYTE));
+        let (to_decode, is_packed) = (AtomicU64::new(decoded), AtomicBool::new(false));
+        let (blocks, cancel) = (Mutex::default(), Cancel::default());
+        Self { image, layout, decode, cancel, blocks, runs, to_decode, data, is_packed }
+    }
+
+    /// Looks for no more holes and decodes no more once `cancel` says so.
+    pub(super) fn until(self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self }
     }
 
     /// Where byte `at` of the disk lies, and at most `wanted` bytes behind it.
@@ -112,6 +121,7 @@ impl<S: Under> View<S> {
         if let Some(known) = known {
             return Ok(known);
         }
+        self.cancel.check()?;
         let cost = packed.stored.saturating_add(packed.decoded);
         let is_left = self.to_decode.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(cost));
         is_left.map_err(|_| damaged("packed blocks of the image are decoded too often to list what is on it"))?;
@@ -153,6 +163,7 @@ impl<S: Under> View<S> {
     fn next(&self, at: u64, is_hole: bool) -> Option<u64> {
         let mut at = at;
         while at < self.len() {
+            self.cancel.check().ok()?;
             self.runs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok()?;
             let run = self.run(at, u64::MAX).ok()?;
             if matches!(run.place, Place::Hole) == is_hole {
@@ -239,6 +250,78 @@ mod tests {
         // Tables may say any length.
         let view = View::new(image, Box::new(Scattered(1 << 60)), Decode::default());
         assert_eq!(data_of(&view), length);
+    }
+
+    /// A disk of holes, and how often it was looked at.
+    #[derive(Debug)]
+    struct Holes(Arc<AtomicU64>);
+
+    impl Layout for Holes {
+        fn length(&self) -> u64 {
+            1 << 50
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Run { length: (1 << 27) - at % (1 << 27), place: Place::Hole })
+        }
+    }
+
+    /// An archive may have any number of small images with long tables of holes.
+    #[test]
+    fn of_a_small_image_few_runs_are_looked_at() {
+        let runs = |length: usize| {
+            let image: SharedSource = Arc::new(MemorySource::new(vec![0; length], "image"));
+            let looked_at = Arc::new(AtomicU64::new(0));
+            let view = View::new(image, Box::new(Holes(Arc::clone(&looked_at))), Decode::default());
+            // Each file system asks again.
+            assert!((0..3).all(|_| data_of(&view) <= length as u64));
+            (looked_at.load(Ordering::Relaxed), view)
+        };
+        assert_eq!([4 << 10, 786 << 10, 64 << 20].map(|length| runs(length).0), [1048, 5740, (1 << 18) + (1 << 17)]);
+        let (_, view) = runs(64 << 20);
+        let cancel = Cancel::default();
+        let view = view.until(&cancel);
+        view.runs.store(1 << 20, Ordering::Relaxed);
+        cancel.cancel();
+        let _ = data_of(&view);
+        assert_eq!(view.runs.load(Ordering::Relaxed), 1 << 20);
+    }
+
+    /// Each cluster packed in bytes of its own.
+    #[derive(Debug)]
+    struct Apart;
+
+    impl Layout for Apart {
+        fn length(&self) -> u64 {
+            1 << 40
+        }
+
+        fn run(&self, _: &dyn Source, at: u64, _: u64) -> io::Result<Run> {
+            let coder = super::super::layout::coder("none");
+            let place = Place::Packed(Packed { at: (at >> 20) % 1000, stored: 1, coder, decoded: 1 << 20, skip: 0 });
+            Ok(Run { length: (1 << 20) - at % (1 << 20), place })
+        }
+    }
+
+    /// The same of what is decoded to list what is on the disk.
+    #[test]
+    fn of_a_small_image_little_is_decoded() {
+        let decoded = |length: usize| {
+            let count = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&count);
+            let decode = Decode::default().with_blocks(move |_, _, block| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Ok(block.len())
+            });
+            let image: SharedSource = Arc::new(MemorySource::new(vec![0; length], "image"));
+            let view = View::new(image, Box::new(Apart), decode);
+            let ends = (0..200).any(|number| view.read_exact_at(&mut [0], number << 20).is_err());
+            (count.load(Ordering::Relaxed), ends)
+        };
+        assert_eq!(decoded(1 << 10), (16, true));
+        assert_eq!(decoded(128 << 10), (79, true));
+        assert_eq!(decoded(4 << 20), (200, false));
     }
 
     /// Each cluster packed in the same bytes.

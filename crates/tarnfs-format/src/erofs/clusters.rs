@@ -286,7 +286,8 @@ fn blocks(
                 if let Some(packed) = last {
                     block_of(volume, content, packed, start.saturating_sub(packed.start), head);
                 }
-                if content.pieces.len() > MOST_PARTS {
+                // More will be refused.
+                if content.pieces.len() > MOST_PARTS || content.pieces.len() as u64 > budget.parts {
                     return Ok(());
                 }
                 last = Some(Packed { cluster: number, start, kind, block, blocks: None });

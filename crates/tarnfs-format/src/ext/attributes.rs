@@ -211,6 +211,8 @@ fn values(
             return Err(damaged(format!("one of {length} bytes, more than {}", limits.xattr_value)));
         }
         let value = if found.inode == 0 {
+            // Each may be the same bytes, nearly all of the block.
+            budget.take_bytes(length as u64)?;
             bytes.get(from..from.saturating_add(length)).unwrap_or_default().to_vec()
         } else {
             value_in(volume, window, (found.inode, length), budget)?
@@ -312,6 +314,32 @@ mod tests {
         for length in [0, 3, 5, 7, 13] {
             assert!(access_list(&stored[..length]).is_err(), "{length}");
         }
+    }
+
+    /// Values may overlap: each of the entries in an inode may have nearly all of it.
+    #[test]
+    fn values_are_paid_for() {
+        const VALUE: u32 = 30_000;
+        let mut image = vec![0; 1024];
+        for (at, number) in [(0, 16), (4, 100), (20, 1), (32, 8192), (40, 16), (56, 0xef53)] {
+            image[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
+        }
+        let superblock = super::super::superblock::Superblock::parse(&image).unwrap();
+        let (source, cancel) = (tarnfs_source::MemorySource::new(image, "image"), tarnfs_source::Cancel::default());
+        let (mut volume, mut window) = (Volume::new(&source, &cancel, superblock), Window::growing(&source));
+        let entry = [&[1, 1, 0, 0][..], &[0; 4], &VALUE.to_le_bytes(), &[0; 4], b"a\0\0\0"].concat();
+        let mut inode = entry.repeat(100);
+        inode.resize(32 << 10, 0);
+        let mut read = |bytes: u64| {
+            let mut budget = Budget::new(0, 1);
+            budget.bytes = bytes;
+            let list = values(&mut volume, &mut window, (&inode, 0, 0), (&mut budget, &Limits::default()));
+            (list.map(|list| list.len()).map_err(|error| error.to_string()), budget.bytes)
+        };
+        assert_eq!(read(101 * u64::from(VALUE)), (Ok(100), VALUE.into()));
+        let (found, left) = read(10 * u64::from(VALUE) + 7);
+        assert!(found.unwrap_err().contains("too often"));
+        assert_eq!(left, 7);
     }
 
     #[test]

@@ -112,6 +112,10 @@ impl Map<'_, '_> {
         if self.content.pieces.len() > MOST_PARTS {
             return Err(damaged(format!("it lies in more than {MOST_PARTS} parts")));
         }
+        // It will be refused: any number of files may have this map.
+        if self.content.pieces.len() as u64 > self.budget.parts {
+            return Err(damaged("the files of the image lie in too many parts"));
+        }
         Ok(())
     }
 
@@ -244,4 +248,44 @@ impl Map<'_, '_> {
 /// What checksums of what belongs to an inode begin with.
 pub(super) fn of_inode(volume: &Volume<'_>, inode: &Inode) -> Seed {
     volume.superblock.seed.add_number(inode.number).add_number(inode.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::superblock::Superblock;
+    use super::*;
+    use tarnfs_source::{Cancel, MemorySource};
+
+    /// A map may name each of its blocks any number of times: no more of it is read than there is room for.
+    #[test]
+    fn a_file_ends_where_the_parts_are_used_up() {
+        let mut image = vec![0; 64 << 10];
+        for (at, number) in [(0, 16), (4, 100), (20, 1), (32, 8192), (40, 16), (56, 0xef53)] {
+            image[at..at + 4].copy_from_slice(&u32::to_le_bytes(number));
+        }
+        let superblock = Superblock::parse(&image[..1024]).unwrap();
+        let numbers = [10_u32, 12].repeat(128).into_iter().flat_map(u32::to_le_bytes);
+        image[20 << 10..21 << 10].copy_from_slice(&numbers.collect::<Vec<u8>>());
+        let mut inode = vec![0; 128];
+        inode[4..8].copy_from_slice(&(60_u32 << 10).to_le_bytes());
+        for number in 0..13 {
+            let block = if number == 12 { 20 } else { 10 + number % 2 * 2 };
+            let at = BLOCKS + number as usize * 4;
+            inode[at..at + 4].copy_from_slice(&u32::to_le_bytes(block));
+        }
+        let inode = Inode::parse(12, 0, &inode).unwrap();
+        let (source, cancel) = (MemorySource::new(image, "image"), Cancel::default());
+        let mut volume = Volume::new(&source, &cancel, superblock);
+        let mut read = |parts: u64| {
+            let mut budget = Budget::new(0, 1);
+            budget.parts = parts;
+            let before = budget.bytes;
+            let content = content(&mut volume, &inode, &mut budget).unwrap();
+            (content.pieces.len(), content.missing, before - budget.bytes)
+        };
+        assert_eq!(read(100), (60, None, 1024));
+        let (pieces, missing, paid) = read(5);
+        assert!(missing.is_some_and(|why| why.contains("too many parts")));
+        assert_eq!((pieces, paid), (1, 0));
+    }
 }

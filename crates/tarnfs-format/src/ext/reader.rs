@@ -106,7 +106,7 @@ impl<'run> Reader<'run> {
             volume,
             options,
             teller: Teller::new(receive),
-            window: Window::growing(source),
+            window: Window::growing(source).until(&options.cancel),
             attributes: Attributes::new(data, options.shares),
             inodes: Inodes::of_image(data),
             budget: Budget::of_image(data, options.shares),
@@ -136,6 +136,7 @@ impl<'run> Reader<'run> {
         self.tell_entry(&root, b".", Kind::Folder)?;
         open.extend(self.folder(&root, &path, 0)?);
         while let Some(folder) = open.last_mut() {
+            self.options.cancel.check().map_err(|error| Error::Read { offset: folder.at, error })?;
             self.tell_told()?;
             let Some(named) = self.next(folder, &path)? else {
                 path.truncate(folder.path);

@@ -104,6 +104,9 @@ pub(super) fn content(
     Ok(content)
 }
 
+/// What a look at the first byte of a block counts for: it is read with what is behind it.
+const OF_LOOK: u64 = 4 << 10;
+
 /// The blocks of a file in its resource fork.
 struct Blocks {
     count: u64,
@@ -171,6 +174,9 @@ impl Blocks {
             let piece = Piece { length, offset: at, stored, decoded: length, ..Piece::default() };
             let may_be_stored = stored.checked_sub(1) == Some(length);
             // To look into it may mean to decode a block of the image that the volume is in.
+            if may_be_stored && !window.has(at, 1) {
+                budget.take_bytes(OF_LOOK)?;
+            }
             if may_be_stored && method.is_stored(window.bytes(at, u64::MAX, 1)?.first()) {
                 content.add_packed(Piece { offset: at.saturating_add(1), stored: length, ..piece });
             } else {
@@ -178,5 +184,33 @@ impl Blocks {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_source::MemorySource;
+
+    /// A table may name blocks far from each other, of each of which the first byte is looked at.
+    #[test]
+    fn a_look_at_a_block_is_paid_for() {
+        const STORED: u32 = BLOCK as u32 + 1;
+        let size = (2 * BLOCK).to_le_bytes();
+        let attribute = [&b"fpmc"[..], &8_u32.to_le_bytes(), &size].concat();
+        let table = [12, 12 + STORED, 12 + 2 * STORED].map(u32::to_le_bytes).concat();
+        let block = [&[LZVN.stored][..], &[7; BLOCK as usize]].concat();
+        let source = MemorySource::new([&table[..], &block, &block].concat(), "resource");
+        let mut resource = Content::new(12 + 2 * u64::from(STORED));
+        resource.add(0, resource.size, resource.size);
+        let (mut window, mut budget) = (Window::growing(&source), Budget::new(0, 1));
+        let before = budget.bytes;
+        let found = content(&attribute, 0, &resource, &mut window, &mut budget).unwrap();
+        let places: Vec<_> = found.pieces.iter().map(|piece| (piece.offset, piece.coder.is_some())).collect();
+        assert_eq!(places, [(13, false), (13 + u64::from(STORED), false)]);
+        // The first is there, as it is behind the table.
+        assert_eq!(before - budget.bytes, OF_LOOK);
+        budget.bytes = OF_LOOK - 1;
+        assert!(content(&attribute, 0, &resource, &mut Window::growing(&source), &mut budget).is_err());
     }
 }

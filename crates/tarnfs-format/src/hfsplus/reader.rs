@@ -50,6 +50,8 @@ const OF_FILE: usize = 512;
 /// Bytes of the budget that it takes to look up one of the folders above a name.
 const OF_STEP: u64 = 32;
 
+const TOO_OFTEN: &str = "where folders are is looked up too often";
+
 /// Records of eight extents each that one file may have.
 const MOST_RECORDS: usize = 1 << 17;
 
@@ -231,6 +233,9 @@ impl<'run> Reader<'run> {
         }
         more.sort_by_key(|(first, _)| *first);
         for (first, extents) in more {
+            if content.left() == 0 {
+                break;
+            }
             // What is told must go on where the rest ended.
             if u64::from(first) == blocks {
                 self.add(&mut content, &extents, &mut blocks);
@@ -247,10 +252,15 @@ impl<'run> Reader<'run> {
             let at = u64::from(first).saturating_mul(self.volume.block).saturating_add(self.volume.base);
             let length = u64::from(count).saturating_mul(self.volume.block);
             let is_inside = first.checked_add(count).is_some_and(|end| end <= self.volume.blocks);
-            let taken = self.budget.take_parts(1).map_err(|error| error.to_string());
-            match taken.and_then(|()| is_inside.then_some(()).ok_or_else(|| "it lies where it cannot".to_owned())) {
-                Ok(()) => content.add(at, length, self.length),
-                Err(why) => content.add_missing(self.volume.base, length, why),
+            if let Err(error) = self.budget.take_parts(1) {
+                // Nothing behind it can be told, either: there may be thousands of records of it.
+                let left = content.left();
+                return content.add_missing(self.volume.base, left, error.to_string());
+            }
+            if is_inside {
+                content.add(at, length, self.length);
+            } else {
+                content.add_missing(self.volume.base, length, "it lies where it cannot");
             }
             *blocks = blocks.saturating_add(count.into());
         }
@@ -258,8 +268,8 @@ impl<'run> Reader<'run> {
 
     /// Takes note of the folders in a leaf, or tells what is in it.
     fn leaf(&mut self, tree: &Tree, leaf: &Node, is_first: bool, walk: &mut Walk) -> Result<(), Error> {
-        self.options.cancel.check().map_err(at_start)?;
         for record in tree.records(leaf, walk) {
+            self.options.cancel.check().map_err(at_start)?;
             let Some(file) = File::read(record.data) else { continue };
             let Some((parent, units)) = records::key(record.key) else {
                 walk.note("a key is damaged");
@@ -299,15 +309,11 @@ impl<'run> Reader<'run> {
     }
 
     /// The path of a folder; empty of the root. `Err` says why it has none.
-    fn path_of(&mut self, folder: u32) -> Result<Vec<u8>, &'static str> {
-        if let Some((last, path)) = &self.last
-            && *last == folder
-        {
-            return path.clone();
-        }
-        let path = self.found_path(folder);
-        self.last = Some((folder, path.clone()));
-        path
+    fn path_of(&mut self, folder: u32) -> Result<&[u8], &'static str> {
+        let known = self.last.take().filter(|(last, _)| *last == folder);
+        let found = known.unwrap_or_else(|| (folder, self.found_path(folder)));
+        let (_, path) = self.last.insert(found);
+        path.as_deref().map_err(|why| *why)
     }
 
     /// The same, from the folders above it. Each of these is paid for: records in two deep folders may come in turn.
@@ -316,14 +322,13 @@ impl<'run> Reader<'run> {
         let (mut at, mut length) = (folder, 0_usize);
         let lost;
         while at != ROOT {
-            if self.budget.take_bytes(OF_STEP).is_err() {
-                return Err("where folders are is looked up too often");
-            }
+            self.budget.take_bytes(OF_STEP).map_err(|_| TOO_OFTEN)?;
             let Some(above) = self.folders.get(&at) else {
                 lost = format!("{LOST}/{at}");
                 names.push(lost.as_bytes());
                 break;
             };
+            self.budget.take_bytes((above.name.len() as u64).saturating_sub(OF_STEP)).map_err(|_| TOO_OFTEN)?;
             length = length.saturating_add(above.name.len()).saturating_add(1);
             // One that is in itself ends here, too.
             if names.len() >= self.options.limits.path_components || length >= self.options.limits.path {
@@ -334,6 +339,20 @@ impl<'run> Reader<'run> {
         }
         names.reverse();
         Ok(names.join(&b'/'))
+    }
+
+    /// The path of a name in a folder. It is paid for: any number of names may be in a folder that is deep.
+    fn path(&mut self, parent: u32, name: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let length = match self.path_of(parent)?.len() {
+            0 => name.len(),
+            above => above.saturating_add(1).saturating_add(name.len()),
+        };
+        if name.is_empty() || length > self.options.limits.path {
+            return Err("that cannot be a name");
+        }
+        self.budget.take_bytes(length as u64).map_err(|_| "the entries of the image are read too often")?;
+        let folder = self.path_of(parent)?;
+        Ok(if folder.is_empty() { name.to_vec() } else { [folder, &b"/"[..], name].concat() })
     }
 
     /// Tells of a name in a folder.
@@ -348,14 +367,10 @@ impl<'run> Reader<'run> {
         if is_hidden {
             return Ok(());
         }
-        let folder = match self.path_of(parent) {
-            Ok(folder) => folder,
+        let path = match self.path(parent, name) {
+            Ok(path) => path,
             Err(why) => return self.teller.damage(at, format!("{} is left out: {why}", excerpt(name))),
         };
-        let path = if folder.is_empty() { name.to_vec() } else { [&folder, &b"/"[..], name].concat() };
-        if name.is_empty() || path.len() > self.options.limits.path {
-            return self.teller.damage(at, format!("{} is left out: that cannot be a name", excerpt(&path)));
-        }
         if file.is_folder_link() {
             return self.tell_folder_link(path, file, at);
         }
@@ -364,7 +379,7 @@ impl<'run> Reader<'run> {
         }
         let number = file.special;
         if let Some(first) = self.inodes.path(linked(number)).map(<[u8]>::to_vec) {
-            if let Err(error) = self.budget.take_link(&path, &first) {
+            if let Err(error) = self.budget.take_link(&[], &first) {
                 return self.teller.damage(at, format!("{} is left out: {error}", excerpt(&path)));
             }
             let target = self.linked.get(&number).map(|known| &**known);
@@ -383,22 +398,21 @@ impl<'run> Reader<'run> {
         self.tell_file(path, &target, at)
     }
 
-    /// A further name of a folder is a link to the folder where all of these lie.
+    /// A further name of a folder, whose path is paid for, is a link to the folder where all of these lie.
     fn tell_folder_link(&mut self, path: Vec<u8>, file: &File, at: u64) -> Result<(), Error> {
         let up = "../".repeat(path.split(|byte| *byte == b'/').skip(1).count());
         let to = format!("/{LINKED_FOLDER}{}", file.special);
         let link = [up.as_bytes(), OF_FOLDERS, to.as_bytes()].concat();
-        if let Err(error) = self.budget.take_link(&path, &link) {
+        if let Err(error) = self.budget.take_link(&[], &link) {
             return self.teller.damage(at, format!("{} is left out: {error}", excerpt(&path)));
         }
         let kind = Kind::Symlink;
         self.teller.entry(Entry { path, kind, mode: 0o777, link, mtime: file.mtime, header: at, ..Entry::default() })
     }
 
-    /// Tells of a file or folder, whose record begins at byte `at`.
+    /// Tells of a file or folder, whose record begins at byte `at`, and whose path is paid for.
     fn tell_file(&mut self, path: Vec<u8>, file: &File, at: u64) -> Result<(), Error> {
-        let weight = path.len().saturating_add(OF_FILE) as u64;
-        if let Err(error) = self.budget.take_bytes(weight) {
+        if let Err(error) = self.budget.take_bytes(OF_FILE as u64) {
             return self.teller.damage(at, format!("{} is left out: {error}", shown(&path)));
         }
         let device = Device { major: file.special >> 24, minor: file.special & 0xff_ffff };
@@ -641,7 +655,7 @@ mod tests {
         let most = options.limits.path_components as u64;
         let mut paid = |folder: u32| {
             let before = reader.budget.bytes;
-            (reader.path_of(folder), (before - reader.budget.bytes) / OF_STEP)
+            (reader.path_of(folder).map(<[u8]>::to_vec), (before - reader.budget.bytes) / OF_STEP)
         };
         assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 2));
         assert_eq!(paid(30), (Ok(b"20/30".to_vec()), 0));
@@ -653,6 +667,49 @@ mod tests {
         }
         reader.budget.bytes = 5 * OF_STEP;
         assert!(reader.path_of(100).is_err_and(|why| why.contains("too often")));
+    }
+
+    /// Before the path of a name is put together, it is paid for: millions of names may be in a folder that is deep.
+    #[test]
+    fn paths_are_paid_for() {
+        let mut image = vec![0; 8192];
+        image[1024..1028].copy_from_slice(b"H+\0\x04");
+        image[1064..1072].copy_from_slice(&[0, 0, 0x10, 0, 0, 0, 0, 2]);
+        let (source, options) = (MemorySource::new(image, "image"), Options::default());
+        let mut ignore = |_| Ok(());
+        let mut reader = Reader::open(&source, &options, &mut ignore).unwrap();
+        for id in 100..200 {
+            let parent = if id == 100 { ROOT } else { id - 1 };
+            reader.folders.insert(id, Folder { parent, name: [b'f'; 250].into() });
+        }
+        let mut paid = |parent: u32, name: &[u8]| {
+            let before = reader.budget.bytes;
+            let path = reader.path(parent, name);
+            (path.map(|path| path.len()), before - reader.budget.bytes)
+        };
+        assert_eq!(paid(180, b"one"), (Ok(81 * 251 + 3), 81 * 250 + 81 * 251 + 3));
+        assert_eq!(paid(180, b"two"), (Ok(81 * 251 + 3), 81 * 251 + 3));
+        assert_eq!(paid(180, &[b'n'; 1 << 16]), (Err("that cannot be a name"), 0));
+        assert_eq!(paid(ROOT, b"one"), (Ok(3), 3));
+        reader.budget.bytes = 1000;
+        assert!(reader.path(ROOT, b"two").is_ok() && reader.path(180, b"one").is_err());
+        assert_eq!(reader.budget.bytes, 997);
+    }
+
+    /// Thousands of records may tell of extents behind those for which there is room.
+    #[test]
+    fn a_file_ends_where_the_parts_are_used_up() {
+        let mut image = vec![0; 8192];
+        image[1024..1028].copy_from_slice(b"H+\0\x04");
+        image[1064..1072].copy_from_slice(&[0, 0, 0x10, 0, 0, 0, 0, 2]);
+        let (source, options) = (MemorySource::new(image, "image"), Options::default());
+        let mut ignore = |_| Ok(());
+        let mut reader = Reader::open(&source, &options, &mut ignore).unwrap();
+        reader.budget.parts = 2;
+        let (mut content, mut blocks) = (Content::new(100 * 4096), 0);
+        reader.add(&mut content, &[(0, 1), (1, 1), (0, 1), (1, 1), (0, 1)], &mut blocks);
+        assert_eq!((content.left(), blocks, content.pieces.len()), (0, 2, 2), "{:?}", content.pieces);
+        assert!(content.missing.is_some_and(|why| why.contains("too many parts")));
     }
 
     /// Several small images may be read beside each other.

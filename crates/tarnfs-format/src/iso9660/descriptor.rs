@@ -24,6 +24,9 @@ const MOST_BETWEEN: u64 = 12_000;
 /// Sectors that are looked at in all, of images that share what one may take.
 const MOST_LOOKED_AT: u64 = 2_400_000;
 
+/// The same where sessions before the newest one are looked for: one sector of 16, of a disc with 512 GiB.
+const MOST_OF_OLDER: u64 = 1 << 24;
+
 /// A tree of folders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tree {
@@ -52,10 +55,13 @@ pub(super) struct Volume {
     pub(super) start: u64,
 }
 
-/// The descriptors that begin at `sector`; `None` where there are none.
-fn session(source: &dyn Source, sector: u64) -> io::Result<Option<Volume>> {
+/// The descriptors that begin at `sector`; `None` where there are none. `left` is how many sectors may still be looked
+/// at.
+fn session(source: &dyn Source, sector: u64, left: &mut u64) -> io::Result<Option<Volume>> {
     let mut volume = Volume::default();
     for sector in (sector..).take(MOST as usize) {
+        let Some(rest) = left.checked_sub(1) else { break };
+        *left = rest;
         let mut bytes = [0; SECTOR as usize];
         let Some(at) = sector.checked_mul(SECTOR).filter(|at| at.saturating_add(SECTOR) <= source.len()) else { break };
         match source.read_exact_at(&mut bytes, at) {
@@ -146,6 +152,11 @@ pub(super) fn has_udf(source: &dyn Source) -> io::Result<bool> {
 /// session to a file, or to a disc that can be overwritten, replaces those at the front. (libisofs keeps the first
 /// session at sector 32, and each begins at a multiple of 16.)
 pub(super) fn has_older_session(source: &dyn Source, newest: &Volume, cancel: &Cancel) -> io::Result<bool> {
+    has_older_within(source, newest, MOST_OF_OLDER, cancel)
+}
+
+/// The same, where so many sectors are looked at. Behind these there may be one.
+fn has_older_within(source: &dyn Source, newest: &Volume, mut left: u64, cancel: &Cancel) -> io::Result<bool> {
     let end = newest.sectors.min(source.len() / SECTOR);
     let roots =
         |volume: &Volume| [volume.primary, volume.joliet, volume.enhanced].map(|tree| tree.map(|tree| tree.root));
@@ -153,6 +164,8 @@ pub(super) fn has_older_session(source: &dyn Source, newest: &Volume, cancel: &C
     while next < end {
         let begins = next;
         next = begins.saturating_add(FIRST);
+        let Some(rest) = left.checked_sub(1) else { return Ok(true) };
+        left = rest;
         cancel.check()?;
         let (sector, mut head) = (next, [0; 7]);
         let at = sector.saturating_mul(SECTOR);
@@ -168,7 +181,7 @@ pub(super) fn has_older_session(source: &dyn Source, newest: &Volume, cancel: &C
         }
         let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
         if is_first
-            && let Some(found) = session(source, sector)?
+            && let Some(found) = session(source, sector, &mut left)?
             && found.lies_behind(begins)
             && roots(&found) != roots(newest)
         {
@@ -189,8 +202,8 @@ fn tree(bytes: &[u8]) -> Option<Tree> {
 /// What the last session says: it has the files of those before it that are still there. `None` where there is none.
 /// Others are looked for as far as one of so many `shares` may.
 pub(super) fn find(source: &dyn Source, shares: u64, cancel: &Cancel) -> io::Result<Option<Volume>> {
-    let mut left = MOST_LOOKED_AT.checked_div(shares).unwrap_or(MOST_LOOKED_AT);
-    let Some(mut volume) = session(source, FIRST)? else { return Ok(None) };
+    let (mut left, mut of_first) = (MOST_LOOKED_AT.checked_div(shares).unwrap_or(MOST_LOOKED_AT), MOST);
+    let Some(mut volume) = session(source, FIRST, &mut of_first)? else { return Ok(None) };
     let mut start = 0_u64;
     let sectors = source.len() / SECTOR;
     for _ in 0..MOST_SESSIONS {
@@ -212,7 +225,7 @@ pub(super) fn find(source: &dyn Source, shares: u64, cancel: &Cancel) -> io::Res
                 let is_first = matches!(head, [1, magic @ .., 1] if magic == *MAGIC);
                 let begins = sector.saturating_sub(FIRST);
                 if is_first
-                    && let Some(found) = session(source, sector)?
+                    && let Some(found) = session(source, sector, &mut left)?
                     && found.lies_behind(begins)
                 {
                     next = Some((begins, found));
@@ -266,6 +279,49 @@ mod tests {
             let (start, end) = (self.sector * SECTOR, (self.sector + 1) * SECTOR);
             (offset < end).then_some(offset.max(start))
         }
+    }
+
+    /// A disk on which each sector is the first descriptor of a session at its start, and how often it was read.
+    #[derive(Debug)]
+    struct Same {
+        sector: [u8; SECTOR as usize],
+        reads: AtomicU64,
+    }
+
+    impl Source for Same {
+        fn read_at(&self, buffer: &mut [u8], _: u64) -> io::Result<usize> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            buffer.copy_from_slice(&self.sector[..buffer.len()]);
+            Ok(buffer.len())
+        }
+
+        fn len(&self) -> u64 {
+            8 << 40
+        }
+
+        fn describe(&self) -> String {
+            "the same".to_owned()
+        }
+    }
+
+    /// Behind each of them may be 63 more.
+    #[test]
+    fn descriptors_of_sessions_that_are_none_are_counted() {
+        let mut sector = [0; SECTOR as usize];
+        sector[..7].copy_from_slice(b"\x01CD001\x01");
+        sector[80..84].copy_from_slice(&32_u32.to_le_bytes());
+        sector[128..130].copy_from_slice(&(SECTOR as u16).to_le_bytes());
+        // The root: a folder in block 0.
+        (sector[156], sector[156 + 25], sector[156 + 32]) = (34, 2, 1);
+        let source = Same { sector, reads: AtomicU64::new(0) };
+        let volume = find(&source, MOST_LOOKED_AT / 1000, &Cancel::default()).unwrap().unwrap();
+        assert_eq!((volume.start, volume.primary.map(|tree| tree.root.0)), (0, Some(0)));
+        let reads = source.reads.swap(0, Ordering::Relaxed);
+        assert!((1000..1000 + 2 * MOST).contains(&reads), "{reads}");
+        let newest = Volume { sectors: u64::MAX, ..volume };
+        assert!(has_older_within(&source, &newest, 1000, &Cancel::default()).unwrap());
+        let reads = source.reads.load(Ordering::Relaxed);
+        assert!((900..=1000).contains(&reads), "{reads}");
     }
 
     #[test]

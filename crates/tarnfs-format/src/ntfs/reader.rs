@@ -49,10 +49,10 @@ const LOST: &str = "lost+found";
 
 /// Bytes of memory for a folder beside its name, and what an entry counts for beside its path.
 const OF_FOLDER: usize = 96;
-const OF_FILE: usize = 512;
+const OF_FILE: u64 = 512;
 
-/// Bytes of the budget that it takes to look up one of the folders above a name. Any number of records may be the same
-/// bytes, and name in turn two folders that are deep, or in themselves.
+/// Bytes of the budget that it takes to look up one of the folders above a name, at least: as many as its own name has.
+/// Any number of records may be the same bytes, and name in turn two folders that are deep, or in themselves.
 const OF_STEP: u64 = 32;
 
 /// Kinds of what Windows keeps for a driver: a file that Windows has compressed, and sockets, pipes and devices of
@@ -86,6 +86,7 @@ const NO_PROVIDER: u32 = 0xffff_0fff;
 
 const IS_ELSEWHERE: &str =
     "its content is not on this volume, or in a form that only Windows reads (deduplicated, in a cloud, on tape)";
+const NO_TARGET: &str = "its file has a name already, whose path is longer than a link can be";
 const TOO_MUCH: &str = "the table of files is longer than such an image may have";
 
 /// What a link or a device of Services for Unix begins with, as ntfs-3g writes it, too.
@@ -107,6 +108,8 @@ enum NoPath {
     Hidden,
     Wrong(&'static str),
 }
+
+const TOO_OFTEN: NoPath = NoPath::Wrong("where folders are is looked up too often");
 
 /// One pass over one image.
 pub(super) struct Reader<'run> {
@@ -235,15 +238,11 @@ impl<'run> Reader<'run> {
     }
 
     /// The path of a folder; empty of the root.
-    fn path_of(&mut self, folder: Reference) -> Result<Vec<u8>, NoPath> {
-        if let Some((last, path)) = &self.last
-            && *last == folder
-        {
-            return path.clone();
-        }
-        let path = self.found_path(folder);
-        self.last = Some((folder, path.clone()));
-        path
+    fn path_of(&mut self, folder: Reference) -> Result<&[u8], NoPath> {
+        let known = self.last.take().filter(|(last, _)| *last == folder);
+        let found = known.unwrap_or_else(|| (folder, self.found_path(folder)));
+        let (_, path) = self.last.insert(found);
+        path.as_deref().map_err(|why| *why)
     }
 
     /// The same, from the folders above it. Each of these is paid for: records in two deep folders may come in turn.
@@ -252,9 +251,7 @@ impl<'run> Reader<'run> {
         let (mut at, mut length) = (folder, 0_usize);
         let lost;
         while at.number != ROOT {
-            if self.budget.take_bytes(OF_STEP).is_err() {
-                return Err(NoPath::Wrong("where folders are is looked up too often"));
-            }
+            self.budget.take_bytes(OF_STEP).map_err(|_| TOO_OFTEN)?;
             if at.number == OF_SYSTEM {
                 return Err(NoPath::Hidden);
             }
@@ -265,6 +262,7 @@ impl<'run> Reader<'run> {
                 names.push(lost.as_bytes());
                 break;
             };
+            self.budget.take_bytes((above.name.len() as u64).saturating_sub(OF_STEP)).map_err(|_| TOO_OFTEN)?;
             length = length.saturating_add(above.name.len()).saturating_add(1);
             // One that is in itself ends here, too.
             if names.len() >= self.options.limits.path_components || length >= self.options.limits.path {
@@ -294,10 +292,24 @@ impl<'run> Reader<'run> {
         if number < FIRST_OF_USERS {
             return Ok(());
         }
-        let (mut first, mut is_hidden) = (None::<Vec<u8>>, false);
+        let (mut first, mut is_told, mut is_hidden) = (None::<Vec<u8>>, false, false);
         // A folder has one name.
         let names = file.names.iter().filter(|name| !name.is_of_dos);
-        for name in names.take(if file.is_folder { 1 } else { usize::MAX }) {
+        let mut names: Vec<_> = names.take(if file.is_folder { 1 } else { usize::MAX }).collect();
+        // What is in a file is told once: where it has several names, with one that links can lead to.
+        let is_target = |name: &&Name| self.length_of(name).is_ok_and(|length| length <= LONGEST_TARGET);
+        if names.len() > 1
+            && let Some(before) = names.iter().position(is_target).and_then(|at| names.get_mut(..=at))
+        {
+            before.rotate_right(1);
+        }
+        for name in names {
+            self.options.cancel.check().map_err(at_start)?;
+            if is_told && first.is_none() {
+                let what = format!("'{}' is left out: {NO_TARGET}", excerpt(&name.text));
+                self.teller.damage(at, what)?;
+                continue;
+            }
             let path = match self.path(name) {
                 Ok(path) => path,
                 Err(NoPath::Hidden) => {
@@ -313,31 +325,45 @@ impl<'run> Reader<'run> {
             };
             match &first {
                 None => {
-                    if self.tell_file(path.clone(), file, at)? && path.len() <= LONGEST_TARGET {
-                        first = Some(path);
-                    }
+                    is_told = self.tell_file(path.clone(), file, at)?;
+                    first = Some(path).filter(|path| is_told && path.len() <= LONGEST_TARGET);
+                    // It is told why.
+                    is_hidden |= !is_told;
                 }
                 Some(first) => self.tell_link(path, first.clone(), file, at)?,
             }
         }
-        if first.is_none() && !is_hidden {
+        if !is_told && !is_hidden {
             self.teller.damage(at, format!("the file of record {number} is left out: it has no name"))?;
         }
         Ok(())
     }
 
-    fn path(&mut self, name: &Name) -> Result<Vec<u8>, NoPath> {
-        if name.text.is_empty() {
-            return Err(NoPath::Wrong("that cannot be a name"));
+    /// Bytes of the path of what has a name.
+    fn length_of(&mut self, name: &Name) -> Result<usize, NoPath> {
+        let of_name = name.text.len();
+        let length = match self.path_of(name.folder)?.len() {
+            0 => of_name,
+            above => above.saturating_add(1).saturating_add(of_name),
+        };
+        match of_name {
+            0 => Err(NoPath::Wrong("that cannot be a name")),
+            _ if length > self.options.limits.path => Err(NoPath::Wrong("its path is too long")),
+            _ => Ok(length),
         }
-        let folder = self.path_of(name.folder)?;
-        let path = if folder.is_empty() { name.text.clone() } else { [&folder, &b"/"[..], &name.text].concat() };
-        if path.len() > self.options.limits.path { Err(NoPath::Wrong("its path is too long")) } else { Ok(path) }
     }
 
-    /// Tells of a further name of a file.
+    /// The path of what has a name. It is paid for: any number of names may be in a folder that is deep.
+    fn path(&mut self, name: &Name) -> Result<Vec<u8>, NoPath> {
+        let length = self.length_of(name)? as u64;
+        self.budget.take_bytes(length).map_err(|_| NoPath::Wrong("the entries of the image are read too often"))?;
+        let folder = self.path_of(name.folder)?;
+        Ok(if folder.is_empty() { name.text.clone() } else { [folder, &b"/"[..], &name.text].concat() })
+    }
+
+    /// Tells of a further name of a file, whose path is paid for.
     fn tell_link(&mut self, path: Vec<u8>, link: Vec<u8>, file: &File, at: u64) -> Result<(), Error> {
-        if let Err(error) = self.budget.take_link(&path, &link) {
+        if let Err(error) = self.budget.take_link(&[], &link) {
             return self.teller.damage(at, format!("'{}' is left out: {error}", excerpt(&path)));
         }
         // Behind what it is a link to.
@@ -346,10 +372,9 @@ impl<'run> Reader<'run> {
         self.teller.entry(Entry { path, kind, mode, mtime, header, link, ..Entry::default() })
     }
 
-    /// Tells of a file or folder. False if it is left out.
+    /// Tells of a file or folder, whose path is paid for. False if it is left out.
     fn tell_file(&mut self, path: Vec<u8>, file: &File, at: u64) -> Result<bool, Error> {
-        let weight = path.len().saturating_add(OF_FILE) as u64;
-        if let Err(error) = self.budget.take_bytes(weight) {
+        if let Err(error) = self.budget.take_bytes(OF_FILE) {
             self.teller.damage(at, format!("'{}' is left out: {error}", shown(&path)))?;
             return Ok(false);
         }
@@ -654,7 +679,7 @@ mod tests {
         }
         let mut paid = |number: u64| {
             let before = reader.budget.bytes;
-            (reader.path_of(place(number)), before - reader.budget.bytes)
+            (reader.path_of(place(number)).map(<[u8]>::to_vec), before - reader.budget.bytes)
         };
         assert_eq!(paid(30), (Ok(b"40/30".to_vec()), 2 * OF_STEP));
         assert_eq!(paid(30), (Ok(b"40/30".to_vec()), 0));
@@ -666,5 +691,67 @@ mod tests {
         reader.budget.bytes = 5 * OF_STEP;
         let late = reader.path_of(place(101));
         assert!(matches!(late, Err(NoPath::Wrong(why)) if why.contains("too often")));
+    }
+
+    /// Tells of a file with names in folders, with what may be paid for that: the paths of files and of links, what is
+    /// damaged, and what was paid. Folders 100 to 199 have 250 bytes each, and are each in the one before it.
+    fn told_with(names: &[(u64, &str)], most: Option<u64>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<String>, u64) {
+        let (source, options) = (MemorySource::new(boot::tests::good(), "image"), Options::default());
+        let events = std::cell::RefCell::new(Vec::new());
+        let mut receive = |event| {
+            events.borrow_mut().push(event);
+            Ok(())
+        };
+        let mut reader = Reader::open(&source, &options, &mut receive).unwrap();
+        // It was cut.
+        events.borrow_mut().clear();
+        let place = |number: u64| Reference { number, sequence: 0 };
+        for number in 100..200 {
+            let (parent, name) = (if number == 100 { ROOT } else { number - 1 }, [b'f'; 250].into());
+            reader.folders.insert(number, Folder { sequence: 1, parent: place(parent), name });
+        }
+        let names = names.iter().map(|(folder, text)| Name {
+            folder: place(*folder),
+            text: text.as_bytes().to_vec(),
+            is_of_dos: false,
+        });
+        let file = File { names: names.collect(), ..File::default() };
+        reader.budget.bytes = most.unwrap_or(reader.budget.bytes);
+        let before = reader.budget.bytes;
+        reader.tell(30, &file, 7).unwrap();
+        let paid = before - reader.budget.bytes;
+        let (mut files, mut links, mut damage) = (Vec::new(), Vec::new(), Vec::new());
+        for event in events.take() {
+            match event {
+                Event::Entry(entry) if entry.kind == Kind::HardLink => links.push(entry.path),
+                Event::Entry(entry) => files.push(entry.path),
+                Event::Damage(found) => damage.push(found.what),
+                _ => {}
+            }
+        }
+        (files, links, damage, paid)
+    }
+
+    /// No link can lead to a long path. The file was told as a whole under each of its names, and as left out.
+    #[test]
+    fn the_content_of_a_file_is_told_once() {
+        let (files, links, damage, _) = told_with(&[(130, "one"), (130, "two"), (131, "three")], None);
+        assert_eq!((files.len(), links.len(), damage.len()), (1, 0, 2), "{damage:?}");
+        assert!(files[0].ends_with(b"/one") && damage.iter().all(|what| what.contains(NO_TARGET)), "{damage:?}");
+        let (files, links, damage, _) = told_with(&[(130, "one"), (ROOT, "two"), (130, "three")], None);
+        let ends = links.iter().zip(["/one", "/three"]).all(|(path, end)| path.ends_with(end.as_bytes()));
+        assert!(files == [b"two".to_vec()] && links.len() == 2 && ends && damage.is_empty(), "{damage:?}");
+        // A name that is in no folder that is shown is none.
+        let (files, links, damage, _) = told_with(&[(OF_SYSTEM, "one"), (130, "two")], None);
+        assert_eq!((files.len(), links.len(), damage.len()), (1, 0, 0), "{damage:?}");
+    }
+
+    /// Before the path of a name is put together, it is paid for.
+    #[test]
+    fn paths_are_paid_for() {
+        let (files, _, damage, paid) = told_with(&[(180, "one")], None);
+        assert_eq!((files.len(), damage.len(), paid), (1, 0, 81 * 250 + 81 * 251 + 3 + OF_FILE));
+        let (files, _, damage, paid) = told_with(&[(180, "one")], Some(81 * (250 + 251)));
+        assert_eq!((files.len(), damage.len(), paid), (0, 1, 81 * 250), "{damage:?}");
     }
 }

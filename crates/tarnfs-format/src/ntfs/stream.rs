@@ -1,5 +1,6 @@
 //! Streams: what a file has under one name, and where in the image that lies.
 
+use std::io;
 use std::sync::{Arc, LazyLock};
 
 use super::boot::Boot;
@@ -21,6 +22,10 @@ const OF_REST: usize = 1 << 10;
 
 /// Runs of one stream.
 const MOST_RUNS: usize = 1 << 20;
+
+/// Bytes of the budget that a run counts for each time that all of them are gone through: it may be a hole, and a file
+/// may have hundreds of thousands of them in three bytes each.
+const OF_RUN: u64 = 4;
 
 const ENCRYPTED: &str = "it is encrypted by Windows (EFS), which alone decrypts it";
 const NOWHERE: &str = "it lies where it cannot";
@@ -141,6 +146,10 @@ impl Stream {
         match &self.place {
             Place::Inside(_, places) => places.iter().for_each(|&(at, length)| content.add(at, length, there)),
             Place::Runs { runs, .. } => {
+                if let Err(error) = budget.take_bytes(OF_RUN.saturating_mul(runs.len() as u64)) {
+                    content.add_missing(0, self.size, error.to_string());
+                    return content;
+                }
                 let mut to = Target {
                     content: &mut content,
                     boot,
@@ -151,6 +160,9 @@ impl Stream {
                 };
                 if self.unit == 0 {
                     for run in runs {
+                        if to.content.left() == 0 {
+                            break;
+                        }
                         to.run(*run);
                     }
                 } else if self.unit > MOST_OF_UNIT || boot.cluster << self.unit > LONGEST_UNIT {
@@ -231,6 +243,12 @@ impl Target<'_> {
         at.checked_mul(self.boot.cluster)
     }
 
+    /// Nothing behind it can be told: no part has room.
+    fn end(&mut self, why: &io::Error) {
+        let left = self.content.left();
+        self.content.add_missing(0, left, why.to_string());
+    }
+
     /// A run that is stored as it is.
     fn run(&mut self, run: Run) {
         if self.content.left() == 0 {
@@ -242,7 +260,7 @@ impl Target<'_> {
         }
         let stored = self.written(length);
         if let Err(error) = self.budget.take_parts(1) {
-            return self.content.add_missing(0, length, error.to_string());
+            return self.end(&error);
         }
         match self.byte(run) {
             Some(at) => self.content.add(at, stored, self.there),
@@ -290,11 +308,10 @@ impl Target<'_> {
             return parts.iter().for_each(|part| self.run(*part));
         }
         let wanted = self.written(length).min(self.content.left());
-        let piece = match self.budget.take_parts(parts.len() as u64) {
-            Ok(()) => self.packed(parts, length, wanted),
-            Err(error) => Err(error.to_string()),
-        };
-        match piece {
+        if let Err(error) = self.budget.take_parts(parts.len() as u64) {
+            return self.end(&error);
+        }
+        match self.packed(parts, length, wanted) {
             Ok(mut piece) if wanted > 0 => {
                 if !self.coders.take(&mut piece) {
                     let left = self.content.left();
@@ -445,6 +462,30 @@ mod tests {
         assert_eq!(content(&stream).missing.unwrap(), NOWHERE);
         let stream = Stream::begin(&extent(&[0x11, 1, 1, 0], 5, 5), false, true);
         assert!(content(&stream).missing.unwrap().contains("EFS"));
+    }
+
+    /// A file may have hundreds of thousands of runs, and any number of names: where its parts are used up, it ends,
+    /// and what is gone through costs each time.
+    #[test]
+    fn runs_are_paid_for_and_end_with_the_parts() {
+        const RUNS: usize = 1000;
+        for is_compressed in [false, true] {
+            // A cluster and a hole, again and again; of units of two, each is compressed.
+            let runs = [0x11, 1, 5, 0x01, 1].repeat(RUNS / 2);
+            let size = RUNS as u64 * CLUSTER;
+            let one = Extent { unit: 1, ..extent(&runs, size, size) };
+            let stream = Stream::begin(&one, is_compressed, false);
+            let mut budget = Budget::new(1 << 30, 1);
+            budget.parts = 4;
+            let before = budget.bytes;
+            let found = stream.content(&boot(), 1000 * CLUSTER, &mut budget);
+            assert!((3..=5).contains(&found.pieces.len()), "{}", found.pieces.len());
+            assert!(found.missing.unwrap().contains("too many parts"));
+            assert_eq!(before - budget.bytes, RUNS as u64 * OF_RUN);
+            budget.bytes = RUNS as u64 * OF_RUN - 1;
+            let found = stream.content(&boot(), 1000 * CLUSTER, &mut budget);
+            assert_eq!((found.pieces.len(), found.missing.is_some(), found.left()), (1, true, 0));
+        }
     }
 
     /// A unit in two places has a coder of its own: no more are made than an index keeps.

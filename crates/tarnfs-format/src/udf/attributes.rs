@@ -30,7 +30,9 @@ impl Attributes {
     /// Adds those in `bytes`, if there are any. Any number of names may lead to them, so what they take is taken from
     /// the budget.
     pub(super) fn add(&mut self, bytes: &[u8], budget: &mut Budget) -> io::Result<()> {
-        let is_area = tag::read(bytes).is_ok_and(|tag| tag.kind == tag::ATTRIBUTES);
+        let read = tag::read(bytes);
+        budget.take_bytes(tag::looked_at(read, bytes))?;
+        let is_area = read.is_ok_and(|tag| tag.kind == tag::ATTRIBUTES);
         let mut rest = bytes.get(HEAD..).filter(|_| is_area).unwrap_or_default();
         while let (Some(kind), Some(length)) = (u32_at(rest, 0), u32_at(rest, 8)) {
             let Some((one, behind)) = rest.split_at_checked(length as usize).filter(|(one, _)| one.len() >= OF_ONE)
@@ -142,13 +144,29 @@ mod tests {
         assert_eq!(found, Attributes::default());
     }
 
+    /// The tag of the entry need not cover them, so that nobody has paid for a look at them yet.
+    #[test]
+    fn a_checksum_of_them_is_paid_for() {
+        let mut area = area(&[0; 4000]);
+        let paid = |area: &[u8]| {
+            let mut budget = Budget::new(0, 1);
+            let before = budget.bytes;
+            Attributes::default().add(area, &mut budget).unwrap();
+            before - budget.bytes
+        };
+        assert_eq!(paid(&area), 24);
+        area[20] ^= 1;
+        assert_eq!(paid(&area), 4024);
+    }
+
     /// Any number of names may lead to one entry with thousands of attributes.
     #[test]
     fn attributes_are_paid_for() {
         let many = [0, 1, 0, 0, b'x'].repeat(1000);
         let area = area(&of_system("*UDF OS/2 EA", &[&[0, 0][..], &many].concat()));
         let mut budget = Budget::new(0, 1);
-        budget.bytes = 2500 * (PER_ATTRIBUTE + 6);
+        // Each time, the tag is looked at before.
+        budget.bytes = 2500 * (PER_ATTRIBUTE + 6) + 3 * 24;
         let told: Vec<_> = (0..4)
             .map(|_| {
                 let mut found = Attributes::default();

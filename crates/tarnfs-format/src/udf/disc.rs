@@ -25,9 +25,6 @@ const PER_BLOCK: u64 = 32;
 /// Entries that replace each other (strategy 4096), of one file.
 const MOST_REPLACED: u32 = 1024;
 
-/// What an entry counts for at least, whatever its tag says: the shortest one has so many bytes.
-const OF_ENTRY: u64 = 176;
-
 /// Bytes of a table of packets that lie elsewhere: it has up to 65535 entries.
 const LONGEST_SPARING_TABLE: u32 = 56 + 65_535 * 8;
 
@@ -132,7 +129,7 @@ impl<'s> Disc<'s> {
             let what = format!("the partition of its root: {why}");
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
-        disc.root = disc.file_set(logical.file_set)?;
+        disc.root = disc.file_set(logical.file_set, budget)?;
         Ok(disc)
     }
 
@@ -206,12 +203,16 @@ impl<'s> Disc<'s> {
             let Ok(location) = u32::try_from(number) else { continue };
             // Whoever has padded the image had better not pay for that.
             let is_nothing = self.image.block_before((at, block))?.iter().take(tag::LENGTH).all(|byte| *byte == 0);
-            budget.take_bytes(if is_nothing { OF_NOTHING } else { block })?;
             if is_nothing {
+                budget.take_bytes(OF_NOTHING)?;
                 continue;
             }
             let kinds = [tag::FILE, tag::EXTENDED_FILE];
-            let (found, bytes) = match self.image.descriptor((at, block), &kinds, location) {
+            let before = budget.bytes;
+            let found = self.image.descriptor((at, block), &kinds, location, budget);
+            // It was read whole.
+            budget.take_bytes(block.saturating_sub(before.saturating_sub(budget.bytes)))?;
+            let (found, bytes) = match found {
                 Ok(found) => found,
                 Err(error) if is_damage(&error) => continue,
                 Err(error) => return Err(error),
@@ -309,11 +310,11 @@ impl<'s> Disc<'s> {
     }
 
     /// The root of the newest file set (ECMA-167, 4/8.3.1 and 4/14.1).
-    fn file_set(&mut self, place: Place) -> io::Result<Place> {
+    fn file_set(&mut self, place: Place, budget: &mut Budget) -> io::Result<Place> {
         let (mut found, mut next, mut first) = (None::<FileSet>, Some(place), None);
         for _ in 0..MOST_FILE_SETS {
             let Some(place) = next.take() else { break };
-            let (_, bytes) = match self.descriptor(place, &[tag::FILE_SET, tag::TERMINATOR]) {
+            let (_, bytes) = match self.descriptor(place, &[tag::FILE_SET, tag::TERMINATOR], budget) {
                 Ok((_, Tag { kind: tag::TERMINATOR, .. }, _)) => break,
                 Ok((_, tag, bytes)) => (tag, bytes),
                 // Behind the first one there may be nothing.
@@ -340,11 +341,11 @@ impl<'s> Disc<'s> {
     }
 
     /// The descriptor in a block, and where that lies; of a copy if the first one is damaged.
-    fn descriptor(&mut self, place: Place, kinds: &[u16]) -> io::Result<(u64, Tag, Vec<u8>)> {
+    fn descriptor(&mut self, place: Place, kinds: &[u16], budget: &mut Budget) -> io::Result<(u64, Tag, Vec<u8>)> {
         let mut first = None;
         for copy in 0..self.space.copies(place.partition) {
             let found = self.space.find(place, copy).and_then(|(at, _)| {
-                let (tag, bytes) = self.image.descriptor((at, self.space.block), kinds, place.block)?;
+                let (tag, bytes) = self.image.descriptor((at, self.space.block), kinds, place.block, budget)?;
                 Ok((at, tag, bytes))
             });
             match found {
@@ -362,8 +363,8 @@ impl<'s> Disc<'s> {
         // Entries that lead to each other; where nothing was replaced, that takes no memory.
         let mut passed = HashSet::new();
         for _ in 0..MOST_REPLACED {
-            let (at, tag, bytes) = self.descriptor(place, &[tag::FILE, tag::EXTENDED_FILE, tag::INDIRECT])?;
-            budget.take_bytes(OF_ENTRY.max(tag.length as u64))?;
+            let kinds = [tag::FILE, tag::EXTENDED_FILE, tag::INDIRECT];
+            let (at, tag, bytes) = self.descriptor(place, &kinds, budget)?;
             let newer = if tag.kind == tag::INDIRECT {
                 other(&bytes).ok_or_else(|| damaged("its entry leads nowhere"))?
             } else {
@@ -376,7 +377,7 @@ impl<'s> Disc<'s> {
                     other => return Err(damaged(format!("its entry is replaced in a way that UDF has not ({other})"))),
                 }
                 let behind = place.block.checked_add(1).map(|block| Place { block, ..place });
-                let newer = match behind.map(|behind| self.descriptor(behind, &[tag::INDIRECT])) {
+                let newer = match behind.map(|behind| self.descriptor(behind, &[tag::INDIRECT], budget)) {
                     Some(Ok((_, _, bytes))) => other(&bytes),
                     Some(Err(error)) if !is_damage(&error) => return Err(error),
                     // It was not replaced.
@@ -427,7 +428,7 @@ impl<'s> Disc<'s> {
             }
             let Some(place) = next else { return Ok(()) };
             budget.take_parts(PER_BLOCK)?;
-            let (at, _, found) = self.descriptor(place, &[tag::ALLOCATION])?;
+            let (at, _, found) = self.descriptor(place, &[tag::ALLOCATION], budget)?;
             if !passed.insert(at) {
                 return Err(damaged("the list of its parts has no end"));
             }

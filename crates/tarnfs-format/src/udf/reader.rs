@@ -216,6 +216,7 @@ impl<'run> Reader<'run> {
         self.tell_entry(&root, b".", Kind::Folder)?;
         open.extend(self.folder(&root, &path, 0)?);
         while let Some(folder) = open.last_mut() {
+            self.options.cancel.check().map_err(|error| Error::Read { offset: 0, error })?;
             let next = folder.listing.next(&mut self.disc.image, &mut self.of_listings);
             let next = next.map_err(|error| Error::Read { offset: 0, error })?;
             let before = path.len();
@@ -236,7 +237,6 @@ impl<'run> Reader<'run> {
                     continue;
                 }
             };
-            self.options.cancel.check().map_err(|error| Error::Read { offset: 0, error })?;
             if let Some(entry) = self.named(&name, &mut path)?
                 && let Some(below) = self.folder(&entry, &path, open.len())?
             {

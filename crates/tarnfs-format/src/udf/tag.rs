@@ -74,9 +74,19 @@ pub(super) fn read(bytes: &[u8]) -> Result<Tag, Wrong> {
     Ok(Tag { kind, length, location })
 }
 
-/// The tag of a descriptor that should be one of these `kinds`, in block `location`; what is wrong with it otherwise.
-pub(super) fn expect(bytes: &[u8], kinds: &[u16], location: u32) -> io::Result<Tag> {
-    let tag = read(bytes).map_err(|wrong| damaged(wrong.words()))?;
+/// Bytes of `bytes` that were looked at to read what was `read` of them: the second checksum may cover all of them.
+pub(super) fn looked_at(read: Result<Tag, Wrong>, bytes: &[u8]) -> u64 {
+    match read {
+        Err(Wrong::Content) => bytes.len() as u64,
+        Ok(tag) => tag.length as u64,
+        Err(_) => LENGTH as u64,
+    }
+}
+
+/// What was `read`, if it is the tag of a descriptor of one of these `kinds`, in block `location`; what is wrong with
+/// it otherwise.
+pub(super) fn expect(read: Result<Tag, Wrong>, kinds: &[u16], location: u32) -> io::Result<Tag> {
+    let tag = read.map_err(|wrong| damaged(wrong.words()))?;
     if !kinds.contains(&tag.kind) {
         return Err(damaged(format!("it is a descriptor of kind {}, not {}", tag.kind, kinds.first().unwrap_or(&0))));
     }

@@ -108,11 +108,7 @@ impl Volume {
                 };
                 // The checksum of a sector may cover all behind it, too.
                 let read = tag::read(bytes);
-                budget.take_bytes(match read {
-                    Err(Wrong::Content) => bytes.len() as u64,
-                    Ok(tag) => tag.length as u64,
-                    Err(_) => tag::LENGTH as u64,
-                })?;
+                budget.take_bytes(tag::looked_at(read, bytes))?;
                 let wrong = match read {
                     Ok(tag) if u64::from(tag.location) == number => {
                         number = number.saturating_add((tag.length as u64).div_ceil(sector).max(1));

@@ -1,9 +1,10 @@
 //! How much the archives in an archive may be to read, and to keep of them: a bomb of archives in archives has no end.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tarnfs_format::{Body, Piece};
+use tarnfs_format::{Body, Options, Piece};
 
 /// What all nested streams of an archive may hold together, for each of its bytes and beside.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
@@ -81,6 +82,13 @@ impl Amount {
         if self.add(bytes as u64) { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH)) }
     }
 
+    /// `options`, of which all blocks are counted that are decoded: each of very many images may need some to be listed.
+    pub(super) fn counting(self: &Arc<Self>, options: &Options) -> Options {
+        let amount = Arc::clone(self);
+        let decode = options.decode.clone().counting_blocks(move |bytes| amount.add_read(bytes));
+        Options { decode, ..options.clone() }
+    }
+
     /// Adds an entry that a directory tells of. An error if that is too much: it may be decoded from little.
     pub(super) fn add_entry(&self, body: &Body) -> io::Result<()> {
         let pieces = body.pieces.as_ref().map_or(0, |pieces| size_of_val::<[Piece]>(pieces));
@@ -107,6 +115,20 @@ mod tests {
         assert!(!amount.add(u64::MAX) && amount.add_hole(u64::MAX).is_err());
         let most = Amount::new(10).left();
         assert_eq!(most, (64 << 30) + 10_000);
+    }
+
+    /// What is in a disk image may have to be decoded to be listed.
+    #[test]
+    fn blocks_are_counted_that_are_decoded() {
+        let amount = Arc::new(Amount::of(1000));
+        let decode = tarnfs_format::Decode::default().with_blocks(|_, _, block| Ok(block.len()));
+        let options = amount.counting(&Options { decode, ..Options::default() });
+        let coder = tarnfs_format::Coder { steps: Vec::new(), is_behind_header: None };
+        let block = |length: usize| options.decode.block(&coder, &[], &mut vec![0; length]);
+        assert_eq!((block(600).unwrap(), amount.left()), (600, 400));
+        assert_eq!(block(401).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let none = amount.counting(&Options::default());
+        assert_eq!(none.decode.block(&coder, &[], &mut []).unwrap_err().kind(), io::ErrorKind::Unsupported);
     }
 
     /// Any number of files may have the same pieces, and any number of images such files.

@@ -179,7 +179,7 @@ impl fmt::Debug for Candidate {
 pub(super) struct Expansion<'a> {
     pub(super) names: &'a Names,
     pub(super) options: &'a Options,
-    pub(super) format_options: &'a tarnfs_format::Options,
+    pub(super) format_options: tarnfs_format::Options,
     pub(super) bodies: &'a Bodies,
     archive_length: u64,
     /// What was read and decoded so far, and may be.
@@ -214,7 +214,7 @@ impl<'a> Expansion<'a> {
         Self {
             names,
             options,
-            format_options,
+            format_options: amount.counting(format_options),
             bodies,
             archive_length,
             amount,
@@ -391,7 +391,7 @@ impl<'a> Expansion<'a> {
         Walk {
             names: self.names,
             options: self.options,
-            format_options: self.format_options,
+            format_options: &self.format_options,
             receiver,
             bodies: self.bodies,
             shifts,
