@@ -593,7 +593,7 @@ mod tests {
         let (changes, theirs) = (changes_of(&archive), folder.join("theirs"));
         std::fs::create_dir(&changes).unwrap();
         let path = changes.join(COMMITS);
-        rustix::fs::mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let (send, found) = std::sync::mpsc::channel();
         let find = {
             let (archive, at) = (archive.clone(), at.clone());

@@ -26,7 +26,7 @@ pub(super) const LONGEST_BLOCK: u64 = 16 << 20;
 
 /// Bytes that may be decoded to list what is in an image, and so many more for each byte of it. Any number of targets
 /// and listings may lie in different blocks, in turn, each of which is decoded whole for a few bytes.
-const TO_DECODE: Quota = Quota { most: 64 << 20, least: 16 << 20, of_small: 512 };
+const TO_DECODE: Quota = Quota { most: 64 << 20, least: 16 << 20, of_small: 1024 };
 const DECODED_FOR_EACH_BYTE: u64 = 128;
 
 /// The coders, by their numbers.

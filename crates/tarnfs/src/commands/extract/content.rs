@@ -183,7 +183,7 @@ pub(in crate::commands) mod tests {
 
     /// A file with these extents, given by where they begin and how long they are; and what is stored of it.
     pub(in crate::commands) fn sparse(extents: &[(u64, u64)], length: u64) -> (Asked, Vec<u8>) {
-        let stored = extents.iter().map(|(_, length)| length).sum();
+        let stored: u64 = extents.iter().map(|(_, length)| length).sum();
         let bytes: Vec<u8> = (0..stored).map(|at: u64| (at / 1000) as u8 | 1).collect();
         let extents = extents.iter().map(|&(offset, length)| Extent { offset, length, skip: 0 });
         let packed = Arc::new(MemorySource::new(bytes.clone(), "packed"));

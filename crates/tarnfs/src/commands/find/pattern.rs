@@ -185,7 +185,7 @@ fn item(text: &[u8], is_text: bool, has_backslash: bool) -> Option<(Item<'_>, &[
     }
     let (character, after) = match text {
         [] => return None,
-        [b'\\', behind @ [_, ..]] if has_backslash => single(behind),
+        [b'\\', behind @ ..] if has_backslash && !behind.is_empty() => single(behind),
         text => single(text),
     };
     Some((Item::Character(character), after))
