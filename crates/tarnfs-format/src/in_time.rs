@@ -59,7 +59,7 @@ mod tests {
     use tarnfs_source::{Cancel, Limits, MemorySource};
 
     use super::*;
-    use crate::{Entry, Kind};
+    use crate::Entry;
 
     /// Tells an entry, and then works for ever.
     struct Endless {
@@ -69,7 +69,8 @@ mod tests {
     impl ReadRandom for Endless {
         fn read(&self, _: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
             let damage = Event::Damage(Damage { offset: 3, what: "again".to_owned() });
-            receive(Event::Entry(Box::new(Entry::new(b"first", Kind::File)))).map_err(Error::Receiver)?;
+            let entry = Entry { path: b"first".to_vec(), ..Entry::default() };
+            receive(Event::Entry(Box::new(entry))).map_err(Error::Receiver)?;
             loop {
                 if self.tells {
                     receive(damage.clone()).map_err(Error::Receiver)?;
