@@ -1,6 +1,5 @@
 //! Reading a directory in a time that follows from what is in it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +55,8 @@ fn too_long(limit: &TimeLimit, entries: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use tarnfs_source::{Cancel, Limits, MemorySource};
 
     use super::*;
