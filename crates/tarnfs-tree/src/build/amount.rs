@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tarnfs_format::{Body, Piece};
+use tarnfs_source::Limits;
 
 /// What all nested streams of an archive may hold together, for each of its bytes and beside.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
@@ -16,8 +17,26 @@ const WEIGHT_OF_HOLES: u64 = 64;
 /// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
 const BYTES_OF_ENTRY: usize = 512;
 
+/// Bytes for names that wait in an archive in an archive, however many are around it.
+const LEAST_WAITING: usize = 1 << 20;
+
+/// The same for one extended header: the attributes that it tells stay in memory while the content of their file is
+/// read, which may be an archive.
+const LEAST_HEADER: u64 = 1 << 20;
+
 /// What is said of an archive that would be too much.
 pub(super) const TOO_MUCH: &str = "the archives in this archive hold too much; is it a bomb?";
+
+/// The limits of an archive that has so many around it. What waits in those, and what they tell, is in memory, too. All
+/// together have about twice what the outermost one has.
+pub(super) fn limits_at(limits: Limits, depth: u32) -> Limits {
+    let Limits { waiting_names, extended_header, .. } = limits;
+    Limits {
+        waiting_names: waiting_names.checked_shr(depth).unwrap_or_default().max(LEAST_WAITING.min(waiting_names)),
+        extended_header: extended_header.checked_shr(depth).unwrap_or_default().max(LEAST_HEADER.min(extended_header)),
+        ..limits
+    }
+}
 
 /// Bytes that were read of archives in an archive, and the most that there may be.
 #[derive(Debug)]
@@ -107,6 +126,17 @@ mod tests {
         assert!(!amount.add(u64::MAX) && amount.add_hole(u64::MAX).is_err());
         let most = Amount::new(10).left();
         assert_eq!(most, (64 << 30) + 10_000);
+    }
+
+    #[test]
+    fn archives_in_each_other_share_what_is_kept_while_they_are_read() {
+        let of_all =
+            |depth: u32| (0..depth).map(|depth| limits_at(Limits::DEFAULT, depth).extended_header).sum::<u64>();
+        assert_eq!(limits_at(Limits::DEFAULT, 0), Limits::DEFAULT);
+        assert_eq!(of_all(2), 24 << 20);
+        assert_eq!((of_all(12), of_all(100)), ((30 + 8) << 20, (30 + 96) << 20));
+        let little = Limits { extended_header: 1000, waiting_names: 10, ..Limits::DEFAULT };
+        assert_eq!(limits_at(little, 1000), little);
     }
 
     /// Any number of files may have the same pieces, and any number of images such files.
