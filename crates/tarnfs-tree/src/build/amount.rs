@@ -1,9 +1,11 @@
 //! How much the archives in an archive may be to read, and to keep of them: a bomb of archives in archives has no end.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tarnfs_format::{Body, Piece};
+use tarnfs_format::{Body, Options, Piece};
 use tarnfs_source::Limits;
 
 /// What all nested streams of an archive may hold together, for each of its bytes and beside.
@@ -17,6 +19,13 @@ const WEIGHT_OF_HOLES: u64 = 64;
 /// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
 const BYTES_OF_ENTRY: usize = 512;
 
+/// What a byte counts for there which is decoded while a directory is read: most filters of documents look at each, and
+/// nothing of it is kept.
+const WEIGHT_OF_DECODED: usize = 8;
+
+/// The processor time for the directory of one archive in an archive: there may be thousands.
+const TIME_OF_ONE: Duration = Duration::from_secs(5);
+
 /// Bytes for names that wait in an archive in an archive, however many are around it.
 const LEAST_WAITING: usize = 1 << 20;
 
@@ -26,6 +35,19 @@ const LEAST_HEADER: u64 = 1 << 20;
 
 /// What is said of an archive that would be too much.
 pub(super) const TOO_MUCH: &str = "the archives in this archive hold too much; is it a bomb?";
+
+/// Those of `options` with which the directory of an archive in an archive is read: what is decoded for it counts.
+pub(super) fn of_nested(options: &Options, amount: &Arc<Amount>) -> Options {
+    let (decode, amount) = (options.decode.clone(), Arc::clone(amount));
+    let counted = options.decode.clone().with_each(move |step, stored, cancel, take| {
+        decode.each(step, stored, cancel, &mut |part| {
+            amount.add_read(part.len().saturating_mul(WEIGHT_OF_DECODED))?;
+            take(part)
+        })
+    });
+    let directory_time = options.limits.directory_time.min(TIME_OF_ONE);
+    Options { decode: counted, limits: Limits { directory_time, ..options.limits }, ..options.clone() }
+}
 
 /// The limits of an archive that has so many around it. What waits in those, and what they tell, is in memory, too. All
 /// together have about twice what the outermost one has.
@@ -115,6 +137,8 @@ impl Amount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarnfs_format::{Decode, Step};
+    use tarnfs_source::{Cancel, MemorySource};
 
     #[test]
     fn what_is_read_is_bounded_and_holes_count_for_more() {
@@ -126,6 +150,20 @@ mod tests {
         assert!(!amount.add(u64::MAX) && amount.add_hole(u64::MAX).is_err());
         let most = Amount::new(10).left();
         assert_eq!(most, (64 << 30) + 10_000);
+    }
+
+    #[test]
+    fn what_is_decoded_for_a_directory_is_counted() {
+        let decode = Decode::default().with_each(|_, _, _, take| (0..100).try_for_each(|_| take(&[0; 1000])));
+        let options = Options { decode, ..Options::default() };
+        let nested = of_nested(&options, &Arc::new(Amount::of(500_000)));
+        assert_eq!(nested.limits, Limits { directory_time: TIME_OF_ONE, ..options.limits });
+        let (mut taken, stored) = (0, Arc::new(MemorySource::new(Vec::new(), "nothing")));
+        let result = nested.decode.each(&Step::default(), stored, &Cancel::default(), &mut |part| {
+            taken += part.len();
+            Ok(())
+        });
+        assert_eq!((taken, result.unwrap_err().kind()), (62_000, io::ErrorKind::InvalidData));
     }
 
     #[test]
