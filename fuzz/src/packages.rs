@@ -180,7 +180,7 @@ fn random(format: &dyn Format, source: &SharedSource) {
     format.bid(&Probe::of_head(&head));
     format.bid(&Probe::new(&head, &**source));
     let decode = Decode::new(|coder, stored, length, _| undo(coder, stored, length));
-    let decode = decode.with_each(|step, stored, take| {
+    let decode = decode.with_each(|step, stored, _, take| {
         let coder = CoderContext { properties: step.properties.as_slice().into(), ..CoderContext::default() };
         decoded(&step.codec, stored, coder)?.chunks(1 << 16).try_for_each(take)
     });

@@ -477,6 +477,49 @@ E",
     assert!(peak < MOST_FOR_A_BOMB, "{peak} bytes");
 }
 
+/// Twelve tars in each other, of which each has a long name, a long link and a long target of one before its file, or
+/// long attributes: 600 KB took 674 MB.
+#[test]
+fn long_headers_of_archives_in_archives_take_little_memory_together() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import gzip, tarfile
+def member(kind, data):
+    info = tarfile.TarInfo('header'); info.type = kind; info.size = len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512)
+def record(key, value):
+    rest = len(key) + len(value) + 3
+    length = rest + len(str(rest + 8))
+    return b'%d %s=%s
+' % (length, key, value)
+def make(name, head, levels):
+    info = tarfile.TarInfo('a.tar')
+    info.size, blocks = 0, []
+    for level in range(levels):
+        blocks.append(info.tobuf(tarfile.GNU_FORMAT))
+        info.size += len(head) + 512
+    with gzip.open(name, 'wb', 1) as file:
+        for block in reversed(blocks):
+            file.write(head)
+            file.write(block)
+most = (16 << 20) - 2000
+long = member(b'L', b'x' * most) + member(b'K', b'y' * most)
+make('names.tar.gz', long + member(b'x', record(b'path', b'a.tar') + record(b'linkpath', b'z' * most)), 12)
+attributes = b''.join(record(b'SCHILY.xattr.user.%03d' % number, b'v' * 65000) for number in range(240))
+make('attributes.tar.gz', member(b'x', attributes), 12)
+E",
+    );
+    for archive in ["names.tar.gz", "attributes.tar.gz"] {
+        let words = ["ls", "-r", "-P", "1", "--cache-memory=64M", "--index-file=:memory:", archive];
+        let (code, said, peak) = peak_of(&scratch, "", &words);
+        println!("{archive}: {code:?}, {peak} bytes");
+        // The archive in the first one has less room.
+        assert!(code == Some(5) && said.contains("it was skipped"), "{code:?} {said:.2000}");
+        assert!(peak < MOST_FOR_A_BOMB, "{archive}: {peak} bytes");
+    }
+}
+
 /// Few entries, and 15 MiB of extended attributes in each of them: an index of 450 MB for an archive of less than one.
 /// > An index takes little memory, even one that is not kept on disk.
 #[test]

@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
 use crate::{Coder, Step};
 
@@ -13,7 +13,7 @@ pub struct Decode(Arc<Function>, Option<Arc<BlockFunction>>, Option<Arc<EachFunc
 /// Takes the next bytes. An error ends it.
 pub type Take<'t> = &'t mut dyn FnMut(&[u8]) -> io::Result<()>;
 
-type EachFunction = dyn Fn(&Step, SharedSource, Take<'_>) -> io::Result<()> + Send + Sync;
+type EachFunction = dyn Fn(&Step, SharedSource, &Cancel, Take<'_>) -> io::Result<()> + Send + Sync;
 
 type BlockFunction = dyn Fn(&Coder, &[u8], &mut [u8]) -> io::Result<usize> + Send + Sync;
 
@@ -42,11 +42,11 @@ impl Decode {
     }
 
     /// The same, and `decode` for what nothing says how long it is: it hands all that a step makes of what is stored to
-    /// what it is given.
+    /// what it is given, and looks at the flag also where nothing comes of it.
     #[must_use]
     pub fn with_each(
         self,
-        decode: impl Fn(&Step, SharedSource, Take<'_>) -> io::Result<()> + Send + Sync + 'static,
+        decode: impl Fn(&Step, SharedSource, &Cancel, Take<'_>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         Self(self.0, self.1, Some(Arc::new(decode)))
     }
@@ -62,10 +62,10 @@ impl Decode {
         Self(function, Some(Arc::new(counted)), each)
     }
 
-    /// Hands all that `step` makes of `stored` to `take`.
-    pub fn each(&self, step: &Step, stored: SharedSource, take: Take<'_>) -> io::Result<()> {
+    /// Hands all that `step` makes of `stored` to `take`, unless `cancel` ends it.
+    pub fn each(&self, step: &Step, stored: SharedSource, cancel: &Cancel, take: Take<'_>) -> io::Result<()> {
         let none = || io::Error::new(io::ErrorKind::Unsupported, "nothing here decodes it");
-        self.2.as_ref().ok_or_else(none)?(step, stored, take)
+        self.2.as_ref().ok_or_else(none)?(step, stored, cancel, take)
     }
 
     /// Decodes the block `stored`, which `coder` has made, to the start of `decoded`, and says how many bytes that is.

@@ -99,7 +99,11 @@ pub fn before_hash(name: &[u8]) -> Option<&[u8]> {
 }
 
 /// `path` itself, or if it is longer than `most` bytes its start and a hash of the whole, so that two of them differ.
-pub fn bounded_path(path: Vec<u8>, most: usize) -> Vec<u8> {
+pub fn bounded_path(mut path: Vec<u8>, most: usize) -> Vec<u8> {
+    if path.capacity() > most {
+        // A header may say that it is far longer than it is.
+        path.shrink_to_fit();
+    }
     if path.len() <= most { path } else { cut(&path, xxh3_64(&path), most) }
 }
 
@@ -234,6 +238,16 @@ mod tests {
         assert_eq!(before_hash(b"~12345678"), Some(&b""[..]));
         for name in ["name~1234567", "name~1234567g", "name-12345678", "12345678", ""] {
             assert_eq!(before_hash(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_takes_no_more_memory_than_it_may() {
+        for length in [1, 100, 101, 100_000] {
+            let mut path = vec![b'a'; 1 << 20];
+            path.truncate(length);
+            let path = bounded_path(path, 100);
+            assert!(path.len() <= 100 && path.capacity() < 1000, "{length}: {}", path.capacity());
         }
     }
 

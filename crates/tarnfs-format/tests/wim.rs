@@ -101,7 +101,7 @@ fn read(archive: &[u8], limits: Limits) -> (Vec<Entry>, Vec<String>, usize, Resu
         stored.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
     })
-    .with_each(move |step, stored, take| {
+    .with_each(move |step, stored, _, take| {
         assert_eq!(step.codec, "chunked");
         of_each.fetch_add(1, Ordering::Relaxed);
         let mut bytes = vec![0; step.decoded_length.unwrap().min(stored.len()) as usize];

@@ -41,8 +41,9 @@ pub(crate) fn decode(options: &Options) -> Decode {
         Some(coder) => coder.decode(stored, decoded),
         None => Err(io::ErrorKind::Unsupported.into()),
     })
-    .with_each(move |step, stored, take| {
-        let open = |password: Option<&_>| pass_of(step, &stored, password, &options_of_each);
+    .with_each(move |step, stored, cancel, take| {
+        let options = tarnfs_codec::Options { cancel: cancel.clone(), ..options_of_each.clone() };
+        let open = |password: Option<&_>| pass_of(step, &stored, password, &options);
         let (mut pass, mut buffer) = (fitting(passwords_of_each.as_slice(), &fitted, open)?, vec![0; AT_ONCE]);
         loop {
             match pass.read(&mut buffer)? {
@@ -197,6 +198,16 @@ mod tests {
         assert_eq!(asked(None), (2, true));
         assert_eq!((asked(None), asked(Some(0))), ((1, true), (2, true)));
         assert_eq!((asked(Some(99)), asked(Some(0))), ((41, false), (1, true)));
+    }
+
+    #[test]
+    fn who_reads_a_directory_ends_what_decodes_it() {
+        let cancel = tarnfs_source::Cancel::default();
+        cancel.cancel();
+        let step = Step { codec: "pdf-stream".to_owned(), properties: vec![4], ..Step::default() };
+        let blanks = Arc::new(MemorySource::new(vec![b' '; 1 << 20], "blanks"));
+        let read = decode(&Options::default()).each(&step, blanks, &cancel, &mut |_| Ok(()));
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 
     /// What holds all files of an archive has gigabytes: for the target of a link, only its start is decoded.

@@ -377,7 +377,7 @@ impl<'s> Page<'s> {
             Ok(())
         };
         if let Some(step) = step {
-            self.options.decode.each(step, source, &mut take)?;
+            self.options.decode.each(step, source, &self.options.cancel, &mut take)?;
         } else {
             let mut buffer = vec![0; TOGETHER.min(usize::try_from(stored).unwrap_or(TOGETHER))];
             let mut at = 0;
@@ -420,7 +420,7 @@ mod tests {
             }
             Ok(())
         };
-        let decode = Decode::default().with_each(|_, _, take| take(b"decoded"));
+        let decode = Decode::default().with_each(|_, _, _, take| take(b"decoded"));
         let _ = read(&source, &Options { decode, ..Options::default() }, &mut receive);
         files
     }

@@ -56,11 +56,12 @@ pub(super) fn steps(data: u64, shares: u64) -> u64 {
 /// filters may do before anything comes of them takes about as long.
 const WORK_OF_STREAM: u64 = 8 << 10;
 
-/// Sixteenths of a step that decoding may take, and for each byte of the document ([`filters::cost`]). Deflate makes
-/// 1032 bytes of one, and a predictor and another filter behind it take nine each. But filters in each other make any
-/// number of bytes of a few, and an archive may have any number of such documents.
-const DECODING: u64 = 16 << 20;
-const DECODING_FOR_EACH_BYTE: u64 = 16 << 10;
+/// Bytes that deflate makes of one. So many that come of a stream are paid for by each that is stored of it.
+const PACKED: u64 = 1032;
+
+/// Sixteenths of a step that decoding may take for what comes beyond that ([`filters::cost`]). Filters in each other
+/// make any number of bytes of a few, and an archive may have any number of such documents, which may be blanks mostly.
+const DECODING: Quota = Quota { most: 8 << 30, least: 16 << 20, of_small: 4 << 10 };
 
 /// Bytes that are read and decoded, beside some for each one that there is. All of a stream may be held.
 const BYTES: Quota = Quota { most: 256 << 20, least: 16 << 20, of_small: 1 << 10 };
@@ -114,6 +115,15 @@ pub(super) struct Stream {
     pub(super) is_cut: bool,
 }
 
+/// A stream that is decoded.
+#[derive(Debug)]
+struct Decoding {
+    /// Sixteenths of a step that each byte takes which comes of it.
+    cost: u64,
+    /// Those for which it has paid.
+    paid: u64,
+}
+
 /// Objects that were in a stream.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
@@ -151,8 +161,10 @@ pub(super) struct Document<'s> {
     most_objects: usize,
     /// Steps that may still be taken.
     pub(super) work: u64,
-    /// Sixteenths of steps that decoding may still take.
+    /// Sixteenths of steps that decoding may still take, beside those that a stream pays for.
     decoding: u64,
+    /// Bytes of streams that may still pay: any number of them may be stored in the same ones.
+    paying: u64,
     /// Objects that who reads it keeps, by what it has told with [`Document::hold`].
     pub(super) held: usize,
 }
@@ -179,7 +191,8 @@ impl<'s> Document<'s> {
             nested: 0,
             most_objects: most_objects.min(MOST_OBJECTS),
             work: steps(data, options.shares),
-            decoding: DECODING.saturating_add(data.saturating_mul(DECODING_FOR_EACH_BYTE)),
+            decoding: DECODING.of(data, options.shares),
+            paying: data,
             held: 0,
         };
         document.find_objects()?;
@@ -249,7 +262,8 @@ impl<'s> Document<'s> {
 
     /// True if nothing more can be read of it.
     pub(super) fn is_spent(&self) -> bool {
-        self.work == 0 || self.budget.bytes == 0 || self.told.bytes == 0
+        let decodes_nothing = self.decoding == 0 && self.paying == 0;
+        self.work == 0 || self.budget.bytes == 0 || self.told.bytes == 0 || decodes_nothing
     }
 
     pub(super) fn take_bytes(&mut self, count: usize) -> io::Result<()> {
@@ -260,13 +274,25 @@ impl<'s> Document<'s> {
         taken
     }
 
-    /// So many bytes have come of a stream, of which each takes `cost` sixteenths of a step.
-    fn pay(&mut self, cost: u64, count: usize) -> io::Result<()> {
-        self.decoding = self.decoding.saturating_sub(cost.saturating_mul(count as u64));
-        if self.decoding == 0 {
-            return Err(damaged("far more comes of its streams than is stored of them"));
-        }
-        Ok(())
+    /// What decodes a stream of which so many bytes are stored.
+    fn begin(&mut self, stages: &[u8], stored: u64) -> io::Result<Decoding> {
+        self.spend(stored)?;
+        let cost = filters::cost(stages);
+        // What is copied takes nothing.
+        let paying = if cost == 0 { 0 } else { self.paying.min(stored) };
+        self.paying = self.paying.saturating_sub(paying);
+        Ok(Decoding { cost, paid: paying.saturating_mul(PACKED).saturating_mul(cost) })
+    }
+
+    /// So many bytes have come of a stream.
+    fn pay(&mut self, decoding: &mut Decoding, count: usize) -> io::Result<()> {
+        self.cancel()?;
+        let taken = decoding.cost.saturating_mul(count as u64);
+        let beyond = taken.saturating_sub(decoding.paid);
+        decoding.paid = decoding.paid.saturating_sub(taken);
+        let left = self.decoding.checked_sub(beyond);
+        self.decoding = left.unwrap_or(0);
+        left.map(drop).ok_or_else(|| damaged("far more comes of its streams than is stored of them"))
     }
 
     /// A file with that path is told. What is not paid for is left out, and so is all behind it.
@@ -542,10 +568,12 @@ impl<'s> Document<'s> {
         let mut bytes = Vec::new();
         let mut kept = std::mem::take(&mut self.streams);
         // What is not paid for is not held, either.
-        let most = usize::try_from(self.budget.bytes).map_or(most, |left| left.min(most));
+        let left = usize::try_from(self.budget.bytes).unwrap_or(usize::MAX);
+        let (most, mut is_spent) = (most.min(left), false);
         let read = self.each(stages, stored, &mut |part| {
             let length = bytes.len().saturating_add(part.len());
             if length > most {
+                is_spent = length > left;
                 return Err(damaged(format!("more than {most} bytes come of a stream")));
             }
             make_room(&mut kept, length);
@@ -554,7 +582,7 @@ impl<'s> Document<'s> {
         });
         self.streams = kept;
         // What came before something wrong has taken as long.
-        self.take_bytes(bytes.len())?;
+        self.take_bytes(if is_spent { left } else { bytes.len() })?;
         read.map(|()| bytes)
     }
 
@@ -565,12 +593,9 @@ impl<'s> Document<'s> {
         stored: SharedSource,
         receive: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.spend(stored.len())?;
-        let (options, cost) = (self.options, filters::cost(stages));
-        self.pay(cost, 0)?;
-        options.decode.each(&step(stages), stored, &mut |part| {
-            options.cancel.check()?;
-            self.pay(cost, part.len())?;
+        let (options, mut decoding) = (self.options, self.begin(stages, stored.len())?);
+        options.decode.each(&step(stages), stored, &options.cancel, &mut |part| {
+            self.pay(&mut decoding, part.len())?;
             receive(part)
         })
     }
@@ -626,10 +651,10 @@ impl<'s> Document<'s> {
             }
             return Ok(());
         }
-        let (stored, options, cost) = (self.stored(stream)?, self.options, filters::cost(&stages));
-        self.spend(stored.len())?;
-        options.decode.each(&step(&stages), stored, &mut |part| {
-            self.pay(cost, part.len())?;
+        let (stored, options) = (self.stored(stream)?, self.options);
+        let mut decoding = self.begin(&stages, stored.len())?;
+        options.decode.each(&step(&stages), stored, &options.cancel, &mut |part| {
+            self.pay(&mut decoding, part.len())?;
             self.take_bytes(part.len())?;
             receive(self, part)
         })

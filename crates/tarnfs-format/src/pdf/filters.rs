@@ -14,6 +14,9 @@ const MOST: usize = 7;
 /// the others look at each byte.
 const FAST: u64 = 1;
 const SLOW: u64 = 8;
+/// The same for each value where several share a byte, and for each row of a predictor.
+const VALUE: u64 = 3;
+const ROW: u64 = 16;
 
 /// Sixteenths of a step that each byte takes which comes of these stages. Bytes between two of them are no more than a
 /// few for each: the decoder sees to that.
@@ -22,7 +25,16 @@ pub(super) fn cost(stages: &[u8]) -> u64 {
     while let Some(&kind) = rest.first() {
         // Of these, no more comes than four times of what goes in. What is stored is paid for already.
         let is_paid = rest.len() == stages.len() && matches!(kind, 3 | 4 | 7);
-        let each = if matches!(kind, 1 | 8) { FAST } else { SLOW };
+        let each = match rest {
+            [1 | 8, ..] => FAST,
+            &[6, kind, colors, bits, a, b, c, d, ..] => {
+                let columns = u64::from(u32::from_le_bytes([a, b, c, d]));
+                let row = columns.saturating_mul(u64::from(colors)).saturating_mul(u64::from(bits)).div_ceil(8).max(1);
+                let values = if kind == 2 { 8_u64.checked_div(bits.into()).unwrap_or_default() } else { 0 };
+                SLOW.max(VALUE.saturating_mul(values)).saturating_add(ROW.div_ceil(row))
+            }
+            _ => SLOW,
+        };
         sum = sum.saturating_add(if is_paid { 0 } else { each });
         rest = behind(rest).unwrap_or_default();
     }
@@ -187,7 +199,13 @@ mod tests {
             (&[3, 1], FAST),
             (&[1, 3], FAST + SLOW),
             (&[3, 3, 5], 2 * SLOW),
-            (&[1, 6, 1, 1, 1, 1, 0, 0, 0, 4, 1], 2 * FAST + 2 * SLOW),
+            (&[1, 6, 15, 3, 8, 100, 0, 0, 0, 4, 1], 2 * FAST + 2 * SLOW + 1),
+            // Rows of one byte take longer, and so does what looks at each bit.
+            (&[1, 6, 15, 1, 8, 1, 0, 0, 0], FAST + SLOW + ROW),
+            (&[1, 6, 2, 1, 1, 1, 0, 0, 0], FAST + 8 * VALUE + ROW),
+            (&[1, 6, 2, 1, 4, 0, 1, 0, 0], FAST + SLOW + 1),
+            (&[6, 2, 0, 0, 0, 0, 0, 0], SLOW + ROW),
+            (&[6, 2, 1, 1], SLOW),
             (&[2, 1, 8, 2, 0, 3, 3, 1], SLOW + 2 * FAST),
             (&[&cipher[..], &[1]].concat(), FAST),
             (&[&[1][..], &cipher, &[1]].concat(), 2 * FAST + SLOW),

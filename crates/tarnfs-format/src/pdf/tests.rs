@@ -173,7 +173,7 @@ fn forms_that_are_drawn_in_turn_are_decoded_once() {
     const KINDS: u32 = 50;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let decode = Decode::default().with_each(move |_, _, take| {
+    let decode = Decode::default().with_each(move |_, _, _, take| {
         count.fetch_add(1, Ordering::Relaxed);
         take(b"0 0 m")
     });
@@ -192,7 +192,7 @@ fn forms_that_are_drawn_in_turn_are_decoded_once() {
 fn a_form_that_is_drawn_again_and_again_is_decoded_once() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let decode = Decode::default().with_each(move |_, _, take| {
+    let decode = Decode::default().with_each(move |_, _, _, take| {
         count.fetch_add(1, Ordering::Relaxed);
         take(b"0 0 m 1 1 l S")
     });
@@ -296,7 +296,7 @@ fn rows_of_tables_may_come_in_parts() {
     let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
     for length in 1..=rows.len() {
         let rows = rows.clone();
-        let decode = Decode::default().with_each(move |_, _, take| rows.chunks(length).try_for_each(&mut *take));
+        let decode = Decode::default().with_each(move |_, _, _, take| rows.chunks(length).try_for_each(&mut *take));
         let options = Options { decode, ..Options::default() };
         let document = Document::open(&source, &options, 0).unwrap();
         let places = [1, 2, 3, 5, 7, 9].map(|number| document.places.get(number));
@@ -413,7 +413,7 @@ fn tables_of_other_colors_are_not_shown_as_red_green_and_blue() {
 fn failing(length: usize) -> (Options, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let decode = Decode::default().with_each(move |_, _, take| {
+    let decode = Decode::default().with_each(move |_, _, _, take| {
         count.fetch_add(1, Ordering::Relaxed);
         (0..length / 1024).try_for_each(|_| take(&[b' '; 1024]))?;
         Err(crate::image::damaged("it is damaged"))
@@ -576,7 +576,8 @@ fn what_is_attached_is_undone_or_not_read() {
          /CF<</Std<</CFM/V2>>/Aes<</CFM/AESV2>>/Open<</CFM/None>>/New<</CFM/AESV9>>>>>>",
         "x".repeat(32)
     );
-    let options = Options { decode: Decode::default().with_each(|_, _, take| take(b"undone")), ..Options::default() };
+    let options =
+        Options { decode: Decode::default().with_each(|_, _, _, take| take(b"undone")), ..Options::default() };
     let (files, damage) = entries(&document_with(&encryption, &objects), &options);
     assert_eq!((files.len(), damage), (FILES.len(), Vec::new()));
     for (entry, (number, (name, _, codec, properties))) in files.iter().zip(numbers()) {
@@ -700,7 +701,7 @@ fn what_an_update_has_replaced_is_not_shown() {
         let last = add(25, &table(&second, &format!("/Prev {before}")));
         let word = if has_table { "startxref" } else { "it is lost" };
         bytes.extend(format!("{word}\n{last}\n%%EOF\n").into_bytes());
-        let decode = Decode::default().with_each(|_, stored, take| {
+        let decode = Decode::default().with_each(|_, stored, _, take| {
             let mut bytes = vec![0; usize::try_from(stored.len()).unwrap()];
             stored.read_exact_at(&mut bytes, 0)?;
             for byte in &mut bytes {
@@ -728,7 +729,7 @@ fn fax_in_another_filter_has_its_own_length() {
         (3, "<</Type/Page/Resources<</XObject<</I 4 0 R>>>>>>".to_owned()),
         (4, stream(fax, "xyz")),
     ]);
-    let decode = Decode::default().with_each(|_, _, take| take(b"ten bytes!"));
+    let decode = Decode::default().with_each(|_, _, _, take| take(b"ten bytes!"));
     let (files, damage) = entries(&bytes, &Options { decode, ..Options::default() });
     assert_eq!(damage, [""; 0]);
     assert_eq!(files[0].path, b"page_0_I.tif");

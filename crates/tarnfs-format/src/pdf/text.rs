@@ -233,8 +233,12 @@ pub(super) fn of(
         is_partial |= stream.is_cut;
         let bytes = match document.decoded(&stream) {
             Ok(bytes) => bytes,
-            Err(error) if is_damage(&error) && !document.is_spent() => {
+            Err(error) if is_damage(&error) => {
                 is_partial = true;
+                // What came before it is there.
+                if document.is_spent() {
+                    break;
+                }
                 continue;
             }
             Err(error) => return Err(error),

@@ -16,6 +16,10 @@ const IS_STORED: u32 = 1 << 24;
 /// Pieces of one file: 64 MiB of memory. In blocks of 128 KiB that is a file of 128 GiB.
 const MOST_PIECES: usize = 1 << 20;
 
+/// Blocks in holes that count as a part. Their lengths are zeros, which pack well: a block of metadata has 2048 of them,
+/// of some 33 bytes that are stored, which pay for as many parts.
+const HOLES_OF_PART: u64 = 16;
+
 /// Makes pieces of blocks.
 #[derive(Debug)]
 pub(super) struct Contents {
@@ -76,6 +80,7 @@ impl Contents {
         let whole = u64::from(self.superblock.block_size);
         let count = self.count(size, fragment.is_some());
         let (mut pieces, mut at, mut hole, mut left) = (Vec::<Piece>::new(), start, 0_u64, size);
+        let mut holes = 0_u64;
         for _ in 0..count {
             let length = left.min(whole);
             left = left.saturating_sub(length);
@@ -85,6 +90,10 @@ impl Contents {
             let told = u32::from_le_bytes(metadata.array(lengths)?);
             if told == 0 {
                 hole = hole.saturating_add(length);
+                holes = holes.saturating_add(1);
+                if holes.is_multiple_of(HOLES_OF_PART) {
+                    self.budget.take_parts(1)?;
+                }
                 continue;
             }
             let stored = self.stored(told)?;
@@ -190,4 +199,50 @@ pub(super) fn coder(compression: u16) -> Result<Coder, String> {
         other => return Err(format!("its compression has the number {other}, which is not known")),
     };
     Ok(Coder { steps: vec![Step { codec: codec.to_owned(), ..Step::default() }], is_behind_header: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_source::{Cancel, MemorySource, SharedSource};
+
+    use super::*;
+    use crate::Decode;
+
+    /// A file that is one hole may be of any length, and zeros pack well.
+    #[test]
+    fn lengths_of_holes_are_paid_for() {
+        const STORED: usize = 33;
+        let coder = Arc::new(coder(1).unwrap());
+        let decode = Decode::default().with_blocks(|_, stored, decoded| {
+            assert_eq!(stored.len(), STORED);
+            Ok(decoded.len())
+        });
+        let read = |blocks: usize, shares: u64| {
+            let block = [&(STORED as u16).to_le_bytes()[..], &[0; STORED]].concat();
+            let image: SharedSource = Arc::new(MemorySource::new(block.repeat(blocks), "image"));
+            let (data, cancel) = (image.len(), Cancel::default());
+            let superblock = Superblock {
+                block_size: 4096,
+                fragments: 0,
+                compression: 1,
+                ids: 1,
+                root: 0,
+                length: data,
+                id_table: 0,
+                xattr_table: NO_TABLE,
+                inode_table: 0,
+                listing_table: 0,
+                fragment_table: NO_TABLE,
+            };
+            let of_image = ((0, data), Arc::clone(&coder), (data, shares));
+            let mut metadata = Metadata::new(&image, of_image.0, of_image.1, of_image.2, (&decode, &cancel));
+            let mut contents = Contents::new((0, data), superblock, Arc::clone(&coder), (data, shares));
+            let (mut place, size) = (Place { block: 0, byte: 0 }, blocks as u64 * 2048 * 4096);
+            contents.pieces(&mut metadata, (0, size), (&mut place, None), None).map(|pieces| pieces.len())
+        };
+        // What one image has itself is all there.
+        assert_eq!(read(1000, 1).unwrap(), 0);
+        let error = read(1000, 1 << 12).unwrap_err();
+        assert!(error.to_string().contains("too many parts"), "{error}");
+    }
 }

@@ -175,11 +175,11 @@ impl<'s> Metadata<'s> {
         if let Some((_, block)) = self.last.as_ref().filter(|(last, _)| *last == at) {
             return Ok(Arc::clone(block));
         }
+        self.cancel.check()?;
         let known = match self.blocks.get(&at) {
             Some(Ok(block)) => Ok(Arc::clone(block)),
             Some(Err((kind, what))) => Err(io::Error::new(*kind, what.clone())),
             None => {
-                self.cancel.check()?;
                 let before = self.ranges.range(..=at).next_back();
                 if before.is_some_and(|(_, end)| at < *end) {
                     self.count()?;

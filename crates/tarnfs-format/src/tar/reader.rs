@@ -361,6 +361,10 @@ impl<'run> Reader<'run> {
         let limits = &self.options.limits;
         let made = member::entry(header, &mut pending, pax, limits, &self.names, &mut self.problems);
         let (map, pax_real_size) = (pax.sparse.map.take(), pax.sparse.real_size);
+        // The content may be an archive, and so on: each of them would keep as much while it is read.
+        drop((pending, stored_pax));
+        self.text.clear();
+        self.text.shrink_to(STEP);
         let (mut entry, content) = match made {
             Ok(made) => made,
             Err(problem) => {
@@ -423,10 +427,6 @@ impl<'run> Reader<'run> {
             return self.leave_out(start, &entry, &format!("a size of {length} bytes is more than can be"), length);
         }
         entry.body = body;
-        if self.text.capacity() > STEP {
-            // The content may be an archive, and so on: each of them would keep as much while it is read.
-            self.text = Vec::new();
-        }
         if header.typeflag() == b'M' {
             let before = header.continued_at(header.dialect()).unwrap_or_default();
             let what = format!("continues a file of an earlier volume; {before} bytes before it are not here");

@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tarnfs_format::{Body, Options, Piece};
+use tarnfs_source::Limits;
 
 /// What all nested streams of an archive may hold together, for each of its bytes and beside.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
@@ -17,8 +19,46 @@ const WEIGHT_OF_HOLES: u64 = 64;
 /// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
 const BYTES_OF_ENTRY: usize = 512;
 
+/// What a byte counts for there which is decoded while a directory is read: most filters of documents look at each, and
+/// nothing of it is kept.
+const WEIGHT_OF_DECODED: usize = 8;
+
+/// The processor time for the directory of one archive in an archive: there may be thousands.
+const TIME_OF_ONE: Duration = Duration::from_secs(5);
+
+/// Bytes for names that wait in an archive in an archive, however many are around it.
+const LEAST_WAITING: usize = 1 << 20;
+
+/// The same for one extended header: the attributes that it tells stay in memory while the content of their file is
+/// read, which may be an archive.
+const LEAST_HEADER: u64 = 1 << 20;
+
 /// What is said of an archive that would be too much.
 pub(super) const TOO_MUCH: &str = "the archives in this archive hold too much; is it a bomb?";
+
+/// Those of `options` with which the directory of an archive in an archive is read: what is decoded for it counts.
+pub(super) fn of_nested(options: &Options, amount: &Arc<Amount>) -> Options {
+    let (decode, amount) = (options.decode.clone(), Arc::clone(amount));
+    let counted = options.decode.clone().with_each(move |step, stored, cancel, take| {
+        decode.each(step, stored, cancel, &mut |part| {
+            amount.add_read(part.len().saturating_mul(WEIGHT_OF_DECODED))?;
+            take(part)
+        })
+    });
+    let directory_time = options.limits.directory_time.min(TIME_OF_ONE);
+    Options { decode: counted, limits: Limits { directory_time, ..options.limits }, ..options.clone() }
+}
+
+/// The limits of an archive that has so many around it. What waits in those, and what they tell, is in memory, too. All
+/// together have about twice what the outermost one has.
+pub(super) fn limits_at(limits: Limits, depth: u32) -> Limits {
+    let Limits { waiting_names, extended_header, .. } = limits;
+    Limits {
+        waiting_names: waiting_names.checked_shr(depth).unwrap_or_default().max(LEAST_WAITING.min(waiting_names)),
+        extended_header: extended_header.checked_shr(depth).unwrap_or_default().max(LEAST_HEADER.min(extended_header)),
+        ..limits
+    }
+}
 
 /// Bytes that were read of archives in an archive, and the most that there may be.
 #[derive(Debug)]
@@ -82,7 +122,7 @@ impl Amount {
         if self.add(bytes as u64) { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH)) }
     }
 
-    /// `options`, of which all blocks are counted that are decoded: each of very many images may need some to be listed.
+    /// `options`, of which all blocks are counted that are decoded: very many images may each need some.
     pub(super) fn counting(self: &Arc<Self>, options: &Options) -> Options {
         let amount = Arc::clone(self);
         let decode = options.decode.clone().counting_blocks(move |bytes| amount.add_read(bytes));
@@ -104,6 +144,8 @@ impl Amount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarnfs_format::{Decode, Step};
+    use tarnfs_source::{Cancel, MemorySource};
 
     #[test]
     fn what_is_read_is_bounded_and_holes_count_for_more() {
@@ -129,6 +171,31 @@ mod tests {
         assert_eq!(block(401).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let none = amount.counting(&Options::default());
         assert_eq!(none.decode.block(&coder, &[], &mut []).unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn what_is_decoded_for_a_directory_is_counted() {
+        let decode = Decode::default().with_each(|_, _, _, take| (0..100).try_for_each(|_| take(&[0; 1000])));
+        let options = Options { decode, ..Options::default() };
+        let nested = of_nested(&options, &Arc::new(Amount::of(500_000)));
+        assert_eq!(nested.limits, Limits { directory_time: TIME_OF_ONE, ..options.limits });
+        let (mut taken, stored) = (0, Arc::new(MemorySource::new(Vec::new(), "nothing")));
+        let result = nested.decode.each(&Step::default(), stored, &Cancel::default(), &mut |part| {
+            taken += part.len();
+            Ok(())
+        });
+        assert_eq!((taken, result.unwrap_err().kind()), (62_000, io::ErrorKind::InvalidData));
+    }
+
+    #[test]
+    fn archives_in_each_other_share_what_is_kept_while_they_are_read() {
+        let of_all =
+            |depth: u32| (0..depth).map(|depth| limits_at(Limits::DEFAULT, depth).extended_header).sum::<u64>();
+        assert_eq!(limits_at(Limits::DEFAULT, 0), Limits::DEFAULT);
+        assert_eq!(of_all(2), 24 << 20);
+        assert_eq!((of_all(12), of_all(100)), ((30 + 8) << 20, (30 + 96) << 20));
+        let little = Limits { extended_header: 1000, waiting_names: 10, ..Limits::DEFAULT };
+        assert_eq!(limits_at(little, 1000), little);
     }
 
     /// Any number of files may have the same pieces, and any number of images such files.

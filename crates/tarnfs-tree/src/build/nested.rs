@@ -14,14 +14,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
 use tarnfs_format::{Body, Entry, Piece, ReadForwards, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::{Limits, Setting, SharedSource, Slice};
 
-use super::amount::{Amount, TOO_MUCH};
+use super::amount::{Amount, TOO_MUCH, of_nested};
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, Holes, rest_of};
@@ -47,9 +46,6 @@ const LARGE: u64 = 4 << 20;
 /// The most that a smaller one may hold of its directory while others are read beside it. Of formats that may hold more
 /// ([`ReadRandom::heeds_held`](tarnfs_format::ReadRandom::heeds_held)), one is read at a time.
 const HELD_BEHIND: u64 = 16 << 20;
-
-/// The least processor time for the directory of one: there may be thousands.
-const TIME_OF_ONE: Duration = Duration::from_secs(5);
 
 /// Candidates that may wait before they are read; each takes about a kilobyte.
 const MOST_WAITING: usize = 1024;
@@ -301,8 +297,7 @@ impl<'a> Expansion<'a> {
     fn limits_of(&self, candidate: &Candidate) -> Limits {
         let limits = self.options.limits;
         let held = limits.held.min(if candidate.is_small() { HELD_BEHIND } else { u64::MAX });
-        let directory_time = limits.directory_time.min(TIME_OF_ONE);
-        Limits { held, directory_time, ..limits }
+        Limits { held, ..limits }
     }
 
     fn read_if_put_off(&self, candidate: &Candidate, direct: &Direct) -> Result<(), Problem> {
@@ -418,7 +413,9 @@ impl<'a> Expansion<'a> {
         (threads, limits): (Option<usize>, &Limits),
     ) -> Result<(), Problem> {
         let threads = threads.unwrap_or(self.options.decoding.threads);
+        let format_options = of_nested(self.format_options, &self.amount);
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
+        let walk = Walk { format_options: &format_options, ..walk };
         // What counts in there is no byte of the archive.
         let compressed_at = candidate.pieces.as_ref().map(|_| candidate.told_at);
         let walk = Walk { left: candidate.most_archives().into(), compressed_at, ..walk };
@@ -445,7 +442,7 @@ impl<'a> Expansion<'a> {
             if held < self.options.limits.held && !format.heeds_held() {
                 return Ok(receiver.call(Call::PutOff)?);
             }
-            let mut format_options = self.format_options.clone();
+            let mut format_options = format_options.clone();
             format_options.limits.held = held;
             let why = match why_not_an_archive(format, &undamaged, &format_options) {
                 Ok(why) => why,

@@ -13,7 +13,7 @@ use tarnfs_format::{
 };
 use tarnfs_source::{SharedSource, Slice, Source};
 
-use super::amount::Amount;
+use super::amount::{self, Amount};
 use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
@@ -38,9 +38,6 @@ const RECORD: u64 = 512;
 /// Archives inside each other that are read by calls inside each other; deeper ones wait, so that no archive fills the
 /// stack.
 const MOST_CALLS: u32 = 12;
-
-/// Bytes for names that wait in an archive in an archive, however many are around it.
-const LEAST_WAITING: usize = 1 << 20;
 
 /// Format's bids up to this one are guesses (zeros; damage at the start), not enough for a file in an archive.
 pub(super) const GUESS: u32 = 4;
@@ -301,11 +298,9 @@ impl Walk<'_> {
     ) -> Result<(), tarnfs_format::Error> {
         let progress = &self.options.progress;
         let limits = &self.options.limits;
-        // What waits in those around it is in memory, too. All together have about twice what the outermost one has.
         let mut format_options = Cow::Borrowed(self.format_options);
         if place.depth > 0 {
-            let most = &mut format_options.to_mut().limits.waiting_names;
-            *most = most.checked_shr(place.depth).unwrap_or_default().max(LEAST_WAITING.min(*most));
+            format_options.to_mut().limits = amount::limits_at(self.format_options.limits, place.depth);
         }
         // An archive that lies in another one has parts of its own.
         let of_outer = self.parts.take();

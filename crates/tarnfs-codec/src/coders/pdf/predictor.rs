@@ -19,6 +19,8 @@ pub(super) struct Predictor {
     /// What has come of one, and of the one before: the last one may be cut.
     row: Vec<u8>,
     above: Vec<u8>,
+    /// Of values that share bytes, the last one of each colour.
+    last: Vec<u8>,
     /// Of `row`, what was handed out.
     served: usize,
     /// Bytes of the longest row, which are no waste of what comes before.
@@ -43,9 +45,9 @@ impl Predictor {
             return None;
         }
         let length = length as usize;
-        let (row, above) = (Vec::new(), Vec::new());
+        let (row, above, last) = (Vec::new(), Vec::new(), Vec::new());
         let pixel = (colors * bits).div_ceil(8);
-        Some(Self { is_tiff, colors, bits, pixel, length, row, above, served: 0, allowed: 0, has_ended: false })
+        Some(Self { is_tiff, colors, bits, pixel, length, row, above, last, served: 0, allowed: 0, has_ended: false })
     }
 
     /// Takes the next row; false at the end. The last one may be cut.
@@ -136,13 +138,20 @@ impl Predictor {
             }
             bits => {
                 let mask = (1_u8 << bits) - 1;
-                let in_byte = 8 / bits;
-                for at in colors..self.row.len() * in_byte {
-                    let shift = |at: usize| 8 - bits - at % in_byte * bits;
-                    let value = |row: &[u8], at: usize| row[at / in_byte] >> shift(at) & mask;
-                    let sum = value(&self.row, at).wrapping_add(value(&self.row, at - colors)) & mask;
-                    let byte = &mut self.row[at / in_byte];
-                    *byte = *byte & !(mask << shift(at)) | sum << shift(at);
+                // The last value of each colour.
+                self.last.clear();
+                self.last.resize(colors, 0);
+                let mut color = 0;
+                for byte in &mut self.row {
+                    let (mut rest, mut sums) = (*byte, 0);
+                    for _ in 0..8 / bits {
+                        rest = rest.rotate_left(bits as u32);
+                        let last = &mut self.last[color];
+                        *last = last.wrapping_add(rest) & mask;
+                        sums = sums << bits | *last;
+                        color = if color + 1 < colors { color + 1 } else { 0 };
+                    }
+                    *byte = sums;
                 }
             }
         }
@@ -165,6 +174,6 @@ impl Undo for Predictor {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Self>() + self.row.capacity() + self.above.capacity()
+        size_of::<Self>() + self.row.capacity() + self.above.capacity() + self.last.capacity()
     }
 }

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::super::document::steps;
+use tarnfs_source::{Limits, MemorySource, SharedSource};
+
+use super::super::Pdf;
 use super::{CATALOG, document, lengths, stream, told, work};
-use crate::{Decode, Options};
+use crate::{Decode, Event, Options, read_in_time};
 
 #[test]
 fn a_small_document_takes_few_steps() {
@@ -119,7 +123,7 @@ fn making(length: u64) -> (Options, Arc<AtomicU64>) {
     const PART: u64 = 32 << 10;
     let taken = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&taken);
-    let decode = Decode::default().with_each(move |_, _, take| {
+    let decode = Decode::default().with_each(move |_, _, _, take| {
         let part = vec![b' '; PART as usize];
         (0..length.div_ceil(PART)).try_for_each(|number| {
             let length = PART.min(length - number * PART);
@@ -163,6 +167,86 @@ fn what_a_document_packs_best_is_counted_to_its_end() {
     let (options, _) = making(MADE);
     let found = lengths(&attached(dict, &"x".repeat(LENGTH)), &options);
     assert_eq!(found, (vec![("a".to_owned(), MADE)], Vec::new()));
+}
+
+/// Blanks pay for nothing: an archive packs any number of them.
+#[test]
+fn blanks_do_not_pay_for_what_is_decoded() {
+    const BLANKS: usize = 1 << 20;
+    let (options, taken) = making(16 << 30);
+    for (filters, most) in [
+        ("[/FlateDecode/FlateDecode/ASCII85Decode]", 512 << 20),
+        ("[/FlateDecode/FlateDecode]/DecodeParms[null<</Predictor 2/BitsPerComponent 1>>]", 128 << 20),
+        ("[/FlateDecode/FlateDecode]/DecodeParms[null<</Predictor 12>>]", 256 << 20),
+    ] {
+        let bytes = attached(&format!("/Filter{filters}"), "x");
+        let bytes = [&b"%PDF-1.7\n%"[..], &vec![b' '; BLANKS], b"\n", &bytes].concat();
+        let before = taken.load(Ordering::Relaxed);
+        let (files, damage) = lengths(&bytes, &options);
+        assert!(damage.iter().any(|what| what.contains("far more comes of its streams")), "{damage:?}");
+        let taken = taken.load(Ordering::Relaxed) - before;
+        assert!(files.len() == 1 && taken < most, "{filters}: {taken}");
+    }
+}
+
+/// Once a file has taken all that decoding may, what deflate packs is read all the same.
+#[test]
+fn what_is_behind_a_bomb_is_read() {
+    let names = "<</EmbeddedFiles<</Names[(a) 3 0 R (b) 5 0 R (c) 6 0 R]>>>>";
+    let file = |number: u32| format!("<</EF<</F {number} 0 R>>>>");
+    let bytes = document(&[
+        (1, format!("<</Type/Catalog/Pages 2 0 R/Names{names}>>")),
+        (2, "<</Kids[]>>".to_owned()),
+        (3, file(4)),
+        (4, stream("/Filter[/FlateDecode/FlateDecode]", "x")),
+        (5, file(8)),
+        (6, file(7)),
+        (8, stream("/Filter[/FlateDecode/FlateDecode]", "x")),
+        (7, stream("/Filter/FlateDecode", &"x".repeat(100))),
+    ]);
+    let decode = Decode::default().with_each(|step, _, _, take| {
+        let parts = if step.properties == [1] { 100 } else { 1 << 20 };
+        (0..parts).try_for_each(|_| take(&[b' '; 1000]))
+    });
+    let (files, damage) = lengths(&bytes, &Options { decode, ..Options::default() });
+    let sizes: Vec<u64> = files.iter().map(|(_, size)| *size).collect();
+    // Of what cannot be read, the length is what is stored.
+    assert_eq!(sizes, [1, 1, 100_000], "{damage:?}");
+}
+
+/// A document that takes too long shows what was found before.
+#[test]
+fn what_takes_no_time_is_told_though_the_rest_takes_too_much() {
+    let names = "<</EmbeddedFiles<</Names[(a) 3 0 R (b) 5 0 R]>>>>";
+    let bytes = document(&[
+        (1, format!("<</Type/Catalog/Pages 2 0 R/Names{names}>>")),
+        (2, "<</Kids[]>>".to_owned()),
+        (3, "<</UF(a)/EF<</F 4 0 R>>>>".to_owned()),
+        (4, stream("", "content")),
+        (5, "<</UF(b)/EF<</F 6 0 R>>>>".to_owned()),
+        (6, stream("/Filter/FlateDecode", "x")),
+    ]);
+    // Nothing ever comes of it.
+    let decode = Decode::default().with_each(|_, _, cancel, _| {
+        loop {
+            cancel.check()?;
+        }
+    });
+    let limits = Limits { directory_time: Duration::from_millis(50), ..Limits::default() };
+    let options = Options { decode, limits, ..Options::default() };
+    let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
+    let (mut files, mut damage) = (Vec::new(), Vec::new());
+    let mut receive = |event| {
+        match event {
+            Event::Entry(entry) => files.push(entry.path),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    };
+    read_in_time(&Pdf, &source, &options, &mut receive).unwrap();
+    assert_eq!(files, [b"a"]);
+    assert!(damage.len() == 1 && damage[0].contains("it took more than"), "{damage:?}");
 }
 
 /// All that a page draws is held at once.

@@ -269,7 +269,7 @@ impl Reader<'_> {
         let step = Step { codec: "chunked".to_owned(), properties, decoded_length, ..Step::default() };
         let until = shorts.iter().map(Short::end).max().unwrap_or_default().min(range.end);
         let (mut at, mut first) = (range.start, 0_usize);
-        let decoded = self.options.decode.each(&step, bytes, &mut |part| {
+        let decoded = self.options.decode.each(&step, bytes, &self.options.cancel, &mut |part| {
             let end = at.saturating_add(part.len() as u64);
             for short in shorts.iter_mut().skip(first).take_while(|short| short.offset < end) {
                 short.fill(at, part);

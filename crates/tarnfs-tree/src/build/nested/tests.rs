@@ -40,6 +40,8 @@ fn archives_that_share_their_blocks_are_counted() {
             place: MemberPlace { in_pieces: 1, ..MemberPlace::default() },
             told_at: number,
         };
+        // There is nothing more that a large one could have later.
+        assert_eq!(expansion.limits_of(&candidate), limits);
         direct.candidate(candidate).unwrap();
     }
     expansion.run(&direct).unwrap();

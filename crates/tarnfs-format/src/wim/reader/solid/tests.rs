@@ -82,7 +82,7 @@ fn told(
         stored.read_exact_at(&mut bytes, 0).map(|()| bytes)
     };
     let decode = Decode::new(move |_, stored: SharedSource, length, _| whole(&stored, length))
-        .with_each(move |_, stored, take| take(&whole(&stored, stored.len())?));
+        .with_each(move |_, stored, _, take| take(&whole(&stored, stored.len())?));
     let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
     read(&source, &Options { limits, decode, ..Options::default() }, &mut |event| {
