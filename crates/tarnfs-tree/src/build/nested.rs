@@ -413,7 +413,7 @@ impl<'a> Expansion<'a> {
         (threads, limits): (Option<usize>, &Limits),
     ) -> Result<(), Problem> {
         let threads = threads.unwrap_or(self.options.decoding.threads);
-        let format_options = of_nested(self.format_options, &self.amount);
+        let format_options = of_nested(&self.format_options, &self.amount);
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
         let walk = Walk { format_options: &format_options, ..walk };
         // What counts in there is no byte of the archive.
