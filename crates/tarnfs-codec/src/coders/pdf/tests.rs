@@ -82,11 +82,11 @@ fn rows_are_made_of_differences() {
     assert_eq!(decoded(&stage(2, 4), &[0x1f, 0x11]), (vec![0x10, 0x12], false));
     // Values that share bytes, of one colour and of three.
     assert_eq!(decoded(&stage(2, 2), &[0x55, 0xc1]), (vec![0x6c, 0xfc], false));
-    let stage = |colors: u8, bits: u8| [&[6, 2, colors, bits][..], &4_u32.to_le_bytes()].concat();
-    assert_eq!(decoded(&stage(1, 1), &[0b1010_0000, 0b0100_0000]), (vec![0b1100_0000, 0b0111_1111], false));
-    assert_eq!(decoded(&stage(3, 1), &[0b1000_1000, 0b1000_0000]), (vec![0x9b, 0xff], false));
+    let shared = |colors: u8, bits: u8| [&[6, 2, colors, bits][..], &4_u32.to_le_bytes()].concat();
+    assert_eq!(decoded(&shared(1, 1), &[0b1010_0000, 0b0100_0000]), (vec![0b1100_0000, 0b0111_1111], false));
+    assert_eq!(decoded(&shared(3, 1), &[0b1000_1000, 0b1000_0000]), (vec![0x9b, 0xff], false));
     assert_eq!(
-        decoded(&stage(3, 4), &[0x12, 0x31, 0x11, 0xf0, 0xe0, 0x00]),
+        decoded(&shared(3, 4), &[0x12, 0x31, 0x11, 0xf0, 0xe0, 0x00]),
         (vec![0x12, 0x32, 0x34, 0x13, 0x21, 0x32], false)
     );
     assert!(decoded(&stage(7, 8), &[0]).1 && decoded(&stage(15, 3), &[0]).1);
