@@ -46,8 +46,11 @@ impl Cancel {
     }
 }
 
-/// How often the processor time is asked for.
+/// How often the processor time is asked for, in milliseconds.
 const LOOK: u64 = 20;
+
+/// What takes so long is looked at by itself ([`TimeLimit::without`]).
+const LONG: Duration = Duration::from_millis(50);
 
 /// Bounds the processor time of one thread, where what is read chooses how much work it makes. What other programs do
 /// on the machine does not count.
@@ -57,17 +60,20 @@ pub struct TimeLimit {
     start: Duration,
     /// Nanoseconds since then.
     allowed: AtomicU64,
-    /// When it was asked for last, in milliseconds of the monotonic clock.
+    /// When it was asked for last, in milliseconds of the monotonic clock, and what it was, in nanoseconds.
     looked: AtomicU64,
+    last: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl TimeLimit {
     /// Counts the time of the calling thread from now on.
     pub fn of_this_thread(allowed: Duration) -> Self {
+        let start = time_of(ClockId::ThreadCPUTime);
         Self {
             thread: thread::current().id(),
-            start: time_of(ClockId::ThreadCPUTime),
+            start,
+            last: nanoseconds(start).into(),
             allowed: nanoseconds(allowed).into(),
             looked: 0.into(),
             is_over: false.into(),
@@ -79,13 +85,16 @@ impl TimeLimit {
         self.allowed.fetch_add(nanoseconds(more), Ordering::Relaxed);
     }
 
-    /// Does `other`, which does not count where it takes milliseconds.
+    /// Does `other`, whose processor time does not count where it takes long.
     pub fn without<T>(&self, other: impl FnOnce() -> T) -> T {
         let before = time_of(ClockId::MonotonicCoarse);
         let result = other();
-        let taken = time_of(ClockId::MonotonicCoarse).saturating_sub(before);
-        if !taken.is_zero() {
-            self.allow(taken);
+        let passed = time_of(ClockId::MonotonicCoarse).saturating_sub(before);
+        // To ask for the processor time each time would take longer than most of what is done.
+        if passed >= LONG && thread::current().id() == self.thread {
+            let taken = nanoseconds(time_of(ClockId::ThreadCPUTime));
+            let since = taken.saturating_sub(self.last.swap(taken, Ordering::Relaxed));
+            self.allow(passed.min(Duration::from_nanos(since)));
         }
         result
     }
@@ -105,7 +114,9 @@ impl TimeLimit {
         let now = u64::try_from(time_of(ClockId::MonotonicCoarse).as_millis()).unwrap_or(u64::MAX);
         if now.saturating_sub(self.looked.load(Ordering::Relaxed)) >= LOOK && thread::current().id() == self.thread {
             self.looked.store(now, Ordering::Relaxed);
-            let taken = time_of(ClockId::ThreadCPUTime).saturating_sub(self.start);
+            let time = time_of(ClockId::ThreadCPUTime);
+            self.last.store(nanoseconds(time), Ordering::Relaxed);
+            let taken = time.saturating_sub(self.start);
             if nanoseconds(taken) > self.allowed.load(Ordering::Relaxed) {
                 self.is_over.store(true, Ordering::Relaxed);
             }
