@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_stops_and_what_was_read_stays() {
-        let source: SharedSource = Arc::new(MemorySource::new(&[0; 100], "endless"));
+        let source: SharedSource = Arc::new(MemorySource::new([0; 100], "endless"));
         for tells in [true, false] {
             let limits = Limits { directory_time: Duration::from_millis(30), ..Limits::default() };
             let options = Options { limits, ..Options::default() };
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_the_receiver_says_is_no_damage() {
-        let source: SharedSource = Arc::new(MemorySource::new(&[0; 100], "endless"));
+        let source: SharedSource = Arc::new(MemorySource::new([0; 100], "endless"));
         let limits = Limits { directory_time: Duration::ZERO, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         let full = || io::Error::from(io::ErrorKind::StorageFull);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn who_is_cancelled_is_told_of_that() {
-        let source: SharedSource = Arc::new(MemorySource::new(&[0; 100], "endless"));
+        let source: SharedSource = Arc::new(MemorySource::new([0; 100], "endless"));
         let options = Options { cancel: Cancel::default(), ..Options::default() };
         let result = read_in_time(&Endless { tells: true }, &source, &options, &mut |event| {
             if matches!(event, Event::Damage(_)) {

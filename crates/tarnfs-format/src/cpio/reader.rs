@@ -26,6 +26,7 @@ const COMPRESSED: [(&[u8], &str); 8] = [
 ];
 
 /// One pass over archives one behind the other.
+#[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
 pub(super) struct Reader<'run> {
     stream: &'run mut dyn Stream,
     options: &'run Options,

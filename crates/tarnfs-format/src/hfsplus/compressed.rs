@@ -199,7 +199,7 @@ mod tests {
         let size = (2 * BLOCK).to_le_bytes();
         let attribute = [&b"fpmc"[..], &8_u32.to_le_bytes(), &size].concat();
         let table = [12, 12 + STORED, 12 + 2 * STORED].map(u32::to_le_bytes).concat();
-        let block = [&[LZVN.stored][..], &[7; BLOCK as usize]].concat();
+        let block = [&[LZVN.stored][..], &vec![7; BLOCK as usize]].concat();
         let source = MemorySource::new([&table[..], &block, &block].concat(), "resource");
         let mut resource = Content::new(12 + 2 * u64::from(STORED));
         resource.add(0, resource.size, resource.size);

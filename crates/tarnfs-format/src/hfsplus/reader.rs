@@ -689,7 +689,7 @@ mod tests {
         };
         assert_eq!(paid(180, b"one"), (Ok(81 * 251 + 3), 81 * 250 + 81 * 251 + 3));
         assert_eq!(paid(180, b"two"), (Ok(81 * 251 + 3), 81 * 251 + 3));
-        assert_eq!(paid(180, &[b'n'; 1 << 16]), (Err("that cannot be a name"), 0));
+        assert_eq!(paid(180, &vec![b'n'; 1 << 16]), (Err("that cannot be a name"), 0));
         assert_eq!(paid(ROOT, b"one"), (Ok(3), 3));
         reader.budget.bytes = 1000;
         assert!(reader.path(ROOT, b"two").is_ok());

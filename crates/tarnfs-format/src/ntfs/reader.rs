@@ -695,6 +695,7 @@ mod tests {
 
     /// Tells of a file with names in folders, with what may be paid for that: the paths of files and of links, what is
     /// damaged, and what was paid. Folders 100 to 199 have 250 bytes each, and are each in the one before it.
+    #[allow(clippy::type_complexity, reason = "a test takes it apart at once")]
     fn told_with(names: &[(u64, &str)], most: Option<u64>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<String>, u64) {
         let (source, options) = (MemorySource::new(boot::tests::good(), "image"), Options::default());
         let events = std::cell::RefCell::new(Vec::new());

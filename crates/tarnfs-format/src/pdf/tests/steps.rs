@@ -233,7 +233,7 @@ fn what_takes_no_time_is_told_though_the_rest_takes_too_much() {
         }
     });
     let limits = Limits { directory_time: Duration::from_millis(50), ..Limits::default() };
-    let options = Options { decode, limits, ..Options::default() };
+    let options = Options { limits, decode, ..Options::default() };
     let source: SharedSource = Arc::new(MemorySource::new(bytes.as_slice(), "a document"));
     let (mut files, mut damage) = (Vec::new(), Vec::new());
     let mut receive = |event| {
