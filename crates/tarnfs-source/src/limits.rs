@@ -41,8 +41,8 @@ pub struct Limits {
     /// Bytes that a reader may hold before it has told the first entry, as of a directory that is decoded whole. Six
     /// archives of 10 KB that are read beside each other took 1.8 GB; those that need more are read by themselves.
     pub held: u64,
-    /// Processor time in which a directory is read, beside some for each entry that comes of it and for each byte of the
-    /// archive. An image of 5 MB, in which a file of 700 000 parts had 12 000 names, took 15 minutes.
+    /// Processor time in which a directory is read, beside some for each entry that comes of it and for each byte of
+    /// the archive. An image of 5 MB, in which a file of 700 000 parts had 12 000 names, took 15 minutes.
     pub directory_time: Duration,
 }
 

@@ -16,8 +16,8 @@ const IS_STORED: u32 = 1 << 24;
 /// Pieces of one file: 64 MiB of memory. In blocks of 128 KiB that is a file of 128 GiB.
 const MOST_PIECES: usize = 1 << 20;
 
-/// Blocks in holes that count as a part. Their lengths are zeros, which pack well: a block of metadata has 2048 of them,
-/// of some 33 bytes that are stored, which pay for as many parts.
+/// Blocks in holes that count as a part. Their lengths are zeros, which pack well: a block of metadata has 2048 of
+/// them, of some 33 bytes that are stored, which pay for as many parts.
 const HOLES_OF_PART: u64 = 16;
 
 /// Makes pieces of blocks.
