@@ -498,7 +498,8 @@ mod tests {
     #[test]
     fn many_lines_of_which_every_second_one_differs_take_no_minutes() {
         const LINES: usize = 40_000;
-        let text = |what: &str| -> String { (0..LINES).map(|at| format!("{at}\n{what} {at}\n")).collect() };
+        let text =
+            |what: &str| -> String { (0..LINES).map(|at| format!("{at}\n{what} {at}\n")).collect::<Vec<_>>().concat() };
         let (before, after) = (text("old"), text("new"));
         let input = InternedInput::new(before.as_bytes(), after.as_bytes());
         let start = std::time::Instant::now();
