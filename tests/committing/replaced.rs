@@ -44,28 +44,6 @@ fn what_is_new_in_a_replaced_archive_is_not_lost() {
     assert_eq!(scratch.shell("tar -xOf a.tar ./log"), "line1\nmine\nline2\n");
 }
 
-/// Samples of a long archive do not see what `tar -r` puts into the padding at its end, nor all that is in its middle.
-#[test]
-fn what_samples_do_not_see_is_not_lost() {
-    if !can_mount() {
-        return;
-    }
-    for script in
-        ["mkdir s; echo theirs > s/note; tar -C s -rf a.tar ./note", "echo theirs > tree/note; tar -C tree -cf a.tar ."]
-    {
-        let scratch = Scratch::new();
-        scratch.shell("mkdir tree; head -c 20M /dev/zero > tree/big; echo older > tree/note; tar -C tree -cf a.tar .");
-        changed(&scratch, "a.tar", "echo mine > note; rm big");
-        let length = fs::metadata(scratch.path("a.tar")).unwrap().len();
-        scratch.shell(script);
-        let after = fs::read(scratch.path("a.tar")).unwrap();
-        assert_eq!(after.len() as u64, length, "{script}");
-        let ran = commit(&scratch, "a.tar", &["--yes"]);
-        assert!(ran.code == 1 && ran.err.contains("changed or replaced since"), "{script}: {}", ran.err);
-        assert!(fs::read(scratch.path("a.tar")).unwrap() == after, "{script}");
-    }
-}
-
 /// The same of one that is committed into later. What has the same bytes is the same, wherever it is.
 #[test]
 fn it_is_said_that_an_archive_is_another_one() {

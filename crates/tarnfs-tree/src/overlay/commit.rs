@@ -70,45 +70,8 @@ impl GoesInto {
 pub struct MountedOver {
     /// Hashes of its whole path: as it was given, where links may lead elsewhere by now, and without links.
     paths: Vec<u64>,
-    /// There are two where it had something at its end that a commit takes away first.
-    states: Vec<State>,
-}
-
-/// Of an archive of so few bytes, all are samples.
-const ALL_SAMPLED: u64 = 16 << 10;
-
-/// One state of an archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
-    length: u64,
-    samples: Fingerprint,
-    /// When it was changed last, in ns since 1970. Samples do not see what somebody else has put between them, as
-    /// `tar -r` does into the padding of a last record. `None` if all bytes are samples, or if that was not noted.
-    modified: Option<i128>,
-}
-
-impl State {
-    fn is(&self, other: &Self) -> bool {
-        let is_other_time = self.modified.zip(other.modified).is_some_and(|(one, other)| one != other);
-        (self.length, self.samples) == (other.length, other.samples) && !is_other_time
-    }
-
-    fn to_text(self) -> String {
-        let Self { length, samples: Fingerprint(samples), modified } = self;
-        let modified = modified.map(|modified| format!("@{modified}"));
-        format!("{length} {samples:016x}{}", modified.unwrap_or_default())
-    }
-
-    fn parse(words: &[&str]) -> Option<Self> {
-        let &[length, samples] = words else { return None };
-        let (samples, modified) = samples.split_once('@').map_or((samples, None), |(samples, at)| (samples, Some(at)));
-        let modified = modified.map(str::parse).transpose().ok()?;
-        Some(Self {
-            length: length.parse().ok()?,
-            samples: Fingerprint(u64::from_str_radix(samples, 16).ok()?),
-            modified,
-        })
-    }
+    /// Length and samples. There are two where it had something at its end that a commit takes away first.
+    states: Vec<(u64, Fingerprint)>,
 }
 
 impl MountedOver {
@@ -116,8 +79,7 @@ impl MountedOver {
     pub fn of(path: &Path) -> io::Result<Self> {
         let real = path.canonicalize()?;
         let file = FileSource::open(&real)?;
-        let modified = (file.len() > ALL_SAMPLED).then(|| file.identity().modified);
-        let states = vec![State { length: file.len(), samples: Fingerprint::of(&file)?, modified }];
+        let states = vec![(file.len(), Fingerprint::of(&file)?)];
         let given = std::path::absolute(path)?;
         // However it is given: from another folder, or by a link to the one that it is in.
         let named = match (given.parent(), given.file_name()) {
@@ -138,16 +100,16 @@ impl MountedOver {
 
     /// True if it was as the `other` is.
     pub fn is_as(&self, other: &Self) -> bool {
-        self.states.iter().any(|state| other.states.iter().any(|other| state.is(other)))
+        self.states.iter().any(|state| other.states.contains(state))
     }
 
     /// True if it was as this one was before something was appended to it.
     pub fn is_as_before(&self, appends: &Appends) -> bool {
-        self.states.iter().any(|state| state.is(&appends.state_before()))
+        self.states.contains(&(appends.length, appends.fingerprint))
     }
 
     fn to_text(&self) -> String {
-        let states = self.states.iter().map(|state| format!(" {}", state.to_text()));
+        let states = self.states.iter().map(|(length, Fingerprint(samples))| format!(" {length} {samples:016x}"));
         let paths: Vec<_> = self.paths.iter().map(|path| format!("{path:016x}")).collect();
         format!("{}{}", paths.join(","), states.collect::<String>())
     }
@@ -155,7 +117,11 @@ impl MountedOver {
     fn parse(text: &str) -> Option<Self> {
         let (paths, states) = text.split_once(' ')?;
         let words: Vec<&str> = states.split(' ').collect();
-        let states = words.chunks(2).map(State::parse).collect::<Option<_>>()?;
+        let state = |state: &[&str]| match state {
+            [length, samples] => Some((length.parse().ok()?, Fingerprint(u64::from_str_radix(samples, 16).ok()?))),
+            _ => None,
+        };
+        let states = words.chunks(2).map(state).collect::<Option<_>>()?;
         let paths = paths.split(',').map(|path| u64::from_str_radix(path, 16).ok()).collect::<Option<_>>()?;
         Some(Self { paths, states })
     }
@@ -181,11 +147,6 @@ pub struct Appends {
 }
 
 impl Appends {
-    /// What the archive was before.
-    fn state_before(&self) -> State {
-        State { length: self.length, samples: self.fingerprint, modified: None }
-    }
-
     /// Of `part`, `tail` bytes that are put behind the `end` of an archive, which is the `file` with these numbers of
     /// device and inode.
     pub fn new(
@@ -410,7 +371,7 @@ impl OverlayTree {
             let before = self.0.value(MOUNTED)?;
             let mut now = archive.cloned();
             if let (Some(now), Some(left)) = (&mut now, self.0.value(LEFT)?.as_deref().and_then(Appends::parse)) {
-                now.states.push(left.state_before());
+                now.states.push((left.length, left.fingerprint));
             }
             let text = now.as_ref().map(MountedOver::to_text);
             if text != before {

@@ -724,29 +724,6 @@ fn a_link_that_leads_to_another_archive_by_now_is_noticed() {
     assert!(tree.mounted_over().unwrap().unwrap().is_at_place_of(&of("v1/a.tar")));
 }
 
-/// What samples do not see, the time tells. Of a short archive they see all.
-#[test]
-fn an_archive_that_was_written_again_is_another_one() {
-    let (tree, ..) = over_folder();
-    let folder = tempfile::tempdir().unwrap();
-    for (length, is_other) in [(16 << 10, false), (1 << 20, true)] {
-        let path = folder.path().join(length.to_string());
-        fs::write(&path, vec![7; length]).unwrap();
-        let before = MountedOver::of(&path).unwrap();
-        tree.note_mounted_over(Some(&before)).unwrap();
-        let noted = || tree.mounted_over().unwrap().unwrap();
-        assert!(noted() == before && noted().is_as(&before));
-        let file = fs::File::options().write(true).open(&path).unwrap();
-        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!(!noted().is_as(&MountedOver::of(&path).unwrap()), is_other, "{length}");
-        for at in (0..length).step_by(511).filter(|_| !is_other) {
-            std::os::unix::fs::FileExt::write_at(&file, b"x", at as u64).unwrap();
-            assert!(!noted().is_as(&MountedOver::of(&path).unwrap()), "{at}");
-            std::os::unix::fs::FileExt::write_at(&file, &[7], at as u64).unwrap();
-        }
-    }
-}
-
 /// Or the difference would have it as removed, and as renamed, too.
 #[test]
 fn a_written_file_that_has_replaced_another_one_has_a_name() {
